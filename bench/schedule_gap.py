@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 
 from lamella.plan.timing import simulate
-from tests.plan.timing.optimum import find_optimum
-from tests.plan.timing_plans import RandomPlan
+from tests.support.plan.timing.optimum import find_optimum
+from tests.support.plan.timing_plans import RandomPlan
 
 FEWEST, MOST = 3, 9
 

@@ -12,8 +12,8 @@ from bench.measuring import row
 from lamella.backend.tisa import load_tokenizer
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.lang.nac.nodes import File
-from tests.bridge.tokenizer_corpus import lines
-from tests.bridge.tokenizer_kinds import KINDS, trained
+from tests.support.bridge.tokenizer_corpus import lines
+from tests.support.bridge.tokenizer_kinds import KINDS, trained
 
 LINES, ROUNDS = 10_000, 3
 TARGET = 0.3

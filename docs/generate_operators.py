@@ -89,7 +89,7 @@ class Module:
 
 def operator_pages() -> dict[str, str]:
     """The name and text of every page."""
-    judges: Mapping[str, list[str]] = importlib.import_module("tests.ops.judges.registry").table()
+    judges: Mapping[str, list[str]] = importlib.import_module("tests.support.judges.registry").table()
     modules = [_module(name) for name in TITLES]
     pages = {f"{module.name}.md": _join(_page(module, judges)) for module in modules}
     return {"README.md": _join(_index(modules)), **pages}

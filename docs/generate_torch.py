@@ -22,9 +22,9 @@ from docs.markdown import cell
 from lamella.base.diagnostic import LamellaError
 from lamella.bridge.aten.table import rows
 from lamella.bridge.torch_to_graph import torch_to_graph
-from tests.bridge.torch_models.judge import largest_error, stretched
-from tests.bridge.torch_models.small_models import NETWORKS
-from tests.bridge.torch_models.transformer_models import MODELS, Sample
+from tests.support.bridge.torch_models.judge import largest_error, stretched
+from tests.support.bridge.torch_models.small_models import NETWORKS
+from tests.support.bridge.torch_models.transformer_models import MODELS, Sample
 
 PAGE = Path(__file__).resolve().parent / "languages" / "torch.md"
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.ops.judges.summary"]
-FUZZ = Path(__file__).parent / "fuzz"
+from tests.support.forked import Lamella, commands_by_fork, run_lamella
+from tests.support.repository import environment
+
+pytest_plugins = ["tests.support.judges.summary"]
+FUZZ = "tests/fuzz/"
 MUTATIONS = int(os.environ.get("LAMELLA_FUZZ", "2000"))
 
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
@@ -29,6 +35,12 @@ settings.register_profile(
 settings.load_profile("fuzz" if "LAMELLA_FUZZ" in os.environ else "test")
 
 
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage walk again over what importing and collecting made."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_unconfigure() -> None:
     """Remove the objects that the tests compiled."""
     if not IS_WORKER:
@@ -41,11 +53,24 @@ def mutations() -> int:
     return MUTATIONS
 
 
+@pytest.fixture(scope="session")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a shell whose `lamella` and `python` start at once, as forks of one process."""
+    with commands_by_fork(tmp_path_factory.mktemp("commands"), environment()) as variables:
+        yield variables
+
+
+@pytest.fixture
+def lamella(shell: dict[str, str]) -> Lamella:
+    """The command in its own process, as a shell runs it."""
+    return partial(run_lamella, shell)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what lies in tests/fuzz, and skip what this machine cannot run."""
     missing = {name: why for name, why in (("gpu", _no_gpu()), ("chromium", _no_chromium())) if why}
     for item in items:
-        if FUZZ in item.path.parents:
+        if item.nodeid.startswith(FUZZ):
             item.add_marker(pytest.mark.fuzz)
         for name, why in missing.items():
             if item.get_closest_marker(name):

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.bridge.aten.table import DROP, REFUSE, SIZE, rows
-from tests.bridge.aten.cases import CASES, PLAIN
-from tests.bridge.aten.elements import single
-from tests.bridge.aten.judge import judge
+from tests.support.bridge.aten.cases import CASES, PLAIN
+from tests.support.bridge.aten.elements import single
+from tests.support.bridge.aten.judge import judge
 
 BUILT = [name for name, row in rows().items() if row.schema.operator not in (DROP, SIZE, REFUSE)]
 ELSEWHERE = ("aten._scaled_dot_product_efficient_attention.default",)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from lamella.bridge.aten.promotion import promote, real_type, result_type
 from lamella.graph.nodes import Tensor
-from tests.bridge.aten.draws import ANY
-from tests.bridge.aten.judge import element_of, torch
+from tests.support.bridge.aten.draws import ANY
+from tests.support.bridge.aten.judge import element_of, torch
 
 TYPES = (*ANY, torch.int16)
 NUMBERS = (True, 3, 2.5)

@@ -19,7 +19,7 @@ from lamella.bridge.aten.sizes import compute_size, is_size_operation
 from lamella.bridge.aten.table import find_schema
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Operation, Tensor
-from tests.bridge.aten.judge import library
+from tests.support.bridge.aten.judge import library
 
 BAD = Path(__file__).parent.parent / "lang" / "skriptnd" / "bad"
 PROGRAMS = sorted(path.stem for path in BAD.glob("skr37[0-5]_*.txt"))

@@ -15,7 +15,7 @@ from lamella.bridge.aten.table import find_schema
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Tensor, tensors
-from tests.bridge.aten.judge import (
+from tests.support.bridge.aten.judge import (
     agree,
     array_of,
     describe_again,

@@ -21,7 +21,7 @@ from lamella.bridge.aten.table import (
 )
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Tensor
-from tests.bridge.aten.judge import library, overload, torch
+from tests.support.bridge.aten.judge import library, overload, torch
 
 LINES = [line for line in read_shipped(TABLE).splitlines() if not line.startswith("#")]
 

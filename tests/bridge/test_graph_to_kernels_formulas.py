@@ -20,9 +20,9 @@ from lamella.graph.compose import compose
 from lamella.graph.model import Model
 from lamella.ops.library import Library
 from tests.backend.reference.test_wrong_runs import LIMITS, RUNS, given_inputs
-from tests.bridge.operators.calls import Told, agree, build, call, natives
-from tests.graph.texts import model_of
-from tests.ops.judges.registry import Given
+from tests.support.bridge.operators.calls import Told, agree, build, call, natives
+from tests.support.graph.texts import model_of
+from tests.support.judges.registry import Given
 
 REAL = np.float32
 

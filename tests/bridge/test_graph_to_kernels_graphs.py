@@ -21,8 +21,8 @@ from lamella.graph.model import Model
 from lamella.graph.rewrite import members
 from lamella.lang.tensor import check, parse, write
 from lamella.lang.tensor.nodes import Program
-from tests.graph.running import random_arrays, same
-from tests.strategies.graph import models
+from tests.support.graph.running import random_arrays, same
+from tests.support.strategies.graph import models
 
 EXTENTS = st.integers(1, 4).map(lambda size: {"n": size})
 

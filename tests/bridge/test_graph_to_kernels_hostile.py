@@ -15,10 +15,10 @@ from lamella.bridge.graph_to_kernels import graph_to_kernels
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.lang.tensor import write
-from tests.bridge.operators.calls import agree, by_kernels, by_reference, natives
 from tests.bridge.test_graph_to_kernels_formulas import operator, run_all
-from tests.graph.texts import model_of
-from tests.ops.judges.harness import library
+from tests.support.bridge.operators.calls import agree, by_kernels, by_reference, natives
+from tests.support.graph.texts import model_of
+from tests.support.judges.harness import library
 
 REAL = np.float32
 

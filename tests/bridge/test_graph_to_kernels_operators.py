@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from lamella.bridge.graph_to_kernels import graph_to_kernels
-from tests.bridge.operators import (
+from tests.support.bridge.operators import (
     aten,
     aten_gradients,
     aten_others,
@@ -21,8 +21,17 @@ from tests.bridge.operators import (
     others,
     scans,
 )
-from tests.bridge.operators.calls import Invocation, agree, build, by_kernels, by_reference, call, natives
-from tests.ops.judges.registry import operators
+from tests.support.bridge.operators.calls import (
+    Invocation,
+    agree,
+    build,
+    by_kernels,
+    by_reference,
+    call,
+    machine_code,
+    natives,
+)
+from tests.support.judges.registry import operators
 
 ROWS = "it has no formula: rows of unknown length are chosen"
 DRAWS = "the host draws random numbers, the same for every backend"
@@ -71,8 +80,9 @@ def calls() -> dict[str, list[Invocation]]:
 @pytest.mark.parametrize("operator", calls())
 def test_kernels_agree_with_the_reference(operator: str) -> None:
     model, fed = build(calls()[operator])
-    agree(by_kernels(model)(**fed), by_reference(model)(**fed))
-    found = natives(graph_to_kernels(model))
+    kernels = graph_to_kernels(model)
+    agree(machine_code(kernels)(**fed), by_reference(model)(**fed))
+    found = natives(kernels)
     assert found <= NATIVE.keys() | OPEN.get(operator, set())
     assert operator.removeprefix("newer/") in found or operator not in NATIVE
 

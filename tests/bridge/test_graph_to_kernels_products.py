@@ -12,8 +12,8 @@ from lamella.bridge.graph_to_kernels import graph_to_kernels
 from lamella.graph.model import Model
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor.nodes import Blas, Constant, Function, Value
-from tests.bridge.operators.calls import agree, build, by_kernels, by_reference, call
-from tests.graph.texts import model_of
+from tests.support.bridge.operators.calls import agree, build, by_kernels, by_reference, call
+from tests.support.graph.texts import model_of
 
 
 def gemms(kernels: KernelGraph) -> list[Blas]:

@@ -13,9 +13,9 @@ from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.bridge.graph_to_kernels import graph_to_kernels
 from lamella.graph.model import Model
-from tests.bridge.operators.calls import agree, draw
-from tests.graph.texts import small
-from tests.house.tree import ROOT
+from tests.support.bridge.operators.calls import agree, draw
+from tests.support.graph.texts import small
+from tests.support.repository import ROOT
 
 
 def pair(model: Model, quantized: bool = False) -> tuple[GraphExecutable, GraphExecutable]:

@@ -18,8 +18,8 @@ from lamella.lang.tensor import check
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.formula import Contraction, Guard, Lookup
-from tests.backend.reference.drawing import Case, cases
-from tests.backend.reference.steps import Refused, copy_tensors, run_slowly
+from tests.support.backend.reference.drawing import Case, cases
+from tests.support.backend.reference.steps import Refused, copy_tensors, run_slowly
 
 Flat = dict[tuple[str, int | None], Array]
 

@@ -17,7 +17,7 @@ from lamella.base.arrays import Array
 from lamella.base.source import Source
 from lamella.bridge.graph_to_kernels import graph_to_kernels, windows
 from lamella.lang.tensor import check, parse, write
-from tests.bridge.operators.calls import Invocation, agree, build, by_reference, call
+from tests.support.bridge.operators.calls import Invocation, agree, build, by_reference, call
 
 DATA = {"NCX": (0, 1), "NXC": (0, -1), "XCN": (-1, -2)}
 """Where a tensor has its batch and its channels."""

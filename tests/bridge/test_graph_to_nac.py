@@ -21,9 +21,9 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.lang.nac import File, check, disassemble
 from lamella.lang.nac.nodes import ConstantType
-from tests.bridge.nac_trips import check_trip, with_data
-from tests.graph.texts import small
-from tests.strategies.graph import library
+from tests.support.bridge.nac_trips import check_trip, with_data
+from tests.support.graph.texts import small
+from tests.support.strategies.graph import library
 
 Building = Callable[["Program"], Tensor]
 

@@ -25,16 +25,16 @@ from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
 from lamella.lang.nac import File, check
 from lamella.pipeline.api import load
-from tests.bridge.aten.cases import CASES, PLAIN
-from tests.bridge.aten.elements import single
-from tests.bridge.aten.judge import Judged, flat, library, overload
-from tests.bridge.nac_trips import check_file, check_trip, read_back
-from tests.bridge.torch_models.small_models import NETWORKS
-from tests.bridge.torch_models.transformer_models import MODELS
-from tests.graph.texts import graph_text, model_of
-from tests.strategies.graph import models
-from tests.strategies.graph_aten import aten_models
-from tests.strategies.graph_moves import MOVES
+from tests.support.bridge.aten.cases import CASES, PLAIN
+from tests.support.bridge.aten.elements import single
+from tests.support.bridge.aten.judge import Judged, flat, library, overload
+from tests.support.bridge.nac_trips import check_file, check_trip, read_back
+from tests.support.bridge.torch_models.small_models import NETWORKS
+from tests.support.bridge.torch_models.transformer_models import MODELS
+from tests.support.graph.texts import graph_text, model_of
+from tests.support.strategies.graph import models
+from tests.support.strategies.graph_aten import aten_models
+from tests.support.strategies.graph_moves import MOVES
 
 ROOT = Path(__file__).parents[2]
 SAYABLE = tuple(name for name in MOVES if name not in ("branch", "fold", "repeat", "quantized"))

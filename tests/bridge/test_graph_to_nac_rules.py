@@ -33,10 +33,10 @@ from lamella.lang.nac import check
 from lamella.lang.nac.nodes import INPUT, V1_6
 from lamella.lang.nac.operations import PARAMETER, USER, standard_operations
 from lamella.ops.library import Library
-from tests.bridge.nac_trips import read_back, with_data
-from tests.graph.texts import graph_text, model_of
-from tests.strategies.graph import library, models
-from tests.strategies.graph_moves import MOVES
+from tests.support.bridge.nac_trips import read_back, with_data
+from tests.support.graph.texts import graph_text, model_of
+from tests.support.strategies.graph import library, models
+from tests.support.strategies.graph_moves import MOVES
 
 BAD = Path(__file__).parents[1] / "lang" / "nac" / "bad"
 PROGRAMS = sorted(path for path in BAD.glob("nac2[01]*") if path.suffix in (".sknd", ".txt"))

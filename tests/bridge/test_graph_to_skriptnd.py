@@ -19,8 +19,8 @@ from lamella.graph.verify import verify
 from lamella.lang.skriptnd import check as run_check
 from lamella.lang.skriptnd import write
 from lamella.ops.library import Library
-from tests.graph.texts import IMPORTS, body_of, graph_text, model_of, small, written
-from tests.strategies.graph import models
+from tests.support.graph.texts import IMPORTS, body_of, graph_text, model_of, small, written
+from tests.support.strategies.graph import models
 
 
 def read_back(model: Model) -> Model:

@@ -16,8 +16,8 @@ from lamella.bridge.hf_to_module import ReadConfig, find_architecture, read_conf
 from lamella.bridge.module_to_hf import write_config
 from lamella.lang.module.instantiate.nodes import Known
 from lamella.lang.module.nodes import Module
-from tests.bridge.hf.folders import SIZES
-from tests.bridge.hf.mappings import LLAMA_CONFIG, read_model
+from tests.support.bridge.hf.folders import SIZES
+from tests.support.bridge.hf.mappings import LLAMA_CONFIG, read_model
 
 PARAMS = """d_model: int = 64, n_layers: int = 2, num_heads: int = 4, num_kv_heads: int = 4, d_ff: int = 128,
   vocab_size: int = 100, max_seq: int = 128, eps: float = 1e-5, rope_theta: float = 10000.0, tie: bool = false"""

@@ -22,8 +22,8 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import OutputError
 from lamella.bridge.hf_to_module import Folder, MappingContext, Weight, open_folder, plan_import
 from lamella.bridge.module_to_hf import Export, ExportMapping, export_folder
-from tests.bridge.hf.folders import CASES, SIZES, bits, save, weights_of
-from tests.bridge.hf.mappings import LLAMA, LLAMA_SPLIT, context, read_model
+from tests.support.bridge.hf.folders import CASES, SIZES, bits, save, weights_of
+from tests.support.bridge.hf.mappings import LLAMA, LLAMA_SPLIT, context, read_model
 
 FAMILIES = pytest.mark.parametrize("name", CASES)
 KNOWN = {"q_dim": 32, "kv_dim": 16, "d_ff": 48}

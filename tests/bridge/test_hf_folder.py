@@ -24,7 +24,7 @@ from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.bridge.hf_to_module import Folder, is_model_folder, open_folder
-from tests.bridge.hf.folders import CASES, bits, save
+from tests.support.bridge.hf.folders import CASES, bits, save
 
 INDEX = "model.safetensors.index.json"
 

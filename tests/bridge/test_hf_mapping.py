@@ -24,8 +24,8 @@ from lamella.bridge.hf_to_module import (
     open_folder,
     plan_import,
 )
-from tests.bridge.hf.folders import CASES, bits, save, weights_of
-from tests.bridge.hf.mappings import context, read_model, with_head
+from tests.support.bridge.hf.folders import CASES, bits, save, weights_of
+from tests.support.bridge.hf.mappings import context, read_model, with_head
 
 FAMILIES = pytest.mark.parametrize("name", CASES)
 

@@ -17,7 +17,7 @@ from lamella.bridge.hf_to_module import Checkpoint, Weight, open_folder, plan_im
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.ops.library import Library
-from tests.bridge.hf.mappings import context, read_model
+from tests.support.bridge.hf.mappings import context, read_model
 
 ROWS, WIDTH, COUNT = 2048, 512, 24
 PROGRAM = """
@@ -25,7 +25,7 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from lamella.bridge.hf_to_module import Weight, open_folder, plan_import
-from tests.bridge.hf.mappings import context, read_model
+from tests.support.bridge.hf.mappings import context, read_model
 def told(word):
     with open("/proc/self/status") as file:
         return 1024 * next(int(line.split()[1]) for line in file if line.startswith(word))

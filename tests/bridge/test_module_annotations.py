@@ -22,7 +22,7 @@ from lamella.graph.nodes import Operation
 from lamella.lang.module.instantiate import instantiate
 from lamella.lang.module.nodes import Chain
 from lamella.lang.module.resolve import Workspace, resolve
-from tests.bridge.module_texts import written
+from tests.support.bridge.module_texts import written
 
 F32 = npt.NDArray[np.float32]
 RANDOM = np.random.default_rng(3)

@@ -15,7 +15,7 @@ from lamella.base.dtype import F64
 from lamella.bridge.module_to_graph import Settings
 from lamella.bridge.module_to_graph.backward import differentiate
 from lamella.graph.nodes import Tensor
-from tests.bridge.module_gradients import Judge, Tensors, check, differentiated, instance_of
+from tests.support.bridge.module_gradients import Judge, Tensors, check, differentiated, instance_of
 
 X = np.random.default_rng(7).normal(size=(3, 4))
 HEAD = """

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from lamella.base.dtype import F64
 from lamella.bridge.module_to_graph import Settings
 from lamella.bridge.module_to_graph.backward import differentiate
-from tests.bridge.module_gradients import Tensors, check, compare, differentiated, instance_of, run
+from tests.support.bridge.module_gradients import Tensors, check, compare, differentiated, instance_of, run
 
 X = np.random.default_rng(7).normal(size=(2, 3, 4))
 

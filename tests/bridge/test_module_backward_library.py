@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.bridge.module_gradients import Run, Tensors, compare, differentiated, run
+from tests.support.bridge.module_gradients import Run, Tensors, compare, differentiated, run
 
 X = np.random.default_rng(11).normal(size=(2, 5, 8))
 WRAPPED = """

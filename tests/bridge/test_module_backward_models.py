@@ -23,7 +23,7 @@ from lamella.graph.nodes import Tensor
 from lamella.pipeline.module.folders import read_source
 from lamella.pipeline.module.weight_plan import plan_weights
 from lamella.pipeline.options import Options
-from tests.models.checkpoints import VOCABULARY, build
+from tests.support.models.checkpoints import VOCABULARY, build
 
 IDS = np.random.default_rng(1).integers(1, VOCABULARY, size=(2, 6))
 ALMOST = 1e-5

@@ -7,7 +7,7 @@ import pytest
 from lamella.bridge.module_to_graph.calls import ports
 from lamella.lang.module.nodes import Primitive
 from lamella.ops.library import Library
-from tests.lang.module.instances import read
+from tests.support.lang.module.instances import read
 
 SCOPE = read("module M():\n  params:\n    w: [1]\n").scope
 OPERATORS = Library()

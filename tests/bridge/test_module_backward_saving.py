@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from lamella.base.dtype import F64
 from lamella.bridge.module_to_graph import Settings
 from lamella.bridge.module_to_graph.backward import declares_gradients, differentiate
-from tests.bridge.module_gradients import compare, differentiated, instance_of, run
+from tests.support.bridge.module_gradients import compare, differentiated, instance_of, run
 
 X = np.random.default_rng(3).normal(size=(3, 4))
 TEXT = """

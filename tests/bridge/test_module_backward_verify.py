@@ -12,8 +12,8 @@ from lamella.backend.reference import compile_model
 from lamella.bridge.module_to_graph import Settings
 from lamella.bridge.module_to_graph.backward.verify import Trial, Verification, verify_backward
 from lamella.graph.model import Model
-from tests.bridge.module_gradients import instance_of
 from tests.bridge.test_module_backward_explicit import BLOCK, RECOMPUTED
+from tests.support.bridge.module_gradients import instance_of
 
 BAD = Path(__file__).parents[1] / "lang" / "module" / "bad" / "e103_sign.module"
 

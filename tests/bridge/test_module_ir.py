@@ -22,7 +22,7 @@ from lamella.bridge.module_to_graph.nodes import Compiled
 from lamella.bridge.module_to_ir import is_unit, module_to_ir, read_unit, write_ir
 from lamella.bridge.module_to_ir.graph import SymbolTable, SymbolValues
 from lamella.graph.model import Model
-from tests.bridge.module_ir import TINY, Array, Built, built_text, evaluator, tiny, written
+from tests.support.bridge.module_ir import TINY, Array, Built, built_text, evaluator, tiny, written
 
 TOKENS = np.random.default_rng(3).integers(0, 32, (2, 7))
 

@@ -16,7 +16,7 @@ from lamella.base.limits import Limits
 from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_ir import read_unit, write_ir
 from lamella.graph.verify import verify
-from tests.bridge.module_ir import built_text
+from tests.support.bridge.module_ir import built_text
 
 TEXT = """
     module M(d: int = 4):

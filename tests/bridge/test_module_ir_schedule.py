@@ -16,7 +16,7 @@ from lamella.bridge.module_to_graph import Settings
 from lamella.bridge.module_to_graph.backward import differentiate
 from lamella.bridge.module_to_ir import module_to_ir, read_unit
 from lamella.graph.model import Model
-from tests.bridge.module_ir import (
+from tests.support.bridge.module_ir import (
     MODELS,
     TINY,
     TYPES,

@@ -25,8 +25,8 @@ from lamella.bridge.module_to_ir.nodes import MappingSpec, WeightEntry
 from lamella.pipeline.given import options_of
 from lamella.pipeline.module.execution import build
 from lamella.pipeline.module.folders import read_source
-from tests.bridge.module_ir import MODELS, TINY, Built, built, built_text, instance_of, tiny
-from tests.models.checkpoints import GPT2, MOE, SIZES, logits, save, tokens
+from tests.support.bridge.module_ir import MODELS, TINY, Built, built, built_text, instance_of, tiny
+from tests.support.models.checkpoints import GPT2, MOE, SIZES, logits, save, tokens
 
 FREE: dict[str, Any] = {**SIZES, "tie_word_embeddings": False}
 EXPERTS: dict[str, Any] = {**FREE, **MOE}

@@ -12,7 +12,7 @@ import pytest
 import lamella
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT
-from tests.bridge.module_texts import codes, findings, run, written
+from tests.support.bridge.module_texts import codes, findings, run, written
 
 X = np.random.default_rng(5).normal(size=(3, 4))
 HEAD = """

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from lamella.graph.data import write_safetensors
-from tests.bridge.module_texts import codes, run
+from tests.support.bridge.module_texts import codes, run
 
 X = np.random.default_rng(7).normal(size=(3, 4))
 HEAD = """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge.module_texts import findings
+from tests.support.bridge.module_texts import findings
 
 HEAD = """
     module Inner(n: int):

@@ -27,11 +27,11 @@ from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
 from lamella.lang.nac import File
 from lamella.lang.nac.nodes import CONVERGENCE
-from tests.bridge.nac_trips import check_trip, with_data
-from tests.graph.running import random_arrays
-from tests.graph.texts import graph_text, model_of
-from tests.strategies.graph import library, models
-from tests.strategies.graph_flow import flow_models
+from tests.support.bridge.nac_trips import check_trip, with_data
+from tests.support.graph.running import random_arrays
+from tests.support.graph.texts import graph_text, model_of
+from tests.support.strategies.graph import library, models
+from tests.support.strategies.graph_flow import flow_models
 
 CHOICES = [np.array(item) for item in (False, True)]
 

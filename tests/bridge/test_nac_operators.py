@@ -22,8 +22,8 @@ from lamella.lang.nac import File, parse
 from lamella.lang.nac.blocks import extract_block
 from lamella.lang.nac.nodes import Resource
 from lamella.ops.library import Library
-from tests.graph.running import same
-from tests.house.tree import ROOT
+from tests.support.graph.running import same
+from tests.support.repository import ROOT
 
 WINDOWS = ROOT / "examples" / "operator" / "window_attention.sknd"
 MINE = """import math, other;

@@ -21,12 +21,12 @@ from lamella.lang.nac import File
 from lamella.lang.nac.check.tables import read_tables
 from lamella.lang.nac.nodes import FIRST_REGULAR
 from lamella.lang.nac.operations import is_public
-from tests.bridge.nac_trips import read_back
-from tests.bridge.operators import layouts, llm, mathematics, networks, others
-from tests.bridge.operators.calls import Invocation, build
 from tests.bridge.test_graph_to_nac import Program
-from tests.graph.running import same
-from tests.graph.texts import small
+from tests.support.bridge.nac_trips import read_back
+from tests.support.bridge.operators import layouts, llm, mathematics, networks, others
+from tests.support.bridge.operators.calls import Invocation, build
+from tests.support.graph.running import same
+from tests.support.graph.texts import small
 
 RESTATED = (
     "llm.matmul",

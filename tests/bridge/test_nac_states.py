@@ -27,10 +27,10 @@ from lamella.lang.nac.nodes import Resource
 from lamella.pipeline.nac.model import Model as FileModel
 from lamella.pipeline.nac.running import Executable, compile_file
 from lamella.pipeline.options import Options
-from tests.bridge.nac_trips import check_trip, with_data
-from tests.graph.running import random_arrays, same
-from tests.graph.texts import graph_text, model_of
-from tests.strategies.graph import models
+from tests.support.bridge.nac_trips import check_trip, with_data
+from tests.support.graph.running import random_arrays, same
+from tests.support.graph.texts import graph_text, model_of
+from tests.support.strategies.graph import models
 
 
 def notes(file: File) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import lamella
-from tests.bridge.gpt_example import TOKEN, example, logits
+from tests.support.bridge.gpt_example import TOKEN, example, logits
 
 STEPS = 24
 Write = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]

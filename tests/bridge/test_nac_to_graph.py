@@ -23,8 +23,8 @@ from lamella.graph.nodes import Graph, Tensor
 from lamella.graph.verify import verify
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac import open_file
-from tests.bridge.nac_compiler import Compiler
-from tests.bridge.nac_graphs import assembled, program, translate
+from tests.support.bridge.nac_compiler import Compiler
+from tests.support.bridge.nac_graphs import assembled, program, translate
 
 SAMPLES = sorted((Path(__file__).parents[3] / "shared" / "samples" / "nac").glob("v1*/*.nac"))
 ERRORS = {"v16-mlp-int8c": 7e-3}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.reference import compile_model
-from tests.bridge.nac_graphs import Array, operators, run, translate
+from tests.support.bridge.nac_graphs import Array, operators, run, translate
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 Y = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)

@@ -14,8 +14,8 @@ from lamella.bridge.nac_to_graph.weights import store_weight
 from lamella.graph.verify import verify
 from lamella.lang.nac import parse, write
 from lamella.lang.nac.nodes import V1_6, V1_8, File
-from tests.bridge.nac_compiler import Compiler, Result, Word
-from tests.ops.judges.aten import torch
+from tests.support.bridge.nac_compiler import Compiler, Result, Word
+from tests.support.judges.aten import torch
 
 
 class Network(torch.nn.Module):

@@ -26,8 +26,8 @@ from lamella.lang.nac import assemble, parse, write
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.nodes import ConstantType, Instruction
 from lamella.lang.nac.operations import standard_operations
-from tests.bridge.nac_graphs import assembled, program
-from tests.lang.nac.models import perceptron
+from tests.support.bridge.nac_graphs import assembled, program
+from tests.support.lang.nac.models import perceptron
 
 GOOD = Path(__file__).parents[1] / "lang" / "nac" / "good" / "mlp.nacs"
 CODES = {

@@ -16,11 +16,11 @@ from lamella.bridge.nac_to_graph import nac_to_graph
 from lamella.lang.nac import parse, write
 from lamella.lang.nac.nodes import V1_6, V1_8
 from lamella.lang.nac.operations import READABLE_NAMES
-from tests.bridge.aten.cases import CASES, PLAIN
-from tests.bridge.aten.elements import single
-from tests.bridge.aten.judge import ROUGH, agree, array_of, overload
-from tests.bridge.nac_compiler import Compiler, Result, Word
-from tests.ops.judges.aten import torch
+from tests.support.bridge.aten.cases import CASES, PLAIN
+from tests.support.bridge.aten.elements import single
+from tests.support.bridge.aten.judge import ROUGH, agree, array_of, overload
+from tests.support.bridge.nac_compiler import Compiler, Result, Word
+from tests.support.judges.aten import torch
 
 DRAWS = 3
 UNFIT = (RuntimeError, IndexError, TypeError, NotImplementedError, ValueError)

@@ -13,8 +13,8 @@ from lamella.base.arrays import Array
 from lamella.base.source import Source
 from lamella.lang.nac import assemble, check, parse
 from lamella.pipeline.nac.running import Training
-from tests.bridge.nac_bytes import newer_bytes
-from tests.bridge.nac_training import Network, network, read, train_torch
+from tests.support.bridge.nac_bytes import newer_bytes
+from tests.support.bridge.nac_training import Network, network, read, train_torch
 
 NAMES = ("squares", "entropy", "convolution")
 CLOSE = {"float32": 1e-5, "float64": 1e-6}

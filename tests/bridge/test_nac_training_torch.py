@@ -24,7 +24,7 @@ from lamella.lang.nac import File, check, parse, write
 from lamella.lang.nac.nodes import Resource
 from lamella.pipeline.nac.model import Model
 from lamella.pipeline.nac.running import Training
-from tests.bridge.nac_training import Layers, Network, train_torch
+from tests.support.bridge.nac_training import Layers, Network, train_torch
 
 RATE = 0.0625
 

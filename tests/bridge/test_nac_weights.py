@@ -16,8 +16,8 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.bridge.nac_to_graph.weights import original_shape, read_stored, read_weight, store_weight
 from lamella.lang.nac import nodes as n
-from tests.bridge.nac_numbers import TYPES, same_bits, single, tensor_of
-from tests.strategies import nac
+from tests.support.bridge.nac_numbers import TYPES, same_bits, single, tensor_of
+from tests.support.strategies import nac
 
 SCALES = st.floats(2.0**-140, 2.0**118, width=32)
 CODES = arrays(np.int8, array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))

@@ -28,10 +28,10 @@ from lamella.bridge.nac_to_graph.weights import (
 )
 from lamella.lang.nac import check, open_file, parse, save_file, write
 from lamella.lang.nac import nodes as n
-from tests.bridge.nac_numbers import drawn, tensor_of
-from tests.bridge.nac_stores import external
-from tests.lang.nac.containers import HEADERS
-from tests.lang.nac.models import in_blocks, perceptron
+from tests.support.bridge.nac_numbers import drawn, tensor_of
+from tests.support.bridge.nac_stores import external
+from tests.support.lang.nac.containers import HEADERS
+from tests.support.lang.nac.models import in_blocks, perceptron
 
 FILES = {
     "channels": perceptron(),

@@ -28,9 +28,9 @@ from lamella.bridge.nac_to_graph.weights import (
     read_weight,
 )
 from lamella.lang.nac import nodes as n
-from tests.bridge.nac_numbers import TYPES
-from tests.bridge.nac_stores import external, findings_of, store_bytes
-from tests.lang.nac.models import perceptron
+from tests.support.bridge.nac_numbers import TYPES
+from tests.support.bridge.nac_stores import external, findings_of, store_bytes
+from tests.support.lang.nac.models import perceptron
 
 BAD = Path(__file__).parents[1] / "lang" / "nac" / "bad"
 PROGRAMS = sorted(BAD.glob("nac15*.txt"))

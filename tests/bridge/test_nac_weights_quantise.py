@@ -24,8 +24,8 @@ from lamella.bridge.nac_to_graph.weights import read_weight
 from lamella.lang.nac import check, parse, write
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.check.data import check_tensor
-from tests.bridge.nac_numbers import TYPES, code_of, decibels, drawn, flat, scale_of, tensor_of
-from tests.lang.nac.models import perceptron
+from tests.support.bridge.nac_numbers import TYPES, code_of, decibels, drawn, flat, scale_of, tensor_of
+from tests.support.lang.nac.models import perceptron
 
 METHODS = st.sampled_from(n.Method)
 FLOATS = st.sampled_from(["float32", "float64", "float16", "bfloat16"])

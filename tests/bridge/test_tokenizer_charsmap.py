@@ -16,7 +16,7 @@ from lamella.backend.tisa.build import CharacterMap
 from lamella.base.errors import InputError
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.lang.nac.nodes import File
-from tests.bridge.tokenizer_corpus import lines
+from tests.support.bridge.tokenizer_corpus import lines
 
 KEYS = {
     "ﬁ": "fi", "Ａ": "A", "é": "é", "e\u0301": "é", "a\u0308": "ä", "\t": " ", "\r": "", "\u3000": " ", "½": "1⁄2",

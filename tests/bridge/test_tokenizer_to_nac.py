@@ -17,8 +17,8 @@ from lamella.base.source import Source
 from lamella.bridge.tokenizer_to_nac import read_document, tokenizer_to_nac
 from lamella.lang.nac import assemble, check, disassemble, parse, write
 from lamella.lang.nac.nodes import File
-from tests.bridge.tokenizer_corpus import lines
-from tests.bridge.tokenizer_kinds import KINDS, trained
+from tests.support.bridge.tokenizer_corpus import lines
+from tests.support.bridge.tokenizer_kinds import KINDS, trained
 
 KIND = pytest.mark.parametrize("kind", KINDS)
 LINES = 1000

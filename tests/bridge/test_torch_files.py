@@ -23,7 +23,7 @@ from lamella.base.limits import Limits
 from lamella.graph.nodes import Tensor
 from lamella.pipeline.options import Options
 from lamella.pipeline.torch.execution import load
-from tests.bridge.torch_models.archives import Change, rewrite, save_small
+from tests.support.bridge.torch_models.archives import Change, rewrite, save_small
 
 PROGRAM, WEIGHTS = "models/model.json", "data/weights/model_weights_config.json"
 SAMPLES = "data/sample_inputs/model.pt"

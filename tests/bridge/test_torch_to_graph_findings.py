@@ -16,7 +16,7 @@ from lamella.base.limits import Limits
 from lamella.bridge.torch_to_graph import torch_to_graph
 from lamella.pipeline.options import Options
 from lamella.pipeline.torch.execution import load
-from tests.bridge.torch_models.archives import rewrite, save_small
+from tests.support.bridge.torch_models.archives import rewrite, save_small
 
 BAD = Path(__file__).parents[1] / "lang" / "skriptnd" / "bad"
 PROGRAMS = sorted(path for path in BAD.glob("skr3[78]*.txt") if int(path.name[3:6]) >= 376)

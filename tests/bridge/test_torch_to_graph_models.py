@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import lamella
-from tests.bridge.torch_models.judge import largest_error, stretched
-from tests.bridge.torch_models.transformer_models import MODELS
+from tests.support.bridge.torch_models.judge import largest_error, stretched
+from tests.support.bridge.torch_models.transformer_models import MODELS
 
 CLOSE = 1e-4
 

@@ -8,8 +8,8 @@ import torch
 import lamella
 from lamella.bridge.torch_to_graph import torch_to_graph
 from lamella.graph.verify import verify
-from tests.bridge.torch_models.judge import largest_error, stretched
-from tests.bridge.torch_models.small_models import NETWORKS
+from tests.support.bridge.torch_models.judge import largest_error, stretched
+from tests.support.bridge.torch_models.small_models import NETWORKS
 
 CLOSE = 1e-5
 EACH = pytest.mark.parametrize("name", NETWORKS)

@@ -18,7 +18,7 @@ from lamella.bridge.torch_to_graph import torch_to_graph
 from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Loop, Tensor
 from lamella.graph.verify import verify
-from tests.bridge.torch_models.small_models import Decoder
+from tests.support.bridge.torch_models.small_models import Decoder
 
 Pair = namedtuple("Pair", ["left", "right"])
 

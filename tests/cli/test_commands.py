@@ -13,7 +13,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from lamella.cli import COMMANDS, SHELLS, lamella
-from tests.house.tree import ROOT, environment
+from tests.support.repository import ROOT, environment
 
 EXAMPLES = ROOT / "examples" / "npu"
 CONV = str(EXAMPLES / "conv_relu.nem")

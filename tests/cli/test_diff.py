@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from lamella.base.arrays import Array
 from lamella.cli import lamella as command
-from tests.house.tree import ROOT
+from tests.support.repository import ROOT
 
 PAGE = ROOT / "examples" / "llama" / "page.module"
 WIDE = """import linalg, math;

@@ -13,8 +13,8 @@ import pytest
 from lamella.graph.data import write_safetensors
 from lamella.pipeline.effects import ANY, GRAPHS, SOURCES
 from lamella.pipeline.options import ALWAYS, table
-from tests.cli.skriptnd_models import call
-from tests.house.tree import ROOT
+from tests.support.cli.skriptnd_models import call
+from tests.support.repository import ROOT
 
 NET = """import math, nn, quant;
 

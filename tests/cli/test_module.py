@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import lamella
 from lamella.cli import lamella as command
-from tests.house.tree import ROOT
+from tests.support.repository import ROOT
 
 PAGE = ROOT / "examples" / "llama" / "page.module"
 

@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 from lamella.cli import lamella as command
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac import write
-from tests.house.tree import ROOT
-from tests.lang.nac.containers import HEADERS, patched
-from tests.lang.nac.models import in_blocks, perceptron
+from tests.support.lang.nac.containers import HEADERS, patched
+from tests.support.lang.nac.models import in_blocks, perceptron
+from tests.support.repository import ROOT
 
 EXAMPLES = ROOT / "examples" / "nac"
 HEADER = 88

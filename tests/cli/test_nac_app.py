@@ -16,7 +16,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 import torch
 
 from lamella.cli import lamella as command
-from tests.house.tree import ROOT
+from tests.support.repository import ROOT
 
 APP = ROOT / "examples" / "nac-app"
 PROMPT = "the cat and you"

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from lamella.cli import lamella as command
-from tests.house.tree import ROOT
+from tests.support.repository import ROOT
 
 PROMPT = "abc the"
 

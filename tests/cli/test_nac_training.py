@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 import lamella
 from lamella.cli import lamella as command
-from tests.bridge.nac_training import RATE, network, train_torch
+from tests.support.bridge.nac_training import RATE, network, train_torch
 
 
 def run(*words: str | Path, fails: bool = False) -> Result:

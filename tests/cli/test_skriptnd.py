@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from lamella.graph.data import write_dat, write_safetensors
-from tests.cli.skriptnd_models import COMPOUND, PACKS, TWO, call, report, write_models
-from tests.house.tree import ROOT
+from tests.support.cli.skriptnd_models import COMPOUND, PACKS, TWO, call, report, write_models
+from tests.support.repository import ROOT
 
 SPACED = "import   math ;\ngraph G{@input{x:real[2];}@output{y:real[2];}@compose{y=math.neg(x);}}  # why\n"
 OLD_AND_NEW = """import layout;

@@ -13,7 +13,7 @@ from lamella import compile, load
 from lamella.cli.lower import _difference
 from lamella.graph.data import write_dat, write_safetensors
 from lamella.pipeline.arrays import file_name
-from tests.cli.skriptnd_models import MODELS, call, report, write_models
+from tests.support.cli.skriptnd_models import MODELS, call, report, write_models
 
 Floats = NDArray[np.float32]
 W = np.arange(12, dtype=np.float32).reshape(3, 4) / 8

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 import lamella
 from lamella.cli import lamella as command
-from tests.bridge.gpt_example import TOKEN, example, greedy
+from tests.support.bridge.gpt_example import TOKEN, example, greedy
 
 ROOT = Path(__file__).parents[2]
 MODEL = """

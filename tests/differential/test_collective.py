@@ -11,10 +11,10 @@ from lamella.backend import cpu, interpreter
 from lamella.base.diagnostic import errors
 from lamella.base.source import Source
 from lamella.lang.tensor import parse
-from tests.backend.interpreter.kernels import INTEGERS, widen
-from tests.differential.collective import FUNCTIONS, Array, Case, expect, make_arguments, write_case
-from tests.differential.layouts import is_marked
-from tests.differential.varieties import PROMOTION, make_cases
+from tests.support.backend.interpreter.kernels import INTEGERS, widen
+from tests.support.differential.collective import FUNCTIONS, Array, Case, expect, make_arguments, write_case
+from tests.support.differential.layouts import is_marked
+from tests.support.differential.varieties import PROMOTION, make_cases
 
 PARTS = 8
 """Each instruction is tested in so many parts; the kernels of a part are one program."""

@@ -12,8 +12,8 @@ from lamella.backend.cpu.compile import emit
 from lamella.backend.cpu.jit import MACHINES, assemble, assembly, host_machine
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import write
-from tests.differential.running import read
-from tests.strategies.tensor_programs import Kernel, kernels
+from tests.support.differential.running import read
+from tests.support.strategies.tensor_programs import Kernel, kernels
 
 TARGET = find_target("cpu-avx512")
 PRODUCT = """

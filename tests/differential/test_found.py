@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lamella.backend import cpu, interpreter
-from tests.backend.interpreter.kernels import DTYPES
-from tests.differential.layouts import arrange, is_marked
-from tests.differential.running import read
+from tests.support.backend.interpreter.kernels import DTYPES
+from tests.support.differential.layouts import arrange, is_marked
+from tests.support.differential.running import read
 
 FOLDED = """
 func @f(%A: memref<indexx4>) attributes{subgroup_size=1, work_group_size=[1,4]} {

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.differential.pairwise import Row, cover_pairs, pairs_of
+from tests.support.differential.pairwise import Row, cover_pairs, pairs_of
 
 COUNTS = st.lists(st.integers(1, 4), min_size=2, max_size=4)
 FORBIDDEN = st.sets(

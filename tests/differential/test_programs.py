@@ -10,8 +10,8 @@ from lamella.base.diagnostic import errors
 from lamella.kernels.passes import PASSES, lower
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import check, write
-from tests.differential.running import agree, execute, execute_for, judge, read
-from tests.strategies.tensor_programs import Kernel, kernels
+from tests.support.differential.running import agree, execute, execute_for, judge, read
+from tests.support.strategies.tensor_programs import Kernel, kernels
 
 
 @given(kernels())

@@ -18,7 +18,7 @@ from lamella.backend.named import NamedKernels
 from lamella.base.arrays import Array
 from lamella.base.source import Source
 from lamella.lang.tensor import parse, write
-from tests.house.tree import ROOT
+from tests.support.repository import ROOT
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 

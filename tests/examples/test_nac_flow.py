@@ -9,7 +9,7 @@ import lamella
 from lamella.base.arrays import Array
 from lamella.bridge.nac_to_graph.weights import read_weight
 from lamella.pipeline.nac.model import Model
-from tests.house.tree import ROOT
+from tests.support.repository import ROOT
 
 FOLDER = ROOT / "examples" / "nac-app"
 

@@ -10,7 +10,7 @@ import pytest
 
 import lamella
 from lamella.backend.executor import GraphExecutable
-from tests.house.tree import ROOT
+from tests.support.repository import ROOT
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 

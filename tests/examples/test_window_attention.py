@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import lamella
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
-from tests.house.tree import ROOT
+from tests.support.repository import ROOT
 
 FILE = ROOT / "examples" / "operator" / "window_attention.sknd"
 

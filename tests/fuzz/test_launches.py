@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from tests.fuzz.launch_bugs import BUGS
-from tests.fuzz.launch_road import LAUNCHES, run_in_child
+from tests.support.fuzz.launch_bugs import BUGS
+from tests.support.fuzz.launch_walk import LAUNCHES, run_in_child
 
 SHARES = 4
 """So many tests that can run side by side."""

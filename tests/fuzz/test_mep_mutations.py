@@ -18,9 +18,9 @@ from lamella.backend.mep import CAPABILITIES, PlanBudget, run_plan
 from lamella.base.diagnostic import Diagnostic, LamellaError, render
 from lamella.lang.nac import RULES
 from lamella.lang.nac.nodes import File
-from tests.backend.mep.fakes import RecordingHost
-from tests.fuzz.mep_seeds import mutate, seeds
-from tests.fuzz.watch import watched
+from tests.support.backend.mep.fakes import RecordingHost
+from tests.support.fuzz.mep_seeds import mutate, seeds
+from tests.support.watch import watched
 
 NEW = str(time.time_ns()) if "LAMELLA_FUZZ" in os.environ else "61"
 SEED = os.environ.get("LAMELLA_SEED", NEW)

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from lamella.base.diagnostic import Diagnostic
-from tests.fuzz.module_folders import mutate_folder
-from tests.fuzz.module_road import check, walk
-from tests.fuzz.watch import watched
-from tests.strategies.mutation import mutants
+from tests.support.fuzz.module_folders import mutate_folder
+from tests.support.fuzz.module_walk import check, walk
+from tests.support.strategies.mutation import mutants
+from tests.support.watch import watched
 
 ROOT = Path(__file__).parents[2]
 LANGUAGE = ROOT / "tests/lang/module"

@@ -18,12 +18,12 @@ from random import Random
 import pytest
 
 from lamella.lang.nac import check, parse
-from tests.fuzz.nac_field_mutate import mutate
-from tests.fuzz.nac_fields import walk as walk_fields
-from tests.fuzz.nac_mutate import mutants
-from tests.fuzz.nac_road import walk
-from tests.fuzz.nac_seeds import files, seeds
-from tests.fuzz.watch import watched
+from tests.support.fuzz.nac_field_mutate import mutate
+from tests.support.fuzz.nac_fields import walk as walk_fields
+from tests.support.fuzz.nac_mutate import mutants
+from tests.support.fuzz.nac_seeds import files, seeds
+from tests.support.fuzz.nac_walk import walk
+from tests.support.watch import watched
 
 NEW = str(time.time_ns()) if "LAMELLA_FUZZ" in os.environ else "60"
 SEED = os.environ.get("LAMELLA_SEED", NEW)
@@ -85,7 +85,7 @@ def test_mutated_records(mutations: int) -> None:
 
 def test_a_process_of_little_memory_reads_them_all() -> None:
     """What a process may ask for is bounded by the system, so that no peak between two looks is missed."""
-    words = [sys.executable, "-m", "tests.fuzz.nac_child", "0", "200"]
+    words = [sys.executable, "-m", "tests.support.fuzz.nac_child", "0", "200"]
     result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
     told = json.loads(result.stdout)

@@ -9,7 +9,7 @@ from lamella.base.source import Source
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.rules import BY_CODE
 from lamella.lang.nem.write import write
-from tests.strategies.mutation import mutants
+from tests.support.strategies.mutation import mutants
 
 GOOD = sorted((Path(__file__).parents[1] / "lang" / "nem" / "good").glob("*.nem"))
 SEED = 20

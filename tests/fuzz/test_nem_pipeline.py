@@ -17,9 +17,9 @@ import pytest
 
 from lamella.base.diagnostic import LamellaError
 from lamella.pipeline.nem.program import read_program
-from tests.fuzz.mutate import Seed, mutate_bytes, mutate_text, read_seed
-from tests.fuzz.nem_road import SMALL, judge, judge_refusal, walk
-from tests.fuzz.watch import TooSlowError, watched
+from tests.support.fuzz.mutate import Seed, mutate_bytes, mutate_text, read_seed
+from tests.support.fuzz.nem_walk import SMALL, judge, judge_refusal, walk
+from tests.support.watch import TooSlowError, watched
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {"tests/lang/nem/good": 3, "tests/lang/nem/bad": 1, "examples/npu": 8}

@@ -21,11 +21,11 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.graph.data.dat import DatItem, Stored, decode_dat, encode_dat
 from lamella.graph.data.safetensors import decode_safetensors, encode_safetensors
-from tests.fuzz.nem_road import judge_refusal
-from tests.fuzz.skriptnd_mutate import mutate_text
-from tests.fuzz.skriptnd_road import walk
-from tests.fuzz.skriptnd_seeds import read_seeds
-from tests.fuzz.watch import TooSlowError, watched
+from tests.support.fuzz.nem_walk import judge_refusal
+from tests.support.fuzz.skriptnd_mutate import mutate_text
+from tests.support.fuzz.skriptnd_seeds import read_seeds
+from tests.support.fuzz.skriptnd_walk import walk
+from tests.support.watch import TooSlowError, watched
 
 SEED = os.environ.get("LAMELLA_SEED", "3")
 CASE = os.environ.get("LAMELLA_CASE", "")

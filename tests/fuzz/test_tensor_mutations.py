@@ -19,7 +19,7 @@ from lamella.kernels.target import find_target
 from lamella.lang.tensor import check, parse, write
 from lamella.lang.tensor.nodes import Program
 from lamella.lang.tensor.rules import RULES
-from tests.strategies.mutation import mutants
+from tests.support.strategies.mutation import mutants
 
 ROOT = Path(__file__).parents[2]
 GOOD = sorted(

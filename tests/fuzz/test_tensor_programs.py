@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, seed, settings
 
-from tests.differential.running import agree, execute, judge, read
-from tests.strategies.tensor_programs import Kernel, kernels
+from tests.support.differential.running import agree, execute, judge, read
+from tests.support.strategies.tensor_programs import Kernel, kernels
 
 SHARES = 10
 """So many tests that can run side by side."""

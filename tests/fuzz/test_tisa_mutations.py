@@ -20,11 +20,11 @@ from lamella.backend.tisa import load_tokenizer
 from lamella.base.diagnostic import LamellaError
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.lang.nac.nodes import File, Resource
-from tests.backend.tisa.manifests import Given, file_of, tables, text16
 from tests.bridge.test_tokenizer_to_nac import ours_of
-from tests.bridge.tokenizer_corpus import lines
-from tests.bridge.tokenizer_kinds import KINDS, trained
-from tests.fuzz.watch import watched
+from tests.support.backend.tisa.manifests import Given, file_of, tables, text16
+from tests.support.bridge.tokenizer_corpus import lines
+from tests.support.bridge.tokenizer_kinds import KINDS, trained
+from tests.support.watch import watched
 
 NEW = str(time.time_ns()) if "LAMELLA_FUZZ" in os.environ else "250"
 SEED = os.environ.get("LAMELLA_SEED", NEW)

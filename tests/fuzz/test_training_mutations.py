@@ -21,10 +21,10 @@ from lamella.lang.nac.nodes import Resource
 from lamella.pipeline.nac.model import Model
 from lamella.pipeline.nac.running import compile_training
 from lamella.pipeline.options import Options
-from tests.bridge.nac_bytes import newer_bytes
-from tests.fuzz.nac_field_mutate import known, mutate
-from tests.fuzz.nac_seeds import trained
-from tests.fuzz.watch import watched
+from tests.support.bridge.nac_bytes import newer_bytes
+from tests.support.fuzz.nac_field_mutate import known, mutate
+from tests.support.fuzz.nac_seeds import trained
+from tests.support.watch import watched
 
 SEED = os.environ.get("LAMELLA_SEED", str(time.time_ns()) if "LAMELLA_FUZZ" in os.environ else "7")
 INPUTS = {"x": InputType(F32, (2,)), "target_0": InputType(F32, (2,))}

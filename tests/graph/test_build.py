@@ -13,7 +13,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Loop, Tensor
 from lamella.graph.verify import verify
 from lamella.ops.library import Library
-from tests.strategies.graph import library, models
+from tests.support.strategies.graph import library, models
 
 
 def builder() -> Builder:

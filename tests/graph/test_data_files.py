@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from docs.generate import expected, repaired
 from lamella.graph.data import DatItem, Stored, decode_dat, encode_dat, read_dat, write_dat
-from tests.graph.data_files import findings, header_of, judge, little_endian, pack_bits
+from tests.support.graph.data_files import findings, header_of, judge, little_endian, pack_bits
 
 BAD = Path(__file__).parents[1] / "lang" / "skriptnd" / "bad"
 DESCRIBED = sorted(path for path in BAD.glob("skr3[4-6]*.txt") if not re.search("skr3(58|59|69)", path.name))

@@ -24,7 +24,7 @@ from lamella.graph.data import (
 )
 from lamella.graph.data.safetensors import decode_safetensors, decode_store, encode_safetensors
 from lamella.graph.nodes import Graph, Quantization, Tensor
-from tests.graph.data_files import findings, store_header
+from tests.support.graph.data_files import findings, store_header
 
 TYPES = ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?")
 

@@ -24,7 +24,7 @@ from lamella.graph.rewrite import rewrite
 from lamella.graph.verify import verify
 from lamella.lang.skriptnd.nodes import Dtype, TypeSpec
 from lamella.ops.traits import Trait
-from tests.ops.trait_cases import GRID, LIBRARY, OPERATORS, SAMPLES, SPECIAL, differ
+from tests.support.ops.trait_cases import GRID, LIBRARY, OPERATORS, SAMPLES, SPECIAL, differ
 
 TYPES = (F32, I64, BOOL)
 CASTS = (*product((F16, F32, I8, I64, BOOL), (BF16, F16, F32, F64, I32, I64)),)

@@ -17,10 +17,10 @@ from lamella.graph.passes.fold_constants import Evaluate
 from lamella.graph.passes.optimise import MOST_ROUNDS, Optimised, optimise
 from lamella.graph.rewrite import members
 from lamella.graph.verify import verify
-from tests.graph.aten_models import aten_models, run_special, same_bits, special_arrays
-from tests.graph.running import evaluate
-from tests.graph.texts import body_of, small
-from tests.strategies.graph import models
+from tests.support.graph.aten_models import aten_models, run_special, same_bits, special_arrays
+from tests.support.graph.running import evaluate
+from tests.support.graph.texts import body_of, small
+from tests.support.strategies.graph import models
 
 EXTENTS = st.integers(1, 4).map(lambda size: {"n": size})
 ROUND = ("simplify", "cancel_transposes", "cse", "dce", "variable_dce")

@@ -17,7 +17,7 @@ from lamella.graph.passes.fold_constants import fold_constants
 from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.graph.verify import verify
 from lamella.ops.library import Library
-from tests.graph.texts import body_of, small
+from tests.support.graph.texts import body_of, small
 
 X = "x: real[2, 3, 4, 5];"
 N = "x: int[2, 3];"

@@ -32,8 +32,8 @@ from lamella.graph.passes.simplify import represents
 from lamella.graph.rewrite import members
 from lamella.graph.verify import verify
 from lamella.pipeline.skriptnd.run_passes import evaluator
-from tests.graph.aten_models import run_special, same_bits
-from tests.graph.texts import body_of, small
+from tests.support.graph.aten_models import run_special, same_bits
+from tests.support.graph.texts import body_of, small
 
 X = "x: real[2, 3, 4];"
 M = "x: real[2, 3];"

@@ -12,8 +12,8 @@ from lamella.graph.passes.fold_constants import fold_constants
 from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.graph.rewrite import members
 from lamella.graph.verify import verify
-from tests.graph.running import evaluate, run, same
-from tests.strategies.graph import models
+from tests.support.graph.running import evaluate, run, same
+from tests.support.strategies.graph import models
 
 LAYOUT = ("transpose", "unary", "binary", "conv", "pool_window", "reduce_axes", "concat")
 EXACT = ("simplify", "cse", "dce", "cancel_transposes")

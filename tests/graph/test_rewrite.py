@@ -24,8 +24,8 @@ from lamella.graph.rewrite import (
     uses,
 )
 from lamella.graph.verify import verify
-from tests.graph.texts import small
-from tests.strategies.graph import models
+from tests.support.graph.texts import small
+from tests.support.strategies.graph import models
 
 FLOW = (
     "a = math.exp(x); y = if c then { b = math.neg(a); yield b; } else {"

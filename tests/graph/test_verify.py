@@ -17,8 +17,8 @@ from lamella.graph.nodes import Branch, Constant, Graph, Loop, Node, Operation, 
 from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.graph.rewrite import members
 from lamella.graph.verify import verify
-from tests.graph.texts import model_of, small
-from tests.strategies.graph import library
+from tests.support.graph.texts import model_of, small
+from tests.support.strategies.graph import library
 
 BAD = Path(__file__).parents[1] / "lang" / "skriptnd" / "bad"
 TEXT = (

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 import tomllib
-from collections.abc import Iterator
 
-from tests.house.tree import ROOT, Module, languages, package_modules
+from tests.support.repository import LOADING, OPENING, ROOT, Module, languages, package_modules, read_module
 
 LANGUAGES = ("lang.module", "lang.skriptnd", "lang.nac", "lang.tensor", "lang.nem")
 FORMS = ("base", *LANGUAGES, "ops", "graph", "kernels", "plan")
@@ -40,8 +38,6 @@ LOADERS = (
 )
 BASE_PACKAGES = {"numpy", "ml_dtypes"}
 DOORS = {"lamella.base.paths", "lamella.base.reader", "lamella.base.writer"}
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-OPENING = {"open", "fdopen", "read_text", "write_text", "read_bytes", "write_bytes"}
 
 
 def unit(name: str) -> str:
@@ -50,38 +46,9 @@ def unit(name: str) -> str:
     return ".".join(parts[: 2 if parts[:1] == ["lang"] else 1])
 
 
-def imported(module: Module) -> Iterator[tuple[int, str]]:
-    """The line and the full name of everything that a module imports."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, item.name) for item in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            start = _absolute(module, node)
-            yield from ((node.lineno, f"{start}.{item.name}") for item in node.names)
-
-
-def _absolute(module: Module, node: ast.ImportFrom) -> str:
-    if not node.level:
-        return node.module or ""
-    is_package = module.path.name == "__init__.py"
-    parts = module.name.split(".")
-    kept = parts[: len(parts) - node.level + is_package]
-    return ".".join([*kept, *filter(None, [node.module])])
-
-
-def called(node: ast.Call) -> str:
-    """The last word of what a call names: `open` for `open(…)`, `os.open(…)` and `path.open(…)`."""
-    if isinstance(node.func, ast.Attribute):
-        return node.func.attr
-    return node.func.id if isinstance(node.func, ast.Name) else ""
-
-
-def calls(module: Module, names: set[str]) -> list[str]:
+def calls(module: Module, words: set[str]) -> list[str]:
     """The places in a module where one of these is called."""
-    found = (node for node in ast.walk(module.tree) if isinstance(node, ast.Call))
-    return [
-        f"{module.place}:{node.lineno}: {ast.unparse(node.func)}" for node in found if called(node) in names
-    ]
+    return [f"{module.place}:{call.line}: {call.text}" for call in module.calls if call.word in words]
 
 
 def test_the_package_was_found() -> None:
@@ -91,9 +58,11 @@ def test_the_package_was_found() -> None:
 
 def test_the_walk_sees_relative_and_nested_imports() -> None:
     text = "from . import x\nfrom ..lang import nem\ndef f():\n    import lamella.cli.run\n"
-    module = Module(ROOT / "src/lamella/plan/bind.py", "lamella.plan.bind", text, ast.parse(text))
-    assert [name for _, name in imported(module)] == ["lamella.plan.x", "lamella.lang.nem", "lamella.cli.run"]
-    assert [unit(name) for _, name in imported(module)] == ["plan", "lang.nem", "cli"]
+    module = read_module(ROOT / "src/lamella/plan/bind.py", "lamella.plan.bind", text)
+    names = [name for _, name, _ in module.imports]
+    assert names == ["lamella.plan.x", "lamella.lang.nem", "lamella.cli.run"]
+    assert [unit(name) for name in names] == ["plan", "lang.nem", "cli"]
+    assert [is_inside for _, _, is_inside in module.imports] == [False, False, True]
 
 
 def test_imports_follow_the_table() -> None:
@@ -102,7 +71,7 @@ def test_imports_follow_the_table() -> None:
     wrong = [
         f"{module.place}:{line}: {unit(module.name)} imports {name}"
         for module in modules
-        for line, name in imported(module)
+        for line, name, _ in module.imports
         if name.split(".")[0] == "lamella"
         and unit(name) not in {unit(module.name), *MAY_IMPORT[unit(module.name)]}
     ]
@@ -116,27 +85,25 @@ def test_packages_of_others_are_core_dependencies() -> None:
     wrong = [
         f"{module.place}:{line}: {name}"
         for module in package_modules()
-        for line, name in imported(module)
+        for line, name, _ in module.imports
         if name.split(".")[0] not in (BASE_PACKAGES if unit(module.name) == "base" else core) | always
     ]
     assert not wrong, "others come through lamella.base.optional.need"
 
 
 def test_no_star_imports() -> None:
-    found = ((m.place, line, name) for m in package_modules() for line, name in imported(m))
-    assert not [f"{place}:{line}" for place, line, name in found if name.endswith(".*")]
+    found = ((module, line, name) for module in package_modules() for line, name, _ in module.imports)
+    assert not [f"{module.place}:{line}" for module, line, name in found if name.endswith(".*")]
 
 
 def test_no_imports_inside_functions() -> None:
     modules = [module for module in package_modules() if module.name not in LAZY]
-    functions = ((m, n) for m in modules for n in ast.walk(m.tree) if isinstance(n, Function))
-    inner = ((m, node) for m, function in functions for node in ast.walk(function))
-    assert not [f"{m.place}:{n.lineno}" for m, n in inner if isinstance(n, ast.Import | ast.ImportFrom)]
+    assert not [f"{m.place}:{line}" for m in modules for line, _, is_inside in m.imports if is_inside]
 
 
 def test_modules_are_loaded_by_name_in_few_places() -> None:
     modules = [module for module in package_modules() if module.name not in LOADERS]
-    assert not [place for module in modules for place in calls(module, {"import_module", "__import__"})]
+    assert not [place for module in modules for place in calls(module, LOADING)]
 
 
 def test_files_are_opened_at_the_doors() -> None:
@@ -144,8 +111,8 @@ def test_files_are_opened_at_the_doors() -> None:
     for module in package_modules():
         if module.name in DOORS:
             continue
-        ours = {name.rpartition(".")[2] for _, name in imported(module) if name.rpartition(".")[0] in DOORS}
+        ours = {name.rpartition(".")[2] for _, name, _ in module.imports if name.rpartition(".")[0] in DOORS}
         wrong += calls(module, OPENING - ours)
-        resources = (line for line, name in imported(module) if name.startswith("importlib.resources"))
+        resources = (line for line, name, _ in module.imports if name.startswith("importlib.resources"))
         wrong += [f"{module.place}:{line}: importlib.resources" for line in resources]
     assert not wrong

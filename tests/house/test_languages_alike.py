@@ -9,7 +9,7 @@ import pytest
 
 from lamella.pipeline import backends
 from lamella.pipeline import languages as registry
-from tests.house.tree import PACKAGE, languages
+from tests.support.repository import PACKAGE, languages
 
 PARTS = ("nodes", "rules", "parse", "check", "write")
 LANGUAGES = pytest.mark.parametrize("name", languages())

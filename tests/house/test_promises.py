@@ -6,7 +6,7 @@ import re
 
 from lamella.pipeline.languages import ENDINGS, STREAM_ENDINGS
 from lamella.pipeline.skriptnd.execution import KERNEL_FORMS
-from tests.house.tree import ROOT
+from tests.support.repository import ROOT
 
 STAGES = {f".{name}" for name in KERNEL_FORMS} - {".tensor"}
 

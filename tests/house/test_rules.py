@@ -14,7 +14,7 @@ import pytest
 
 from docs.generate import WIDEST, examples
 from lamella.base.diagnostic import Rule
-from tests.house.tree import ROOT, TESTS, environment, languages
+from tests.support.repository import ROOT, TESTS, environment, languages
 
 CODES = {
     "module": re.compile(r"[EW]\d{3}"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.tree import ROOT, environment
+from tests.support.repository import ROOT, environment
 
 HEAVY = {"numpy", "ml_dtypes", "rich", "torch", "lark", "llvmlite", "hypothesis"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.tree import PACKAGE, ROOT, data_files, environment
+from tests.support.repository import PACKAGE, ROOT, data_files, environment
 
 EXAMPLE = ROOT / "examples" / "npu" / "conv_relu.nem"
 

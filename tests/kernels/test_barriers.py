@@ -17,7 +17,7 @@ from lamella.kernels.rewrite import change_functions, make_names_unique, rewrite
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import nodes as n
 from lamella.lang.tensor import parse
-from tests.strategies.tensor_kernels import Kernel, kernels
+from tests.support.strategies.tensor_kernels import Kernel, kernels
 
 TARGET = find_target("cpu-avx512")
 Leaf: TypeAlias = n.Barrier | tuple[str, str]

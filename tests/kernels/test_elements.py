@@ -20,7 +20,8 @@ from lamella.kernels.rewrite import constants_of, types_of, walk
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import check, parse
 from lamella.lang.tensor.nodes import Blas, Load, Memref, Program
-from tests.backend.interpreter.kernels import (
+from tests.backend.interpreter.test_linear import PAIRS, scalar
+from tests.support.backend.interpreter.kernels import (
     COMPLEX,
     EPSILON,
     INTEGERS,
@@ -29,7 +30,6 @@ from tests.backend.interpreter.kernels import (
     draw_array,
     widen,
 )
-from tests.backend.interpreter.test_linear import PAIRS, scalar
 
 FUNCTIONS = ("axpby.n", "axpby.t", "sum.n", "sum.t", "cumsum0", "cumsum1", "ger", "hadamard")
 TARGET = find_target("cpu-avx512")

@@ -12,7 +12,7 @@ from lamella.kernels.library import GemmShape, batched_gemm, pack_panels, packed
 from lamella.kernels.passes import lower
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Memref, Program
-from tests.backend.interpreter.kernels import DTYPES, Array, draw_array, widen
+from tests.support.backend.interpreter.kernels import DTYPES, Array, draw_array, widen
 
 TARGETS = ("cpu-avx512", "cpu-avx2", "cpu-aarch64", "cpu-amx")
 

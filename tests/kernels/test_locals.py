@@ -14,7 +14,7 @@ from lamella.kernels.rewrite import change_functions, make_names_unique, used_va
 from lamella.kernels.target import Target, find_target
 from lamella.lang.tensor import check, parse, write
 from lamella.lang.tensor import nodes as n
-from tests.strategies.tensor_kernels import Kernel, kernels
+from tests.support.strategies.tensor_kernels import Kernel, kernels
 
 TARGET = find_target("cpu-avx512")
 

@@ -18,7 +18,15 @@ from lamella.kernels.passes.lower_linalg.tiles import TilePlan, plan_product, sp
 from lamella.kernels.target import Target, find_target
 from lamella.lang.tensor import check, parse, write
 from lamella.lang.tensor.nodes import Blas, Program
-from tests.backend.interpreter.kernels import COMPLEX, DTYPES, EPSILON, INTEGERS, Array, draw_array, widen
+from tests.support.backend.interpreter.kernels import (
+    COMPLEX,
+    DTYPES,
+    EPSILON,
+    INTEGERS,
+    Array,
+    draw_array,
+    widen,
+)
 
 TARGET = find_target("cpu-avx512")
 TRIPLES = [

@@ -16,8 +16,8 @@ from lamella.kernels.rewrite import walk
 from lamella.kernels.target import TARGETS, find_target
 from lamella.lang.tensor import check, parse, write
 from lamella.lang.tensor.nodes import Blas, Foreach, Program
-from tests.backend.interpreter.kernels import Array, draw_array
-from tests.strategies.tensor_kernels import Kernel, kernels
+from tests.support.backend.interpreter.kernels import Array, draw_array
+from tests.support.strategies.tensor_kernels import Kernel, kernels
 
 ROOT = Path(__file__).parents[2]
 TARGET = find_target("cpu-avx512")

@@ -15,7 +15,7 @@ from lamella.kernels.target import find_target
 from lamella.lang.tensor import check, parse
 from lamella.lang.tensor import nodes as n
 from lamella.lang.tensor.check.context import defined_values
-from tests.strategies.tensor_kernels import Kernel, kernels
+from tests.support.strategies.tensor_kernels import Kernel, kernels
 
 TWICE = """func @f(%A: memref<i32x3>) {
   %0 = constant 0 : index

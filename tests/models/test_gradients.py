@@ -15,7 +15,7 @@ from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.pipeline.module.folders import read_source
 from lamella.pipeline.module.weight_plan import plan_weights
 from lamella.pipeline.options import Options
-from tests.models.checkpoints import VOCABULARY, build, tokens
+from tests.support.models.checkpoints import VOCABULARY, build, tokens
 
 NAMES = (
     *("llama", "llama tied", "llama biases", "qwen3", "mistral", "mixtral", "qwen3 moe plain"),

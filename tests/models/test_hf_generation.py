@@ -16,7 +16,7 @@ from lamella.pipeline.module.execution import build
 from lamella.pipeline.module.folders import read_source
 from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
-from tests.models.checkpoints import first_of, logits, save, tokens
+from tests.support.models.checkpoints import first_of, logits, save, tokens
 
 STATEFUL = ("llama 3.1", "qwen2 window", "qwen3", "mistral", "qwen3 moe plain", "gpt2", "mamba", "nemotron")
 SHORT = MappingProxyType(

@@ -11,7 +11,7 @@ from lamella.base.errors import InputError
 from lamella.pipeline.generate import Sampling
 from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
-from tests.models.checkpoints import logits, save, tokens
+from tests.support.models.checkpoints import logits, save, tokens
 
 COUNT = 16
 MARGIN = 1e-4

@@ -14,7 +14,7 @@ import lamella
 from lamella.pipeline.module.export import export
 from lamella.pipeline.module.folders import architectures
 from lamella.pipeline.options import Options
-from tests.models.checkpoints import MODELS, first_of, logits, save, tokens
+from tests.support.models.checkpoints import MODELS, first_of, logits, save, tokens
 
 ARCHITECTURES = sorted(name for name in architectures() if name[0].isupper())
 CLOSE = 1e-5

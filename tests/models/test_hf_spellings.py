@@ -19,7 +19,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.graph.model import Model
 from lamella.pipeline.module.export import export
 from lamella.pipeline.options import Options
-from tests.models.checkpoints import LLAMA3, build, first_of, logits, save, tokens
+from tests.support.models.checkpoints import LLAMA3, build, first_of, logits, save, tokens
 
 FILE = "model.safetensors"
 Config = dict[str, Any]

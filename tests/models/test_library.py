@@ -22,7 +22,7 @@ from lamella.lang.module.write import write
 from lamella.pipeline.module.files import check
 from lamella.pipeline.module.library import describe as describe_standard
 from lamella.pipeline.options import Options
-from tests.models.library import FOLDER, declarations, files, options_of
+from tests.support.models.library import FOLDER, declarations, files, options_of
 
 KINDS = ("modules", "blocks", "models")
 DECLARED = {

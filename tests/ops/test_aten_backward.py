@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.judges.aten import agree, judge, tensor_of, torch
-from tests.ops.judges.draws import Array, arrays, axis_of, shapes
-from tests.ops.judges.harness import refuse
-from tests.ops.judges.registry import Given, Refusal, judged
+from tests.support.judges.aten import agree, judge, tensor_of, torch
+from tests.support.judges.draws import Array, arrays, axis_of, shapes
+from tests.support.judges.harness import refuse
+from tests.support.judges.registry import Given, Refusal, judged
 
 Data = st.DataObject
 Shape = tuple[int, ...]

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ops.judges.aten import agree, judge, tensor_of, torch
-from tests.ops.judges.draws import FLOATS, Array, arrays, shapes
-from tests.ops.judges.harness import one
-from tests.ops.judges.registry import Given, judged
+from tests.support.judges.aten import agree, judge, tensor_of, torch
+from tests.support.judges.draws import FLOATS, Array, arrays, shapes
+from tests.support.judges.harness import one
+from tests.support.judges.registry import Given, judged
 
 Data = st.DataObject
 Pair = tuple[tuple[int, ...], tuple[int, ...]]

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Iterator, Mapping
 
 from lamella.base.paths import read_shipped
-from tests.ops.judges.aten import torch
-from tests.ops.judges.registry import operators
+from tests.support.judges.aten import torch
+from tests.support.judges.registry import operators
 
 
 @functools.cache

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.judges.aten import agree, judge, tensor_of, torch
-from tests.ops.judges.draws import ANY, arrays, axes_of, axis_of, shapes
-from tests.ops.judges.registry import Given, judged
+from tests.support.judges.aten import agree, judge, tensor_of, torch
+from tests.support.judges.draws import ANY, arrays, axes_of, axis_of, shapes
+from tests.support.judges.registry import Given, judged
 
 Data = st.DataObject
 Shape = tuple[int, ...]

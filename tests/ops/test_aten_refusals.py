@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.ops.judges.harness import refuse
-from tests.ops.judges.registry import Given, Refusal
+from tests.support.judges.harness import refuse
+from tests.support.judges.registry import Given, Refusal
 
 IMAGE = (1, 2, 4, 4)
 AXIS = "'dim' must be at least -2 and below 2"

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import substitute
-from tests.ops.judges.draws import Array, filled
-from tests.ops.judges.harness import compose_text, run_text, same
+from tests.support.judges.draws import Array, filled
+from tests.support.judges.harness import compose_text, run_text, same
 
 REALS = (
     "math.add(x, x)",

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import Array, filled
-from tests.ops.judges.harness import near, refuse, run_text
-from tests.ops.judges.registry import Refusal, judged
+from tests.support.judges.draws import Array, filled
+from tests.support.judges.harness import near, refuse, run_text
+from tests.support.judges.registry import Refusal, judged
 
 # Emulated processors announce matrix tiles that they cannot run.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import ANY, Array, arrays, axes_of, axis_of, filled, shapes
-from tests.ops.judges.harness import one, pack, run, same
-from tests.ops.judges.registry import Given, judged
+from tests.support.judges.draws import ANY, Array, arrays, axes_of, axis_of, filled, shapes
+from tests.support.judges.harness import one, pack, run, same
+from tests.support.judges.registry import Given, judged
 
 Data = st.DataObject
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import ANY, Array, arrays, axis_of, filled, shapes
-from tests.ops.judges.harness import one, same
-from tests.ops.judges.onnx_node import run_node
-from tests.ops.judges.registry import judged
+from tests.support.judges.draws import ANY, Array, arrays, axis_of, filled, shapes
+from tests.support.judges.harness import one, same
+from tests.support.judges.onnx_node import run_node
+from tests.support.judges.registry import judged
 
 Data = st.DataObject
 ONNX_TYPES = ("float32", "float64", "int64")

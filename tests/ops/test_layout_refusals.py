@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ops.judges.harness import refuse
-from tests.ops.judges.registry import Refusal
+from tests.support.judges.harness import refuse
+from tests.support.judges.registry import Refusal
 
 BLOCKS = (
     *(("", name) for name in ("space_to_batch", "batch_to_space", "space_to_depth", "depth_to_space")),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import FLOATS, Array, arrays, shapes
-from tests.ops.judges.harness import near, one, refuse
-from tests.ops.judges.registry import Refusal, judged
+from tests.support.judges.draws import FLOATS, Array, arrays, shapes
+from tests.support.judges.harness import near, one, refuse
+from tests.support.judges.registry import Refusal, judged
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 

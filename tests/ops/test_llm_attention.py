@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import Array, arrays
-from tests.ops.judges.harness import refuse
-from tests.ops.judges.llm import agree, differentiate, draw, few, torch
-from tests.ops.judges.registry import Given, Refusal, judged
+from tests.support.judges.draws import Array, arrays
+from tests.support.judges.harness import refuse
+from tests.support.judges.llm import agree, differentiate, draw, few, torch
+from tests.support.judges.registry import Given, Refusal, judged
 
 Data = st.DataObject
 EPS = 0.125

@@ -11,7 +11,7 @@ from lamella.base.source import Source
 from lamella.lang.module.nodes import Port, Primitive, ScalarType, TensorType
 from lamella.lang.module.parse import parse
 from lamella.lang.skriptnd.nodes import Dtype, Operator
-from tests.ops.judges.harness import find
+from tests.support.judges.harness import find
 
 FOLDER = shipped("models") / "primitives"
 MINE = ("linear_algebra", "norms", "activations", "attention", "shapes", "elementwise", "reductions")

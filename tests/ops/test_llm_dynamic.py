@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from lamella.backend.reference import compile_model
-from tests.ops.judges.draws import Array
-from tests.ops.judges.harness import compose_text
-from tests.ops.judges.llm import torch
-from tests.ops.judges.registry import judged
+from tests.support.judges.draws import Array
+from tests.support.judges.harness import compose_text
+from tests.support.judges.llm import torch
+from tests.support.judges.registry import judged
 
 TEXT = """
 import aten, layout, llm, math;

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.judges.llm import agree, differentiate, draw, few, torch
-from tests.ops.judges.registry import judged
+from tests.support.judges.llm import agree, differentiate, draw, few, torch
+from tests.support.judges.registry import judged
 
 Data = st.DataObject
 

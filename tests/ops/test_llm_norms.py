@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import axis_of, shapes
-from tests.ops.judges.harness import refuse, run
-from tests.ops.judges.llm import agree, differentiate, draw, few, torch
-from tests.ops.judges.registry import Refusal, judged
+from tests.support.judges.draws import axis_of, shapes
+from tests.support.judges.harness import refuse, run
+from tests.support.judges.llm import agree, differentiate, draw, few, torch
+from tests.support.judges.registry import Refusal, judged
 
 Data = st.DataObject
 Shape = tuple[int, ...]

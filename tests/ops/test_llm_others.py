@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.base.diagnostic import LamellaError
-from tests.ops.judges.draws import arrays, filled, shapes
-from tests.ops.judges.harness import one, refuse, run
-from tests.ops.judges.llm import agree, differentiate, draw, few, torch
-from tests.ops.judges.registry import Refusal, judged
+from tests.support.judges.draws import arrays, filled, shapes
+from tests.support.judges.harness import one, refuse, run
+from tests.support.judges.llm import agree, differentiate, draw, few, torch
+from tests.support.judges.registry import Refusal, judged
 
 Data = st.DataObject
 Shape = tuple[int, ...]

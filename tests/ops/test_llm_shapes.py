@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import arrays, axes_of, axis_of, shapes
-from tests.ops.judges.harness import refuse
-from tests.ops.judges.llm import agree, differentiate, draw, few, tensor_of, torch
-from tests.ops.judges.registry import Given, Refusal, judged
+from tests.support.judges.draws import arrays, axes_of, axis_of, shapes
+from tests.support.judges.harness import refuse
+from tests.support.judges.llm import agree, differentiate, draw, few, tensor_of, torch
+from tests.support.judges.registry import Given, Refusal, judged
 
 Data = st.DataObject
 Shape = tuple[int, ...]

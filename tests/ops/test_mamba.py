@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import Array
-from tests.ops.judges.gradients import draw_normal, gives, pull, torch
-from tests.ops.judges.harness import near, refuse, run, run_text
-from tests.ops.judges.registry import Given, Refusal, judged
+from tests.support.judges.draws import Array
+from tests.support.judges.gradients import draw_normal, gives, pull, torch
+from tests.support.judges.harness import near, refuse, run, run_text
+from tests.support.judges.registry import Given, Refusal, judged
 
 SEEDS = st.integers(0, 2**32 - 1)
 SMALL = st.integers(1, 3)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import FLOATS, Array, arrays, axes_of, axis_of, shapes
-from tests.ops.judges.harness import near, one, pack, run, same
-from tests.ops.judges.onnx_node import run_node
-from tests.ops.judges.registry import Given, judged
+from tests.support.judges.draws import FLOATS, Array, arrays, axes_of, axis_of, shapes
+from tests.support.judges.harness import near, one, pack, run, same
+from tests.support.judges.onnx_node import run_node
+from tests.support.judges.registry import Given, judged
 
 Data = st.DataObject
 Function = Callable[..., Array]

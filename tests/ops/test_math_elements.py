@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.judges.alignment import Aligned, aligned
-from tests.ops.judges.draws import ANY, FLOATS, INTEGERS, Array, arrays, filled, shapes
-from tests.ops.judges.harness import near, one, run, same
-from tests.ops.judges.registry import judged
+from tests.support.judges.alignment import Aligned, aligned
+from tests.support.judges.draws import ANY, FLOATS, INTEGERS, Array, arrays, filled, shapes
+from tests.support.judges.harness import near, one, run, same
+from tests.support.judges.registry import judged
 
 # Emulated processors announce matrix tiles that they cannot run.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")

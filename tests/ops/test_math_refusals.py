@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ops.judges.harness import refuse
-from tests.ops.judges.registry import Refusal
+from tests.support.judges.harness import refuse
+from tests.support.judges.registry import Refusal
 
 NUMERIC = ("add", "sub", "mul", "div", "mod", "pow", "min", "max", "lt", "gt", "le", "ge", "eq", "ne")
 LOGIC = ("and", "or", "xor")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import arrays
-from tests.ops.judges.harness import pack, refuse, same
-from tests.ops.judges.registry import Refusal, judged
+from tests.support.judges.draws import arrays
+from tests.support.judges.harness import pack, refuse, same
+from tests.support.judges.registry import Refusal, judged
 
 REFUSALS = (Refusal("misc.mesh_grid", "at least one vector", ([],)),)
 

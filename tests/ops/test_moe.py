@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import filled
-from tests.ops.judges.gradients import draw_normal, gives, pull, torch
-from tests.ops.judges.harness import refuse, run, same
-from tests.ops.judges.registry import Given, Refusal, judged
-from tests.ops.judges.routes import SEEDS, Sizes, draw_routes, offsets_of, order, rank, sizes
+from tests.support.judges.draws import filled
+from tests.support.judges.gradients import draw_normal, gives, pull, torch
+from tests.support.judges.harness import refuse, run, same
+from tests.support.judges.registry import Given, Refusal, judged
+from tests.support.judges.routes import SEEDS, Sizes, draw_routes, offsets_of, order, rank, sizes
 
 # --- routing ------------------------------------------------------------------------------------------------
 

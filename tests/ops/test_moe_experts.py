@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import Array
-from tests.ops.judges.gradients import draw_normal, gives, pull, torch
-from tests.ops.judges.harness import near, refuse, run_text, same
-from tests.ops.judges.registry import Given, Refusal, judged
-from tests.ops.judges.routes import SEEDS, SMALL, Sizes, draw_routes, offsets_of, rank, sizes
+from tests.support.judges.draws import Array
+from tests.support.judges.gradients import draw_normal, gives, pull, torch
+from tests.support.judges.harness import near, refuse, run_text, same
+from tests.support.judges.registry import Given, Refusal, judged
+from tests.support.judges.routes import SEEDS, SMALL, Sizes, draw_routes, offsets_of, rank, sizes
 
 SLOPES = torch.nn.functional
 ACTIVATIONS: dict[str, Any] = {

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import Array, arrays
-from tests.ops.judges.harness import refuse, run
-from tests.ops.judges.registry import Refusal, judged
+from tests.support.judges.draws import Array, arrays
+from tests.support.judges.harness import refuse, run
+from tests.support.judges.registry import Refusal, judged
 
 REFUSALS = (
     Refusal("nac.converge", "at least one tensor", ([],)),

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.ops.judges.draws import filled
-from tests.ops.judges.harness import run_text
+from tests.support.judges.draws import filled
+from tests.support.judges.harness import run_text
 
 IMAGE = ("b", "c", "h", "w")
 HEAD = "import algo, image, linalg, nn, quant; "

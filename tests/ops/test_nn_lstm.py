@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import Array, filled
-from tests.ops.judges.harness import Result, near, run
-from tests.ops.judges.onnx_node import run_node
-from tests.ops.judges.registry import judged
+from tests.support.judges.draws import Array, filled
+from tests.support.judges.harness import Result, near, run
+from tests.support.judges.onnx_node import run_node
+from tests.support.judges.registry import judged
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import Array, axes_of, filled, shapes
-from tests.ops.judges.harness import near, one, refuse
-from tests.ops.judges.onnx_node import run_node
-from tests.ops.judges.registry import Given, Refusal, judged
+from tests.support.judges.draws import Array, axes_of, filled, shapes
+from tests.support.judges.harness import near, one, refuse
+from tests.support.judges.onnx_node import run_node
+from tests.support.judges.registry import Given, Refusal, judged
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 

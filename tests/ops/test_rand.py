@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.judges.draws import Array, shapes
-from tests.ops.judges.harness import refuse, run, same
-from tests.ops.judges.registry import Given, Refusal, judged
+from tests.support.judges.draws import Array, shapes
+from tests.support.judges.harness import refuse, run, same
+from tests.support.judges.registry import Given, Refusal, judged
 
 COUNT = 40_000
 NAMES = ("rand.uniform", "rand.normal", "rand.bernoulli")

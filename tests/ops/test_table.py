@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from lamella.base.source import Source
-from lamella.lang.skriptnd import parse
 from lamella.lang.skriptnd.nodes import Assertion, Format, Operator, Text
-from tests.ops.judges.registry import operators, prefix_of, refusals, table, texts
+from tests.support.judges.registry import operators, prefix_of, refusals, table, texts
+from tests.support.lang.skriptnd.library import module
 
 
 def test_every_operator_has_a_judge() -> None:
@@ -28,8 +27,7 @@ def _judged_private() -> set[str]:
 
 def _defined() -> Iterator[tuple[str, Operator]]:
     for path in texts():
-        document, _ = parse(Source(f"ops/{path.name}", path.read_text()))
-        for operator in document.declarations:
+        for operator in module(path).declarations:
             yield f"{prefix_of(path)}{path.stem}.{operator.name}", operator
 
 

@@ -16,7 +16,7 @@ from lamella.graph.model import Model
 from lamella.graph.passes.cancel_transposes import order_of
 from lamella.ops.library import DIALECTS, Library
 from lamella.ops.traits import DERIVED, KNOWN, Trait, declared_traits
-from tests.ops.trait_cases import LIBRARY, OPERATORS, SAMPLES, Case, cases, differ
+from tests.support.ops.trait_cases import LIBRARY, OPERATORS, SAMPLES, Case, cases, differ
 
 Check = Callable[[Case, Trait], bool]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import lamella
 from lamella import LamellaError
 from lamella.graph.model import Model
-from tests.cli.skriptnd_models import write_models
+from tests.support.cli.skriptnd_models import write_models
 
 WRONG = """import math;
 

@@ -16,8 +16,8 @@ from docs.generate import repaired
 from lamella import LamellaError
 from lamella.base.diagnostic import errors
 from lamella.ops.library import Library
-from tests.lang.skriptnd.conformance.cases import cases
-from tests.strategies.skriptnd_graphs import draw_graph
+from tests.support.lang.skriptnd.conformance.cases import cases
+from tests.support.strategies.skriptnd_graphs import draw_graph
 
 BAD = Path(__file__).parents[1] / "lang" / "skriptnd" / "bad"
 LIBRARY = Library()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import lamella
-from tests.cli.skriptnd_models import call
-from tests.house.tree import ROOT
+from tests.support.cli.skriptnd_models import call
+from tests.support.repository import ROOT
 
 NET = """import math;
 

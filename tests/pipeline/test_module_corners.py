@@ -17,7 +17,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.cli import lamella as command
 from lamella.graph.model import Model
-from tests.house.tree import ROOT, TESTS
+from tests.support.repository import ROOT, TESTS
 
 BAD = TESTS / "lang" / "module" / "bad"
 BLOCK = """\

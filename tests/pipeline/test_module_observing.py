@@ -10,7 +10,7 @@ import pytest
 from docs.generate import repaired
 from lamella.pipeline.module.observe import Observed, observe
 from lamella.pipeline.options import Options
-from tests.house.tree import TESTS
+from tests.support.repository import TESTS
 
 BAD = TESTS / "lang" / "module" / "bad" / "e104_range.module"
 X = np.array([[1.0, -2.0, 3.0, 0.5], [0.0, 4.0, -1.0, 2.0]])

@@ -23,9 +23,9 @@ from lamella.lang.nac import write, write_pieces
 from lamella.pipeline.nac.describe import describe
 from lamella.pipeline.nac.model import Model, read_checked
 from lamella.pipeline.options import Options
-from tests.lang.nac.containers import container, count, i16
-from tests.lang.nac.models import in_blocks, perceptron
-from tests.strategies.nac import files, sound_files
+from tests.support.lang.nac.containers import container, count, i16
+from tests.support.lang.nac.models import in_blocks, perceptron
+from tests.support.strategies.nac import files, sound_files
 
 TEXT = "nac 1.6\n.code\n%x = input()\n%z = output(%x)\n"
 LARGE = 2 << 20

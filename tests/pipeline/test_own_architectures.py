@@ -17,7 +17,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.bridge.hf_to_module import open_folder
 from lamella.cli import lamella as command
 from lamella.pipeline.module.folders import TRAVELLING, unknown_architecture
-from tests.house.tree import ROOT
+from tests.support.repository import ROOT
 
 MINE = """\
 from parts.gate import Gate

@@ -28,7 +28,7 @@ from lamella.cli import lamella as command
 from lamella.pipeline.generate import Sampling
 from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
-from tests.house.tree import TESTS
+from tests.support.repository import TESTS
 
 BACKENDS = ("cpu", "interpreter")
 LAYER = """\

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lamella.lang.nem.device import ResolvedTopology
 from lamella.lang.nem.resolved import Buffer
 from lamella.plan.bind import assign_addresses, end_of
-from tests.plan.build import buffer
+from tests.support.plan.build import buffer
 
 TOPOLOGY = ResolvedTopology(2, 4096, 8192, {"DMA": 1}, {"sDMA": 1}, "test")
 BUFFERS = st.lists(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lamella.plan.stcb.nodes import TaskRecord
-from tests.plan.binding import bind_plan, device_text, equals_program, read
+from tests.support.plan.binding import bind_plan, device_text, equals_program, read
 
 N = 64
 HEAD = f"""

@@ -12,9 +12,9 @@ from lamella.lang.nem.resolved import Index, Plan, Resource, Task
 from lamella.plan.bind import bind
 from lamella.plan.stcb.nodes import Stream
 from lamella.plan.stcb.validate import verify_stream
-from tests.plan.binding import on_engines, precedence, times_of
-from tests.plan.build import Builder, device, loop, region, wait
-from tests.plan.programs import Writer
+from tests.support.plan.binding import on_engines, precedence, times_of
+from tests.support.plan.build import Builder, device, loop, region, wait
+from tests.support.plan.programs import Writer
 
 LEAST_BITS = 6
 """DMA, NMU, VPU, SDMA and the two halves of a CSTL: one bit for each queue of an engine is always enough."""

@@ -20,7 +20,7 @@ from lamella.plan.bind import bind
 from lamella.plan.stcb import list_stream
 from lamella.plan.stcb.json import from_json, to_json
 from tests.lang.nem.test_programs import read_repaired, teaching
-from tests.plan.binding import EXAMPLES, Bound, bind_plan, device_text, equals_program, read, same
+from tests.support.plan.binding import EXAMPLES, Bound, bind_plan, device_text, equals_program, read, same
 
 BAD = Path(__file__).parents[1] / "lang" / "nem" / "bad" / "bind"
 EXPECT = re.compile(r"#\s*expect\s+((?:NEM\d{3}[ ,]*)+)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lamella.lang.nem.resolved import Buffer
 from lamella.plan.verify import check_capacity
-from tests.plan.build import Builder, buffer, device
+from tests.support.plan.build import Builder, buffer, device
 
 
 def findings(*buffers: Buffer, l1: int = 1000, l2: int = 1000, engines: int = 2) -> list[tuple[str, str]]:

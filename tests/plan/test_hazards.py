@@ -9,7 +9,7 @@ from lamella.plan.hazards import budget_of, find_hazards, find_hoistable
 from lamella.plan.hazards.accesses import Accesses
 from lamella.plan.order import Order
 from lamella.plan.verify import verify
-from tests.plan.build import Builder, device, index, loop, operation, plus, region, variable, wait
+from tests.support.plan.build import Builder, device, index, loop, operation, plus, region, variable, wait
 
 
 def codes(findings: list[Diagnostic]) -> list[str]:

@@ -11,7 +11,7 @@ from lamella.plan.expand import expand
 from lamella.plan.hazards import find_hazards
 from lamella.plan.hazards.accesses import OperandAccess, Point, iteration_at
 from lamella.plan.hazards.find import Hazard
-from tests.plan.programs import SIZE, Writer
+from tests.support.plan.programs import SIZE, Writer
 
 PROGRAMS = 300 if "LAMELLA_FUZZ" not in os.environ else 20_000
 Iteration = Mapping[int, int]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lamella.plan.order import Order, Site
-from tests.plan.build import Builder, loop, region, wait
-from tests.plan.programs import Writer
 from tests.plan.test_hazards_brute_force import Instance, Unrolled
+from tests.support.plan.build import Builder, loop, region, wait
+from tests.support.plan.programs import Writer
 
 PROGRAMS = 400
 

@@ -11,7 +11,7 @@ from lamella.base.dim import TooComplex
 from lamella.lang.nem.resolved import Index
 from lamella.plan.diophantine import StepBudget, solve
 from lamella.plan.ranges import bounds, extremes, search
-from tests.plan.build import index, operation, plus, variable
+from tests.support.plan.build import index, operation, plus, variable
 
 Box = dict[int, tuple[int, int]]
 

@@ -10,7 +10,7 @@ import pytest
 from lamella.base.limits import Limits
 from lamella.lang.nem.resolved import Item, Plan, Task
 from lamella.plan.verify import verify
-from tests.plan.build import Builder, index, loop, operation, plus, region, variable
+from tests.support.plan.build import Builder, index, loop, operation, plus, region, variable
 
 TASKS = 5000
 FEW = Limits(max_pairs=12 * TASKS)

@@ -34,7 +34,7 @@ from lamella.plan.stcb.nodes import (
     op_names,
 )
 from lamella.plan.stcb.validate import validate_stream
-from tests.plan.binding import EXAMPLES
+from tests.support.plan.binding import EXAMPLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "layers" / "stcb.md"
 

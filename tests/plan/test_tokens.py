@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lamella.lang.nem.resolved import Item, Task
 from lamella.plan.verify import check_tokens, count_tokens
-from tests.plan.build import Builder, device, loop, wait
+from tests.support.plan.build import Builder, device, loop, wait
 
 
 def some(build: Builder, count: int, *deps: Task) -> list[Task]:

@@ -15,10 +15,10 @@ import pytest
 import lamella
 from lamella.base.diagnostic import Diagnostic, LamellaError, render
 from lamella.bridge.module_to_graph.backward import differentiate
-from tests.fuzz.module_folders import CONFIG, header
-from tests.house.tree import ROOT, environment
-from tests.lang.module.instances import built
-from tests.security.module_attacks import GROUPS, module
+from tests.support.fuzz.module_folders import CONFIG, header
+from tests.support.lang.module.instances import built
+from tests.support.repository import ROOT, environment
+from tests.support.security.module_attacks import GROUPS, module
 
 SECONDS = 20
 """Processor time, bounded generously: it tells what grows like the text from what does not."""
@@ -29,7 +29,12 @@ MEBIBYTES = 300
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What became of all attacks, by their group and their title."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.security.module_child", str(tmp_path_factory.mktemp("attacks"))],
+        [
+            sys.executable,
+            "-m",
+            "tests.support.security.module_child",
+            str(tmp_path_factory.mktemp("attacks")),
+        ],
         capture_output=True,
         cwd=ROOT,
         env=environment(),

@@ -24,10 +24,10 @@ from lamella.lang.nac.files import open_file, save_file
 from lamella.lang.nac.parse import parse
 from lamella.lang.nac.rules import RULES
 from lamella.lang.nac.write import write
-from tests.lang.nac.containers import HEADERS, container, count, long, patched, short, u16
-from tests.lang.nac.models import in_blocks, perceptron
-from tests.security import nac_attacks as attacks
-from tests.strategies.nac import files
+from tests.support.lang.nac.containers import HEADERS, container, count, long, patched, short, u16
+from tests.support.lang.nac.models import in_blocks, perceptron
+from tests.support.security import nac_attacks as attacks
+from tests.support.strategies.nac import files
 
 MEBIBYTE = 1 << 20
 CODES = {rule.code for rule in RULES}

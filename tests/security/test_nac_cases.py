@@ -18,12 +18,12 @@ from lamella.lang.nac import check, disassemble, find_unwritable, parse, plan_me
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.listing import listing
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Instruction
-from tests.bridge.nac_stores import store_bytes
-from tests.fuzz.watch import watched
-from tests.lang.nac.containers import container, count, long, patched, u16
-from tests.lang.nac.models import perceptron
-from tests.security.nac_attacks import right
-from tests.security.nac_cases import CASES
+from tests.support.bridge.nac_stores import store_bytes
+from tests.support.lang.nac.containers import container, count, long, patched, u16
+from tests.support.lang.nac.models import perceptron
+from tests.support.security.nac_attacks import right
+from tests.support.security.nac_cases import CASES
+from tests.support.watch import watched
 
 WARNINGS = {"NAC005", "NAC043", "NAC051"}
 

@@ -26,7 +26,7 @@ from lamella.lang.nac import nodes as n
 from lamella.lang.nac import open_file, save_file
 from lamella.lang.nac.files import save_assembly
 from tests.base.test_writer import FaultyOs, leftovers
-from tests.security.nac_faults import NEW, OLD, ROADS, InterruptedOs, Road, calls_through
+from tests.support.security.nac_faults import NEW, OLD, ROADS, InterruptedOs, Road, calls_through
 
 TEMPORARY = re.compile(r"\..+\.lamella-[0-9a-f]{8}\.tmp")
 CODES = [errno.ENOSPC, errno.EIO, errno.EACCES]
@@ -110,7 +110,7 @@ def test_w1_an_interrupt_at_any_call_leaves_nothing_half(road: Road, tmp_path: P
 
 @every_road
 def test_w1_a_writer_that_is_killed_at_any_call_leaves_nothing_half(road: Road, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "tests.security.nac_faults", road.name, str(tmp_path)]
+    words = [sys.executable, "-m", "tests.support.security.nac_faults", road.name, str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout)
@@ -129,7 +129,7 @@ def test_w1_a_writer_that_is_killed_at_any_call_leaves_nothing_half(road: Road, 
 LOOP = """
 import sys
 from pathlib import Path
-from tests.security.nac_faults import NEW, OLD, ROADS
+from tests.support.security.nac_faults import NEW, OLD, ROADS
 road, path = ROADS[sys.argv[1]], Path(sys.argv[2])
 print("ready", flush=True)
 while True:

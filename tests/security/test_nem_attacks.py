@@ -23,8 +23,8 @@ from lamella.pipeline.nem.program import Program, check_program, plan_of
 from lamella.plan.bind import bind
 from lamella.plan.expand import expand
 from lamella.plan.timing import simulate
-from tests.fuzz.nem_road import judge
-from tests.security.nem_attacks import ATTACKS, HEAD, Attack, lines, move
+from tests.support.fuzz.nem_walk import judge
+from tests.support.security.nem_attacks import ATTACKS, HEAD, Attack, lines, move
 
 SIZE = 220
 """Above every limit of nesting."""

@@ -7,15 +7,14 @@ write, fsync and rename fails once), bound streams theirs (tests/plan/test_stcb_
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.house.tree import ROOT, environment
+from tests.support.forked import Lamella, small_disk
+from tests.support.repository import ROOT, environment
 
 CONV = ROOT / "examples" / "npu" / "conv_relu.nem"
 GOOD = b"program p:\nbuffer A : L2 (size=64)\nbuffer B : L1 (size=64)\ntransfer.sync(dst=B, src=A)\n"
@@ -38,42 +37,11 @@ REFUSED = {
 }
 
 
-def lamella(
-    *arguments: str | Path,
-    data: bytes | None = None,
-    prepare: Callable[[], None] | None = None,
-    folder: Path = ROOT,
-) -> subprocess.CompletedProcess[str]:
-    """Run the command in its own process, as a shell would."""
-    done = subprocess.run(
-        [sys.executable, "-m", "lamella", *map(str, arguments)],
-        input=data,
-        stdin=subprocess.DEVNULL if data is None else None,
-        capture_output=True,
-        cwd=folder,
-        env=environment(),
-        preexec_fn=prepare,
-        timeout=60,
-        check=False,
-    )
-    found = subprocess.CompletedProcess(
-        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-    )
-    assert "Traceback" not in found.stderr
-    assert "internal error" not in found.stderr, found.stderr
-    return found
-
-
-def small_disk() -> None:
-    """No file of this process may grow beyond a kilobyte: what a full disk does, without the disk."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
-
-
 # --- what is read -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", WITHOUT_TASKS)
-def test_texts_without_tasks_are_no_errors(tmp_path: Path, name: str) -> None:
+def test_texts_without_tasks_are_no_errors(tmp_path: Path, name: str, lamella: Lamella) -> None:
     path = tmp_path / "x.nem"
     path.write_bytes(WITHOUT_TASKS[name])
     for command in ("check", "show", "fmt"):
@@ -85,7 +53,7 @@ def test_texts_without_tasks_are_no_errors(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_marks_and_line_ends_do_not_matter(tmp_path: Path, name: str) -> None:
+def test_marks_and_line_ends_do_not_matter(tmp_path: Path, name: str, lamella: Lamella) -> None:
     path = tmp_path / "x.nem"
     path.write_bytes(STRANGE[name])
     assert lamella("check", path, "--strict").returncode == 0
@@ -96,7 +64,7 @@ def test_marks_and_line_ends_do_not_matter(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path, name: str) -> None:
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path, name: str, lamella: Lamella) -> None:
     data, words = REFUSED[name]
     path = tmp_path / "x.nem"
     path.write_bytes(data)
@@ -107,7 +75,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path, name: str) -> None:
     assert lamella("check", "-", "--language", "nem", data=data).returncode == 1
 
 
-def test_standard_input_is_a_file_like_any_other() -> None:
+def test_standard_input_is_a_file_like_any_other(lamella: Lamella) -> None:
     for command in ("check", "show", "sim", "run", "fmt"):
         done = lamella(command, "-", "--language", "nem", data=GOOD)
         assert done.returncode == 0, done.stderr
@@ -119,7 +87,7 @@ def test_standard_input_is_a_file_like_any_other() -> None:
     )
 
 
-def test_a_file_name_that_is_no_text_can_be_told(tmp_path: Path) -> None:
+def test_a_file_name_that_is_no_text_can_be_told(tmp_path: Path, lamella: Lamella) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.nem"))
     path.write_text("program p:\nconst a = 1 / 0\n", encoding="utf-8")
     for arguments in (("check", path), ("check", path, "--json"), ("show", path), ("show", path, "--json")):
@@ -128,7 +96,7 @@ def test_a_file_name_that_is_no_text_can_be_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo", "zero", "missing", "unreadable", "long"])
-def test_what_is_no_plain_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_plain_file_is_refused_at_once(tmp_path: Path, kind: str, lamella: Lamella) -> None:
     path = tmp_path / "x.nem"
     if kind == "folder":
         path.mkdir()
@@ -149,7 +117,7 @@ def test_what_is_no_plain_file_is_refused_at_once(tmp_path: Path, kind: str) -> 
 @pytest.mark.parametrize(
     "target", ["/dev/zero", "../../../../../../dev/zero", "zero.nem", "fifo.nem", "/etc/passwd", "."]
 )
-def test_includes_of_devices_are_refused_at_once(tmp_path: Path, target: str) -> None:
+def test_includes_of_devices_are_refused_at_once(tmp_path: Path, target: str, lamella: Lamella) -> None:
     (tmp_path / "zero.nem").symlink_to("/dev/zero")
     os.mkfifo(tmp_path / "fifo.nem")
     path = tmp_path / "x.nem"
@@ -177,7 +145,7 @@ def outputs(folder: Path, target: Path) -> list[tuple[str | Path, ...]]:
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path, number: int) -> None:
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, number: int, lamella: Lamella) -> None:
     command = outputs(tmp_path, tmp_path / "out")[number]
     target = Path(command[-1])
     if target.suffix:
@@ -191,7 +159,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_an_output_that_cannot_be_written_is_told(tmp_path: Path, number: int) -> None:
+def test_an_output_that_cannot_be_written_is_told(tmp_path: Path, number: int, lamella: Lamella) -> None:
     command = outputs(tmp_path, tmp_path / "out")[number]
     target = Path(command[-1])
     if target.suffix:
@@ -206,7 +174,7 @@ def test_an_output_that_cannot_be_written_is_told(tmp_path: Path, number: int) -
         assert lamella(*beside).returncode == 1
 
 
-def test_formatting_in_place_keeps_the_file_on_a_full_disk(tmp_path: Path) -> None:
+def test_formatting_in_place_keeps_the_file_on_a_full_disk(tmp_path: Path, lamella: Lamella) -> None:
     path = tmp_path / "x.nem"
     text = GOOD.replace(b"=64", b" = 64") + b"# " + b"x" * 2000
     path.write_bytes(text)

@@ -15,7 +15,7 @@ from lamella.pipeline.api import load
 from lamella.pipeline.nem.program import check_program, plan_of
 from lamella.plan.report import chrome_trace, html_page, summary
 from lamella.plan.timing import simulate
-from tests.fuzz.nem_road import RAW
+from tests.support.fuzz.nem_walk import RAW
 
 OURS = re.compile(r"\x1b\[[0-9;]*m")
 MARKUP = "</script><img src=x onerror=alert(1)>"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.house.tree import ROOT, environment
-from tests.security.skriptnd_attacks import GROUPS, Attack
+from tests.support.repository import ROOT, environment
+from tests.support.security.skriptnd_attacks import GROUPS, Attack
 
 SECONDS = 40
 PRINTED = 20_000_000
@@ -28,7 +28,7 @@ def group(
     name: str = request.param
     folder = tmp_path_factory.mktemp(name)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.security.skriptnd_child", name, str(folder)],
+        [sys.executable, "-m", "tests.support.security.skriptnd_child", name, str(folder)],
         capture_output=True,
         cwd=ROOT,
         env=environment(),

@@ -11,8 +11,8 @@ import pytest
 
 from lamella.base.diagnostic import LamellaError
 from lamella.pipeline.api import compile
-from tests.security.skriptnd_attacks import graph
-from tests.security.skriptnd_files import MODEL, call, write_lowered
+from tests.support.security.skriptnd_attacks import graph
+from tests.support.security.skriptnd_files import MODEL, call, write_lowered
 
 
 @pytest.fixture

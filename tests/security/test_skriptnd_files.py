@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.security.skriptnd_attacks import graph, operator
-from tests.security.skriptnd_files import MODEL, call, write_lowered
-from tests.security.test_nem_files import lamella as lamella_process
-from tests.security.test_nem_files import small_disk
+from tests.support.forked import Lamella, small_disk
+from tests.support.security.skriptnd_attacks import graph, operator
+from tests.support.security.skriptnd_files import MODEL, call, write_lowered
 
 MODULE = operator("@lower { y[i,] = x[i,], i < n; }")
 EVIL_NAMES = (
@@ -252,17 +251,19 @@ def no_disk() -> None:
 
 
 @pytest.mark.parametrize("command", [("lower", "--to", "sknd", "-o"), ("run", "--output")])
-def test_a_full_disk_leaves_the_old_files(model: Path, old: Path, command: tuple[str, ...]) -> None:
-    done = lamella_process(command[0], model, *command[1:], old, prepare=no_disk)
+def test_a_full_disk_leaves_the_old_files(
+    model: Path, old: Path, command: tuple[str, ...], lamella: Lamella
+) -> None:
+    done = lamella(command[0], model, *command[1:], old, prepare=no_disk)
     assert done.returncode == 1
     assert "LAM002" in done.stderr
 
 
-def test_formatting_keeps_the_file_on_a_full_disk(tmp_path: Path) -> None:
+def test_formatting_keeps_the_file_on_a_full_disk(tmp_path: Path, lamella: Lamella) -> None:
     path = tmp_path / "m.sknd"
     text = MODEL.replace(" ", "  ") + "#" + "x" * 2000
     path.write_text(text, encoding="utf-8")
-    assert lamella_process("fmt", path, "--write", prepare=small_disk).returncode == 1
+    assert lamella("fmt", path, "--write", prepare=small_disk).returncode == 1
     assert path.read_text(encoding="utf-8") == text
     assert [item.name for item in tmp_path.iterdir()] == ["m.sknd"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.house.tree import ROOT, environment
-from tests.security.tensor_attacks import GROUPS
+from tests.support.repository import ROOT, environment
+from tests.support.security.tensor_attacks import GROUPS
 
 SECONDS = 10
 """Processor time, bounded generously: it tells what grows like the text from what does not."""
@@ -22,7 +22,7 @@ def group(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """What became of one group of attacks."""
     name: str = request.param
     done = subprocess.run(
-        [sys.executable, "-m", "tests.security.tensor_child", name],
+        [sys.executable, "-m", "tests.support.security.tensor_child", name],
         capture_output=True,
         cwd=ROOT,
         env=environment(),

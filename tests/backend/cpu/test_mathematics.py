@@ -17,7 +17,7 @@ from lamella.backend.interpreter.arithmetic import compute_math
 from lamella.lang.tensor.nodes import Math, Scalar, Value
 from lamella.lang.tensor.words import EXTRA_MATH
 from lamella.lang.tensor.words import MATH as OLD_MATH
-from tests.backend.cpu.computing import (
+from tests.support.backend.cpu.computing import (
     DTYPES,
     FLOATS,
     Array,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.backend.cpu.cooperating import Array, Kernel, lay_out
-from tests.backend.interpreter.kernels import DTYPES, draw_array
+from tests.support.backend.cpu.cooperating import Array, Kernel, lay_out
+from tests.support.backend.interpreter.kernels import DTYPES, draw_array
 
 CHECKS = ("", "rows", "cols", "both")
 STRIDES = {"column": "1,?", "row": "?,1", "neither": "?,?"}

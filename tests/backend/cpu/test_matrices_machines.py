@@ -7,8 +7,8 @@ import re
 import pytest
 
 from lamella.backend.cpu.jit import MACHINES, assembly
-from tests.backend.cpu.cooperating import emit, read
-from tests.backend.interpreter.kernels import DTYPES
+from tests.support.backend.cpu.cooperating import emit, read
+from tests.support.backend.interpreter.kernels import DTYPES
 
 SIZE = "attributes{subgroup_size=16,work_group_size=[16,1]}"
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from lamella.backend.interpreter.arithmetic import convert
 from lamella.lang.tensor.check.kinds import is_castable, is_promotable, promote
-from tests.backend.cpu.cooperating import Array, Kernel, lay_out
-from tests.backend.interpreter.kernels import COMPLEX, DTYPES, EPSILON, INTEGERS, draw_array, widen
+from tests.support.backend.cpu.cooperating import Array, Kernel, lay_out
+from tests.support.backend.interpreter.kernels import COMPLEX, DTYPES, EPSILON, INTEGERS, draw_array, widen
 
 SIZE = "attributes{subgroup_size=16,work_group_size=[16,1]}"
 PAIRS = [

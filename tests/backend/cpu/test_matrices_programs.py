@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lamella.backend import cpu, interpreter
 from lamella.base.source import Source
 from lamella.lang.tensor import parse
-from tests.backend.interpreter.kernels import COMPLEX, DTYPES, INTEGERS
+from tests.support.backend.interpreter.kernels import COMPLEX, DTYPES, INTEGERS
 
 Step = tuple[str, int, int]
 

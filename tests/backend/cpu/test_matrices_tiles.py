@@ -14,8 +14,8 @@ from lamella.backend.cpu.compile import emit as emit_kernels
 from lamella.backend.cpu.compile import load_kernels
 from lamella.backend.cpu.jit import Processor, assembly, has_tiles, host_machine
 from lamella.kernels.target import find_target
-from tests.backend.cpu.cooperating import Array, Kernel, emit, lay_out, read
-from tests.backend.cpu.tile_model import Tiles
+from tests.support.backend.cpu.cooperating import Array, Kernel, emit, lay_out, read
+from tests.support.backend.cpu.tile_model import Tiles
 
 SIZE = "attributes{subgroup_size=16,work_group_size=[16,1]}"
 SUMS = {"bf16": "f32", "i8": "i32"}

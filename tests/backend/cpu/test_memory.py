@@ -14,7 +14,7 @@ from lamella.backend.cpu.emit.values import ScalarValue
 from lamella.base.arrays import Array
 from lamella.lang.tensor.nodes import Load, Scalar, Store, Value, make_memref
 from lamella.lang.tensor.words import SCALARS
-from tests.backend.cpu.emitting import (
+from tests.support.backend.cpu.emitting import (
     Guarded,
     add_parameter,
     compile_kernel,

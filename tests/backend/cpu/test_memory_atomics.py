@@ -18,7 +18,7 @@ from lamella.backend.interpreter.arithmetic import is_complex, is_integer
 from lamella.base.arrays import Array
 from lamella.lang.tensor.check.kinds import ATOMIC
 from lamella.lang.tensor.nodes import Store, Value, make_memref
-from tests.backend.cpu.emitting import (
+from tests.support.backend.cpu.emitting import (
     add_parameter,
     compile_kernel,
     draw_values,

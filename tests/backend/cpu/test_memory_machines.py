@@ -14,7 +14,14 @@ from lamella.backend.cpu.jit import MACHINES, assembly
 from lamella.lang.tensor.check.kinds import ATOMIC
 from lamella.lang.tensor.nodes import Load, Scalar, Store, SubgroupOperation, Value, make_memref
 from lamella.lang.tensor.words import SCALARS
-from tests.backend.cpu.emitting import add_parameter, make_here, module_text, read_lanes, read_mask, read_slot
+from tests.support.backend.cpu.emitting import (
+    add_parameter,
+    make_here,
+    module_text,
+    read_lanes,
+    read_mask,
+    read_slot,
+)
 
 LANES = 16
 CALL = re.compile(r"^\s*(?:callq?|bl|jmp)\s+_?_*(?!\.L)[a-z_]\w*", re.MULTILINE)

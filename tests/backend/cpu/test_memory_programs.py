@@ -18,7 +18,7 @@ from lamella.kernels.target import find_target
 from lamella.lang.tensor import parse
 from lamella.lang.tensor.check.kinds import ATOMIC
 from lamella.lang.tensor.words import FORMS, SCALARS
-from tests.backend.cpu.emitting import draw_values
+from tests.support.backend.cpu.emitting import draw_values
 
 SIZES = st.sampled_from([(1, 1), (1, 3), (4, 1), (8, 2), (16, 1), (32, 1)])
 

@@ -43,7 +43,7 @@ from lamella.lang.tensor.nodes import (
     Value,
     make_memref,
 )
-from tests.backend.cpu.emitting import (
+from tests.support.backend.cpu.emitting import (
     add_parameter,
     compile_kernel,
     draw_values,

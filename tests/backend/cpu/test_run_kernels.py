@@ -14,7 +14,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.lang.tensor import parse, write
-from tests.backend.cpu.texts import (
+from tests.support.backend.cpu.texts import (
     AXPY,
     AXPY_TEXT,
     COUNT,

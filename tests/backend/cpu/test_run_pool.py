@@ -31,8 +31,8 @@ from lamella.backend.cpu.run.kernels import (
     shared_pool,
 )
 from lamella.base.errors import InputError
-from tests.backend.cpu.texts import COUNT_TEXT, load_slots, write_kernel
-from tests.house.tree import ROOT, environment
+from tests.support.backend.cpu.texts import COUNT_TEXT, load_slots, write_kernel
+from tests.support.repository import ROOT, environment
 
 SCRATCH_TEXT = write_kernel(
     "kernel_0",

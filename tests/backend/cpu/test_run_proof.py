@@ -14,7 +14,7 @@ from lamella.backend.cpu.run import launch
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
-from tests.differential.running import read
+from tests.support.differential.running import read
 
 TEXT = """
 func @fill(%x: memref<f32x?>, %y: memref<f32x?,strided<?>>) {

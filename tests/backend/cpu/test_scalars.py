@@ -14,7 +14,7 @@ from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.values import MatrixValue, ScalarValue
 from lamella.backend.interpreter.arithmetic import compute_binary
 from lamella.lang.tensor.nodes import Arith, Cast, Coopmatrix, Value
-from tests.backend.cpu.computing import (
+from tests.support.backend.cpu.computing import (
     COMPLEX,
     DTYPES,
     FLOATS,

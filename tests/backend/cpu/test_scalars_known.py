@@ -15,7 +15,8 @@ from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.values import ScalarValue
 from lamella.backend.interpreter.arithmetic import convert, make_number
 from lamella.lang.tensor.nodes import Arith, Cast, Compare, Constant, Number, Scalar, Value
-from tests.backend.cpu.computing import (
+from tests.backend.cpu.test_scalars import agree, draw, wrap
+from tests.support.backend.cpu.computing import (
     COMPLEX,
     DTYPES,
     FLOATS,
@@ -27,7 +28,6 @@ from tests.backend.cpu.computing import (
     run_lanes,
     write_kernel,
 )
-from tests.backend.cpu.test_scalars import agree, draw, wrap
 
 ALL = (*INTEGERS, *FLOATS, *COMPLEX)
 CASTS = [(a, b) for a in ALL for b in ALL if b in COMPLEX or a not in COMPLEX]

@@ -12,9 +12,9 @@ from lamella.backend.cpu.emit.mathematics import ACCURACY
 from lamella.base.limits import DEFAULT
 from lamella.base.source import Source
 from lamella.lang.tensor import parse
-from tests.backend.cpu.computing import COMPLEX, DTYPES, FLOATS, INTEGERS, PARTS, Array
 from tests.backend.cpu.test_scalars import agree, draw
-from tests.backend.interpreter.kernels import compile_text
+from tests.support.backend.cpu.computing import COMPLEX, DTYPES, FLOATS, INTEGERS, PARTS, Array
+from tests.support.backend.interpreter.kernels import compile_text
 
 COUNT = 40
 REAL = ("add", "sub", "mul", "div", "rem", "min", "max")

@@ -17,7 +17,7 @@ from lamella.backend.interpreter.arithmetic import Number, is_complex, is_intege
 from lamella.base.arrays import Array, DType
 from lamella.lang.tensor.nodes import INDEX, Builtin, Scalar, SubgroupBroadcast, SubgroupOperation, Value
 from lamella.lang.tensor.words import FORMS, SCALARS
-from tests.backend.cpu.emitting import (
+from tests.support.backend.cpu.emitting import (
     compile_kernel,
     draw_values,
     in_parts,

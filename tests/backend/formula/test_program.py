@@ -16,8 +16,8 @@ from lamella.base.dtype import F64, I8, I64, ElementType
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Loop
 from lamella.ops.instance import Declared
-from tests.backend.reference.drawing import Case, cases
-from tests.backend.reference.steps import Refused, copy_tensors, run_slowly
+from tests.support.backend.reference.drawing import Case, cases
+from tests.support.backend.reference.steps import Refused, copy_tensors, run_slowly
 
 STORAGE = Storage(True, 1 << 30)
 SIZE = 6

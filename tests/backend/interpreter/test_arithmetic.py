@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.base.diagnostic import LamellaError
-from tests.backend.interpreter.kernels import COMPLEX, DTYPES, FLOATS, INTEGERS, Array, compile_text
+from tests.support.backend.interpreter.kernels import COMPLEX, DTYPES, FLOATS, INTEGERS, Array, compile_text
 
 os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
 import torch

@@ -28,7 +28,7 @@ from lamella.kernels.target import find_target
 from lamella.lang.tensor import parse
 from lamella.lang.tensor.nodes import Program
 from lamella.lang.tensor.rules import running
-from tests.backend.interpreter.kernels import DTYPES, Array
+from tests.support.backend.interpreter.kernels import DTYPES, Array
 
 BAD = Path(__file__).parents[2] / "lang" / "tensor" / "bad"
 LAUNCH = re.compile(r"^; launch @(\w+)([^;\n]*)", re.MULTILINE)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.base.diagnostic import LamellaError
-from tests.backend.interpreter.kernels import DTYPES, EPSILON, FLOATS, Array, compile_text, draw_array
+from tests.support.backend.interpreter.kernels import DTYPES, EPSILON, FLOATS, Array, compile_text, draw_array
 
 # --- functions ----------------------------------------------------------------------------------------------
 

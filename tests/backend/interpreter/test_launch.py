@@ -15,7 +15,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.lang.tensor import parse
-from tests.backend.interpreter.kernels import compile_text
+from tests.support.backend.interpreter.kernels import compile_text
 
 
 def test_kernels_by_name() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.backend.interpreter.kernels import (
+from tests.support.backend.interpreter.kernels import (
     COMPLEX,
     DTYPES,
     EPSILON,

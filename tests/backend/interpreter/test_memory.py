@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lamella.backend.interpreter import Arrays
 from lamella.base.diagnostic import LamellaError
-from tests.backend.interpreter.kernels import DTYPES, Array, compile_text
+from tests.support.backend.interpreter.kernels import DTYPES, Array, compile_text
 
 COPY = """
 func @f(%a: memref<f64x?x?,strided<?,?>>, %b: memref<f64x?x?,strided<?,?>>) {

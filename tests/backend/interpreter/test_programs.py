@@ -31,7 +31,7 @@ from lamella.lang.tensor.nodes import (
     Value,
     make_memref,
 )
-from tests.backend.interpreter.kernels import DTYPES, Array, compile_text
+from tests.support.backend.interpreter.kernels import DTYPES, Array, compile_text
 
 GOOD = Path(__file__).parents[2] / "lang" / "tensor" / "good"
 SUBGROUP, ITEMS = 4, 12

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.base.diagnostic import LamellaError
-from tests.backend.interpreter.kernels import DTYPES, Array, compile_text, draw_array, widen
+from tests.support.backend.interpreter.kernels import DTYPES, Array, compile_text, draw_array, widen
 
 NUMBER = """
     %sg = builtin.subgroup_id : i32

@@ -27,7 +27,7 @@ from lamella.lang.nac.nodes import (
     Parameter,
     Signature,
 )
-from tests.backend.mep.fakes import RecordingHost, run
+from tests.support.backend.mep.fakes import RecordingHost, run
 
 ADD, SUB, NEG = 11, 12, 14
 WEIGHTS = {1: 3.0, 2: -0.5}

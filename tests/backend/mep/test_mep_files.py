@@ -18,8 +18,8 @@ from lamella.lang.nac.nodes import File
 from lamella.pipeline.nac.model import Model
 from lamella.pipeline.nac.running import compile_file
 from lamella.pipeline.options import Options
-from tests.backend.mep.fakes import RecordingHost
 from tests.backend.mep.test_mep_generation import Application, example
+from tests.support.backend.mep.fakes import RecordingHost
 
 XOR = Path(__file__).parents[3] / "examples" / "nac" / "xor.nacs"
 INPUTS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32)

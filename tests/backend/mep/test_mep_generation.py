@@ -17,8 +17,8 @@ from lamella.base.source import Source
 from lamella.lang.nac import assemble, check, parse, write
 from lamella.lang.nac.blocks import extract_block
 from lamella.lang.nac.nodes import File
-from tests.backend.mep.fakes import RecordingHost, WordTokenizer
-from tests.house.markdown import blocks
+from tests.support.backend.mep.fakes import RecordingHost, WordTokenizer
+from tests.support.markdown import blocks
 
 PAGE = Path(__file__).parents[3] / "docs" / "languages" / "plans.md"
 VOCABULARY = ("<end>", "a", "b", "c")

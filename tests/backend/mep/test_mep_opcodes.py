@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
-from tests.backend.mep.fakes import WORDS, RecordingHost, assembled, codes, give, run
+from tests.support.backend.mep.fakes import WORDS, RecordingHost, assembled, codes, give, run
 
 FINITE = st.floats(-50, 50, width=32)
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)

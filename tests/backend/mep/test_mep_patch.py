@@ -14,7 +14,7 @@ from lamella.backend.mep import constant_names, patch_constants
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.lang.nac import parse, write
 from lamella.lang.nac.nodes import File
-from tests.backend.mep.fakes import assembled
+from tests.support.backend.mep.fakes import assembled
 
 BAD = Path(__file__).parents[2] / "lang" / "nac" / "bad"
 POOL = 'EXEC_HALT()\n0 = 3\n1 = 0.5\n2 = true\n3 = "text"\n4 = [1, 2]\n5 = [0.5, 1.5]\n6 = null'

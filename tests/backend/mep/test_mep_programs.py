@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from lamella.backend.mep import PlanBudget, run_plan
 from lamella.base.diagnostic import LamellaError
 from lamella.lang.nac.nodes import Constant, ConstantType, File, Header, Orchestrator
-from tests.backend.mep.fakes import RecordingHost
-from tests.backend.mep.interpreter import Judge, WrongError
+from tests.support.backend.mep.fakes import RecordingHost
+from tests.support.backend.mep.interpreter import Judge, WrongError
 
 STEPS = 300
 CONSTANTS: list[tuple[ConstantType, Any]] = [

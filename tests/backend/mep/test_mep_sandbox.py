@@ -10,7 +10,7 @@ from lamella.backend.mep.actions import normalise
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
-from tests.backend.mep.fakes import ALL, RecordingHost, WordTokenizer, assembled, give, run
+from tests.support.backend.mep.fakes import ALL, RecordingHost, WordTokenizer, assembled, give, run
 
 ACTIONS = {
     "prompt": ("SRC_USER_PROMPT(0, 0, 0)", "prompt a.npy", "prompt"),

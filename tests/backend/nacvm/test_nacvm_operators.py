@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lamella.backend.nacvm import compile_program
-from tests.backend.nacvm.assembling import assemble
-from tests.bridge.operators.calls import build, by_reference
 from tests.bridge.test_graph_to_kernels_operators import calls
+from tests.support.backend.nacvm.assembling import assemble
+from tests.support.bridge.operators.calls import build, by_reference
 
 CLOSE = {"float64": 1e-12, "float32": 1e-6, "float16": 1e-3, "bfloat16": 1e-2}
 

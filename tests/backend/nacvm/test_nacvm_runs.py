@@ -24,8 +24,8 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Tensor
 from lamella.lang.nac.nodes import CONTROL_FLOW, INPUT, Instruction
 from lamella.ops.library import Library
-from tests.backend.nacvm.assembling import Assembly, assemble
-from tests.backend.nacvm.wrong import findings_of
+from tests.support.backend.nacvm.assembling import Assembly, assemble
+from tests.support.backend.nacvm.wrong import findings_of
 
 BAD = Path(__file__).parents[2] / "lang" / "nac" / "bad"
 PROGRAMS = sorted(BAD.glob("nac23*.txt"))

@@ -25,9 +25,9 @@ from lamella.graph.model import Model
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Action, File, Header, Instruction, Parameter
 from lamella.lang.nac.schedule import plan_memory
 from lamella.ops.library import Library
-from tests.backend.nacvm.assembling import assemble, with_schedule
-from tests.backend.nacvm.chains import LENGTH, give_meaning, judge, weights
-from tests.lang.nac.schedules import Commands, programs, schedule_first, schedule_newest, scheduled
+from tests.support.backend.nacvm.assembling import assemble, with_schedule
+from tests.support.backend.nacvm.chains import LENGTH, give_meaning, judge, weights
+from tests.support.lang.nac.schedules import Commands, programs, schedule_first, schedule_newest, scheduled
 
 SAVE, FREE, FORWARD, PRELOAD = (
     int(item) for item in (Action.SAVE_RESULT, Action.FREE, Action.FORWARD, Action.PRELOAD)

@@ -17,7 +17,7 @@ from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.ops.library import Library
-from tests.backend.nacvm.assembling import assemble
+from tests.support.backend.nacvm.assembling import assemble
 
 LIBRARY = Library()
 

@@ -14,9 +14,9 @@ from lamella.base import dtype
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import Limits
 from lamella.lang.nem.resolved import TensorType
-from tests.backend.npu.drawing import Draw
-from tests.backend.npu.exact import Place, places
-from tests.plan.build import buffer
+from tests.support.backend.npu.drawing import Draw
+from tests.support.backend.npu.exact import Place, places
+from tests.support.plan.build import buffer
 
 ELEMENTS = dtype.LANGUAGES["nem"]
 SIZE = 4096

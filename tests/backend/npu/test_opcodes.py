@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from lamella.backend.npu.opcodes import OPCODES
 from lamella.lang.nem.registry import load_registry
-from tests.backend.npu import by_torch, cases, exact, exact_moving
-from tests.backend.npu.drawing import FLOATS, INTEGERS, Case, Draw, tensor
+from tests.support.backend.npu import by_torch, cases, exact, exact_moving
+from tests.support.backend.npu.drawing import FLOATS, INTEGERS, Case, Draw, tensor
 
 Build = Callable[[Draw, str], Case]
 Exact = tuple[Build, Callable[[Case], exact.Results]]

@@ -12,7 +12,7 @@ from lamella.backend.npu.order import program_order, random_order
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import Limits
 from lamella.plan.expand import expand
-from tests.backend.npu.programs import PIPELINES, plan_of
+from tests.support.backend.npu.programs import PIPELINES, plan_of
 
 SEEDS = 20
 

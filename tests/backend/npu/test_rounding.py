@@ -15,7 +15,7 @@ from lamella.backend.npu.opcodes import OpcodeInput
 from lamella.base.arrays import Array
 from lamella.base.quant import PerGroup, PerTensor, Quant
 from lamella.lang.nem.resolved import AttributeValue
-from tests.backend.npu.drawing import Case, tensor
+from tests.support.backend.npu.drawing import Case, tensor
 
 BYTES = st.integers(-128, 127)
 EXACT: Mapping[str, Callable[[int, int], int]] = MappingProxyType(

@@ -9,8 +9,8 @@ import pytest
 from lamella.backend.npu import BACKEND, compile_plan, random_inputs
 from lamella.base.diagnostic import LamellaError
 from lamella.lang.nem.resolved import Index, Plan
-from tests.backend.npu.programs import CONV_PIPELINE, RING, plan_of
-from tests.plan.build import Builder, index, loop, operation, plus, region, variable
+from tests.support.backend.npu.programs import CONV_PIPELINE, RING, plan_of
+from tests.support.plan.build import Builder, index, loop, operation, plus, region, variable
 
 
 def codes(error: pytest.ExceptionInfo[LamellaError]) -> list[str]:

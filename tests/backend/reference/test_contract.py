@@ -11,8 +11,8 @@ from lamella.backend.formula.contract import run_contraction
 from lamella.backend.formula.scalars import DOUBLE
 from lamella.base.arrays import Array
 from lamella.ops.fault import Fault
-from tests.backend.reference.drawing import Case, cases
-from tests.backend.reference.steps import Refused, copy_tensors, run_slowly
+from tests.support.backend.reference.drawing import Case, cases
+from tests.support.backend.reference.steps import Refused, copy_tensors, run_slowly
 
 
 def outcome(case: Case, slowly: bool) -> Array | None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import Limits
-from tests.backend.reference.running import ready, run
+from tests.support.backend.reference.running import ready, run
 
 BRANCH = """
 graph G {

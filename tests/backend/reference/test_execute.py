@@ -18,7 +18,7 @@ from lamella.base.limits import Limits
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Graph, Operation, Tensor
 from lamella.ops.library import Library
-from tests.backend.reference.running import model_of, ready, run
+from tests.support.backend.reference.running import model_of, ready, run
 
 SINGLE = np.float32
 

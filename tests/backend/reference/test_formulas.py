@@ -20,7 +20,7 @@ from lamella.backend.formula.scalars import DOUBLE
 from lamella.lang.skriptnd.rules.graphs import FORMULA_TOO_LONG, INDEX_OUTSIDE
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Loop, Scalar
-from tests.backend.reference.steps import copy_tensors, run_slowly
+from tests.support.backend.reference.steps import copy_tensors, run_slowly
 
 
 def integer(function: str, *operands: Scalar) -> Apply:

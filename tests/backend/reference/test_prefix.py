@@ -13,8 +13,8 @@ from lamella.backend.formula.scalars import DOUBLE
 from lamella.backend.formula.shortcuts import find_prefix
 from lamella.base.arrays import Array
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Loop
-from tests.backend.reference.steps import copy_tensors, run_slowly
-from tests.ops.judges.harness import run
+from tests.support.backend.reference.steps import copy_tensors, run_slowly
+from tests.support.judges.harness import run
 
 LENGTH = 100_000
 SIGNS = st.sampled_from(("+=", "*=", "<=", ">="))

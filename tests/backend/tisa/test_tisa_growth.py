@@ -19,7 +19,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.lang.nac.assembly.nodes import ProgramStep
 from lamella.lang.nac.check.manifest import MOST_INSTRUCTIONS
 from lamella.lang.nac.nodes import File, Resource
-from tests.backend.tisa.manifests import Given, file_of
+from tests.support.backend.tisa.manifests import Given, file_of
 
 IDS = {"<unk>": 0, "a": 1, "b": 2}
 GROWING = "aİΐᾂﬃﷺ\U0001d160\u0344\u0958éل\ufffd"

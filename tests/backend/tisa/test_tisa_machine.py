@@ -13,8 +13,8 @@ import pytest
 from docs.generate import RIGHT, repaired
 from lamella.backend.tisa import load_tokenizer
 from lamella.lang.nac.nodes import File, Resource
-from tests.backend.tisa.manifests import Given, tables, tokenizer, tokens
-from tests.backend.tisa.wrong import findings_of
+from tests.support.backend.tisa.manifests import Given, tables, tokenizer, tokens
+from tests.support.backend.tisa.wrong import findings_of
 
 BAD = sorted((Path(__file__).parents[2] / "lang" / "nac" / "bad").glob("nac25*.txt"))
 SAMPLE = Path(__file__).parents[4] / "shared" / "samples" / "nac" / "tisa-bpe"

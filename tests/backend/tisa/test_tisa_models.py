@@ -13,7 +13,7 @@ from lamella.backend.tisa.models import LONG, PENALTY, BytePairs, LikeliestPiece
 from lamella.backend.tisa.vocabulary import Vocabulary
 from lamella.base.diagnostic import LamellaError
 from lamella.lang.nac.nodes import File, Resource
-from tests.backend.tisa.manifests import file_of, tables
+from tests.support.backend.tisa.manifests import file_of, tables
 
 MERGES = st.lists(
     st.tuples(st.sampled_from(["a", "b", "ab", "ba", "aa", "abab"]), st.sampled_from(["a", "b", "ab", "aab"]))

@@ -19,8 +19,8 @@ from lamella.backend.tisa.patterns import (
     settle,
 )
 from lamella.base.errors import Malformed
-from tests.bridge.tokenizer_kinds import LLAMA_3, O200K
-from tests.fuzz.watch import watched
+from tests.support.bridge.tokenizer_kinds import LLAMA_3, O200K
+from tests.support.watch import watched
 
 GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 POSSESSIVE = (

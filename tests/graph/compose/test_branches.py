@@ -7,7 +7,7 @@ import pytest
 from lamella.base.dim import Dim, Test, bounds, symbol
 from lamella.base.dtype import BOOL
 from lamella.graph.nodes import Operation
-from tests.graph.compose.composing import build, codes, findings, flow, line, lines, only_branch
+from tests.support.graph.compose.composing import build, codes, findings, flow, line, lines, only_branch
 
 CONDITION = "x: real[4]; s: real[];"
 

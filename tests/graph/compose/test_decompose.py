@@ -9,7 +9,7 @@ from lamella.graph.compose import compose, compose_call, decompose
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Operation, tensors, walk
 from lamella.ops.library import Library
-from tests.graph.compose.composing import build, flow, lines, load
+from tests.support.graph.compose.composing import build, flow, lines, load
 
 GOOD = Path(__file__).parents[2] / "lang" / "skriptnd" / "good"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lamella.base.dim import Dim, bounds
 from lamella.graph.nodes import Tensor
-from tests.graph.compose.composing import build, codes, flow, lines, only_branch, only_loop, shapes
+from tests.support.graph.compose.composing import build, codes, flow, lines, only_branch, only_loop, shapes
 
 
 def test_symbols_flow_from_inputs_to_outputs() -> None:

@@ -17,7 +17,7 @@ from lamella.graph.compose import compose
 from lamella.graph.model import Model
 from lamella.graph.verify import verify
 from lamella.ops.library import Library
-from tests.graph.compose.composing import flow
+from tests.support.graph.compose.composing import flow
 
 GOOD = Path(__file__).parents[2] / "lang" / "skriptnd" / "good"
 VECTOR = st.lists(st.integers(-9, 9).map(float), min_size=4, max_size=4).map(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lamella.graph.nodes import tensors
-from tests.graph.compose.composing import attempt, build, codes, findings, flow
+from tests.support.graph.compose.composing import attempt, build, codes, findings, flow
 
 
 def test_a_failed_component_spoils_only_what_depends_on_it() -> None:

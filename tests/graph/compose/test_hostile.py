@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from lamella.base.limits import Limits
-from tests.graph.compose.composing import attempt, build, codes, findings, flow
+from tests.support.graph.compose.composing import attempt, build, codes, findings, flow
 
 SMALL = Limits(max_operations=2000)
 

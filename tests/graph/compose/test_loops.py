@@ -6,7 +6,7 @@ import pytest
 
 from lamella.base.dim import bounds
 from lamella.graph.nodes import Pack, Tensor
-from tests.graph.compose.composing import build, codes, findings, flow, line, name, only_loop, shapes
+from tests.support.graph.compose.composing import build, codes, findings, flow, line, name, only_loop, shapes
 
 PACK = "x: real[4]; xs: real[4]..(3);"
 COUNT = "x: real[4]; k: int[];"

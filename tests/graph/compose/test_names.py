@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lamella.graph.nodes import tensors, walk
-from tests.graph.compose.composing import build, codes, flow, lines
+from tests.support.graph.compose.composing import build, codes, flow, lines
 
 DENSE = """
 operator dense {

@@ -12,7 +12,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.graph.compose import compose, decompose
 from lamella.graph.model import Model
-from tests.graph.compose.composing import flow, load
+from tests.support.graph.compose.composing import flow, load
 
 NUMBERS = st.lists(st.integers(-8, 8).map(float), min_size=3, max_size=3)
 PACKS = st.lists(NUMBERS, min_size=1, max_size=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lamella.graph.nodes import Tensor, tensors, walk
-from tests.graph.compose.composing import build, codes, findings
+from tests.support.graph.compose.composing import build, codes, findings
 
 OPERATOR = """
 {public} operator block {{

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lamella.base import dtype
-from tests.graph.compose.composing import (
+from tests.support.graph.compose.composing import (
     attempt,
     build,
     codes,

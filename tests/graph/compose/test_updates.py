@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.graph.compose.composing import build, codes, flow, lines
+from tests.support.graph.compose.composing import build, codes, flow, lines
 
 COUNTER = """
 operator counter {

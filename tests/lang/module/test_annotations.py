@@ -34,7 +34,7 @@ from lamella.lang.module.check.annotated import INERT
 from lamella.lang.module.instantiate import Known
 from lamella.lang.module.nodes import Annotation, Chain, Module, Unary
 from lamella.lang.module.parse import parse
-from tests.lang.module.parsed import flow
+from tests.support.lang.module.parsed import flow
 
 BAD = Path(__file__).parent / "bad"
 BRIDGE = Path(__file__).parents[2] / "bridge"

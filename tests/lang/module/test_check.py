@@ -16,7 +16,7 @@ from lamella.lang.module.check import ORDER, PATTERNS, TRANSFORMS, check, holds,
 from lamella.lang.module.nodes import Document
 from lamella.lang.module.parse import parse
 from lamella.lang.module.resolve import Workspace, resolve
-from tests.strategies.module import documents
+from tests.support.strategies.module import documents
 
 LIBRARY = sorted(Path(next(iter(lamella.models.__path__))).rglob("*.module"))
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ import pytest
 import lamella
 from docs.generate import repaired
 from lamella.base.diagnostic import Diagnostic
-from tests.lang.module.parsed import expectations
+from tests.support.lang.module.parsed import expectations
 
 BAD = Path(__file__).parent / "bad"
 CODES = (

@@ -13,7 +13,7 @@ import pytest
 import lamella
 from lamella.base.diagnostic import LamellaError
 from lamella.lang.module.check.settings import read_settings
-from tests.lang.module.parsed import right
+from tests.support.lang.module.parsed import right
 
 GRAPH = "  forward:\n    in: x: [B, n]\n    out: y: [B, n]\n    graph:\n      x -> silu() -> y\n"
 

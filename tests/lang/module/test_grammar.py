@@ -18,8 +18,8 @@ from lamella.lang.module import nodes as n
 from lamella.lang.module.parse import __file__ as parser_file
 from lamella.lang.module.parse import parse
 from lamella.lang.module.write import write
-from tests.strategies.module import documents
-from tests.strategies.mutation import mutants
+from tests.support.strategies.module import documents
+from tests.support.strategies.mutation import mutants
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.module"))

@@ -21,7 +21,7 @@ from lamella.lang.module.instantiate import (
 )
 from lamella.lang.module.nodes import Module
 from lamella.lang.module.resolve import Workspace, resolve
-from tests.lang.module.instances import build, built, codes, read, shapes
+from tests.support.lang.module.instances import build, built, codes, read, shapes
 
 LLAMA = """
 module Norm(d: int):

@@ -10,7 +10,7 @@ from lamella.lang.module.instantiate import (
     instantiate,
 )
 from lamella.lang.module.resolve import Workspace, resolve
-from tests.lang.module.instances import build, built, codes, shapes
+from tests.support.lang.module.instances import build, built, codes, shapes
 
 FAMILY = """
 abstract module Base(d: int, heads: int = 2, eps: float = 1.0):

@@ -14,7 +14,7 @@ from lamella.lang.module.instantiate import (
     slot_at,
     walk,
 )
-from tests.lang.module.instances import build, built, codes, read, shapes
+from tests.support.lang.module.instances import build, built, codes, read, shapes
 
 
 def test_the_index_of_an_element_is_its_layer() -> None:

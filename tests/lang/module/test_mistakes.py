@@ -13,8 +13,8 @@ import pytest
 
 import lamella
 from lamella.base.diagnostic import LamellaError
-from tests.lang.module.mistakes import MISTAKES, RIGHT, Mistake
-from tests.lang.module.parsed import GOOD, HERE
+from tests.support.lang.module.mistakes import MISTAKES, RIGHT, Mistake
+from tests.support.lang.module.parsed import GOOD, HERE
 
 DECISIVE = ("E027",)
 """Codes behind which a declaration is not looked at further: other values are meant."""

@@ -8,7 +8,7 @@ import pytest
 
 from lamella.base.source import Notes
 from lamella.lang.module import nodes as n
-from tests.lang.module.parsed import GOOD, body, forward, module, param, read, right, value
+from tests.support.lang.module.parsed import GOOD, body, forward, module, param, read, right, value
 
 A, B, W = n.Name("a"), n.Name("B"), n.Name("w")
 

@@ -9,7 +9,7 @@ import pytest
 
 from docs.generate import repaired
 from lamella.lang.module import nodes as n
-from tests.lang.module.parsed import BAD, expectations, places, read
+from tests.support.lang.module.parsed import BAD, expectations, places, read
 
 GRAPH = "module M():\n  forward:\n    graph:\n"
 INDENTED = "this line is indented by"

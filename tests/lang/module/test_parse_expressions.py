@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.lang.module import nodes as n
-from tests.lang.module.parsed import codes, value
+from tests.support.lang.module.parsed import codes, value
 
 SIGNS: dict[type[ast.AST], str] = {
     ast.Add: "+",

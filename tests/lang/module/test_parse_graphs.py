@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lamella.lang.module import nodes as n
-from tests.lang.module.parsed import flow, primitive, statement
+from tests.support.lang.module.parsed import flow, primitive, statement
 
 X, Y = n.Name("x"), n.Name("y")
 RELU = n.Operation(n.Name("relu"))

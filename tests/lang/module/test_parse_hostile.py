@@ -12,8 +12,8 @@ from lamella.base.diagnostic import errors
 from lamella.base.limits import Limits
 from lamella.lang.module import nodes as n
 from lamella.lang.module.parse.tokens import DEEPEST
-from tests.lang.module.parsed import GOOD, SHAPES, codes, places, read, right
-from tests.strategies.mutation import NASTY, mutants
+from tests.support.lang.module.parsed import GOOD, SHAPES, codes, places, read, right
+from tests.support.strategies.mutation import NASTY, mutants
 
 MANY = 30_000
 LET = "module M():\n  let:\n    a = {}\n    b = 1\n"

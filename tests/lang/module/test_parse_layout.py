@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.lang.module import nodes as n
-from tests.lang.module.parsed import GOOD, SHAPES, codes, places, read, right
+from tests.support.lang.module.parsed import GOOD, SHAPES, codes, places, read, right
 
 TEXTS = [path.read_bytes().decode("utf-8") for path in (*GOOD, *SHAPES)]
 PLAIN = (

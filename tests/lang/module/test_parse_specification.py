@@ -14,7 +14,7 @@ import pytest
 from lamella.base.diagnostic import errors
 from lamella.base.source import Notes, Span
 from lamella.lang.module import nodes as n
-from tests.lang.module.parsed import SHAPES, read, right
+from tests.support.lang.module.parsed import SHAPES, read, right
 
 FOLDER = os.environ.get("LAMELLA_SPECIFICATIONS", "")
 SPECIFICATION = Path(FOLDER) / "module-dsl.md"

@@ -14,8 +14,8 @@ from lamella.lang.module import nodes as n
 from lamella.lang.module.parse import parse
 from lamella.lang.module.parse.tokens import LEXER
 from lamella.lang.module.write import write, write_expression
-from tests.strategies.module import documents
-from tests.strategies.module_expressions import conditions, expressions
+from tests.support.strategies.module import documents
+from tests.support.strategies.module_expressions import conditions, expressions
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.module"))

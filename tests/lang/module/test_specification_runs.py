@@ -15,11 +15,11 @@ from lamella.base.diagnostic import LamellaError
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.lang.module import nodes as n
-from tests.lang.module.complete_cases import CASES, B, Case, T
-from tests.lang.module.complete_rest import REST, UNDEFINED_CONDITION, Rest
-from tests.lang.module.instances import read
-from tests.lang.module.parsed import right
 from tests.lang.module.test_parse_specification import NEEDED, is_stubbed, printed
+from tests.support.lang.module.complete_cases import CASES, B, Case, T
+from tests.support.lang.module.complete_rest import REST, UNDEFINED_CONDITION, Rest
+from tests.support.lang.module.instances import read
+from tests.support.lang.module.parsed import right
 
 COMPLETE = Path(__file__).parent / "complete"
 UNFLAT = 50

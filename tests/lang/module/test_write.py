@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lamella.base.source import Notes, Source, Span
 from lamella.lang.module import nodes as n
 from lamella.lang.module.write import WIDTH, wrap, write, write_expression
-from tests.strategies.module_expressions import expressions
+from tests.support.strategies.module_expressions import expressions
 
 A, B, C, D = map(n.Name, "abcd")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lamella.lang.module import nodes as n
 from lamella.lang.module.write import document_lines, write_expression, write_path, write_type
 from lamella.lang.module.write.expressions import quote, write_real
-from tests.strategies.module_expressions import strings
+from tests.support.strategies.module_expressions import strings
 
 A, B, C, D = map(n.Name, "abcd")
 

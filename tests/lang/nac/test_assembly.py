@@ -34,7 +34,7 @@ from lamella.lang.nac.assembly.words import (
 from lamella.lang.nac.check import check
 from lamella.lang.nac.parse import parse
 from lamella.lang.nac.write import write
-from tests.strategies.nac import files, sound_files, texts
+from tests.support.strategies.nac import files, sound_files, texts
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.nacs"))

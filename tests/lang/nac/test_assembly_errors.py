@@ -16,7 +16,7 @@ from lamella.lang.nac.assembly import assemble, disassemble, parse_assembly, wri
 from lamella.lang.nac.assembly.build import MOST_ZEROS
 from lamella.lang.nac.check import check
 from lamella.lang.nac.write import find_unwritable
-from tests.strategies.mutation import mutants
+from tests.support.strategies.mutation import mutants
 
 GOOD = sorted((Path(__file__).parent / "good").rglob("*.nacs"))
 

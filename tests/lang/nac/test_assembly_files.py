@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from lamella.base.errors import InputError, OutputError
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.files import open_assembly, save_assembly
-from tests.strategies.nac import files
+from tests.support.strategies.nac import files
 
 
 def model(data: bytes) -> n.File:

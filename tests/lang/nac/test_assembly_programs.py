@@ -17,7 +17,7 @@ from lamella.lang.nac.assembly.nodes import ProgramStep
 from lamella.lang.nac.assembly.programs import MANIFEST_NAMES, PLAN_NAMES, decode_manifest, decode_plan
 from lamella.lang.nac.check import check
 from lamella.lang.nac.check.bytecode import OPCODES, DecodeStop, OperandKind, decode
-from tests.strategies.nac import texts
+from tests.support.strategies.nac import texts
 
 GOOD = Path(__file__).parent / "good" / "tokenizer.nacs"
 LISTS = (OperandKind.READS, OperandKind.WRITES)

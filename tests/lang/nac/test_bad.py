@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs.generate import RIGHT, repaired
-from tests.lang.nac.programs import expectations, findings_of, is_patched
+from tests.support.lang.nac.programs import expectations, findings_of, is_patched
 
 PROGRAMS = sorted((Path(__file__).parent / "bad").glob("nac*.nacs"))
 

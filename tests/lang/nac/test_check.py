@@ -24,7 +24,7 @@ from lamella.lang.nac.nodes import (
 )
 from lamella.lang.nac.parse import parse
 from lamella.lang.nac.write import write
-from tests.strategies.nac import files, sound_files
+from tests.support.strategies.nac import files, sound_files
 
 SAMPLES = sorted((Path(__file__).parents[4] / "shared" / "samples" / "nac").glob("*/*.nac"))
 

@@ -10,7 +10,7 @@ import pytest
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.nodes import Constant, ConstantType, Instruction
 from lamella.lang.nac.parse import parse
-from tests.lang.nac.containers import HEADERS, container, count, i16, long, patched, short, u16
+from tests.support.lang.nac.containers import HEADERS, container, count, i16, long, patched, short, u16
 
 
 def read(data: bytes) -> n.File:

@@ -18,8 +18,8 @@ from lamella.lang.nac.assembly.programs import MANIFEST_NAMES, PLAN_NAMES
 from lamella.lang.nac.assembly.words import ACTIONS, DTYPES, FIELDS, METHODS, SECTIONS, SYSTEM, VERSIONS
 from lamella.lang.nac.nodes import File
 from lamella.lang.nac.rules import assembly as rules
-from tests.strategies.mutation import mutants
-from tests.strategies.nac import files
+from tests.support.strategies.mutation import mutants
+from tests.support.strategies.nac import files
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.nacs"))

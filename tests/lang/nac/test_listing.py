@@ -10,7 +10,7 @@ from lamella.base.source import Source
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.assembly import assemble
 from lamella.lang.nac.listing import listing
-from tests.strategies.nac import files
+from tests.support.strategies.nac import files
 
 GOOD = Path(__file__).parent / "good"
 

@@ -27,7 +27,7 @@ from lamella.lang.nac.nodes import (
     Unscaled,
 )
 from lamella.lang.nac.schedule import describe_schedule, plan_memory
-from tests.lang.nac.schedules import ADD, FORWARD, FREE, NEG, PRELOAD, SAVE, Uses, follow, uses_of
+from tests.support.lang.nac.schedules import ADD, FORWARD, FREE, NEG, PRELOAD, SAVE, Uses, follow, uses_of
 
 Kind = tuple[str, tuple[int, ...]]
 

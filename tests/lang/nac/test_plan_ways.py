@@ -27,11 +27,15 @@ Walked = tuple[int, frozenset[str]]
 
 
 @st.composite
-def texts(draw: st.DrawFn, depth: int = 0) -> list[str]:
-    """Lines of a plan on three slots and one model, with loops, branches, breaks and returns."""
+def texts(draw: st.DrawFn, depth: int = 0, outer: str = "here") -> list[str]:
+    """Lines of a plan on three slots and one model, with loops, branches, breaks and returns.
+
+    A label is named after its place, `outer` being that of the block: drawn names meet now and then.
+    """
     lines: list[str] = []
     slots = st.integers(0, 2)
-    for _ in range(draw(st.integers(0, 4))):
+    for number in range(draw(st.integers(0, 4))):
+        name = f"{outer}_{number}"
         kind = draw(st.integers(0, 9))
         if kind <= 1:
             lines.append(f"SRC_CONSTANT({draw(slots)}, {draw(st.sampled_from([ZERO, TWO]))})")
@@ -44,10 +48,9 @@ def texts(draw: st.DrawFn, depth: int = 0) -> list[str]:
         elif kind == 5:
             lines.append(f"MODEL_RUN_STATIC(0, [{draw(slots)}], [{draw(slots)}])")
         elif kind == 6 and depth < 2:
-            lines += [f"FLOW_LOOP_START({draw(slots)})", *draw(texts(depth + 1)), "FLOW_LOOP_END()"]
+            lines += [f"FLOW_LOOP_START({draw(slots)})", *draw(texts(depth + 1, name)), "FLOW_LOOP_END()"]
         elif kind == 7:
-            name = f"here{draw(st.integers(0, 10**9))}"
-            inside = draw(texts(depth + 2))
+            inside = draw(texts(depth + 2, name))
             branch = f'FLOW_BRANCH_IF({draw(slots)}, "{name}")'
             label = f'FLOW_LABEL("{name}")'
             lines += [label, *inside, branch] if draw(st.booleans()) else [branch, *inside, label]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lamella.base.diagnostic import errors
 from lamella.lang.nac.check import PeakMemory, check, peak_bytes
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Action, Command, File, Header, Instruction, Signature
-from tests.lang.nac.schedules import (
+from tests.support.lang.nac.schedules import (
     FORWARD,
     FREE,
     PRELOAD,

@@ -18,7 +18,7 @@ from lamella.lang.nac.nodes import ConstantType, File, Header, Instruction, Sign
 from lamella.lang.nac.parse import parse
 from lamella.lang.nac.upgrade_version import upgrade_version
 from lamella.lang.nac.write import find_unwritable, write, write_pieces
-from tests.strategies.nac import files, sound_files
+from tests.support.strategies.nac import files, sound_files
 
 SAMPLES = sorted((Path(__file__).parents[4] / "shared" / "samples" / "nac").glob("v1*/*.nac"))
 

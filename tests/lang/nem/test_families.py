@@ -15,7 +15,7 @@ from lamella.lang.nem.nodes import Binding, Conformance, Constraint, Name, TypeF
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.registry import load_registry
 from lamella.lang.nem.words import ELEMENTS
-from tests.lang.nem.variant_table import ROWS
+from tests.support.lang.nem.variant_table import ROWS
 
 ALL = {str(item.id): item for items in baseline().variants.values() for item in items}
 

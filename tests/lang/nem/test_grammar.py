@@ -17,8 +17,8 @@ from lamella.lang.nem import rules, words
 from lamella.lang.nem.nodes import Document
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.write import write
-from tests.strategies.mutation import mutants
-from tests.strategies.nem import documents
+from tests.support.strategies.mutation import mutants
+from tests.support.strategies.nem import documents
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.nem"))

@@ -10,7 +10,7 @@ import pytest
 from lamella.lang.nem.check.operands import named_inputs, named_outputs
 from lamella.lang.nem.registry import load_registry
 from lamella.lang.nem.resolved import AttributeValue
-from tests.lang.nem.written_tasks import (
+from tests.support.lang.nem.written_tasks import (
     QUANT,
     codes,
     codes_for,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.lang.nem.resolved import AttributeValue
-from tests.lang.nem.written_tasks import codes_for
+from tests.support.lang.nem.written_tasks import codes_for
 
 Shape = tuple[int, ...]
 Attributes = Mapping[str, AttributeValue]

@@ -13,8 +13,8 @@ from lamella.lang.nem.check import families_of, scaled_along_reduction
 from lamella.lang.nem.documents import baseline
 from lamella.lang.nem.registry import load_registry
 from lamella.lang.nem.resolved import AttributeValue, Task, TensorType
-from tests.lang.nem.variant_table import ROWS, Row, device_with, variant_id
-from tests.lang.nem.written_tasks import QUANT, codes, judge_task, tensor, write_task
+from tests.support.lang.nem.variant_table import ROWS, Row, device_with, variant_id
+from tests.support.lang.nem.written_tasks import QUANT, codes, judge_task, tensor, write_task
 
 ELEMENTS = tuple(LANGUAGES["nem"])
 CONV: Mapping[str, AttributeValue] = {

@@ -16,7 +16,7 @@ from lamella.lang.nem import nodes as n
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.parse.tokens import LEXER
 from lamella.lang.nem.write import WIDTH, write, write_real, write_string
-from tests.strategies.nem import documents, expressions
+from tests.support.strategies.nem import documents, expressions
 
 GOOD = sorted((Path(__file__).parent / "good").rglob("*.nem"))
 

@@ -12,7 +12,7 @@ from docs.generate import RIGHT, repaired
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Source
 from lamella.lang.skriptnd import check, parse
-from tests.lang.skriptnd.library import find
+from tests.support.lang.skriptnd.library import find
 
 BAD = Path(__file__).parent / "bad"
 EXPECT = re.compile(r"#\s*expect\s+((?:SKR\d{3}[ ,]*)+)")

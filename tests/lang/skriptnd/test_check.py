@@ -14,7 +14,7 @@ from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.source import Source
 from lamella.lang.skriptnd import check, check_operator, parse
 from lamella.lang.skriptnd.nodes import Operator
-from tests.lang.skriptnd.library import FOLDER, find, find_newer, module, operators
+from tests.support.lang.skriptnd.library import FOLDER, find, find_newer, module, operators
 
 GOOD = sorted((Path(__file__).parent / "good").rglob("*.sknd"))
 ATTRIBUTES = (

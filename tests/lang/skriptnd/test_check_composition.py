@@ -6,7 +6,7 @@ import pytest
 
 from lamella.base.source import Source
 from lamella.lang.skriptnd import check, parse
-from tests.lang.skriptnd.library import find
+from tests.support.lang.skriptnd.library import find
 
 HEAD = """
 import math, nn, layout;

@@ -17,9 +17,9 @@ from hypothesis import given
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Source
 from lamella.lang.skriptnd import Document, check, parse
-from tests.lang.skriptnd.library import FOLDER, find
-from tests.strategies.mutation import mutants
-from tests.strategies.skriptnd import documents
+from tests.support.lang.skriptnd.library import FOLDER, find
+from tests.support.strategies.mutation import mutants
+from tests.support.strategies.skriptnd import documents
 
 SMALL, TIMES = 60, 10
 MEBIBYTE = 1 << 20

@@ -19,9 +19,9 @@ from lamella.lang.skriptnd.nodes import Document, Expr
 from lamella.lang.skriptnd.parse import parse
 from lamella.lang.skriptnd.rules import syntax
 from lamella.lang.skriptnd.write import write, write_expression
-from tests.strategies.mutation import mutants
-from tests.strategies.skriptnd import documents
-from tests.strategies.skriptnd_expressions import expressions
+from tests.support.strategies.mutation import mutants
+from tests.support.strategies.skriptnd import documents
+from tests.support.strategies.skriptnd_expressions import expressions
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.sknd"))

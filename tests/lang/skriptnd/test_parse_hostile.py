@@ -14,7 +14,7 @@ from lamella.lang.skriptnd.parse import ParsedSkriptnd, outline, parse, parse_op
 from lamella.lang.skriptnd.parse.tokens import DEEPEST
 from lamella.lang.skriptnd.rules import syntax
 from lamella.lang.skriptnd.write import write
-from tests.strategies.mutation import NASTY
+from tests.support.strategies.mutation import NASTY
 
 MANY = 100_000
 USING = "graph g {{ @using {{ a = {}; b = 1; }} }}"

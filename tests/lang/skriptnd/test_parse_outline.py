@@ -14,8 +14,8 @@ from lamella.lang import skriptnd
 from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd.parse import outline, parse, parse_operator
 from lamella.lang.skriptnd.write import write
-from tests.strategies.mutation import mutants
-from tests.strategies.skriptnd import documents
+from tests.support.strategies.mutation import mutants
+from tests.support.strategies.skriptnd import documents
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.sknd"))

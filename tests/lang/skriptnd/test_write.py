@@ -15,8 +15,8 @@ from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd.parse import parse
 from lamella.lang.skriptnd.parse.tokens import LEXER
 from lamella.lang.skriptnd.write import WIDTH, write, write_expression
-from tests.strategies.skriptnd import documents
-from tests.strategies.skriptnd_expressions import expressions
+from tests.support.strategies.skriptnd import documents
+from tests.support.strategies.skriptnd_expressions import expressions
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.sknd"))

@@ -18,8 +18,8 @@ from lamella.lang.tensor.nodes import Program
 from lamella.lang.tensor.parse import parse
 from lamella.lang.tensor.rules import syntax
 from lamella.lang.tensor.write import write
-from tests.strategies.mutation import mutants
-from tests.strategies.tensor import programs
+from tests.support.strategies.mutation import mutants
+from tests.support.strategies.tensor import programs
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.tensor"))

@@ -18,7 +18,7 @@ from lamella.lang.tensor.parse import ParsedTensor, parse
 from lamella.lang.tensor.parse.tokens import DEEPEST
 from lamella.lang.tensor.rules import syntax
 from lamella.lang.tensor.write import write
-from tests.strategies.mutation import NASTY, mutants
+from tests.support.strategies.mutation import NASTY, mutants
 
 GOOD = sorted((Path(__file__).parent / "good").rglob("*.tensor"))
 MANY = 20_000

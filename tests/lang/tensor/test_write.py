@@ -15,8 +15,8 @@ from lamella.lang.tensor import nodes as n
 from lamella.lang.tensor.parse import parse
 from lamella.lang.tensor.parse.tokens import LEXER
 from lamella.lang.tensor.write import write, write_number, write_type
-from tests.strategies.tensor import programs
-from tests.strategies.tensor_types import reals, types
+from tests.support.strategies.tensor import programs
+from tests.support.strategies.tensor_types import reals, types
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.tensor"))

@@ -15,8 +15,8 @@ from lamella.base.dim import Dim, symbol
 from lamella.base.dtype import F32, I64
 from lamella.base.limits import DEFAULT, LARGEST, SMALLEST
 from lamella.ops.formula import Apply
-from tests.ops.engine import expressions
-from tests.ops.engine.calls import problem_of, problem_within, refusal, tensor, value_of, value_within
+from tests.support.ops.engine import expressions
+from tests.support.ops.engine.calls import problem_of, problem_within, refusal, tensor, value_of, value_within
 
 # --- generated ----------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lamella.base.dim import Dim, symbol
-from tests.ops.engine.calls import bind, problem_of, refusal, shapes, tensor, value_of
+from tests.support.ops.engine.calls import bind, problem_of, refusal, shapes, tensor, value_of
 
 MANY = 2000
 

@@ -14,7 +14,7 @@ from lamella.base.source import Source
 from lamella.ops.instance import Argument, Fill, Instance, Value
 from lamella.ops.instantiate import bind_graph
 from lamella.ops.library import Library
-from tests.ops.engine.calls import FakePack, bind, call, module, refusal, shapes, tensor
+from tests.support.ops.engine.calls import FakePack, bind, call, module, refusal, shapes, tensor
 
 LIBRARY = Library()
 

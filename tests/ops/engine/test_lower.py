@@ -19,8 +19,8 @@ from lamella.ops.instance import Argument, Declared, Instance, Shape, Value
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions
 from lamella.ops.specialise import decide, specialise
-from tests.ops.engine.calls import FakePack, bind, call, tensor
-from tests.ops.engine.interpret import Array, Interpreter
+from tests.support.ops.engine.calls import FakePack, bind, call, tensor
+from tests.support.ops.engine.interpret import Array, Interpreter
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 LIBRARY = Library()

@@ -9,7 +9,7 @@ from lamella.base.errors import Found
 from lamella.base.source import Source, Span
 from lamella.ops.instance import Argument, Value
 from lamella.ops.library import Library
-from tests.ops.engine.calls import call, module, refusal, tensor
+from tests.support.ops.engine.calls import call, module, refusal, tensor
 
 LIBRARY = Library()
 MODEL = Source("model.sknd", "y = nn.linear(flat1, kernel7);\n")

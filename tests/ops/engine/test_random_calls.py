@@ -15,8 +15,8 @@ from lamella.ops.instance import Instance
 from lamella.ops.library import DIALECTS, Library
 from lamella.ops.lower import contractions
 from lamella.ops.specialise import decide, specialise
-from tests.ops.engine.calls import call, shapes
-from tests.ops.engine.random_calls import Drawn, blur, draw_call
+from tests.support.ops.engine.calls import call, shapes
+from tests.support.ops.engine.random_calls import Drawn, blur, draw_call
 
 LIBRARIES = {dialect: Library(dialect) for dialect in DIALECTS}
 

@@ -8,7 +8,7 @@ from lamella.base.source import Source
 from lamella.lang.nem import write
 from lamella.plan.advise import advise, fix
 from lamella.plan.timing import simulate
-from tests.plan.passes.programs import codes, example, read, reread
+from tests.support.plan.passes.programs import codes, example, read, reread
 
 EXAMPLES = ["conv_relu", "gemm_bias_relu", "gemm_int4", "layernorm_softmax", "ring_cstl", "two_engines"]
 

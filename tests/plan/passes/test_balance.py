@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lamella.plan.passes.propose import balance, unpin
-from tests.plan.passes.programs import read, reread
+from tests.support.plan.passes.programs import read, reread
 
 TEXT = """\
 include "npm_lite.nem"

@@ -7,7 +7,7 @@ import pytest
 from lamella.lang.nem.resolved import Loop, Plan
 from lamella.plan.passes.propose import widen_window
 from lamella.plan.passes.ring_buffers import find_rings
-from tests.plan.passes.programs import example, is_safe, read, reread
+from tests.support.plan.passes.programs import example, is_safe, read, reread
 
 HEAD = """\
 program test:

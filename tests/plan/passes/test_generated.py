@@ -15,8 +15,8 @@ from lamella.plan.passes.hoist import hoist
 from lamella.plan.passes.propose import widen_window
 from lamella.plan.timing import simulate
 from lamella.plan.verify import verify
-from tests.plan.passes.generated import Chain, Writer
-from tests.plan.passes.programs import assert_same_numbers, is_safe, read, reread
+from tests.support.plan.passes.generated import Chain, Writer
+from tests.support.plan.passes.programs import assert_same_numbers, is_safe, read, reread
 
 BLOCK = 8
 """Programs of one example: about half of them are safe, one in ten has something to hoist."""

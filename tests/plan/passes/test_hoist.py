@@ -6,7 +6,7 @@ import pytest
 
 from lamella.lang.nem import write
 from lamella.plan.passes.hoist import find_hoists, hoist
-from tests.plan.passes.programs import codes, example, read, reread
+from tests.support.plan.passes.programs import codes, example, read, reread
 
 HEAD = """\
 program test:

@@ -11,7 +11,7 @@ from lamella.base.source import Source
 from lamella.lang.nem import check
 from lamella.lang.nem.resolved import Loop, Plan
 from lamella.plan.timing import TimingReport, simulate
-from tests.plan.timing_plans import Builder, view
+from tests.support.plan.timing_plans import Builder, view
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "npu" / "conv_relu.nem"
 STEERING = "\x1b[2J\u202e</script><script>\u2066"

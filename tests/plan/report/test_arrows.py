@@ -7,7 +7,7 @@ import pytest
 from lamella.lang.nem.resolved import Loop, Wait
 from lamella.plan.expand import expand
 from lamella.plan.report.build import MOST_ARROWS, Place, arrows, loops_of
-from tests.plan.timing_plans import Builder, RandomPlan, conv_pipeline, view
+from tests.support.plan.timing_plans import Builder, RandomPlan, conv_pipeline, view
 
 
 @pytest.mark.parametrize("seed", range(60))

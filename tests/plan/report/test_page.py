@@ -12,9 +12,9 @@ from lamella.base.diagnostic import printable
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.report import SCRIPTS, embed, fill_page, html_page
 from lamella.plan.timing import TimingReport, simulate
-from tests.plan.report.browser import open_page
-from tests.plan.report.scenes import HOSTILE, make_scene
-from tests.plan.timing_plans import Builder, conv_pipeline
+from tests.support.plan.report.browser import open_page
+from tests.support.plan.report.scenes import HOSTILE, make_scene
+from tests.support.plan.timing_plans import Builder, conv_pipeline
 
 ASSETS = Path(html_page.__code__.co_filename).parent / "assets"
 TRIALS = re.findall(r"^  (\w+)\(\) \{$", (ASSETS / "selftest.js").read_text("utf-8"), re.MULTILINE)

@@ -11,8 +11,8 @@ from lamella.lang.nem.resolved import Plan
 from lamella.plan.report import MOST_TASKS, summarise, summary
 from lamella.plan.report.build import count, in_bytes, percent
 from lamella.plan.timing import TimingReport, simulate
-from tests.plan.report.scenes import make_scene
-from tests.plan.timing_plans import Builder, conv_pipeline, make_device
+from tests.support.plan.report.scenes import make_scene
+from tests.support.plan.timing_plans import Builder, conv_pipeline, make_device
 
 
 def test_every_number_of_the_report_is_there(conv_relu: tuple[TimingReport, Plan]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.report import chrome_trace
 from lamella.plan.timing import TimingReport, simulate
-from tests.plan.timing_plans import RandomPlan, conv_pipeline
+from tests.support.plan.timing_plans import RandomPlan, conv_pipeline
 
 Event = Mapping[str, object]
 

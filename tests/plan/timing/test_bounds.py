@@ -8,8 +8,8 @@ import pytest
 
 from lamella.lang.nem.resolved import Index, Loop, Resource
 from lamella.plan.timing import simulate
-from tests.plan.timing.optimum import find_optimum
-from tests.plan.timing_plans import LITE_UNITS, Builder, RandomPlan, conv_pipeline, make_device, view
+from tests.support.plan.timing.optimum import find_optimum
+from tests.support.plan.timing_plans import LITE_UNITS, Builder, RandomPlan, conv_pipeline, make_device, view
 
 CASES = max(1000, int(os.environ.get("LAMELLA_FUZZ", "0")) // 50)
 

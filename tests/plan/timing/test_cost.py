@@ -8,7 +8,7 @@ from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.registry import load_registry
 from lamella.lang.nem.resolved import Index, Resource, Task
 from lamella.plan.timing.cost import SHARED, Cost, MachineModel, cost_of
-from tests.plan.timing_plans import LITE_UNITS, Builder, make_device, view
+from tests.support.plan.timing_plans import LITE_UNITS, Builder, make_device, view
 
 BARE = make_device(keys={})
 

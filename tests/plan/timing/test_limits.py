@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lamella.lang.nem.resolved import Plan, Task, Wait
 from lamella.plan.timing import TimingReport, simulate
-from tests.plan.timing_plans import LITE_UNITS, Builder, make_device, view
+from tests.support.plan.timing_plans import LITE_UNITS, Builder, make_device, view
 
 NINE = 2048
 """Elements that take CSTL nine cycles."""

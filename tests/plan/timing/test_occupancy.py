@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.timing import TimingReport, simulate
-from tests.plan.timing_plans import Builder, RandomPlan, conv_pipeline, make_device, view
+from tests.support.plan.timing_plans import Builder, RandomPlan, conv_pipeline, make_device, view
 
 
 def touched(report: TimingReport, plan: Plan) -> dict[str, tuple[int, int]]:

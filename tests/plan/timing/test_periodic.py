@@ -15,8 +15,8 @@ from lamella.plan.timing.cost import MachineModel, cost_of
 from lamella.plan.timing.program import prepare
 from lamella.plan.timing.queues import Queues
 from lamella.plan.timing.schedule import Outcome, Schedule
-from tests.plan.timing.expanded import Expanded
-from tests.plan.timing_plans import LITE_UNITS, Builder, RandomPlan, make_device, variable_mod, view
+from tests.support.plan.timing.expanded import Expanded
+from tests.support.plan.timing_plans import LITE_UNITS, Builder, RandomPlan, make_device, variable_mod, view
 
 CASES = max(200, int(os.environ.get("LAMELLA_FUZZ", "0")) // 100)
 LARGEST_EXPANSION = 300

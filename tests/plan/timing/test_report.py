@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from lamella.lang.nem.resolved import Index, Loop, Resource
 from lamella.plan.timing import simulate
-from tests.plan.timing_plans import LITE_UNITS, Builder, RandomPlan, conv_pipeline, make_device, view
+from tests.support.plan.timing_plans import LITE_UNITS, Builder, RandomPlan, conv_pipeline, make_device, view
 
 BINDING_KEYS = ("cycles", "bounds", "binding", "ratio", "units", "memory", "tasks")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lamella.plan.timing import simulate
-from tests.plan.timing_plans import conv_pipeline, gemm_ring
+from tests.support.plan.timing_plans import conv_pipeline, gemm_ring
 
 
 def test_each_task_costs_what_the_table_says() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.lang.skriptnd.conformance.cases import Case, cases, run, write
+from tests.support.lang.skriptnd.conformance.cases import Case, cases, run, write
 
 CASES = list(cases())
 

@@ -11,7 +11,7 @@ import pytest
 
 import lamella
 from lamella.base.diagnostic import errors
-from tests.lang.skriptnd.conformance.cases import FOLDER, write
+from tests.support.lang.skriptnd.conformance.cases import FOLDER, write
 
 EXPRESSIONS = [
     tuple(line.rsplit("  # ", 1))

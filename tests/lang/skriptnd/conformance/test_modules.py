@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import lamella
-from tests.lang.skriptnd.conformance.cases import attempt
+from tests.support.lang.skriptnd.conformance.cases import attempt
 
 NEGATE = "import math;\noperator op { @input { x: real[n]; } @output { y: real[n]; } @compose { y = math.neg(x); } }\n"
 OWN = "operator neg { @input { x: real[n]; } @output { y: real[n]; } @lower { y[i,] = 7.0, i < n; } }\n"

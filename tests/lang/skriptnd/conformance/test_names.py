@@ -11,7 +11,7 @@ import lamella
 from lamella.backend.reference import compile_model
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor, tensors
-from tests.lang.skriptnd.conformance.cases import attempt, write
+from tests.support.lang.skriptnd.conformance.cases import attempt, write
 
 OPERATORS = """
 import layout, math, quant;

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import Refusal, read_included, read_text, resolve_include, shipped, shown
 from lamella.base.source import Source
-from lamella.lang.module.parse import parse
+from lamella.lang.module.parse import ParsedModule, parse
 from lamella.lang.module.resolve.nodes import SourceUnit
 
 # --- folders that imports are searched in, and their files by version and by what they declare --------------
@@ -246,7 +246,10 @@ class Workspace:
     def _parse(
         self, source: Source, name: str, path: Path | None, version: int, standard: bool
     ) -> SourceUnit:
-        parsed = parse(source, self.limits)
+        if standard:
+            parsed = _parse_shipped(source.name, source.text, self.limits)
+        else:
+            parsed = parse(source, self.limits)
         digest = sha256(source.text.encode("utf-8", "surrogatepass")).hexdigest()
         unit = SourceUnit(name, parsed.document, path, version, digest, standard)
         self._findings[unit] = tuple(parsed.findings)
@@ -266,3 +269,9 @@ class Workspace:
         if folder not in self._folders:
             self._folders[folder] = self._place(folder)
         return self._folders[folder]
+
+
+@lru_cache(maxsize=128)
+def _parse_shipped(name: str, text: str, limits: Limits) -> ParsedModule:
+    """A file of the standard library, whose immutable syntax tree all programs of a process share."""
+    return parse(Source(name, text), limits)
