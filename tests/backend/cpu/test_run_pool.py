@@ -196,8 +196,8 @@ def test_arenas_grow_and_are_aligned() -> None:
 SCRIPT = """
 import os, sys, threading, time, signal
 import numpy as np
-from tests.backend.cpu.test_run_pool import Runner, address, slots, COUNT_TEXT, SLOW_TEXT
-runner = Runner(address(COUNT_TEXT), 0, threads=2)
+from tests.backend.cpu.test_run_pool import KernelLauncher, address, slots, COUNT_TEXT, SLOW_TEXT
+runner = KernelLauncher(address(COUNT_TEXT), 0, threads=2)
 out = np.zeros(100, np.int64)
 runner.run(slots(out), 100)
 """
@@ -235,7 +235,7 @@ def test_a_fork_makes_its_own_pool() -> None:
 def test_an_interrupt_is_heard_when_the_kernel_returns() -> None:
     done = run_script(
         """
-        slow = Runner(address(SLOW_TEXT), 0, threads=2)
+        slow = KernelLauncher(address(SLOW_TEXT), 0, threads=2)
         threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
             for _ in range(20):
