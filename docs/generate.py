@@ -203,6 +203,8 @@ def main(arguments: list[str]) -> int:
     pages[ROOT / "docs" / "images" / "nac-bytes.svg"] = nac_picture()
     stale = [path for path, text in pages.items() if not path.is_file() or path.read_text("utf-8") != text]
     if arguments == ["--check"]:
+        # Pages that nobody ships are not kept in the repository: they are written where somebody wants to read them.
+        stale = [path for path in stale if path.parent not in (PAGES, ROOT / "docs" / "operators")]
         for path in stale:
             print(f"{path.relative_to(ROOT)} is stale; run: make docs")
         return int(bool(stale))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate import WIDEST, examples
+from docs.generate import WIDEST, examples, page
 from lamella.base.diagnostic import Rule
 from tests.support.repository import ROOT, TESTS, environment, languages
 
@@ -110,6 +110,5 @@ def test_the_pages_are_up_to_date() -> None:
 
 @LANGUAGES
 def test_every_rule_has_a_row(name: str) -> None:
-    page = (ROOT / "docs" / "rules" / f"{name}.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| \[?([A-Z]+\d{3})", page, re.MULTILINE)
+    rows = re.findall(r"^\| \[?([A-Z]+\d{3})", page(name), re.MULTILINE)
     assert rows == [rule.code for rule in table(name)]

@@ -11,7 +11,7 @@ NO_OPERATION = Rule(
     "SKR376",
     _EXPORT,
     "operation '{operation}' has no operator here: {count}, the first in {module}",
-    hint="say it with other operations; docs/operators/aten.md lists those that are known",
+    hint="say it with other operations; `lamella show aten` lists those that are known",
 )
 REFUSED_CALL = Rule(
     "SKR377",
