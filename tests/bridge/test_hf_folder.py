@@ -143,7 +143,7 @@ def test_what_is_no_folder_is_said(tmp_path: Path) -> None:
 
 
 CONFIGS = {
-    "twice": ('{"a": {"b": 1, "b": 2}}', "the key 'b' stands twice in one object"),
+    "twice": ('{"a": {"b": 1, "b": 2}}', "has the key 'b' twice"),
     "no JSON": ("{", "this is no JSON"),
     "a list": ("[]", "it is no JSON object"),
     "deep": ('{"a": ' + "[" * 300 + "]" * 300 + "}", "nests more than 200 levels"),
