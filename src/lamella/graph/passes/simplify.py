@@ -76,7 +76,8 @@ IDENTITIES = identities("""
 
 def simplify(model: Model) -> Model:
     """The model without arithmetic that changes nothing."""
-    return replace(model, graph=rewrite(model.graph, rewriting(model.library, IDENTITIES, PREDICATES)))
+    visit = rewriting(model.library, IDENTITIES, PREDICATES, OF_VALUES)
+    return replace(model, graph=rewrite(model.graph, visit))
 
 
 # --- sums and products, term by term ------------------------------------------------------------------------------
@@ -219,3 +220,4 @@ PREDICATES: Mapping[str, Predicate] = MappingProxyType(
         "vanishes": _vanishes,
     }
 )
+OF_VALUES = frozenset(("vanishes",))
