@@ -165,7 +165,7 @@ def rewriting(
 ) -> Visit:
     """The visit of a pass that applies to each operation the first equation of a table that fits.
 
-    The predicates `of_values` hold of nothing but operands of one known value, and integers.
+    The predicates `of_values` hold of nothing unless an operand is full of zeros or an attribute is 0.
     """
     return _Driver(library, table, predicates, of_values | {"identity", "absorbing"}).visit
 
@@ -195,6 +195,7 @@ class _Driver:
         self._fitting: dict[str, tuple[_Candidate, ...]] = {}
         self._inner: dict[tuple[str, str], bool] = {}
         self._filling: dict[str, bool] = {}
+        self._numbers: dict[str, tuple[int, ...]] = {}
 
     def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """What takes the place of an operation."""
@@ -229,11 +230,21 @@ class _Driver:
                 yield _Candidate(item, inner, asks or any(term.kind == "value" for term in item.left.terms))
 
     def _may_have_value(self, node: Operation, walk: RewriteWalk, makers: Sequence[str]) -> bool:
-        """Whether an operand is an integer, or may be full of one value that is known."""
-        for operand in members(node.inputs):
-            if operand.element.is_integer or operand.name in walk.constants:
-                return True
-        return any(map(self._fills, makers))
+        """Whether an operand is full of a number that conditions ask for, or an attribute, like a weight, is 0."""
+        if any(value == 0 for _, value in node.attributes):
+            return True
+        named = [item for item in members(node.inputs) if item.name in walk.constants]
+        operands = members(node.inputs) if any(map(self._fills, makers)) else named
+        special = self._special(node.operator)
+        return any(uniform(self.library, walk, item) in special for item in operands)
+
+    def _special(self, operator: str) -> tuple[int, ...]:
+        """The numbers that conditions and terms ask for: those that an operator declares, zero and the truth values."""
+        if operator not in self._numbers:
+            traits = self.library.traits(operator)
+            declared = [traits[name] for name in ("identity", "absorbing") if name in traits]
+            self._numbers[operator] = (0, 1, *(int(text) for item in declared for text in item.values))
+        return self._numbers[operator]
 
     def _fills(self, operator: str) -> bool:
         if operator not in self._filling:

@@ -40,8 +40,8 @@ IDENTITIES = identities("""
 
     f(x, y) = x                                  if linear(f) and vanishes(y)    # x + b * y
     f(x, y) = y                                  if linear(f) and vanishes(x)
-    f(g(x, y), z) = rest                         if linear(f) and linear(g) and integer(z) and sums_to(rest)
-    f(z, g(x, y)) = rest                         if linear(f) and linear(g) and integer(z) and sums_to(rest)
+    f(g(x, y), z) = rest                         if integer(z) and linear(f) and linear(g) and sums_to(rest)
+    f(z, g(x, y)) = rest                         if integer(z) and linear(f) and linear(g) and sums_to(rest)
 
     layout.cast(x) = x
     layout.cast(layout.cast(x)) = x              if lossless(x)
