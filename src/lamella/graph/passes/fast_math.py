@@ -63,3 +63,4 @@ PREDICATES: Mapping[str, Predicate] = MappingProxyType(
     }
 )
 OF_VALUES = frozenset(("zero",))
+"""Predicates that only an operand full of zeros, or a weight of 0, can satisfy."""

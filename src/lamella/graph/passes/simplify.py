@@ -221,3 +221,4 @@ PREDICATES: Mapping[str, Predicate] = MappingProxyType(
     }
 )
 OF_VALUES = frozenset(("vanishes",))
+"""Predicates that only an operand full of zeros, or a weight of 0, can satisfy."""

