@@ -396,6 +396,12 @@ def test_slices_cover_the_first_dimension(tmp_path: Path) -> None:
     assert "E010 'experts[0]' is mapped twice" in told(twice)[0]
 
 
+def test_a_stack_of_nothing_is_reported_in_slices_too(tmp_path: Path) -> None:
+    text = '    experts[{i}]: transform("e.{i}.{j}", fn: stack)'
+    found = plan(tmp_path, {"other": numbers(2)}, [Weight("experts", (2, 0, 3))], text, unused=("other",))
+    assert told(found) == ["E010 'experts' has shape [2, 0, 3], its sources make nothing | "]
+
+
 def test_names_that_look_like_paths_are_only_names(tmp_path: Path) -> None:
     tensors = {"../../etc/passwd": numbers(2), "a\nb": numbers(2)}
     found = plan(tmp_path, tensors, [Weight("p", (2,))], '    p: "../../etc/passwd"')

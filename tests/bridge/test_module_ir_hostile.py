@@ -145,7 +145,7 @@ def test_changes_of_a_schedule_are_told(case: str, home: Path, tmp_path: Path) -
         ("", "this is no JSON"),
         ("[]", "it is no JSON object"),
         ('{"format": "lamella.graph 1", "format": 2}', "has the key 'format' twice"),
-        ("[" * 100_000, "nests more than 200 levels deep"),
+        ("[" * 100_000, "nests more than 200 levels"),
         ('{"format": "lamella.graph 1", "name": ' + "[" * 300 + "]" * 300 + "}", "levels deep"),
         ('{"format": "lamella.graph 1"}', "lacks the field"),
     ],

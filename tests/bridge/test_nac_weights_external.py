@@ -139,7 +139,7 @@ def test_large_files_are_mapped(tmp_path: Path) -> None:
     [
         ("{", "is no JSON"),
         ('{"quant_type": "INT8_TENSOR", "quant_type": "NONE"}', "has the key 'quant_type' twice"),
-        ('{"a":' * 100_000, "is no JSON|nests more than"),
+        ('{"a":' * 100_000, "is no JSON|nests too deeply"),
         ("{}", "quant_type None"),
         ('{"quant_type": "INT4"}', "quant_type 'INT4'"),
         ('{"quant_type": 5}', "quant_type 5"),

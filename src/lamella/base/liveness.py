@@ -36,15 +36,6 @@ def last_uses(steps: Iterable[Iterable[Name]]) -> dict[Name, int]:
     return last
 
 
-def first_uses(steps: Iterable[Iterable[Name]]) -> dict[Name, int]:
-    """The first step that uses each name, by the names that the steps use, in order."""
-    first: dict[Name, int] = {}
-    for number, names in enumerate(steps):
-        for name in names:
-            first.setdefault(name, number)
-    return first
-
-
 def live_ranges(
     steps: Iterable[tuple[Iterable[Name], Iterable[Name]]], before: Iterable[Name] = ()
 ) -> dict[Name, LiveRange]:

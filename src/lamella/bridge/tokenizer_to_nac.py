@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +10,7 @@ from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import Found, Malformed
+from lamella.base.jsontext import decode_json
 from lamella.base.source import Binary, Span
 from lamella.lang.nac.assembly.nodes import ProgramStep
 from lamella.lang.nac.assembly.programs import encode_manifest_step
@@ -135,9 +135,9 @@ def read_document(data: bytes, name: str) -> DocumentPart:
     """The whole text."""
     span = Span(Binary(name), 0, 0)
     try:
-        value: object = json.loads(data, parse_float=read_number)
-    except (ValueError, RecursionError):
-        raise DocumentPart(None, "the text", span).wrong("is not JSON") from None
+        value = decode_json(data, max_depth=None, read_number=read_number)
+    except Malformed as problem:
+        raise DocumentPart(None, "the text", span).wrong(str(problem)) from None
     return DocumentPart(value, "the text", span)
 
 

@@ -16,6 +16,7 @@ from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array
 from lamella.base.dim import substitute
 from lamella.base.limits import Limits
+from lamella.base.liveness import live_ranges
 from lamella.base.placement import OperationPlacement
 from lamella.graph.binding import quantizer_of
 from lamella.graph.compose.decompose import DecomposedCall, compose_call
@@ -309,13 +310,11 @@ def _uses_of(node: Node) -> Iterator[str]:
 
 def _last_uses(nodes: Sequence[Node], inputs: Iterable[str], kept: Iterable[str]) -> list[tuple[str, ...]]:
     """For each node, the names that this row of nodes was given or defined and that nothing after it needs."""
-    place = dict.fromkeys(inputs, 0)
-    for number, node in enumerate(nodes):
-        place.update((name, number) for name in _uses_of(node) if name in place)
-        place.update((name, number) for name in names_of(node.outputs))
+    steps = ((_uses_of(node), names_of(node.outputs)) for node in nodes)
     found: list[list[str]] = [[] for _ in nodes]
     stay = set(kept)
-    for name, number in place.items():
+    for name, alive in live_ranges(steps, before=inputs).items():
         if name not in stay and nodes:
-            found[number].append(name)
+            # What nothing uses is dropped behind the first node: there is no step before it.
+            found[max(alive.last, 0)].append(name)
     return [tuple(row) for row in found]

@@ -3,52 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from lamella.base.affine import Affine, Interval
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
 """For each loop, in order, the half-open range of its index."""
 
 
-@dataclass(frozen=True, slots=True)
-class Affine:
-    """`constant + factor · index + …`: each axis at most once, no factor zero, in the order of the axes."""
-
-    constant: int
-    factors: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def axes(self) -> frozenset[int]:
-        """The axes it varies along."""
-        return frozenset(axis for axis, _ in self.factors)
-
-    def plus(self, other: Affine) -> Affine:
-        """The sum."""
-        sums = dict(self.factors)
-        for axis, factor in other.factors:
-            sums[axis] = sums.get(axis, 0) + factor
-        return Affine(self.constant + other.constant, _in_order(sums.items()))
-
-    def times(self, factor: int) -> Affine:
-        """The multiple."""
-        return Affine(self.constant * factor, _in_order((axis, size * factor) for axis, size in self.factors))
-
-    def first(self, box: Box) -> int:
-        """Its value at the first corner of a box."""
-        return self.constant + sum(factor * box[axis][0] for axis, factor in self.factors)
-
-    def span(self, box: Box) -> tuple[int, int]:
-        """Its smallest and its largest value in a box that is not empty."""
-        low = high = self.constant
-        for axis, factor in self.factors:
-            start, stop = box[axis]
-            one, other = factor * start, factor * (stop - 1)
-            low, high = low + min(one, other), high + max(one, other)
-        return low, high
+Form: TypeAlias = Affine[int]
+"""An affine form over loops, by their number."""
 
 
-def _in_order(factors: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    return tuple(sorted((axis, factor) for axis, factor in factors if factor))
+def first(form: Form, box: Box) -> int:
+    """The value of a form at the first corner of a box."""
+    return form.constant + sum([factor * box[axis][0] for axis, factor in form.terms])
+
+
+def span(form: Form, box: Box) -> Interval:
+    """The smallest and the largest value of a form in a box; an axis without indices spans its two ends."""
+    low = high = form.constant
+    for axis, factor in form.terms:
+        start, stop = box[axis]
+        # Half-open and perhaps empty: which end is the smaller one depends on more than the sign of the factor.
+        one, other = factor * start, factor * (stop - 1)
+        low, high = (low + one, high + other) if one < other else (low + other, high + one)
+    return low, high
 
 
 def lengths(box: Box) -> tuple[int, ...]:
@@ -64,19 +44,19 @@ def volume(box: Box, axes: Iterable[int] | None = None) -> int:
     return found
 
 
-def narrow(box: Box, form: Affine, extent: int) -> Box:
+def narrow(box: Box, form: Form, extent: int) -> Box:
     """The part of a box where a form stays in `[0, extent)`, as far as ranges of single axes can say it."""
     # With two free axes the part inside is no box but a polygon: masks cut it out then.
-    free = [(axis, factor) for axis, factor in form.factors if box[axis][1] - box[axis][0] > 1]
+    free = [(axis, factor) for axis, factor in form.terms if box[axis][1] - box[axis][0] > 1]
     if len(free) > 1:
         return box
-    low, high = form.span(box)
+    low, high = span(form, box)
     if low >= 0 and high < extent:
         return box
     if not free:
         return tuple((start, start) for start, _ in box)
     axis, factor = free[0]
-    rest = form.first(box) - factor * box[axis][0]
+    rest = first(form, box) - factor * box[axis][0]
     return _cut(box, axis, *_whole_ends(rest, factor, extent))
 
 
@@ -88,8 +68,8 @@ def _whole_ends(rest: int, factor: int, extent: int) -> tuple[int, int]:
 
 
 def _cut(box: Box, axis: int, start: int, stop: int) -> Box:
-    first, last = max(start, box[axis][0]), min(stop, box[axis][1])
-    return (*box[:axis], (first, max(first, last)), *box[axis + 1 :])
+    low, high = max(start, box[axis][0]), min(stop, box[axis][1])
+    return (*box[:axis], (low, max(low, high)), *box[axis + 1 :])
 
 
 def fix(box: Box, axes: Iterable[int], place: Iterable[int]) -> Box:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lamella.backend.formula.affine import (
-    Affine,
     Box,
+    Form,
     fix,
     halve,
     is_injective,
@@ -186,13 +186,13 @@ class _Run:
         free: set[int] = set()
         for dimension, place in enumerate(self.formula.targets[0].places):
             form = cells[place.at].form
-            if form is not None and len(form.factors) == 1:
+            if form is not None and len(form.terms) == 1:
                 others = [*reads, *self.formula.targets]
                 if all(self._same_index(access, dimension, form) for access in others):
-                    free |= form.axes
+                    free |= form.symbols
         return [axis for axis in range(len(self.formula.extents)) if axis not in free]
 
-    def _same_index(self, access: TensorAccess, dimension: int, form: Affine) -> bool:
+    def _same_index(self, access: TensorAccess, dimension: int, form: Form) -> bool:
         if dimension >= len(access.places):
             return False
         place = access.places[dimension]

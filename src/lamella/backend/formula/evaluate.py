@@ -12,9 +12,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from lamella.backend.formula.affine import Affine, Box, lengths
+from lamella.backend.formula.affine import Box, Form, first, lengths, span
 from lamella.backend.formula.expression_dag import PreparedFormula, SubscriptCells, TensorAccess, TermCell
 from lamella.backend.formula.scalars import INTEGER, Real, apply_function, computing_type, convert, undefined
+from lamella.base.affine import Affine
 from lamella.base.arrays import Array
 from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE, ITEM_OUTSIDE, NO_MEANING, ZERO_DIVISOR
 from lamella.ops.fault import Fault
@@ -52,11 +53,11 @@ class BoxEvaluation:
 
     # --- what the steps are ---------------------------------------------------------------------------------
 
-    def array_of(self, form: Affine) -> Array:
+    def array_of(self, form: Form) -> Array:
         """The values of an affine form."""
         rank = len(self.box)
         found = np.full((1,) * rank, form.constant, INTEGER)
-        for axis, factor in form.factors:
+        for axis, factor in form.terms:
             start, stop = self.box[axis]
             along = [1] * rank
             along[axis] = stop - start
@@ -191,7 +192,7 @@ class BoxEvaluation:
     def _test(self, access: TensorAccess, dimension: int, place: SubscriptCells, found: GuardMasks) -> None:
         extent, form = self.extent(access, dimension), self.formula.cells[place.at].form
         if form is not None and isinstance(extent, int):
-            low, high = form.span(self.box)
+            low, high = span(form, self.box)
             if low >= 0 and high < extent:
                 return
         index = self.value(place.at)
@@ -267,7 +268,7 @@ PADDING = 1 << 20
 class AccessedIndex(NamedTuple):
     """Where one dimension is accessed: an affine form with the range it spans, or an array of indices."""
 
-    form: Affine | None
+    form: Form | None
     array: Array | None
     low: int = 0
     high: int = 0
@@ -324,7 +325,7 @@ def find_subscript(
     place, extent = access.places[dimension], int(evaluation.tensor(access).shape[dimension])
     form = evaluation.formula.cells[place.at].form
     if form is not None:
-        low, high = form.span(evaluation.box)
+        low, high = span(form, evaluation.box)
         inside = low >= 0 and high < extent
         if inside or (padded and place.below is None and place.above is None):
             if not inside and not place.guarded:
@@ -431,12 +432,12 @@ def cut_edges(
     return tuple(source), tuple(target)
 
 
-def view(evaluation: BoxEvaluation, tensor: Array, forms: Sequence[Affine], writeable: bool = False) -> Array:
+def view(evaluation: BoxEvaluation, tensor: Array, forms: Sequence[Form], writeable: bool = False) -> Array:
     """The elements at affine indices that are all inside, without a copy; loops that are unused have length 1."""
     rank = len(evaluation.box)
     shape, strides = [1] * rank, [0] * rank
     for form, stride in zip(forms, tensor.strides, strict=True):
-        for axis, factor in form.factors:
+        for axis, factor in form.terms:
             start, stop = evaluation.box[axis]
             shape[axis] = stop - start
             strides[axis] += factor * stride
@@ -446,10 +447,10 @@ def view(evaluation: BoxEvaluation, tensor: Array, forms: Sequence[Affine], writ
     return as_strided(plain, shape, strides, writeable=writeable).view(first.dtype)
 
 
-def _from_first(evaluation: BoxEvaluation, tensor: Array, forms: Sequence[Affine]) -> Array:
+def _from_first(evaluation: BoxEvaluation, tensor: Array, forms: Sequence[Form]) -> Array:
     """The tensor from the element of the first step on, along its last dimensions."""
     whole = [slice(None)] * (tensor.ndim - len(forms))
-    corner = (*whole, *(slice(form.first(evaluation.box), None) for form in forms))
+    corner = (*whole, *(slice(first(form, evaluation.box), None) for form in forms))
     return tensor[corner] if corner else tensor
 
 
@@ -461,7 +462,7 @@ def _gather(evaluation: BoxEvaluation, tensor: Array, subscripts: Sequence[Acces
     closed = [_close(evaluation, *pair) for pair in zip(subscripts, tensor.shape, strict=True)]
     picked = np.broadcast_shapes(*(item.array.shape for item in closed if item.array is not None))
     gathered = [axis for axis, size in enumerate(picked) if size > 1]
-    rows = {axis for item in closed if item.form is not None for axis in item.form.axes}
+    rows = {axis for item in closed if item.form is not None for axis in item.form.symbols}
     if any(axis in rows for axis in gathered):
         return np.ascontiguousarray(tensor).reshape(-1)[flat_offsets(evaluation, tensor, closed)]
     first = [number for number, item in enumerate(closed) if item.array is not None]
@@ -483,7 +484,7 @@ def _close(evaluation: BoxEvaluation, subscript: AccessedIndex, extent: int) -> 
 
 
 def _spread_rows(
-    evaluation: BoxEvaluation, found: Array, gathered: list[int], forms: Sequence[Affine]
+    evaluation: BoxEvaluation, found: Array, gathered: list[int], forms: Sequence[Form]
 ) -> Array:
     """Gathered rows with their affine dimensions viewed along the axes of the loops."""
     count, rank = len(gathered), len(evaluation.box)
@@ -491,7 +492,7 @@ def _spread_rows(
     for axis, size, stride in zip(gathered, found.shape[:count], found.strides[:count], strict=True):
         shape[axis], strides[axis] = size, stride
     for form, stride in zip(forms, found.strides[count:], strict=True):
-        for axis, factor in form.factors:
+        for axis, factor in form.terms:
             shape[axis] = evaluation.shape[axis]
             strides[axis] += factor * stride
     return as_strided(_from_first(evaluation, found, forms), shape, strides, writeable=False)

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeGuard
 
-from lamella.backend.formula.affine import Affine
+from lamella.backend.formula.affine import Form, span
+from lamella.base.affine import Affine, combine
 from lamella.base.dim import Dim, Logic, Test
 from lamella.base.limits import in_range
 from lamella.lang.skriptnd.rules.graphs import INTEGER_TOO_WIDE, NO_MEANING
@@ -46,7 +47,7 @@ class TermCell:
 
     term: Scalar
     operands: tuple[int, ...] = ()
-    form: Affine | None = None
+    form: Form | None = None
     access: TensorAccess | None = None
     axes: frozenset[int] = frozenset()
 
@@ -119,7 +120,7 @@ class ExpressionDag:
         if isinstance(term, Index):
             axis = next((axis for axis, (name, _) in enumerate(self.loops) if name == term.name), None)
             index = Affine(0) if axis is None else Affine(0, ((axis, 1),))
-            return TermCell(term, form=index, axes=index.axes)
+            return TermCell(term, form=index, axes=index.symbols)
         if isinstance(term, Counter):
             return TermCell(term, axes=frozenset(range(len(self.loops))))
         if isinstance(term, Element):
@@ -128,7 +129,7 @@ class ExpressionDag:
         operands = tuple(self.numbers[id(part)] for part in _parts(term))
         axes = frozenset[int]().union(*(self.cells[number].axes for number in operands))
         form = self._form(term, operands)
-        return TermCell(_checked(term), operands, form, axes=axes if form is None else form.axes)
+        return TermCell(_checked(term), operands, form, axes=axes if form is None else form.symbols)
 
     def axes_of(self, access: TensorAccess) -> frozenset[int]:
         """The axes along which the place of an access varies."""
@@ -137,35 +138,21 @@ class ExpressionDag:
         numbers += [] if access.picked is None else [access.picked]
         return frozenset[int]().union(*(self.cells[number].axes for number in numbers))
 
-    def _form(self, term: Scalar, operands: tuple[int, ...]) -> Affine | None:
+    def _form(self, term: Scalar, operands: tuple[int, ...]) -> Form | None:
         if _is_integer(term):
             return Affine(term)
         if not isinstance(term, Apply) or term.type != "int":
             return None
         forms = [self.cells[number].form for number in operands]
         known = [form for form in forms if form is not None]
-        found = _combine(term.function, known) if len(known) == len(forms) else None
+        if len(known) < len(forms):
+            return None
+        found = known[0] if term.function == "cast" else combine(term.function, known)
         if found is None:
             return None
         # Loop arithmetic is exact here; where 64 bits would wrap around, arrays do it instead.
-        ends = found.span(tuple((0, max(extent, 1)) for _, extent in self.loops))
+        ends = span(found, tuple((0, max(extent, 1)) for _, extent in self.loops))
         return found if all(in_range(end) for end in ends) else None
-
-
-def _combine(function: str, forms: list[Affine]) -> Affine | None:
-    if function == "+" and len(forms) == 2:
-        return forms[0].plus(forms[1])
-    if function == "-" and len(forms) == 2:
-        return forms[0].plus(forms[1].times(-1))
-    if function == "neg":
-        return forms[0].times(-1)
-    if function == "cast":
-        return forms[0]
-    if function == "*" and not forms[0].factors:
-        return forms[1].times(forms[0].constant)
-    if function == "*" and not forms[1].factors:
-        return forms[0].times(forms[1].constant)
-    return None
 
 
 def _is_integer(term: Scalar | None) -> TypeGuard[int]:

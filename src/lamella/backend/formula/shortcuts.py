@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lamella.backend.formula.affine import Affine, Box, fix, volume
+from lamella.backend.formula.affine import Box, Form, fix, span, volume
 from lamella.backend.formula.evaluate import BoxEvaluation, view
 from lamella.backend.formula.expression_dag import PreparedFormula, TensorAccess
 from lamella.backend.formula.scalars import INTEGER, computing_type
 from lamella.backend.formula.store import ACCUMULATIONS, accumulate, assign, neutral
+from lamella.base.affine import Affine
 from lamella.base.arrays import Array
 from lamella.ops.formula import Apply
 
@@ -145,7 +146,7 @@ def _leaves(evaluation: BoxEvaluation, access: TensorAccess) -> bool:
     """Whether an affine access leaves its tensor somewhere in the box."""
     for place, extent in zip(access.places, evaluation.tensor(access).shape, strict=True):
         form = evaluation.formula.cells[place.at].form
-        low, high = (0, 0) if form is None else form.span(evaluation.box)
+        low, high = (0, 0) if form is None else span(form, evaluation.box)
         if low < 0 or high >= extent:
             return True
     return False
@@ -223,8 +224,8 @@ def search(evaluation: BoxEvaluation, axes: Sequence[int]) -> bool:
     better = np.asarray(found < best if sign > 0 else found > best)
     for target, number in zip(formula.targets, formula.values, strict=True):
         form = formula.cells[number].form
-        start = 0 if form is None else evaluation.box[form.factors[0][0]][0]
-        axis = 0 if form is None else form.factors[0][0]
+        start = 0 if form is None else evaluation.box[form.terms[0][0]][0]
+        axis = 0 if form is None else form.terms[0][0]
         assign(evaluation, target, _along(first, axes, axis, evaluation.shape) + start, better)
     return True
 
@@ -258,20 +259,20 @@ def _walks(formula: PreparedFormula, sides: tuple[int, int], axes: Sequence[int]
         if form != other_form:
             walked.append(_walked_axis(formula, form, formula.cells[other.at].access))
         else:
-            shared |= form.axes
+            shared |= form.symbols
     known = [axis for axis in walked if axis is not None]
     if len(known) != len(walked) or shared & set(axes):
         return False
     return sorted(known) == sorted(axes) and _plain(formula)
 
 
-def _walked_axis(formula: PreparedFormula, form: Affine, held: TensorAccess | None) -> int | None:
+def _walked_axis(formula: PreparedFormula, form: Form, held: TensorAccess | None) -> int | None:
     """The axis of an index for which the best so far has a target's element, if that target is given this index."""
-    if held is None or form.constant or len(form.factors) != 1 or form.factors[0][1] != 1:
+    if held is None or form.constant or len(form.terms) != 1 or form.terms[0][1] != 1:
         return None
     for target, number in zip(formula.targets, formula.values, strict=True):
         if _same(formula, target, held) and formula.cells[number].form == form:
-            return form.factors[0][0]
+            return form.terms[0][0]
     return None
 
 
@@ -290,7 +291,7 @@ def _plain(formula: PreparedFormula) -> bool:
     tested = any(place.guarded for target in formula.targets for place in target.places)
     given = [formula.cells[number].form for number in formula.values]
     return not tested and all(
-        form is not None and not form.constant and [factor for _, factor in form.factors] == [1]
+        form is not None and not form.constant and [factor for _, factor in form.terms] == [1]
         for form in given
     )
 
@@ -322,7 +323,7 @@ class Prefix(NamedTuple):
 
     source: TensorAccess
     dimension: int
-    form: Affine
+    form: Form
     outer: int
     inner: int
 
@@ -345,13 +346,13 @@ def _running(formula: PreparedFormula, source: TensorAccess, dimension: int) -> 
     form = formula.cells[place.at].form
     if form is None or place.below is not None or place.above is not None:
         return None
-    inner = [axis for axis, factor in form.factors if axis not in target and abs(factor) == 1]
-    outer = [axis for axis, factor in form.factors if axis in target and abs(factor) == 1]
-    if len(form.factors) != 2 or len(inner) != 1 or len(outer) != 1:
+    inner = [axis for axis, factor in form.terms if axis not in target and abs(factor) == 1]
+    outer = [axis for axis, factor in form.terms if axis in target and abs(factor) == 1]
+    if len(form.terms) != 2 or len(inner) != 1 or len(outer) != 1:
         return None
     for number, other in enumerate(source.places):
         known = formula.cells[other.at].form
-        if number != dimension and (known is None or known.axes & form.axes):
+        if number != dimension and (known is None or known.symbols & form.symbols):
             return None
     return Prefix(source, dimension, form, outer[0], inner[0])
 
@@ -377,7 +378,7 @@ def run_prefix(evaluation: BoxEvaluation, prefix: Prefix) -> bool:
 
 def _reached(prefix: Prefix, box: Box) -> tuple[Array, Array]:
     """The lowest and the highest index that the inner loop names, for each step of the outer one."""
-    factors = dict(prefix.form.factors)
+    factors = dict(prefix.form.terms)
     start, stop = box[prefix.outer]
     outer = prefix.form.constant + factors[prefix.outer] * np.arange(start, stop, dtype=INTEGER)
     ends = [factors[prefix.inner] * index for index in (box[prefix.inner][0], box[prefix.inner][1] - 1)]
@@ -395,7 +396,7 @@ def _elements(evaluation: BoxEvaluation, prefix: Prefix, extent: int) -> Array |
         form = cells[place.at].form
         if number == prefix.dimension or form is None:
             form = Affine(0, ((prefix.outer, 1),))
-        low, high = form.span(box)
+        low, high = span(form, box)
         if low < 0 or high >= tensor.shape[number]:
             return None
         forms.append(form)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lamella.backend.formula.affine import Affine, is_injective
+from lamella.backend.formula.affine import Form, is_injective
 from lamella.backend.formula.evaluate import AccessedIndex, BoxEvaluation, find_subscript, flat_offsets, view
 from lamella.backend.formula.expression_dag import TensorAccess, TermCell
 from lamella.backend.formula.scalars import BOOLEAN, DOUBLE, INTEGER, SINGLE
@@ -96,11 +96,11 @@ def element_strides(shape: Sequence[int]) -> list[int]:
     return found[::-1]
 
 
-def axis_strides(forms: Sequence[Affine], shape: Sequence[int]) -> dict[int, int]:
+def axis_strides(forms: Sequence[Form], shape: Sequence[int]) -> dict[int, int]:
     """How far a step along each axis moves a target, in elements."""
     found: dict[int, int] = {}
     for form, stride in zip(forms, element_strides(shape), strict=True):
-        for axis, factor in form.factors:
+        for axis, factor in form.terms:
             found[axis] = found.get(axis, 0) + factor * stride
     return found
 
@@ -188,7 +188,7 @@ def accumulate(
 
 def _varying(subscripts: Sequence[AccessedIndex]) -> set[int]:
     """The axes along which the written place really changes."""
-    forms = {axis for item in subscripts if item.form is not None for axis in item.form.axes}
+    forms = {axis for item in subscripts if item.form is not None for axis in item.form.symbols}
     arrays = [item.array.shape for item in subscripts if item.array is not None]
     return forms | {axis for shape in arrays for axis, size in enumerate(shape) if size > 1}
 

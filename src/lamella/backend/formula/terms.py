@@ -11,7 +11,7 @@ from operator import itemgetter, methodcaller
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from lamella.backend.formula.affine import Affine
+from lamella.backend.formula.affine import Form, span
 from lamella.backend.formula.contract import OPERAND
 from lamella.backend.formula.evaluate import cut_edges
 from lamella.backend.formula.expression_dag import ExpressionDag, PreparedFormula, TensorAccess, TermCell
@@ -202,18 +202,18 @@ def find_parts(
     ]
 
 
-def find_part(space: LoopSpace, form: Affine | None, size: int) -> DimensionUse:
+def find_part(space: LoopSpace, form: Form | None, size: int) -> DimensionUse:
     """How an index uses a dimension of a size."""
     if form is None:
         raise Unsupported("an index is computed")
-    low, high = form.span(tuple((0, extent) for extent in space.extents))
+    low, high = span(form, tuple((0, extent) for extent in space.extents))
     if low < 0 or high >= size:
         raise Unsupported("an index leaves its tensor")
-    if not form.factors:
+    if not form.terms:
         return DimensionUse((), (size,), form.constant)
-    if len(form.factors) > 1:
+    if len(form.terms) > 1:
         return _split(space, form, size)
-    ((axis, factor),) = form.factors
+    ((axis, factor),) = form.terms
     count = space.extents[axis]
     whole = form.constant == 0 and factor == 1 and count == size
     end = form.constant + factor * count
@@ -221,9 +221,9 @@ def find_part(space: LoopSpace, form: Affine | None, size: int) -> DimensionUse:
     return DimensionUse((axis,), (size,), None if whole else cut)
 
 
-def _split(space: LoopSpace, form: Affine, size: int) -> DimensionUse:
+def _split(space: LoopSpace, form: Form, size: int) -> DimensionUse:
     """A dimension that loops run through like the digits of a number."""
-    factors = sorted(form.factors, key=lambda item: -item[1])
+    factors = sorted(form.terms, key=lambda item: -item[1])
     axes = tuple(axis for axis, _ in factors)
     sizes = space.shape(axes)
     step = size
@@ -279,11 +279,11 @@ def find_window(
     if len(known) != len(forms) or access.picked is not None or replaced:
         raise Unsupported("an index is computed")
     box = tuple((0, extent) for extent in space.extents)
-    spans = [form.span(box) for form in known]
+    spans = [span(form, box) for form in known]
     beyond = [low < 0 or high >= size for (low, high), size in zip(spans, shape, strict=True)]
     if any(is_beyond and not place.guarded for is_beyond, place in zip(beyond, access.places, strict=True)):
         raise Unsupported("an index leaves its tensor")
-    axes = tuple(sorted({axis for form in known for axis in form.axes}))
+    axes = tuple(sorted({axis for form in known for axis in form.symbols}))
     if not any(beyond):
         return _window(space, axes, known, [form.constant for form in known], None)
     starts = [form.constant - low for form, (low, _) in zip(known, spans, strict=True)]
@@ -295,12 +295,12 @@ def find_window(
 def _window(
     space: LoopSpace,
     axes: tuple[int, ...],
-    forms: Sequence[Affine],
+    forms: Sequence[Form],
     starts: Sequence[int],
     room: tuple[int, ...] | None,
     edges: tuple[tuple[slice, ...], tuple[slice, ...]] = ((), ()),
 ) -> StridedWindow:
-    factors = tuple(tuple(dict(form.factors).get(axis, 0) for form in forms) for axis in axes)
+    factors = tuple(tuple(dict(form.terms).get(axis, 0) for form in forms) for axis in axes)
     return StridedWindow(axes, space.shape(axes), factors, tuple(starts), room, *edges)
 
 
@@ -427,13 +427,13 @@ class TermValues:
             return self.space.literal(np.asarray(cell.term, self.real))
         raise Unsupported("a term is looked up or counted")
 
-    def _count(self, form: Affine) -> LoopValue:
+    def _count(self, form: Form) -> LoopValue:
         """The values of an index."""
-        axes = tuple(sorted(form.axes))
+        axes = tuple(sorted(form.symbols))
         if any(extent > LONGEST for extent in self.space.shape(axes)):
             raise Unsupported("it counts far")
         found = self.space.literal(np.asarray(form.constant, INTEGER))
-        for axis, factor in form.factors:
+        for axis, factor in form.terms:
             along = np.arange(self.space.extents[axis], dtype=INTEGER) * factor
             found = self.space.apply(np.add, [found, self.space.literal(along, (axis,))], INTEGER)
         return LoopValue(found.register, axes, INTEGER)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lamella.base.errors import Found, InputError, Malformed
+from lamella.base.jsontext import decode_object
 from lamella.base.reader import Reader
 from lamella.lang.nac.nodes import File, Resource
 from lamella.lang.nac.rules import sections as rules
@@ -136,11 +136,8 @@ def _read_merges(reader: Reader) -> tuple[Merge, ...]:
 
 
 def _read_json(resource: Resource) -> dict[str, object]:
-    try:
-        found: object = json.loads(bytes(resource.data))
-    except (ValueError, RecursionError):
-        raise Malformed("is not JSON") from None
-    return _object(found)
+    # Vocabularies are large and nothing recurses over them: a walk for their depth would show.
+    return decode_object(resource.data, max_depth=None)
 
 
 def _object(found: object) -> dict[str, object]:

@@ -15,6 +15,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Atom, Dim, DimSymbol, Extent, Monomial, symbols
 from lamella.base.dtype import ElementType, name_in
 from lamella.base.errors import Found, Unsupported
+from lamella.base.liveness import last_uses
 from lamella.base.origin import Origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.nodes import AtenCall, Operand
@@ -541,7 +542,7 @@ class _Layout:
         self.results: list[str] = []
         self.origins: dict[int, Origin] = {}
         self.places: dict[str, int] = {}
-        self.last = {ref.key: number for number, item in enumerate(items) for ref in item.refs}
+        self.last = last_uses([ref.key for ref in item.refs] for item in items)
         self.items = items
         self.outputs = len(items[-1].words) if items else 0
         self.branches: dict[int, int] = {}

@@ -202,7 +202,9 @@ class _Expansion:
         if not found:
             return None
         parts = tuple(_recipe_of(entry, bound, inner) for entry, bound in found)
-        recipe: WeightRecipe = _BROKEN if _BROKEN in parts else Stacked(parts)
+        # By identity: a stack of no slices is equal, and nobody has reported that one yet.
+        broken = any(part is _BROKEN for part in parts)
+        recipe: WeightRecipe = _BROKEN if broken else Stacked(parts)
         first = found[0][0].mapping
         if len(found) != extent:
             count, path = len(found), weight.path
@@ -213,7 +215,7 @@ class _Expansion:
 
 
 _BROKEN = Stacked(())
-"""Stands for a weight whose entries are already found to be wrong."""
+"""The one object that stands for a weight whose entries are already reported; only its identity says so."""
 
 
 def _places(skeleton: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Liveness and allocation: aliases of storage, live ranges of tensors, and offsets in an arena."""
+"""Liveness in a graph: aliases of storage, live ranges of tensors, and the waits for collectives."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import prod
 
 from lamella.base import dim
 from lamella.base.dim import Extent
+from lamella.base.liveness import LiveRange, live_ranges
 from lamella.bridge.module_to_ir.annotations import Marks
 from lamella.bridge.module_to_ir.graph import members, operations, primitive_of
 from lamella.graph.nodes import Graph, Operation, Shape, Tensor
@@ -22,9 +23,6 @@ PARTS, SLICE, FORK = "llm.split", "layout.slice", "llm.fork"
 COLLECTIVES = frozenset(
     ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "recv", "broadcast")
 )
-
-BEFORE = -1
-"""The time before the first op."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,36 +115,21 @@ def _leads(shape: Shape, axis: int) -> bool:
     return all(item == 1 for item in shape[: axis % len(shape)])
 
 
-@dataclass(frozen=True, slots=True)
-class LiveRange:
-    """Live range: the first and the last op during which the storage of a tensor is in use, both included."""
-
-    first: int
-    last: int
-
-    def joined(self, other: LiveRange) -> LiveRange:
-        """The hull of both."""
-        return LiveRange(min(self.first, other.first), max(self.last, other.last))
-
-
 def find_live_ranges(graph: Graph, kept: Iterable[str]) -> dict[str, LiveRange]:
     """The live range of each tensor, from definition to last use; what is `kept`, given or updated lives to the end."""
     nodes = operations(graph)
     end = len(nodes) - 1
-    ranges = {item.name: LiveRange(BEFORE, BEFORE) for argument in graph.inputs for item in members(argument)}
-    ranges |= {item.name: LiveRange(BEFORE, end) for item in graph.variables}
-    ranges |= {item.tensor.name: LiveRange(BEFORE, end) for item in graph.constants}
-    for number, node in enumerate(nodes):
-        for name in _names(node.inputs):
-            ranges[name] = LiveRange(ranges[name].first, max(ranges[name].last, number))
-        ranges |= {name: LiveRange(number, number) for name in _names(node.outputs)}
-    lasting = {*kept, *_names(graph.outputs), *(item.value.name for item in graph.updates)}
+    inputs = [item.name for argument in graph.inputs for item in members(argument)]
+    stored = [*(item.name for item in graph.variables), *(item.tensor.name for item in graph.constants)]
+    steps = ((_names(node.inputs), _names(node.outputs)) for node in nodes)
+    ranges = live_ranges(steps, before=[*inputs, *stored])
+    lasting = {*stored, *kept, *_names(graph.outputs), *(item.value.name for item in graph.updates)}
     for name in lasting & ranges.keys():
-        ranges[name] = LiveRange(ranges[name].first, end)
+        ranges[name] = ranges[name].until(end)
     # A collective runs on another stream: its buffers are in use until somebody waits for it.
     for number, done in find_waits(graph):
         for name in (*_names(nodes[number].inputs), *_names(nodes[number].outputs)):
-            ranges[name] = LiveRange(ranges[name].first, max(ranges[name].last, min(done, end)))
+            ranges[name] = ranges[name].until(min(done, end))
     return ranges
 
 
@@ -172,105 +155,3 @@ def find_waits(graph: Graph) -> Iterator[tuple[int, int]]:
         if is_collective(node):
             open_ops |= dict.fromkeys(_names(node.outputs), number)
     yield from ((op, len(nodes)) for op in sorted(set(open_ops.values())))
-
-
-ALIGNMENT = 64
-"""Every buffer begins at a multiple of so many bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """A block to be placed: its size and its live range."""
-
-    name: str
-    bytes: Extent
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Arena:
-    """The offset of each block in one arena, and how large it must be."""
-
-    offsets: dict[str, Extent]
-    total: Extent
-
-
-def _aligned(size: Extent) -> Extent:
-    """A size rounded up to the next place where a buffer may begin."""
-    return dim.mul(dim.ceil_divide(size, ALIGNMENT), ALIGNMENT)
-
-
-def allocate_in_order(blocks: Iterable[Allocation]) -> Arena:
-    """Each block behind the one before it: for what lives to the end."""
-    offsets: dict[str, Extent] = {}
-    total: Extent = 0
-    for block in blocks:
-        offsets[block.name] = total
-        total = dim.add(total, _aligned(block.bytes))
-    return Arena(offsets, total)
-
-
-def allocate(blocks: Sequence[Allocation]) -> Arena:
-    """Arena allocation in the order of first definitions: no two blocks that are live at once share a byte."""
-    ordered = sorted(blocks, key=lambda item: item.first)
-    known = [(item, item.bytes) for item in ordered if isinstance(item.bytes, int)]
-    return _fit(known) if len(known) == len(ordered) else _share(ordered)
-
-
-def _fit(blocks: Sequence[tuple[Allocation, int]]) -> Arena:
-    """Best fit, where all sizes are known: the smallest gap that is large enough."""
-    offsets: dict[str, Extent] = {}
-    used: list[tuple[int, int, int]] = []
-    total = 0
-    for block, size in blocks:
-        length = -(-size // ALIGNMENT) * ALIGNMENT
-        # Both ends are included: an op reads its operands while it writes its results.
-        used = [item for item in used if item[2] >= block.first]
-        start = _gap(used, length)
-        offsets[block.name] = start
-        used.append((start, start + length, block.last))
-        used.sort()
-        total = max(total, start + length)
-    return Arena(offsets, total)
-
-
-def _gap(used: Sequence[tuple[int, int, int]], length: int) -> int:
-    """The start of the smallest gap for so many bytes, behind all where there is none."""
-    best, start, end = -1, -1, 0
-    for begin, stop, _ in used:
-        gap = begin - end
-        if gap >= length and (start < 0 or gap < best):
-            best, start = gap, end
-        end = max(end, stop)
-    return end if start < 0 else start
-
-
-@dataclass(slots=True)
-class _ReusedSlot:
-    size: Extent
-    offset: Extent
-    last: int
-
-
-def _share(blocks: Sequence[Allocation]) -> Arena:
-    """Reuse, where sizes are expressions: a block takes the slot of a dead one that is never smaller."""
-    offsets: dict[str, Extent] = {}
-    slots: list[_ReusedSlot] = []
-    total: Extent = 0
-    for block in blocks:
-        size = _aligned(block.bytes)
-        free = [item for item in slots if item.last < block.first]
-        # Equal first: of two expressions mostly neither is provably smaller.
-        fits = [item for item in free if item.size == size] or [
-            item for item in free if dim.less_equal(size, item.size) is True
-        ]
-        if fits:
-            slot = fits[0]
-            slot.last = block.last
-        else:
-            slot = _ReusedSlot(size, total, block.last)
-            slots.append(slot)
-            total = dim.add(total, size)
-        offsets[block.name] = slot.offset
-    return Arena(offsets, total)

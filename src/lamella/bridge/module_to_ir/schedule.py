@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from lamella.base import dim
+from lamella.base.arena import Allocation, LiveBlock, allocate, allocate_in_line
 from lamella.base.dim import Extent, TooComplex
+from lamella.base.liveness import LiveRange, changes
 from lamella.bridge.module_to_ir import nodes as ir
 from lamella.bridge.module_to_ir.annotations import KEPT, Marks
 from lamella.bridge.module_to_ir.graph import SymbolTable, dtype_name, layer_of, members, operations
 from lamella.bridge.module_to_ir.liveness import (
-    ALIGNMENT,
-    Allocation,
-    Arena,
-    LiveRange,
     Storage,
-    allocate,
-    allocate_in_order,
     bytes_of,
     find_live_ranges,
     find_storage,
@@ -24,6 +20,9 @@ from lamella.bridge.module_to_ir.liveness import (
     is_collective,
 )
 from lamella.graph.nodes import Graph, Operation, Tensor
+
+ALIGNMENT = 64
+"""Every buffer begins at a multiple of so many bytes."""
 
 SCHEDULE_FORMAT = "lamella.schedule 1"
 ACTIVATION, GRADIENT, WEIGHT, WORKSPACE = "activation", "gradient", "weight", "workspace"
@@ -105,13 +104,13 @@ class _Scheduling:
         pools |= {item.name: CALLER for item in self.given}
         return pools | {item.name: WEIGHTS for item in self.lasting}
 
-    def _place(self, pool: str) -> Arena:
+    def _place(self, pool: str) -> Allocation:
         blocks = [
-            Allocation(name, self.bytes[name], self.owner_ranges[name].first, self.owner_ranges[name].last)
+            LiveBlock(name, self.bytes[name], self.owner_ranges[name].first, self.owner_ranges[name].last)
             for name, other in self.pools.items()
             if other == pool
         ]
-        return allocate(blocks) if pool == SCRATCH else allocate_in_order(blocks)
+        return (allocate if pool == SCRATCH else allocate_in_line)(blocks, ALIGNMENT)
 
     def _offset(self, name: str) -> Extent:
         """Where a tensor lies in its pool."""
@@ -211,15 +210,14 @@ class _Scheduling:
 
     def _sums(self, owners: Sequence[str]) -> Iterator[Extent]:
         """The bytes that are in use at each op, and before the first."""
-        changes: dict[int, Extent] = {}
-        for name in owners:
-            live, size = self.owner_ranges[name], self.bytes[name]
-            changes[live.first] = dim.add(changes.get(live.first, 0), size)
-            # A buffer is in use to the end of its last op.
-            changes[live.last + 1] = dim.sub(changes.get(live.last + 1, 0), size)
+        # Ends are exclusive: a buffer is in use to the end of its last op.
+        ranges = ((name, self.owner_ranges[name].first, self.owner_ranges[name].last + 1) for name in owners)
         total: Extent = 0
-        for _, change in sorted(changes.items()):
-            total = dim.add(total, change)
+        for _, begun, ended in changes(ranges):
+            for name in begun:
+                total = dim.add(total, self.bytes[name])
+            for name in ended:
+                total = dim.sub(total, self.bytes[name])
             yield total
 
 

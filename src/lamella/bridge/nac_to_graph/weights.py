@@ -18,6 +18,7 @@ from lamella.base.arrays import Array, cast, element_type_of, numpy_dtype, to_me
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.dtype import ElementType
 from lamella.base.errors import InputError, Malformed
+from lamella.base.jsontext import decode_object
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import STANDARD_INPUT, Mapped, map_bytes, map_bytes_in, shown
 from lamella.base.shape import MOST_AXES, element_count
@@ -181,7 +182,8 @@ def _spelled(
         if not text.lstrip().startswith("{"):
             continue
         try:
-            value = _parse(text)
+            # Scales are megabytes of numbers, nothing recurses over them, and a walk for their depth would show.
+            value = decode_object(text, max_depth=None)
         except Malformed as problem:
             findings.append(graphs.QUANT_ENTRY.at(place, name=key, problem=str(problem)))
             continue
@@ -194,25 +196,6 @@ def _spelled(
 def _is_entry(value: Entry) -> bool:
     """Whether an object speaks of one tensor, and not of several by name."""
     return "quant_type" in value and not isinstance(value["quant_type"], dict)
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise Malformed("has a key twice")
-    return found
-
-
-def _parse(text: str) -> Entry:
-    """The object of a text that begins with a brace."""
-    # Not by `parse_json`: scales make this megabytes of numbers, and its walk over all of them would show.
-    try:
-        found: dict[str, object] = json.loads(text, object_pairs_hook=_unique)
-    except ValueError as problem:
-        raise Malformed(f"is no JSON: {str(problem)[:100]}") from None
-    except RecursionError:
-        raise Malformed("nests too deeply") from None
-    return found
 
 
 def _to_quantization(value: object) -> Quantization:

@@ -38,7 +38,8 @@ IDENTITIES = identities("""
 
 def fast_math(model: Model) -> Model:
     """The model without arithmetic that would change nothing if numbers were real."""
-    return replace(model, graph=rewrite(model.graph, rewriting(model.library, IDENTITIES, PREDICATES)))
+    visit = rewriting(model.library, IDENTITIES, PREDICATES, OF_VALUES)
+    return replace(model, graph=rewrite(model.graph, visit))
 
 
 def _is_zero(match: Match, about: tuple[str, ...]) -> bool:
@@ -61,3 +62,5 @@ PREDICATES: Mapping[str, Predicate] = MappingProxyType(
         "multiplies_to": lambda match, about: combines_to(match, about[0], "monomial"),
     }
 )
+OF_VALUES = frozenset(("zero",))
+"""Predicates that only an operand full of zeros, or a weight of 0, can satisfy."""

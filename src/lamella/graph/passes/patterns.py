@@ -25,7 +25,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from lamella.base.dim import Extent, TooComplex, mul
 from lamella.base.dtype import ElementType
@@ -158,43 +158,99 @@ def _attribute(node: ast.expr) -> int | str:
 
 
 def rewriting(
-    library: Library, table: Sequence[Identity], predicates: Mapping[str, Predicate] = MappingProxyType({})
+    library: Library,
+    table: Sequence[Identity],
+    predicates: Mapping[str, Predicate] = MappingProxyType({}),
+    of_values: frozenset[str] = frozenset(),
 ) -> Visit:
-    """The visit of a pass that applies to each operation the first equation of a table that fits."""
-    return _Driver(library, table, predicates).visit
+    """The visit of a pass that applies to each operation the first equation of a table that fits.
+
+    The predicates `of_values` hold of nothing unless an operand is full of zeros or an attribute is 0.
+    """
+    return _Driver(library, table, predicates, of_values | {"identity", "absorbing"}).visit
+
+
+class _Candidate(NamedTuple):
+    """An equation that an operator may fit, and what else it needs: an inner operation, an operand of known value."""
+
+    identity: Identity
+    inner: str
+    of_values: bool
 
 
 class _Driver:
     """Tries the equations whose left side can match an operator; which these are is found out once for each."""
 
     def __init__(
-        self, library: Library, table: Sequence[Identity], predicates: Mapping[str, Predicate]
+        self,
+        library: Library,
+        table: Sequence[Identity],
+        predicates: Mapping[str, Predicate],
+        of_values: frozenset[str],
     ) -> None:
         self.library = library
         self.table = table
         self.predicates = predicates
-        self._fitting: dict[str, tuple[tuple[Identity, str], ...]] = {}
+        self._of_values = of_values
+        self._fitting: dict[str, tuple[_Candidate, ...]] = {}
         self._inner: dict[tuple[str, str], bool] = {}
+        self._filling: dict[str, bool] = {}
+        self._numbers: dict[str, tuple[int, ...]] = {}
 
     def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """What takes the place of an operation."""
         if not isinstance(node, Operation):
             return None
         if node.operator not in self._fitting:
-            self._fitting[node.operator] = tuple(
-                (item, _inner_head(item))
-                for item in self.table
-                if _may_match(self.library, item, item.left.name, node.operator)
-            )
+            self._fitting[node.operator] = tuple(self._candidates(node.operator))
+        candidates = self._fitting[node.operator]
+        if not candidates:
+            return None
         makers = [maker.operator for item in node.inputs if (maker := walk.maker(item)) is not None]
-        for identity, inner in self._fitting[node.operator]:
-            # Most operations fail here: no operand is the result of what an inner term could match.
+        known: bool | None = None
+        # Most operations fail here: no operand is the result of what an inner term could match, nor has one value.
+        for identity, inner, of_values in candidates:
             if inner and not any(self._may_be_inner(identity, inner, item) for item in makers):
                 continue
+            if of_values:
+                known = self._may_have_value(node, walk, makers) if known is None else known
+                if not known:
+                    continue
             change = self._apply(identity, node, walk)
             if change is not None:
                 return change
         return None
+
+    def _candidates(self, operator: str) -> Iterator[_Candidate]:
+        for item in self.table:
+            if _may_match(self.library, item, item.left.name, operator):
+                inner = _inner_head(item)
+                # Of an inner operation the conditions may ask too, and its operands are not looked at.
+                asks = not inner and any(part.name in self._of_values for part in item.conditions)
+                yield _Candidate(item, inner, asks or any(term.kind == "value" for term in item.left.terms))
+
+    def _may_have_value(self, node: Operation, walk: RewriteWalk, makers: Sequence[str]) -> bool:
+        """Whether an operand is full of a number that conditions ask for, or an attribute, like a weight, is 0."""
+        if any(value == 0 for _, value in node.attributes):
+            return True
+        named = [item for item in members(node.inputs) if item.name in walk.constants]
+        operands = members(node.inputs) if any(map(self._fills, makers)) else named
+        special = self._special(node.operator)
+        return any(uniform(self.library, walk, item) in special for item in operands)
+
+    def _special(self, operator: str) -> tuple[int, ...]:
+        """The numbers that conditions and terms ask for: those that an operator declares, zero and the truth values."""
+        if operator not in self._numbers:
+            traits = self.library.traits(operator)
+            declared = [traits[name] for name in ("identity", "absorbing") if name in traits]
+            self._numbers[operator] = (0, 1, *(int(text) for item in declared for text in item.values))
+        return self._numbers[operator]
+
+    def _fills(self, operator: str) -> bool:
+        if operator not in self._filling:
+            traits = self.library.traits(operator)
+            self._filling[operator] = "fill" in traits or "spread" in traits
+        return self._filling[operator]
 
     def _may_be_inner(self, identity: Identity, head: str, operator: str) -> bool:
         key = (identity.text, operator)

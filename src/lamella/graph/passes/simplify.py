@@ -40,8 +40,8 @@ IDENTITIES = identities("""
 
     f(x, y) = x                                  if linear(f) and vanishes(y)    # x + b * y
     f(x, y) = y                                  if linear(f) and vanishes(x)
-    f(g(x, y), z) = rest                         if linear(f) and linear(g) and integer(z) and sums_to(rest)
-    f(z, g(x, y)) = rest                         if linear(f) and linear(g) and integer(z) and sums_to(rest)
+    f(g(x, y), z) = rest                         if integer(z) and linear(f) and linear(g) and sums_to(rest)
+    f(z, g(x, y)) = rest                         if integer(z) and linear(f) and linear(g) and sums_to(rest)
 
     layout.cast(x) = x
     layout.cast(layout.cast(x)) = x              if lossless(x)
@@ -76,7 +76,8 @@ IDENTITIES = identities("""
 
 def simplify(model: Model) -> Model:
     """The model without arithmetic that changes nothing."""
-    return replace(model, graph=rewrite(model.graph, rewriting(model.library, IDENTITIES, PREDICATES)))
+    visit = rewriting(model.library, IDENTITIES, PREDICATES, OF_VALUES)
+    return replace(model, graph=rewrite(model.graph, visit))
 
 
 # --- sums and products, term by term ------------------------------------------------------------------------------
@@ -219,3 +220,5 @@ PREDICATES: Mapping[str, Predicate] = MappingProxyType(
         "vanishes": _vanishes,
     }
 )
+OF_VALUES = frozenset(("vanishes",))
+"""Predicates that only an operand full of zeros, or a weight of 0, can satisfy."""

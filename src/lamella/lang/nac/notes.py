@@ -10,9 +10,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lamella.base.errors import InputError
-from lamella.base.jsontext import parse_json
-from lamella.base.source import Source
+from lamella.base.errors import Malformed
+from lamella.base.jsontext import decode_object
 from lamella.lang.nac.nodes import File, Resource
 
 NAME = "lamella.json"
@@ -45,10 +44,9 @@ def read_object(resource: Resource, most: int = _LONGEST) -> dict[str, object] |
     if len(resource.data) > most:
         return None
     try:
-        found = parse_json(Source(resource.name, bytes(resource.data).decode("utf-8")))
-    except (InputError, UnicodeDecodeError):
+        return decode_object(resource.data)
+    except Malformed:
         return None
-    return found if isinstance(found, dict) else None
 
 
 def notes_resource(notes: Mapping[str, object]) -> Resource:

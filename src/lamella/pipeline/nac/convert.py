@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -12,7 +11,8 @@ import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, printable
-from lamella.base.errors import Found, InputError
+from lamella.base.errors import Found, InputError, Malformed
+from lamella.base.jsontext import decode_object
 from lamella.base.limits import Limits
 from lamella.base.paths import map_bytes, read_bytes, shown
 from lamella.base.source import NOWHERE, Source
@@ -197,10 +197,9 @@ def _read_config(file: File) -> dict[str, object]:
     """The config that travels in the file."""
     config = next((item for item in file.resources if item.name == CONFIG), None)
     try:
-        content = json.loads(bytes(config.data)) if config is not None else None
-    except (ValueError, RecursionError):
-        content = None
-    return content if isinstance(content, dict) else {}
+        return {} if config is None else decode_object(config.data)
+    except Malformed:
+        return {}
 
 
 def _positions(config: Mapping[str, object]) -> int:

