@@ -43,7 +43,7 @@ class InputError(LamellaError):
         super().__init__([UNREADABLE.at(span or _place(path), hint=hint, message=sentence)])
 
     def within(self, path: Path | str) -> InputError:
-        """The same error told of a file, for readers that know only bytes."""
+        """The same error of a file, for readers that know only bytes."""
         return InputError(self.message, self.offset, path=path, hint=self.hint)
 
 

@@ -347,7 +347,7 @@ def _regular_size(descriptor: int, path: Path, limit: str, limits: Limits) -> in
 
 
 def _collect(read: Callable[[int], bytes], path: Path, limit: str, limits: Limits) -> bytes:
-    """Everything up to the end; the size told before may be wrong, so the limit is kept while reading."""
+    """Everything up to the end; the size known before may be wrong, so the limit is kept while reading."""
     chunks: list[bytes] = []
     total = 0
     while chunk := read(_CHUNK):

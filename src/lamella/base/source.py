@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Source:
-    """A named text whose offsets can be told as lines and columns."""
+    """A named text whose offsets can be given as lines and columns."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name

@@ -48,7 +48,7 @@ def write_pieces(
     A reader sees the old file or the new one, also after a crash; what need not be `durable`, because its reader
     verifies it, may be lost or cut where the power fails. A symbolic link that the user named is written through;
     one that only lies where a companion of a named file goes is refused, without `through_links`. Pipes and character
-    devices have no old content and are written directly. Where the `size` of all is told, the pieces are taken one at
+    devices have no old content and are written directly. Where the `size` of all is known, the pieces are taken one at
     a time and let go again.
     """
     views: Iterable[memoryview] = (memoryview(piece).cast("B") for piece in pieces)

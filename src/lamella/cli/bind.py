@@ -29,9 +29,12 @@ def bind(file: Path, options: Options) -> None:
     if stream is None:
         raise LamellaError(findings)
     save_stream(stream, output)
-    told = {(item.code, item.span) for item in program.findings}
+    known = {(item.code, item.span) for item in program.findings}
     print_findings(
-        [*without_notes(program.findings), *(item for item in findings if (item.code, item.span) not in told)]
+        [
+            *without_notes(program.findings),
+            *(item for item in findings if (item.code, item.span) not in known),
+        ]
     )
     records = sum(1 for _ in stream.records())
     if options.as_json:

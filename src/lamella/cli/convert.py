@@ -28,8 +28,8 @@ def convert(file: Path, target: Path, options: Options) -> None:
         found = convert_file(file, target, options)
     written = [printable(str(path)) for path in found.written]
     if options.as_json:
-        told = [item.to_json() for item in found.findings]
-        print_json({"ok": True, "diagnostics": told, "written": written[-1], **(found.data or {})})
+        diagnostics = [item.to_json() for item in found.findings]
+        print_json({"ok": True, "diagnostics": diagnostics, "written": written[-1], **(found.data or {})})
         return
     print_findings(found.findings)
     for line in (*found.lines, *written):

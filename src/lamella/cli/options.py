@@ -48,7 +48,7 @@ WHOLE = ("config", "types", "embed")
 
 
 class Words(click.Choice[str]):
-    """One of several words; another one is told what may be meant."""
+    """One of several words; for another one the closest is suggested."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in self.choices:
@@ -240,7 +240,7 @@ def _is_given(ctx: click.Context, name: str) -> bool:
 
 
 def _require_effects(name: str, arguments: Mapping[str, object], options: Options) -> None:
-    """A wrong use where an option has no effect on any input; what an input is not is told by what reads it."""
+    """A wrong use where an option has no effect on any input; what an input is not is reported by what reads it."""
     found: list[Inert | None] = []
     target = arguments.get("target")
     for path in _inputs(arguments):

@@ -24,8 +24,8 @@ def show(file: str, options: Options) -> None:
     description = language.show(file, options)
     wrong = errors(description.findings)
     if options.as_json:
-        told = [item.to_json() for item in wrong]
-        print_json({"ok": not wrong, "diagnostics": told, **description.data})
+        diagnostics = [item.to_json() for item in wrong]
+        print_json({"ok": not wrong, "diagnostics": diagnostics, **description.data})
     else:
         click.echo(description.text)
         print_findings(wrong)

@@ -42,7 +42,7 @@ LAZY = frozenset(("?:", "&&", "||", "=>"))
 
 
 def refusals(graph: Graph, library: Library, limits: Limits) -> list[Diagnostic]:
-    """Why a graph cannot run whatever it is given; of calls that differ in names alone the first is told."""
+    """Why a graph cannot run whatever it is given; of calls that differ in names alone the first is reported."""
     found = _Refusals(library, limits)
     for item in graph.inputs:
         found.declare(item)
@@ -166,7 +166,7 @@ def _place(origin: Origin | None) -> Span:
 
 
 def _at_call(finding: Diagnostic, name: str, origin: Origin | None) -> Diagnostic:
-    """A finding inside of a call told where the call stands, with the place inside as a label."""
+    """A finding inside of a call, moved to where the call stands, with the place inside as a label."""
     place = _place(origin)
     if place is NOWHERE or finding.span == place:
         return tell_origin(finding, origin)

@@ -370,7 +370,7 @@ class _Tests:
         out.put(Arith("and", (whole, whole), BOOL), (plan.made,))
         return plan.made
 
-    # --- what is told ---------------------------------------------------------------------------------------
+    # --- what is reported ---------------------------------------------------------------------------------------
 
     def _tell(
         self, out: Builder, statement: Statement, tests: Sequence[_Condition], plan: _StatementTests
@@ -384,7 +384,7 @@ class _Tests:
     def _record(
         self, out: Builder, statement: Statement, tests: Sequence[_Condition], needed: Sequence[Value]
     ) -> None:
-        """Fill the slots of the tests that failed; what a wrong view brings is not told a second time."""
+        """Fill the slots of the tests that failed; what a wrong view brings is not reported a second time."""
         for test in tests:
             place = self.slots
             self.slots += NUMBERS + len(test.numbers)
@@ -392,8 +392,8 @@ class _Tests:
             failed = self._all(out, [out.arith("not", test.holds, type_=BOOL)], needed)
             with out.condition(failed) as inner:
                 group = inner.builtin("group_id", INDEX)
-                told = [inner.constant(1, I64), *(inner.cast(item, I64) for item in (group, *test.numbers))]
-                for slot, number in enumerate(told, place):
+                values = [inner.constant(1, I64), *(inner.cast(item, I64) for item in (group, *test.numbers))]
+                for slot, number in enumerate(values, place):
                     inner.store(number, self.fault, [inner.constant(slot)], "atomic")
 
 

@@ -63,7 +63,7 @@ def local_bytes(function: Function) -> int:
 READ, WRITE, ADD = 1, 2, 4
 """How memory is accessed; atomic additions do not disturb each other."""
 MOST_CELLS = 256
-"""Parts of local memory that are told apart."""
+"""Parts of local memory that are distinguished."""
 
 
 def conflict(first: int, second: int) -> bool:

@@ -60,7 +60,7 @@ def told_at_call(binding: CallBinding) -> Iterator[None]:
 
 
 def _at_call(finding: Diagnostic, binding: CallBinding) -> Diagnostic:
-    """A finding inside the definition told at the call."""
+    """A finding inside the definition, moved to the call."""
     if binding.span is NOWHERE or finding.span is binding.span:
         return finding
     labels = (Label(finding.span, "here"), *finding.labels) if finding.span.source.text else finding.labels

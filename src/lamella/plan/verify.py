@@ -177,7 +177,7 @@ def _ends(
         return None, [DIVISION_BY_ZERO.at(span, text=span.text)]
     except TooComplex:
         low, high = bounds(index, box)
-        cause = f"the values between {low} and {high} are too irregular to be told exactly"
+        cause = f"the values between {low} and {high} are too irregular to be described exactly"
         return None, [NOT_PROVED.at(span, hint=hint_for("max_pairs"), what=what, cause=cause)]
 
 
@@ -251,13 +251,13 @@ def _highest(made: dict[int, int], last: dict[int, int], inner: list[TokenPeak])
 def check_unwritten(plan: Plan) -> Iterator[Diagnostic]:
     """An L1 is filled by tasks alone: a buffer there that is read and never written holds nothing of meaning."""
     written = {region.buffer.name for task in plan.tasks() for region in task.outputs}
-    told: set[str] = set()
+    reported: set[str] = set()
     for task in plan.tasks():
         for number, region in enumerate(task.inputs):
             buffer = region.buffer
-            if buffer.memory != "L1" or buffer.imported or buffer.name in written or buffer.name in told:
+            if buffer.memory != "L1" or buffer.imported or buffer.name in written or buffer.name in reported:
                 continue
-            told.add(buffer.name)
+            reported.add(buffer.name)
             operands = task.node.inputs
             span = operands[number].span if number < len(operands) else task.span
             yield NEVER_WRITTEN.at(span, task=task.title, buffer=buffer.name)

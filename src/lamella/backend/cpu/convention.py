@@ -1,6 +1,6 @@
 """The calling convention of kernels for threads, as the comment that stands before their assembly.
 
-What `emit.memory.parameters` reads is told here: a slot of 8 bytes for a scalar, and for a memref its address and each
+What `emit.memory.parameters` reads: a slot of 8 bytes for a scalar, and for a memref its address and each
 size and stride that its type leaves open.
 """
 

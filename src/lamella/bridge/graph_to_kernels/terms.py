@@ -62,7 +62,7 @@ class TermWriter:
     written: frozenset[str] = frozenset()
     """The tensors that the kernel writes: what is read of them changes from step to step."""
     fault: Value | None = None
-    """Where steps without a value are told, once one may be."""
+    """Where steps without a value are reported, once one may be."""
     faults: bool = False
     _known: list[dict[int, Value]] = field(default_factory=lambda: [{}])
     _risky: dict[int, bool] = field(default_factory=dict)
@@ -343,7 +343,7 @@ class TermWriter:
         return self._inside(self.here.cast(found, INDEX), size)
 
     def _inside(self, place: Value, size: int) -> Value:
-        """An index that no step leaves the tensor with; a step that would is told."""
+        """An index that no step leaves the tensor with; a step that would is reported."""
         zero, last = self.here.constant(0), self.here.constant(max(size - 1, 0))
         near = self.here.arith("max", self.here.arith("min", place, last), zero)
         self._tell(self.here.compare("ne", near, place))

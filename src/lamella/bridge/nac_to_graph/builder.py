@@ -162,7 +162,7 @@ def _renew(value: Value, names: Mapping[str, str], known: Mapping[str, Tensor]) 
 
 
 def _renew_extent(extent: Dim, names: Mapping[str, str]) -> Extent:
-    """An extent, which a renamed tensor may have told."""
+    """An extent, which a renamed tensor may have given."""
     values: dict[str, Extent] = {}
     for item in symbols(extent):
         owner, dot, axis = item.name.rpartition(".")

@@ -445,7 +445,7 @@ class ResultPlace(NamedTuple):
     span: Span
 
     def names(self, count: int) -> Sequence[ResultNames]:
-        """One name for each of so many results; what is too much is told by whoever assigns them."""
+        """One name for each of so many results; what is too much is reported by whoever assigns them."""
         given = self.wanted or ()
         return (*given[:count], *(UNNAMED,) * (count - len(given)))
 

@@ -130,7 +130,7 @@ def _is_nothing(value: Single | None, weight: int | float, integer: bool) -> boo
 def combines_to(match: Match, name: str, trait: str) -> bool:
     """Whether two sums (or products) that follow each other are one tensor, or nothing at all, once terms cancel.
 
-    `sub(add(x, y), y)` is `{x: 1, y: 1} + {y: -1} = {x: 1}`: what is left is the one tensor `x`. Products are told by
+    `sub(add(x, y), y)` is `{x: 1, y: 1} + {y: -1} = {x: 1}`: what is left is the one tensor `x`. Products are known by
     their exponents in the same way. For integers this is exact, since they wrap round; for floating types it is not.
     """
     terms = _terms(match, match.node, trait)

@@ -75,7 +75,7 @@ class FieldLayout:
     """What fields C and D of an instruction consist of.
 
     C is a prefix and so many `constants`, or nothing at all where that is None; `counted` says that the prefix is
-    their number, so that it cannot be told from elsewhere. `prefixes` are the spellings in use, the first is written.
+    their number, so that nothing elsewhere says it. `prefixes` are the spellings in use, the first is written.
     """
 
     constants: int | None = None

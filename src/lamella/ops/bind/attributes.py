@@ -229,7 +229,7 @@ class _Task:
     needs: frozenset[str]
     run: Callable[[], None]
     rank: int
-    """What is told first where several cannot be done."""
+    """What is reported first where several cannot be done."""
 
 
 class AttributeBinder:

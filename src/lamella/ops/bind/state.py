@@ -80,7 +80,7 @@ class CallBinding:
         return Found(rule.at(self.span, hint=None, labels=found, operator=self.name, **values))
 
     def require(self, truth: object, problem: Found, span: Span) -> None:
-        """What must hold: raised where it does not, left to the run where that cannot be told."""
+        """What must hold: raised where it does not, left to the run where that cannot be decided."""
         if truth is True:
             return
         if truth is False:

@@ -93,7 +93,7 @@ def primitive(name: str) -> str | None:
 
 
 def infer(node: Node, words: Mapping[str, str]) -> str:
-    """The type of an expression's items by its form: a primitive type, a generic one, or empty where it is not told."""
+    """The type of an expression's items by its form: a primitive type, a generic one, or empty if not known."""
     while True:
         match node:
             case nodes.Select(then=inner) | nodes.Expand(operand=inner) | nodes.Unary(operand=inner):

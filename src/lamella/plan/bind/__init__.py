@@ -483,10 +483,10 @@ def bind(
         return None, findings
     builder = StreamBuilder(plan, target, addresses)
     try:
-        stream, told = _build(expand(plan, limits, "max_records"), placement, builder)
+        stream, more = _build(expand(plan, limits, "max_records"), placement, builder)
     except LamellaError as problem:
         return None, [*findings, *problem.findings]
-    return stream, findings + told
+    return stream, findings + more
 
 
 def _build(
@@ -506,10 +506,10 @@ def _build(
         fewer = assign_tokens(nodes, items, _count_queues(items), _bits(device))
         needed = min(tokens.needed, fewer.needed)
         tokens = replace(fewer, wanted=tokens.wanted, full=tokens.full, needed=needed)
-    told = [*placement.remapped.values(), *_tell_tokens(tokens, items, device)]
-    if errors(told):
-        return None, told
-    return builder.build(items, seats, tokens, placement.machine.engines), told
+    found = [*placement.remapped.values(), *_tell_tokens(tokens, items, device)]
+    if errors(found):
+        return None, found
+    return builder.build(items, seats, tokens, placement.machine.engines), found
 
 
 def _first_span(plan: Plan) -> Span:

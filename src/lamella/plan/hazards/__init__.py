@@ -28,7 +28,7 @@ from lamella.plan.hazards.accesses import Accesses, OperandAccess, Point, Touche
 from lamella.plan.hazards.find import Finder, Hazard, HazardTable, Meeting, OverlapQueries, members
 from lamella.plan.order import LoopExtent, Order, Site
 
-# --- how hazards are told: bytes, iterations, places --------------------------------------------------------
+# --- how hazards are reported: bytes, iterations, places --------------------------------------------------------
 
 
 IRREGULAR = "the offsets are too irregular to be compared within the budget"
@@ -63,10 +63,10 @@ def window_hint(early: tuple[Site, Point], late: tuple[Site, Point]) -> str | No
 
 
 def show_iterations(*instances: tuple[Site, Point]) -> str:
-    """The iterations of instances in the order in which a sentence names them, each told once."""
+    """The iterations of instances in the order in which a sentence names them, each named once."""
     shown = dict.fromkeys(show_iteration(site, point) for site, point in instances)
-    told = " and ".join(text for text in shown if text)
-    return f" ({told})" if told else ""
+    places = " and ".join(text for text in shown if text)
+    return f" ({places})" if places else ""
 
 
 # --- overlap of the operands of one task --------------------------------------------------------------------
@@ -260,12 +260,12 @@ _ROLES = {"RAW": ("reader", "writer"), "WAR": ("writer", "reader"), "WAW": ("sec
 
 def report_hazards(hazards: Iterable[Hazard]) -> Iterator[Diagnostic]:
     """One error for each pair of tasks."""
-    told: dict[tuple[int, int], Hazard] = {}
+    reported: dict[tuple[int, int], Hazard] = {}
     for hazard in hazards:
-        known = told.setdefault(hazard.sites, hazard)
+        known = reported.setdefault(hazard.sites, hazard)
         if hazard.rank < known.rank:
-            told[hazard.sites] = hazard
-    return (_report_hazard(hazard) for hazard in told.values())
+            reported[hazard.sites] = hazard
+    return (_report_hazard(hazard) for hazard in reported.values())
 
 
 def _report_hazard(hazard: Hazard) -> Diagnostic:
@@ -289,11 +289,11 @@ def _report_hazard(hazard: Hazard) -> Diagnostic:
 
 def report_reloads(reloads: list[Hazard]) -> Iterator[tuple[Site, Diagnostic]]:
     """One warning for each task that reloads, with the other side as a second place."""
-    told: set[int] = set()
+    reported: set[int] = set()
     for hazard in reloads:
         for access, other in ((hazard.late, hazard.early), (hazard.early, hazard.late)):
-            if access.write and access.site.index not in told:
-                told.add(access.site.index)
+            if access.write and access.site.index not in reported:
+                reported.add(access.site.index)
                 yield access.site, _report_reload(access, other)
 
 
@@ -316,12 +316,12 @@ def report_unproved(found: HazardTable) -> Iterator[Diagnostic]:
         what = f"the order of all accesses to '{name}'"
         yield NOT_PROVED.at(found.stopped.span, hint=hint_for("max_pairs"), what=what, cause=TOO_MANY)
     wrong = {hazard.sites for hazard in found.hazards.values()}
-    told: set[tuple[int, int]] = set()
+    reported: set[tuple[int, int]] = set()
     for early, late in found.unproved.values():
         sites = early.site.index, late.site.index
         pair = min(sites), max(sites)
-        if pair not in wrong and pair not in told:
-            told.add(pair)
+        if pair not in wrong and pair not in reported:
+            reported.add(pair)
             yield _report_unproved(early, late)
 
 
@@ -465,7 +465,7 @@ def budget_of(limits: Limits) -> StepBudget:
 
 
 def find_hazards(plan: Plan, limits: Limits = DEFAULT) -> HazardTable:
-    """The pairs of tasks that race, each with one witness; reloads are not told apart here."""
+    """The pairs of tasks that race, each with one witness; reloads are not distinguished here."""
     order = Order(plan)
     accesses = Accesses(order, budget_of(limits))
     finder = Finder(order, accesses, OverlapQueries(budget_of(limits)), limits.max_pairs)
@@ -493,10 +493,10 @@ def check_hazards(
     reloads = Reloads(order, accesses, writes, finder.found)
     yield from report_hazards(reloads.errors)
     yield from report_unproved(finder.found)
-    told: set[int] = set()
+    reported: set[int] = set()
     for site, finding in report_reloads(reloads.reloads):
-        told.add(site.index)
+        reported.add(site.index)
         yield finding
     for site, _ in find_hoistable(order, accesses):
-        if site.index not in told:
+        if site.index not in reported:
             yield report_hoistable(site)

@@ -277,7 +277,7 @@ class Hazard:
 
     @property
     def rank(self) -> tuple[int, bool]:
-        """The least is told: the same iteration, then inner loops; nearer iterations before farther ones.
+        """The least is reported: the same iteration, then inner loops; nearer iterations before farther ones.
 
         Near are the last statements of an iteration and the first ones of a later iteration.
         """
@@ -313,7 +313,7 @@ class HazardTable:
     stopped: OperandAccess | None = None
 
     def record(self, hazard: Hazard) -> None:
-        """Keep the hazard that is to be told of a pair of accesses."""
+        """Keep the hazard that is to be reported of a pair of accesses."""
         key = key_of(hazard.early, hazard.late)
         known = self.hazards.get(key)
         if known is None or hazard.rank < known.rank:

@@ -274,7 +274,7 @@ def _slices(scene: Scene) -> Iterator[Event]:
 
 def _arguments(item: TaskSlice, task: TaskRow) -> dict[str, object]:
     """What a click on a slice tells; only what there is to tell."""
-    told: dict[str, object] = {
+    facts: dict[str, object] = {
         "opcode": task.opcode,
         "line": task.line,
         "iteration": item.iteration,
@@ -282,11 +282,11 @@ def _arguments(item: TaskSlice, task: TaskRow) -> dict[str, object]:
         "reads": ", ".join(task.reads),
         "writes": ", ".join(task.writes),
     }
-    told |= {
+    facts |= {
         f"waited: {wait.reason}": f"{wait.cycles} cycles" + (f" for {wait.cause}" if wait.cause else "")
         for wait in item.waits
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in facts.items() if value}
 
 
 def _arrows(scene: Scene) -> Iterator[Event]:

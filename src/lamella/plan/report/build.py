@@ -576,8 +576,8 @@ def with_slices(scene: Scene, report: TimingReport, plan: Plan) -> Scene:
                 after=before,
             )
         )
-    told = (_FEWER,) if sum(map(len, befores)) >= MOST_ARROWS else ()
-    return replace(scene, slices=tuple(slices), notes=(*scene.notes, *told))
+    notes = (_FEWER,) if sum(map(len, befores)) >= MOST_ARROWS else ()
+    return replace(scene, slices=tuple(slices), notes=(*scene.notes, *notes))
 
 
 def _waiting(wait: schedule_Wait, titles: Mapping[int, str]) -> WaitStretch:

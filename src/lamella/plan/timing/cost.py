@@ -50,7 +50,7 @@ _GENERIC = ResolvedTopology(
 
 
 def unit_name(place: tuple[int, str], engines: int) -> str:
-    """The name of a unit class; engines are told apart only where there are several."""
+    """The name of a unit class; engines are distinguished only where there are several."""
     engine, unit = place
     return unit if engine == SHARED or engines == 1 else f"E{engine}.{unit}"
 

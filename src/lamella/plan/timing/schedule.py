@@ -10,11 +10,11 @@ waits for are not counted, and the last waiter needs no free token to make its o
 limit holds tasks back, the first of them starts anyway and is counted as forced, so a plan never hangs.
 
 Waiting of an instance, in this order, each from the moment at which the one before was satisfied:
-- window: from the opening of the iteration before to the opening of its own; told only of instances that were ready
+- window: from the opening of the iteration before to the opening of its own; only for instances that were ready
   when their iteration opened (the first iteration of a loop counts as opened with the list around it);
 - dependency: from that opening (or the start of the program) to the end of the last task it waits for, be it by
   deps, wait, `.sync` or the end of a loop;
-- unit, token, bandwidth: from then to the start, each stretch told by the first of the three that was missing.
+- unit, token, bandwidth: from then to the start, each stretch named after the first of the three that was missing.
 The task waited for is the one whose end opened the window or satisfied the last dependency, or that held the unit
 before.
 """

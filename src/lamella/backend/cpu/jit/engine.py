@@ -25,7 +25,7 @@ AVX2 = ("avx2", "fma", "f16c")
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """What LLVM is told about a processor: its triple, its name, and its features as `+a,-b`."""
+    """What LLVM knows of a processor: its triple, its name, and its features as `+a,-b`."""
 
     triple: str
     cpu: str

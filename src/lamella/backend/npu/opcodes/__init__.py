@@ -161,7 +161,7 @@ def _quant_axis(operand: OpcodeInput) -> int:
 
 
 def _spread(numbers: Array, axis: int, shape: tuple[int, ...]) -> Array:
-    """Numbers along one axis of the reduction, told for every reduction index."""
+    """Numbers along one axis of the reduction, given for every reduction index."""
     along = numbers.reshape([-1 if index == axis else 1 for index in range(len(shape))])
     return np.broadcast_to(along, shape).reshape(-1)
 

@@ -76,7 +76,7 @@ def _find_places(steps: Sequence[ProgramStep]) -> _JumpTargets:
 
 
 def _size(step: ProgramStep) -> int:
-    """The bytes of a step, as far as they can be told."""
+    """The bytes of a step, as far as they are known."""
     if step.name not in PLAN_NAMES:
         return 0
     opcode = OPCODES[PLAN_NAMES[step.name]]

@@ -188,7 +188,7 @@ PLAN_OPCODE = Rule(
     "NAC166",
     "9 ORCH",
     "byte {offset} of the plan is {opcode}, which is no instruction of version {version}",
-    hint="what follows it cannot be told apart",
+    hint="what follows it cannot be distinguished",
 )
 PLAN_CUT = Rule(
     "NAC167",

@@ -90,7 +90,7 @@ class Symbols:
         return NOBODY.union(*(self.table[item].depends for form in forms for item, _ in form.terms))
 
     def proves(self, form: Affine, assuming: bool = True) -> bool:
-        """Whether a form is 0 or more for certain, by what is stated and, unless told otherwise, what is assumed."""
+        """Whether a form is 0 or more for certain, by what is stated and, unless asked otherwise, what is assumed."""
         self._steps = MOST_STEPS
         return self._search(form.tightened(), assuming)
 
