@@ -113,9 +113,9 @@ def test_names_of_extents_and_ends_may_differ(tmp_path: Path) -> None:
     ("words", "sentence"),
     [
         (("--backend", "cpu"), "one model on one backend has nothing to be compared with"),
-        (("--backend", "cpu", "--backend", "gpux"), "there is no backend 'gpux'"),
+        (("--backend", "cpu", "--backend", "npu"), "there is no backend 'npu' for a graph"),
         (("--backend", "cpu", "--backend", "cpu", "--shape", "m=3"), "no open extent 'm'"),
-        (("--backend", "a", "--backend", "b", "--backend", "c"), "3 backends are given"),
+        (("--backend", "cpu", "--backend", "nacvm", "--backend", "cpu"), "3 backends are given"),
         ((str(ROOT / "examples/npu/conv_relu.nem"),), "is no graph but nem"),
     ],
 )

@@ -83,9 +83,19 @@ def test_every_block_says_what_it_is() -> None:
     assert not [place(block) for block, allowed in words if not block.words <= allowed]
 
 
+def test_paths_in_the_pages_of_the_code_exist() -> None:
+    """What CONTRIBUTING and the walks name as a file or a folder is one, in the repository or below the package."""
+    wrong = []
+    for page in (ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"):
+        for path in re.findall(r"`([a-z_]+(?:/[a-z_.]+)+)`", page.read_text(encoding="utf-8")):
+            if not any((folder / path).exists() for folder in (ROOT, ROOT / "src" / "lamella")):
+                wrong.append(f"{place(page)}: {path}")
+    assert not wrong
+
+
 def test_links_lead_somewhere() -> None:
     wrong = []
-    for page in PAGES:
+    for page in (*PAGES, ROOT / "CONTRIBUTING.md"):
         for link in links(page):
             name, _, anchor = link.partition("#")
             target = page.parent / name if name else page

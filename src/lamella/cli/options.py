@@ -30,6 +30,7 @@ IMPLIED: Mapping[str, Mapping[str, object]] = {"run": {"kernel": ""}, "train": {
 MOVED = {
     "run": {
         "--prompt": "lamella generate FILE --prompt TEXT",
+        "--tokens": "lamella generate FILE --tokens 1,2,3",
         "--generate": "lamella generate FILE --tokens 1,2,3",
         "--start": "lamella generate FILE --tokens 1,2,3",
         "--max-tokens": "lamella generate FILE --max-tokens N",
@@ -148,7 +149,7 @@ def click_option(name: str, row: Option, command: str) -> click.Option:
 def _by_kind(row: Option, kind: str) -> dict[str, object]:
     """The type of click for the values of an option."""
     if row.choices:
-        return {"type": Words(row.choices)}
+        return {"type": Words(row.choices), "multiple": kind.startswith("tuple")}
     if kind == "bool":
         # A pair of flags has a default of its own: which of the two is given must be seen.
         return {"default": None} if "/" in row.flags[0] else {"is_flag": True}

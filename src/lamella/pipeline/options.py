@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from lamella.base.limits import DEFAULT, Limits
-from lamella.pipeline.backends import BACKENDS, WITH_KERNELS
+from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
 from lamella.pipeline.effects import (
     ANY,
     BY_KERNELS,
@@ -223,7 +223,7 @@ class Options:
     backend: str | None = field(
         default=None,
         metadata=own(
-            "How to run it: plans on npu; NAC on nacvm; graphs on reference; graphs and kernels on cpu or interpreter.",
+            f"How to run it. {TITLES}.",
             {"compile": RUNNABLE, "observe": SOURCES},
             "--backend | run | backend",
             choices=BACKENDS,
@@ -232,9 +232,10 @@ class Options:
     backends: tuple[str, ...] = field(
         default=(),
         metadata=own(
-            "Run on reference, cpu, interpreter or nacvm; given twice, the first is LEFT's, the second RIGHT's.",
+            "Run on this backend; given twice, the first is LEFT's, the second RIGHT's.",
             on("diff", GRAPHS | NAC),
-            "--backend NAME | diff | backend",
+            "--backend | diff | backend",
+            choices=BACKENDS,
         ),
     )
     strict_backend: bool = field(
@@ -394,7 +395,7 @@ class Options:
     passes: tuple[str, ...] = field(
         default=(),
         metadata=row(
-            "Run this pass over the graph; repeatable.",
+            "Run this pass over the graph, such as cse, dce or simplify; an unknown name lists all; repeatable.",
             on("lower", GRAPHS | NAC),
             "--pass NAME | lower | backend",
         ),

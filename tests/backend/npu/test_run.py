@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lamella.backend.npu import BACKEND, compile_plan, random_inputs
+from lamella.backend.npu import compile_plan, random_inputs
 from lamella.base.diagnostic import LamellaError
 from lamella.lang.nem.resolved import Index, Plan
 from tests.support.backend.npu.programs import CONV_PIPELINE, RING, plan_of
@@ -261,12 +261,3 @@ def test_a_place_divided_by_zero_is_refused() -> None:
     with pytest.raises(LamellaError) as caught:
         compile_plan(_moving(operation("/", index(4), variable(0))))
     assert codes(caught) == ["NEM022"]
-
-
-def test_the_backend_says_what_it_is() -> None:
-    assert BACKEND.name == "npu"
-    assert BACKEND.takes is Plan
-    assert BACKEND.missing() is None
-    assert BACKEND.keep("conv2d")
-    assert not BACKEND.keep("nn.conv")
-    assert BACKEND.compile(plan_of(SCRATCH)).outputs == ("Y",)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.reference.operators import FormulaRunner
 from lamella.base.limits import DEFAULT, Limits
 from lamella.graph.model import Model
 
-__all__ = ["BACKEND", "ReferenceBackend", "compile_model"]
+__all__ = ["compile_model"]
 
 
 def compile_model(
@@ -26,26 +24,3 @@ def compile_model(
     computes every real tensor in 64 bits; `quantized` applies the quantisation of tensors as they are produced.
     """
     return GraphExecutable(model, FormulaRunner, seed, dtype, quantized, limits)
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceBackend:
-    """Takes a model and gives an executable."""
-
-    name: str = "reference"
-    takes: type[Model] = Model
-
-    def keep(self, operator: str) -> bool:
-        """Whether an operator is taken whole: any is, because a run decomposes what is composed."""
-        return bool(operator)
-
-    def missing(self) -> str | None:
-        """Why it cannot run here; it needs nothing but NumPy."""
-        return None
-
-    def compile(self, program: Model) -> GraphExecutable:
-        """Make a composed model callable."""
-        return compile_model(program)
-
-
-BACKEND = ReferenceBackend()

@@ -33,6 +33,15 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
 )
 """The passes that need nothing but the model, in the order in which they help each other; the last changes numbers."""
 
+INEXACT: Mapping[str, str] = MappingProxyType(
+    {
+        "propagate_layout": "sums may be added up in another order",
+        "variable_dce": "variables that nothing reads go, and with them their numbers",
+        "fast_math": "floating-point identities that hold for real numbers alone",
+    }
+)
+"""What changes by passes that do not keep every bit of every tensor; all others are tested to do so."""
+
 FORMER_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "merge_equal": "cse",

@@ -28,6 +28,13 @@ class Runner(Protocol):
         """Make a model of a form that the backend takes executable."""
 
 
+class GraphChecks(Protocol):
+    """What is asked of a graph before any backend takes it."""
+
+    def require_quantization(self, model: Model) -> None:
+        """A graph that is to run quantised says how; InputError where it does not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """A way to run models of some forms."""
@@ -46,10 +53,17 @@ class Backend:
 
     def compile(self, model: Model, options: Options) -> Executable:
         """Make a model of a form that it takes executable."""
+        if options.quantized and model.language == GRAPH:
+            cast(GraphChecks, _load("reference")).require_quantization(model)
         return self._runner().compile(model, self.name, options)
 
     def _runner(self) -> Runner:
-        return cast(Runner, import_module(f"lamella.pipeline.backends.{self.module}"))
+        return cast(Runner, _load(self.module))
+
+
+def _load(module: str) -> object:
+    """A module beside this one, loaded where it is used: the one place of this registry that loads by a name."""
+    return import_module(f"lamella.pipeline.backends.{module}")
 
 
 GRAPH, KERNELS, TENSOR, NAC, UNIT, PLAN, STREAM = (
@@ -74,6 +88,8 @@ ROWS = (
 REGISTRY = MappingProxyType({row.name: row for row in ROWS})
 BACKENDS = tuple(row.name for row in ROWS if row.is_offered)
 """The names that users know."""
+TITLES = "; ".join(f"{row.name}: {row.title}" for row in ROWS if row.is_offered)
+"""What each does, as `--help` says it."""
 WITH_KERNELS = tuple(row.name for row in ROWS if KERNELS in row.takes)
 """Those that run graphs by kernels."""
 DEFAULTS = MappingProxyType(
@@ -120,6 +136,9 @@ def choose_backend(form: str, name: str | None, options: Options) -> Backend:
         kind = form if form in _SINGULARS else GRAPH
         hint = f"{_PLURALS[kind]} run on: {', '.join(known)}"
         raise InputError(f"there is no backend '{name[:80]}' for {_SINGULARS[kind]}", hint=hint)
+    missing = backend.missing()
+    if missing is not None:
+        raise InputError(f"backend '{name}' cannot run here: {missing}")
     return backend
 
 

@@ -50,7 +50,6 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.rules.memory import MAY_NOT_END
 from lamella.lang.tensor.write import write_instruction
-from lamella.pipeline.backends.reference import require_quantization
 from lamella.pipeline.kernels.execution import to_kernels
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
@@ -75,7 +74,6 @@ def compile(model: Model | KernelGraph | KernelFile, backend: str, options: Opti
         return cast("Executable", compile_kernels(model.program, backend, options))
     if isinstance(model, KernelGraph):
         return compile_kernel_graph(model, backend, options)
-    require_quantization(model.graph, options)
     return compile_open(model, backend, options)
 
 

@@ -17,7 +17,6 @@ def missing(backend: str) -> str | None:
 
 def compile(model: Model, backend: str, options: Options) -> GraphExecutable:
     """Make a graph executable."""
-    require_quantization(model.graph, options)
     executable = compile_model(
         model,
         seed=options.start_seed,
@@ -29,11 +28,11 @@ def compile(model: Model, backend: str, options: Options) -> GraphExecutable:
     return executable
 
 
-def require_quantization(graph: Graph, options: Options) -> None:
+def require_quantization(model: Model) -> None:
     """A graph that is to run quantised says how; InputError where it does not."""
-    if options.quantized and not _describes_quantization(graph):
+    if not _describes_quantization(model.graph):
         hint = "leave --quantized out (quantized=), or describe it in @quantize"
-        raise InputError(f"graph '{graph.name}' describes no quantisation", hint=hint)
+        raise InputError(f"graph '{model.graph.name}' describes no quantisation", hint=hint)
 
 
 def _describes_quantization(graph: Graph) -> bool:

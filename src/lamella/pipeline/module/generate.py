@@ -72,6 +72,10 @@ class Generator:
         self._input, self._output = _ends(model)
         # All backends of graphs keep their variables alike.
         self.executable = cast("GraphExecutable", make_executable(model, backend, options))
+        if not hasattr(self.executable, "state"):
+            raise InputError(
+                f"backend '{backend}' keeps no states, which generation needs", hint="leave --backend out"
+            )
         kept = [item.variable.name for item in model.graph.updates]
         self._empty = {name: self.executable.state[name] for name in kept}
         self.stops = (

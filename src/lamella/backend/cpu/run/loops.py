@@ -115,7 +115,7 @@ leave:
   %sleeping = icmp ne i32 %expected, 0
   br i1 %sleeping, label %wake, label %wait
 wake:
-  %woken = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %state, i64 129, i32 1)
+  %called = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %state, i64 129, i32 1)
   br label %wait
 done:
   ret void
@@ -147,7 +147,7 @@ entry:
   %some = icmp ne i32 %asleep, 0
   br i1 %some, label %wake, label %work
 wake:
-  %woken = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %sequence, i64 129, i32 %helpers)
+  %called = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %sequence, i64 129, i32 %helpers)
   br label %work
 work:
   call void @share(ptr %board, ptr %scratch)
@@ -188,7 +188,7 @@ define void @stop(ptr %board) {
   %ending = getelementptr i8, ptr %settings, i64 8
   store atomic i32 1, ptr %ending seq_cst, align 4
   %old = atomicrmw add ptr %sequence, i32 1 seq_cst
-  %woken = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %sequence, i64 129, i32 2147483647)
+  %called = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %sequence, i64 129, i32 2147483647)
   ret void
 }
 """
