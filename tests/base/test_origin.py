@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.origin import LONGEST_CHAIN, Origin, tell_origin
+from lamella.base.origin import LONGEST_CHAIN, Origin, with_origin
 from lamella.base.source import Source, Span
 
 
@@ -16,9 +16,9 @@ def test_a_chain_reads_from_near_to_far() -> None:
     words = ("ops/nn.sknd:88 nn.conv", "resnet.module:31 stem.conv1", "HF 'conv1.weight'")
     assert node.words() == words
     assert list(node.chain()) == [node, layer, weight]
-    told = tell_origin(Diagnostic("NEM002", "error", "it is wrong"), node)
+    told = with_origin(Diagnostic("NEM002", "error", "it is wrong"), node)
     assert str(told).endswith("from: " + "  <-  ".join(words))
-    assert tell_origin(told, None) is told
+    assert with_origin(told, None) is told
 
 
 def test_long_chains_are_cut_and_never_recurse() -> None:

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.base.cursor import Comment
-from lamella.base.source import Notes, Source
+from lamella.base.source import Source, Trivia
 from lamella.base.trivia import TriviaReader
 
 WORD = re.compile(r"[a-z]+")
 COMMENT = re.compile(r"#[^\n]*")
 
 
-def notes_of(text: str) -> list[Notes]:
+def notes_of(text: str) -> list[Trivia]:
     """The notes of each word of a text, and of its end."""
     comments = [Comment(match.start(), match[0]) for match in COMMENT.finditer(text)]
     words = [match.span() for match in WORD.finditer(COMMENT.sub(lambda match: " " * len(match[0]), text))]
@@ -27,11 +27,11 @@ def notes_of(text: str) -> list[Notes]:
 
 def test_notes_stand_beside_words() -> None:
     assert notes_of("#1\n\n#2\na #3\n\n\nb\nc d #4\n\n#5\n\n") == [
-        Notes(("#1", "", "#2"), "#3"),
-        Notes(blank=True),
-        Notes(),
-        Notes((), "#4"),
-        Notes(("#5",), "", True),
+        Trivia(("#1", "", "#2"), "#3"),
+        Trivia(blank=True),
+        Trivia(),
+        Trivia((), "#4"),
+        Trivia(("#5",), "", True),
     ]
 
 
@@ -39,9 +39,9 @@ def test_a_node_keeps_the_comments_between_its_words() -> None:
     text = "a # 1\nb # 2\nc"
     comments = [Comment(match.start(), match[0]) for match in COMMENT.finditer(text)]
     whole = TriviaReader(Source("", text), comments)
-    assert whole.take(0, 7, 12) == Notes(("# 1",), "# 2")
+    assert whole.take(0, 7, 12) == Trivia(("# 1",), "# 2")
     verbatim = TriviaReader(Source("", text), comments)
-    assert verbatim.skip(0, 7, 12) == Notes((), "# 2")
+    assert verbatim.skip(0, 7, 12) == Trivia((), "# 2")
 
 
 @given(st.text("a# \n", max_size=60))

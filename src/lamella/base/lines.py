@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lamella.base.source import Notes
+from lamella.base.source import Trivia
 
 INDENT = "    "
 
@@ -22,26 +22,26 @@ class Lines:
         """All lines."""
         return "".join(f"{line}\n" for line in self.lines)
 
-    def place(self, notes: Notes, lines: Sequence[str], apart: bool = False) -> None:
+    def place(self, notes: Trivia, lines: Sequence[str], apart: bool = False) -> None:
         """The lines of a statement, indented as they are, with its notes."""
         self.above(notes, apart)
         self.lines += lines
         if notes.behind:
             self.lines[-1] += f"  {notes.behind}"
 
-    def open_block(self, notes: Notes, head: str, apart: bool = False) -> None:
+    def open_block(self, notes: Trivia, head: str, apart: bool = False) -> None:
         """The line that opens a block."""
         self.place(notes, [self.indent * self.level + head], apart)
         self.level += 1
 
-    def close_block(self, notes: Notes, end: str) -> None:
+    def close_block(self, notes: Trivia, end: str) -> None:
         """The line that closes a block, after the comments at the block's end."""
         if notes.above:
             self.above(notes)
         self.level -= 1
-        self.place(Notes(behind=notes.behind), [self.indent * self.level + end])
+        self.place(Trivia(behind=notes.behind), [self.indent * self.level + end])
 
-    def above(self, notes: Notes, apart: bool = False) -> None:
+    def above(self, notes: Trivia, apart: bool = False) -> None:
         """The blank line and the comments before a statement; a block does not begin with a blank line."""
         if (notes.blank or apart) and not self._at_start():
             self.lines.append("")

@@ -48,6 +48,6 @@ def derived() -> Origin | None:
     return origin
 
 
-def tell_origin(finding: Diagnostic, origin: Origin | None) -> Diagnostic:
+def with_origin(finding: Diagnostic, origin: Origin | None) -> Diagnostic:
     """The finding with the chain of what it was made from."""
     return finding if origin is None else finding.from_origin(*origin.words())

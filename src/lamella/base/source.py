@@ -93,7 +93,7 @@ def where() -> Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class Trivia:
     """What a formatter keeps beside a node: comment lines above it, the comment behind it, a blank line before it.
 
     An empty string among the comment lines is a blank line. `last` are the comments at the end of a block.
@@ -105,10 +105,10 @@ class Notes:
     last: tuple[str, ...] = ()
 
 
-NO_NOTES = Notes()
+NO_TRIVIA = Trivia()
 
 
-def beside() -> Notes:
+def beside() -> Trivia:
     """The notes field of a node: carried, never compared."""
-    found: Notes = field(default=NO_NOTES, compare=False, repr=False)
+    found: Trivia = field(default=NO_TRIVIA, compare=False, repr=False)
     return found

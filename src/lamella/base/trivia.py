@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from lamella.base.cursor import Comment, Cursor, Tokens
 from lamella.base.diagnostic import Rule
-from lamella.base.source import NO_NOTES, Notes, Source, Span
+from lamella.base.source import NO_TRIVIA, Source, Span, Trivia
 
-BLANK = Notes(blank=True)
+BLANK = Trivia(blank=True)
 
 
 class TriviaReader:
@@ -23,7 +23,7 @@ class TriviaReader:
         self._next = comments[0].start if comments else self._beyond
         self._seen = 0
 
-    def take(self, start: int, end: int, ahead: int) -> Notes:
+    def take(self, start: int, end: int, ahead: int) -> Trivia:
         """The notes of a node from `start` to `end`, behind which the next token begins at `ahead`.
 
         Comments before the node stand above it, and so do those between its words; the one that follows on its last
@@ -32,22 +32,22 @@ class TriviaReader:
         blank = self._seen > 0 and self._apart(min(start, self._next))
         if self._next >= ahead:
             self._seen = end
-            return BLANK if blank else NO_NOTES
+            return BLANK if blank else NO_TRIVIA
         above = self._lines(start)
         if above and self._apart(start):
             above.append("")
         while self._next < end:
             above.append(self._comment())
         self._seen = end
-        return Notes(tuple(above), self._behind(end, ahead), blank)
+        return Trivia(tuple(above), self._behind(end, ahead), blank)
 
-    def close(self, start: int, end: int, ahead: int) -> Notes:
+    def close(self, start: int, end: int, ahead: int) -> Trivia:
         """The notes of the end of a block: no blank line unless a comment follows it."""
         found = self.take(start, end, ahead)
         above = found.above[:-1] if found.above and not found.above[-1] else found.above
         return replace(found, above=above, blank=found.blank and bool(above))
 
-    def skip(self, start: int, end: int, ahead: int) -> Notes:
+    def skip(self, start: int, end: int, ahead: int) -> Trivia:
         """The notes of a node that is kept as it is written: the comments between its words are part of it."""
         found = self.take(start, start, min(start + 1, ahead))
         while self._next < end:
@@ -87,7 +87,7 @@ class TriviaCursor(Cursor):
         super().__init__(source, tokens, syntax, bad)
         self.margin = TriviaReader(source, tokens.comments)
 
-    def settle(self, first: int) -> tuple[Span, Notes]:
+    def settle(self, first: int) -> tuple[Span, Trivia]:
         """The span and the notes of a node that has just been read."""
         span = self.span_from(first)
         return span, self.margin.take(span.start, span.end, self.starts[self.index])

@@ -137,7 +137,7 @@ def _compare(before: Model, after: Model, options: Options) -> float:
     plain = drawing(Options(seed=options.seed, limits=options.limits))
     for model, given in ((before, options), (after, plain)):
         executable = make_executable(model, None, given)
-        executable.watch = show_progress
+        executable.progress = show_progress
         found.append(executable())
     first, second = found
     if first.keys() != second.keys():

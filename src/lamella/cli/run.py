@@ -59,7 +59,7 @@ def _execute(file: Path, options: Options) -> None:
     start = time.perf_counter()
     with waiting(f"reading {printable(str(file))}"):
         executable = make_executable(file, options.backend, options)
-    executable.watch = stopwatch if options.profile else show_progress
+    executable.progress = stopwatch if options.profile else show_progress
     stopwatch.load_seconds = time.perf_counter() - start
     start = time.perf_counter()
     outputs = executable(**arrays)

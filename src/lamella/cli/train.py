@@ -36,7 +36,7 @@ def train(file: Path, options: Options) -> None:
     start = time.perf_counter()
     with waiting(f"reading {printable(str(file))}"):
         training = cast("Training", make_executable(file, options.backend, options))
-    training.watch = stopwatch if options.profile else show_progress
+    training.progress = stopwatch if options.profile else show_progress
     stopwatch.load_seconds = time.perf_counter() - start
     given = _with_targets(training, arrays, read_inputs(options.targets, options.limits, "--target"))
     start = time.perf_counter()

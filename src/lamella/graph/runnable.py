@@ -14,7 +14,7 @@ from lamella.base.dim import Dim, TooComplex
 from lamella.base.dtype import ElementType, Kind
 from lamella.base.errors import Found
 from lamella.base.limits import LARGEST, Limits, in_range
-from lamella.base.origin import Origin, tell_origin
+from lamella.base.origin import Origin, with_origin
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.binding import bind_operation, signature
 from lamella.graph.build import result
@@ -169,11 +169,11 @@ def _at_call(finding: Diagnostic, name: str, origin: Origin | None) -> Diagnosti
     """A finding inside of a call, moved to where the call stands, with the place inside as a label."""
     place = _place(origin)
     if place is NOWHERE or finding.span == place:
-        return tell_origin(finding, origin)
+        return with_origin(finding, origin)
     inside = (Label(finding.span, "here"),) if finding.span.source.text else ()
     message = finding.message if finding.message.startswith(f"{name}:") else f"{name}: {finding.message}"
     labels = (*inside, *finding.labels)
-    return tell_origin(replace(finding, message=message, span=place, labels=labels), origin)
+    return with_origin(replace(finding, message=message, span=place, labels=labels), origin)
 
 
 def _keep_numbers(formula: Contraction) -> None:

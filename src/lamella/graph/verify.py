@@ -8,7 +8,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim
 from lamella.base.dtype import BOOL
 from lamella.base.errors import Found
-from lamella.base.origin import Origin, tell_origin
+from lamella.base.origin import Origin, with_origin
 from lamella.base.source import NOWHERE
 from lamella.graph.build import base_name, bind, result, result_names
 from lamella.graph.nodes import (
@@ -86,7 +86,7 @@ class _Verifier:
 
     def _report(self, problem: str, origin: Origin | None = None) -> None:
         finding = BAD_GRAPH.at(NOWHERE, graph=self.graph.name, problem=problem)
-        self.findings.append(tell_origin(finding, origin))
+        self.findings.append(with_origin(finding, origin))
 
     # --- names ----------------------------------------------------------------------------------------------
 

@@ -218,7 +218,7 @@ def make_names_unique(function: Function) -> Function:
         own = {value.name: names.new() for value in _own_values(region) if value.name in twice}
         return rename_region(region, own)
 
-    return replace(function, body=rewrite(_tell_loops_apart(function.body, twice, names), visit))
+    return replace(function, body=rewrite(_rename_loops(function.body, twice, names), visit))
 
 
 def _own_values(region: Region) -> Iterator[Value]:
@@ -226,7 +226,7 @@ def _own_values(region: Region) -> Iterator[Value]:
     return (value for statement in region.statements for value in statement.results)
 
 
-def _tell_loops_apart(region: Region, twice: set[str], names: FreshNames) -> Region:
+def _rename_loops(region: Region, twice: set[str], names: FreshNames) -> Region:
     """What loops define inside their regions; a result of theirs may have the same name, so this comes first."""
 
     def visit(found: Region, _: bool) -> Region:

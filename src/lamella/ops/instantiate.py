@@ -42,13 +42,13 @@ def instantiate(
     `results` are the names of the results, for the symbols of extents that only the run tells.
     """
     binding = CallBinding(library.plan(definition), span)
-    with told_at_call(binding):
+    with findings_at_call(binding):
         return _bind(binding, arguments, attributes, types, results)
 
 
 @contextmanager
-def told_at_call(binding: CallBinding) -> Iterator[None]:
-    """Tell what goes wrong while binding at the place of the call."""
+def findings_at_call(binding: CallBinding) -> Iterator[None]:
+    """Findings while binding, moved to the place of the call."""
     try:
         yield
     except Found as problem:
@@ -159,7 +159,7 @@ def bind_graph(
     `n|10` is the symbol `n`, `~|10` one named after its place: `x.shape[0]`.
     """
     binding = CallBinding(library.plan(definition), span)
-    with told_at_call(binding):
+    with findings_at_call(binding):
         return _graphs_bind(binding, attributes, types)
 
 

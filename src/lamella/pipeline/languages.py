@@ -89,7 +89,7 @@ class Executable(Protocol):
 
     findings: list[Diagnostic]
     """What the last call found."""
-    watch: Progress
+    progress: Progress
     """Wraps the steps of a call, for a progress bar."""
     draws: bool
     """Whether inputs that a call does not give are random, from the seed; where not, they are missing."""

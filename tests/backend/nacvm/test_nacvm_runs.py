@@ -204,7 +204,7 @@ def test_steps_are_watched() -> None:
             yield item
 
     machine = compile_program(parts())
-    machine.watch = watch
+    machine.progress = watch
     machine()
     assert seen == [len(seen)] * len(seen)
     assert seen

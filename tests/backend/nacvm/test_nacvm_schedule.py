@@ -187,7 +187,7 @@ def test_arrays_live_as_long_as_the_schedule_says() -> None:
     def look(index: int) -> None:
         seen[index] = [parameter for parameter, array in alive.items() if array() is not None]
 
-    machine.watch = looking(machine, look)
+    machine.progress = looking(machine, look)
     machine(v0=X)
     assert (seen[2], seen[3], seen[5]) == ([1], [], [3])
     assert [(item.kind, item.tick, item.target) for item in machine.trace] == [
@@ -211,7 +211,9 @@ def test_a_part_does_not_keep_the_whole_alive() -> None:
     program = assemble(model, load)
     file = scheduled(program.file, {1: [(SAVE, 1), (FREE, 0)], 2: [(SAVE, 2)]})
     machine = compile_program(with_schedule(program, file.schedule))
-    machine.watch = looking(machine, lambda index: seen.append(alive[0]() is not None) if index > 1 else None)
+    machine.progress = looking(
+        machine, lambda index: seen.append(alive[0]() is not None) if index > 1 else None
+    )
     machine()
     assert seen == [False] * len(seen)
     assert seen
@@ -248,7 +250,7 @@ def test_a_preload_reads_while_instructions_run() -> None:
 
     file = chain(*AHEAD, commands=KEPT | {0: [(PRELOAD, 3)]})
     machine = compile_program(give_meaning(file, load), traced=True)
-    machine.watch = looking(machine, lambda index: computed.set() if index == 3 else None)
+    machine.progress = looking(machine, lambda index: computed.set() if index == 3 else None)
     (found,) = machine(v0=X).values()
     np.testing.assert_array_equal(found, X + 3)
     assert threads != [threading.get_ident()]
@@ -298,7 +300,7 @@ def test_a_run_that_fails_leaves_no_thread_and_waits_for_none() -> None:
             assert reading.wait(30)
             failing.set()
 
-    machine.watch = looking(machine, look)
+    machine.progress = looking(machine, look)
     with pytest.raises(LamellaError):
         machine(v0=X)
     assert not preloading()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lamella.base.source import Notes
+from lamella.base.source import Trivia
 from lamella.lang.module import nodes as n
 from tests.support.lang.module.parsed import GOOD, body, forward, module, param, read, right, value
 
@@ -295,12 +295,12 @@ def test_comments_stay_beside_their_nodes() -> None:
     )
     (found,) = document.items
     assert isinstance(found, n.Module)
-    assert found.notes == Notes(("# top", "", "# file"), "# colon", last=("# end of M",))
+    assert found.notes == Trivia(("# top", "", "# file"), "# colon", last=("# end of M",))
     assert found.params is not None
-    assert [item.notes for item in found.params] == [Notes(("# head",), "# first"), Notes()]
+    assert [item.notes for item in found.params] == [Trivia(("# head",), "# first"), Trivia()]
     w, v = found.tensors
-    assert w.notes == Notes(("# above params", "# behind params", "# above w"), "# behind w")
-    assert v.notes == Notes(blank=True)
+    assert w.notes == Trivia(("# above params", "# behind params", "# above w"), "# behind w")
+    assert v.notes == Trivia(blank=True)
     assert found.forward is not None
     assert found.forward.notes.above == ("# end of params",)
     assert found.forward.notes.behind == "# behind forward"
@@ -324,8 +324,8 @@ def test_comments_of_guards() -> None:
     assert graph is not None
     guarded = graph[0]
     assert isinstance(guarded, n.Conditional)
-    assert guarded.arms[0].notes == Notes(("# above if",), "# behind if", last=("# end of if",))
-    assert guarded.notes == Notes(("# above else",), "# behind else", last=("# end of else",))
+    assert guarded.arms[0].notes == Trivia(("# above if",), "# behind if", last=("# end of if",))
+    assert guarded.notes == Trivia(("# above else",), "# behind else", last=("# end of else",))
 
 
 def test_literals_are_exact() -> None:

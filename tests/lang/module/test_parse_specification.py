@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lamella.base.diagnostic import errors
-from lamella.base.source import Notes, Span
+from lamella.base.source import Span, Trivia
 from lamella.lang.module import nodes as n
 from tests.support.lang.module.parsed import SHAPES, read, right
 
@@ -53,7 +53,7 @@ def shape(node: object) -> object:
     if isinstance(node, tuple):
         shapes = [shape(item) for item in node]
         return tuple(item for index, item in enumerate(shapes) if item not in shapes[:index])
-    if not is_dataclass(node) or isinstance(node, Span | Notes):
+    if not is_dataclass(node) or isinstance(node, Span | Trivia):
         return bool(node) if isinstance(node, bool) or node is None else type(node).__name__
     parts = (
         shape(getattr(node, field.name))

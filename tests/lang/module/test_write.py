@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.base.source import Notes, Source, Span
+from lamella.base.source import Source, Span, Trivia
 from lamella.lang.module import nodes as n
 from lamella.lang.module.write import WIDTH, wrap, write, write_expression
 from tests.support.strategies.module_expressions import expressions
@@ -293,11 +293,11 @@ def test_breaking_keeps_every_character(expression: n.Expr, level: int) -> None:
 
 def test_comments_beside_parameters_break_the_head() -> None:
     params = (
-        n.ConfigParam("a", notes=Notes(("# first",), "# one")),
-        n.ConfigParam("b", notes=Notes((), "# two")),
+        n.ConfigParam("a", notes=Trivia(("# first",), "# one")),
+        n.ConfigParam("b", notes=Trivia((), "# two")),
     )
-    module = n.Module("module", "A", params, notes=Notes(("# top",), "# head", last=("# end",)))
-    assert write(n.Document((module,), notes=Notes(last=("# last",)))).split("\n") == [
+    module = n.Module("module", "A", params, notes=Trivia(("# top",), "# head", last=("# end",)))
+    assert write(n.Document((module,), notes=Trivia(last=("# last",)))).split("\n") == [
         "# top",
         "module A(",
         "  # first",
@@ -312,8 +312,8 @@ def test_comments_beside_parameters_break_the_head() -> None:
 
 
 def test_comments_between_ports_make_a_block() -> None:
-    noted = (n.Port("a", tensor("B"), notes=Notes((), "# one")), n.Port("b", tensor("B")))
-    quiet = (n.Port("a", None, notes=Notes(("# above",))), n.Port("b", None))
+    noted = (n.Port("a", tensor("B"), notes=Trivia((), "# one")), n.Port("b", tensor("B")))
+    quiet = (n.Port("a", None, notes=Trivia(("# above",))), n.Port("b", None))
     text = write(n.Document((n.Module("module", "A", forward=n.Forward(noted, quiet)),)))
     assert text.split("\n")[2:-1] == [
         "    inputs:",

@@ -9,7 +9,7 @@ import pytest
 
 from lamella.base.diagnostic import errors
 from lamella.base.limits import Limits
-from lamella.base.source import Notes, Source
+from lamella.base.source import Source, Trivia
 from lamella.lang.nem import nodes as n
 from lamella.lang.nem.parse import ParsedNem, parse
 from lamella.lang.nem.parse.tokens import LEXER
@@ -318,11 +318,11 @@ def test_comments_stay_beside_their_statements() -> None:
     text = "# 1\n\n# 2\n\nconst a = # 3\n  1 # 4\n\n\nwait(a); # 5\nloop i in [0..1]: # 6\n# 7\nendloop # 8\n# 9\n"
     document = right(text)
     const, wait, loop = document.statements
-    assert const.notes == Notes(("# 1", "", "# 2", "", "# 3"), "# 4")
-    assert wait.notes == Notes((), "# 5", True)
+    assert const.notes == Trivia(("# 1", "", "# 2", "", "# 3"), "# 4")
+    assert wait.notes == Trivia((), "# 5", True)
     assert isinstance(loop, n.Loop)
-    assert (loop.notes, loop.end_notes) == (Notes((), "# 6"), Notes(("# 7",), "# 8"))
-    assert document.end_notes == Notes(("# 9",))
+    assert (loop.notes, loop.end_notes) == (Trivia((), "# 6"), Trivia(("# 7",), "# 8"))
+    assert document.end_notes == Trivia(("# 9",))
 
 
 # --- large and hostile --------------------------------------------------------------------------------------

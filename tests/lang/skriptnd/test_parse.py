@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lamella.base.diagnostic import errors
-from lamella.base.source import NO_NOTES, Notes, Source
+from lamella.base.source import NO_TRIVIA, Source, Trivia
 from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd.parse import ParsedSkriptnd, parse
 from lamella.lang.skriptnd.rules import syntax
@@ -354,17 +354,17 @@ operator o {  # behind brace
     (operator,) = document.declarations
     (section,) = operator.sections
     (found,) = section.items
-    assert document.imports[0].notes == Notes(("# above import",), "# behind import")
-    assert operator.notes == Notes(("# above operator",), "# behind brace", blank=True)
+    assert document.imports[0].notes == Trivia(("# above import",), "# behind import")
+    assert operator.notes == Trivia(("# above operator",), "# behind brace", blank=True)
     assert operator.end.above == ("# last of operator",)
     assert section.notes.above == ("# above section",)
     assert (section.end.above, section.end.behind) == (("# last of section",), "# behind section")
     assert isinstance(found, n.Component)
-    assert found.notes == Notes(("# above component",), "# behind component")
+    assert found.notes == Trivia(("# above component",), "# behind component")
     assert isinstance(found.value, n.Branch)
     block = found.value.cases[0][1]
     assert isinstance(block, n.Block)
-    assert block.components[0].notes == Notes(("# above inner",), "# behind inner", blank=True)
-    assert block.end == Notes(("# above yield",), "# behind yield", last=("# last of block",))
+    assert block.components[0].notes == Trivia(("# above inner",), "# behind inner", blank=True)
+    assert block.end == Trivia(("# above yield",), "# behind yield", last=("# last of block",))
     assert document.end.above == ("# the end",)
-    assert document.declarations[0].sections[0].items[0].notes is not NO_NOTES
+    assert document.declarations[0].sections[0].items[0].notes is not NO_TRIVIA

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.base.source import Notes, Source
+from lamella.base.source import Source, Trivia
 from lamella.lang.nem import nodes, parse, write
 from lamella.plan.passes.rewrite import Edits, declared_in, loops_of, names_in, walk
 
@@ -65,7 +65,7 @@ def test_statements_are_dropped_and_tied() -> None:
     assert isinstance(wait, nodes.Wait)
     edits = Edits()
     edits.tie(wait, (nodes.Name("b"), nodes.Name("c")))
-    edits.annotate(outer, Notes(("# changed",)))
+    edits.annotate(outer, Trivia(("# changed",)))
     edits.drop(before.statements[0])
     text = write(edits.apply(before))
     assert "wait(b, c)  # here" in text

@@ -7,7 +7,7 @@ from functools import cache
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from lamella.base.source import Notes
+from lamella.base.source import Trivia
 from lamella.lang.module import nodes as n
 from tests.support.strategies.module_expressions import (
     annotated,
@@ -152,5 +152,5 @@ def documents() -> SearchStrategy[n.Document]:
     )
     parts = st.tuples(few(lines), few(declarations()), settings())
     items = parts.map(lambda found: tuple(item for part in found for item in part))
-    ends = st.builds(Notes, above=few(comments()), last=few(comments()))
+    ends = st.builds(Trivia, above=few(comments()), last=few(comments()))
     return st.builds(n.Document, items, st.sampled_from(DOCS), notes=ends)

@@ -12,7 +12,7 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from lamella.base.source import Notes
+from lamella.base.source import Trivia
 from lamella.lang.module import nodes as n
 from lamella.lang.module.words import CONFIG_TYPES, DTYPES
 
@@ -76,26 +76,28 @@ def comments() -> SearchStrategy[str]:
 
 
 @st.composite
-def notes(draw: st.DrawFn) -> Notes:
+def notes(draw: st.DrawFn) -> Trivia:
     """Notes of a line."""
     return draw(_notes())
 
 
 @cache
-def _notes() -> SearchStrategy[Notes]:
-    return st.just(Notes()) | st.builds(Notes, few(comments()), st.just("") | comments(), st.booleans())
+def _notes() -> SearchStrategy[Trivia]:
+    return st.just(Trivia()) | st.builds(Trivia, few(comments()), st.just("") | comments(), st.booleans())
 
 
 @st.composite
-def block_notes(draw: st.DrawFn) -> Notes:
+def block_notes(draw: st.DrawFn) -> Trivia:
     """Notes of something that ends with a block."""
     return draw(_block_notes())
 
 
 @cache
-def _block_notes() -> SearchStrategy[Notes]:
-    some = st.builds(Notes, few(comments()), st.just("") | comments(), st.booleans(), few(comments(), most=1))
-    return st.just(Notes()) | some
+def _block_notes() -> SearchStrategy[Trivia]:
+    some = st.builds(
+        Trivia, few(comments()), st.just("") | comments(), st.booleans(), few(comments(), most=1)
+    )
+    return st.just(Trivia()) | some
 
 
 # --- expressions --------------------------------------------------------------------------------------------

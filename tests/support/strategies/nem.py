@@ -7,7 +7,7 @@ from functools import cache
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from lamella.base.source import Notes
+from lamella.base.source import Trivia
 from lamella.lang.nem import nodes as n
 from lamella.lang.nem.words import (
     ELEMENTS,
@@ -63,11 +63,11 @@ def comments() -> SearchStrategy[str]:
 
 
 @cache
-def notes() -> SearchStrategy[Notes]:
+def notes() -> SearchStrategy[Trivia]:
     """Notes as a parser finds them."""
     above = st.lists(comments(), max_size=2).map(tuple)
-    some = st.builds(Notes, above, st.just("") | comments(), st.booleans())
-    return st.just(Notes()) | some
+    some = st.builds(Trivia, above, st.just("") | comments(), st.booleans())
+    return st.just(Trivia()) | some
 
 
 # --- expressions --------------------------------------------------------------------------------------------
@@ -269,5 +269,5 @@ def documents() -> SearchStrategy[n.Document]:
         st.none() | name_nodes(),
         st.lists(statements(), max_size=4).map(tuple),
         name_notes=notes(),
-        end_notes=st.builds(Notes, st.lists(comments(), max_size=2).map(tuple)),
+        end_notes=st.builds(Trivia, st.lists(comments(), max_size=2).map(tuple)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from lamella.base.source import Notes
+from lamella.base.source import Trivia
 from lamella.lang.nem import nodes as n
 from lamella.lang.nem.words import ELEMENTS, UNITS
 
@@ -47,7 +47,7 @@ def bindings() -> SearchStrategy[tuple[n.Binding, ...]]:
     return st.lists(st.builds(n.Binding, word, word), max_size=2).map(tuple)
 
 
-def families(notes: SearchStrategy[Notes]) -> SearchStrategy[n.TypeFamily]:
+def families(notes: SearchStrategy[Trivia]) -> SearchStrategy[n.TypeFamily]:
     """Type families."""
     word = st.sampled_from(WORDS)
     constraint = st.builds(
@@ -66,10 +66,10 @@ def families(notes: SearchStrategy[Notes]) -> SearchStrategy[n.TypeFamily]:
     )
 
 
-def devices(notes: SearchStrategy[Notes], values: SearchStrategy[n.Expr]) -> SearchStrategy[n.Device]:
+def devices(notes: SearchStrategy[Trivia], values: SearchStrategy[n.Expr]) -> SearchStrategy[n.Device]:
     """Devices with any of their blocks."""
     blocks = st.builds(
-        lambda found, last: Notes(found.above, found.behind, found.blank, last),
+        lambda found, last: Trivia(found.above, found.behind, found.blank, last),
         notes,
         notes.map(lambda found: found.above),
     )

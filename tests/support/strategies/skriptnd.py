@@ -7,7 +7,7 @@ from functools import cache
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from lamella.base.source import Notes
+from lamella.base.source import Trivia
 from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd.words import BLOCKS, LOWERING_SIGNS, PARAMETER_BLOCKS, TYPE_WORDS
 from tests.support.strategies.skriptnd_expressions import (
@@ -33,17 +33,17 @@ def comments() -> SearchStrategy[str]:
 
 
 @cache
-def notes() -> SearchStrategy[Notes]:
+def notes() -> SearchStrategy[Trivia]:
     """Notes as a parser finds them."""
     above = tuples(comments(), 0, 2)
-    some = st.builds(Notes, above, st.just("") | comments(), st.booleans())
-    return st.just(Notes()) | some
+    some = st.builds(Trivia, above, st.just("") | comments(), st.booleans())
+    return st.just(Trivia()) | some
 
 
 @cache
-def ends() -> SearchStrategy[Notes]:
+def ends() -> SearchStrategy[Trivia]:
     """Notes at the end of a block: a blank line stands only before a comment."""
-    return notes().map(lambda found: Notes(found.above, found.behind, found.blank and bool(found.above)))
+    return notes().map(lambda found: Trivia(found.above, found.behind, found.blank and bool(found.above)))
 
 
 # --- types and patterns -------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def callees(depth: int) -> SearchStrategy[n.Callee]:
         return found
     inner = tuples(components(depth - 1), 0, 2)
     end = st.builds(
-        lambda one, last: Notes(one.above, one.behind, one.blank, last), notes(), tuples(comments(), 0, 2)
+        lambda one, last: Trivia(one.above, one.behind, one.blank, last), notes(), tuples(comments(), 0, 2)
     )
     block = st.builds(n.Block, inner, tuples(expressions(1), 1, 2), st.none() | names(), end=end)
     return found | block
@@ -266,5 +266,5 @@ def documents() -> SearchStrategy[n.Document]:
     """Modules."""
     modules = tuples(st.sampled_from(("nn", "layout", "own.parts")), 1, 3)
     imports = tuples(st.builds(n.Import, modules, notes=notes()), 0, 2)
-    end = tuples(comments(), 0, 2).map(lambda above: Notes(above, "", bool(above)))
+    end = tuples(comments(), 0, 2).map(lambda above: Trivia(above, "", bool(above)))
     return st.builds(n.Document, imports, tuples(operators(), 0, 3), end=end)

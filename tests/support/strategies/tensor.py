@@ -8,7 +8,7 @@ from functools import cache
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from lamella.base.source import Notes
+from lamella.base.source import Trivia
 from lamella.lang.tensor import nodes as n
 from lamella.lang.tensor.words import (
     AXIS_BUILTINS,
@@ -190,7 +190,7 @@ def statements(depth: int = DEPTH) -> SearchStrategy[n.Statement]:
     return st.builds(_statement, st.one_of(found), notes())
 
 
-def _statement(parts: tuple[tuple[n.Value, ...], n.Instruction], beside: Notes) -> n.Statement:
+def _statement(parts: tuple[tuple[n.Value, ...], n.Instruction], beside: Trivia) -> n.Statement:
     results, instruction = parts
     return n.Statement(results, instruction, notes=beside)
 
@@ -221,7 +221,7 @@ def regions(depth: int) -> SearchStrategy[n.Region]:
 @cache
 def functions() -> SearchStrategy[n.Function]:
     """Functions."""
-    beside = notes().map(lambda found: Notes(found.above, found.behind))
+    beside = notes().map(lambda found: Trivia(found.above, found.behind))
     parameters = st.builds(n.Parameter, values(), types(), st.none() | dictionaries(), notes=beside)
     return st.builds(
         n.Function,

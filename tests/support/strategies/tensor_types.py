@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from lamella.base.limits import LARGEST
-from lamella.base.source import Notes
+from lamella.base.source import Trivia
 from lamella.lang.tensor import nodes as n
 from lamella.lang.tensor.nodes.types import INTEGERS, KEYS, USES
 from lamella.lang.tensor.words import SCALARS
@@ -144,13 +144,13 @@ def comments() -> SearchStrategy[str]:
 
 
 @cache
-def notes() -> SearchStrategy[Notes]:
+def notes() -> SearchStrategy[Trivia]:
     """Notes as a parser finds them."""
-    some = st.builds(Notes, tuples(comments(), 0, 2), st.just("") | comments(), st.booleans())
-    return st.just(Notes()) | some
+    some = st.builds(Trivia, tuples(comments(), 0, 2), st.just("") | comments(), st.booleans())
+    return st.just(Trivia()) | some
 
 
 @cache
-def ends() -> SearchStrategy[Notes]:
+def ends() -> SearchStrategy[Trivia]:
     """Notes at the end of a region: a blank line stands only before a comment."""
-    return notes().map(lambda found: Notes(found.above, found.behind, found.blank and bool(found.above)))
+    return notes().map(lambda found: Trivia(found.above, found.behind, found.blank and bool(found.above)))

@@ -79,7 +79,7 @@ class GraphExecutable:
         self.model = model
         self.findings: list[Diagnostic] = []
         """What the last call found: that weights are random where the model has none, or rounded."""
-        self.watch: Progress = no_progress
+        self.progress: Progress = no_progress
         """Wraps the nodes of a call, for a progress bar."""
         self.draws = True
         """Whether inputs that a call does not give are random; where not, they are missing."""
@@ -127,7 +127,7 @@ class GraphExecutable:
         self._enter(run, taken)
         require_checks(graph.checks, run.extents)
         needed = [*graph.outputs, *(item.value for item in graph.updates)]
-        run.run(graph.nodes, self.inputs, names_of(needed), self.watch)
+        run.run(graph.nodes, self.inputs, names_of(needed), self.progress)
         require_checks(graph.checks, run.extents)
         outputs = {item.name: _leave(run, item) for item in list_parts(graph.outputs)}
         # All updates at once, from what the run computed.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Found
-from lamella.base.origin import Origin, tell_origin
+from lamella.base.origin import Origin, with_origin
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.skriptnd.rules.graphs import NO_MEANING, TOO_MUCH_MEMORY
 from lamella.ops.fault import Fault
@@ -21,12 +21,12 @@ def findings_at(name: str, origin: Origin | None = None, span: Span = NOWHERE) -
         yield
     except Fault as fault:
         finding = fault.rule.at(place, hint=None, labels=(), **{"operator": name, **fault.values})
-        raise LamellaError([tell_origin(finding, origin)]) from None
+        raise LamellaError([with_origin(finding, origin)]) from None
     except Found as problem:
-        raise LamellaError([tell_origin(item, origin) for item in problem.findings]) from None
+        raise LamellaError([with_origin(item, origin) for item in problem.findings]) from None
     except ZeroDivisionError:
         finding = NO_MEANING.at(place, operator=name, reason="an extent is divided by zero in this run")
-        raise LamellaError([tell_origin(finding, origin)]) from None
+        raise LamellaError([with_origin(finding, origin)]) from None
     except MemoryError:
         finding = TOO_MUCH_MEMORY.at(place, operator=name, needed="more", limit="the memory of this machine")
-        raise LamellaError([tell_origin(finding, origin)]) from None
+        raise LamellaError([with_origin(finding, origin)]) from None

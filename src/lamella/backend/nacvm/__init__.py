@@ -371,7 +371,7 @@ class NacMachine:
         self.program = program
         self.findings: list[Diagnostic] = []
         """What the last call found."""
-        self.watch: Progress = no_progress
+        self.progress: Progress = no_progress
         """Wraps the steps of a call, for a progress bar."""
         self.trace: list[MemoryEvent] = []
         """What the last call did to memory, where the machine is traced."""
@@ -454,7 +454,7 @@ class NacMachine:
             self._cursor.place = 0
             waiting = self._cursor
         try:
-            if self.watch is no_progress:
+            if self.progress is no_progress:
                 for step in waiting:
                     step(slots)
             else:
@@ -471,7 +471,7 @@ class NacMachine:
         words = {index: word_of(self.program, index) for index in set(self._code.owners)}
         taken = groupby(waiting, lambda step: self._owner(waiting))
         named = (_NamedInstruction(words[owner], steps) for owner, steps in taken)
-        for item in self.watch(named, len(words)):
+        for item in self.progress(named, len(words)):
             for step in item.steps:
                 step(slots)
 

@@ -198,7 +198,7 @@ class PlanExecutable:
     def __init__(self, plan: Plan, seed: int, order: str, limits: Limits) -> None:
         self.plan = plan
         self.findings: list[Diagnostic] = []
-        self.watch: Progress = no_progress
+        self.progress: Progress = no_progress
         self.draws = True
         """Whether inputs that a call does not give are random; where not, they are missing."""
         self.drawn = Drawn()
@@ -226,7 +226,7 @@ class PlanExecutable:
         """Run once; inputs that are not given are random from the seed where that is wanted, else missing."""
         self.findings = []
         memory = self._fill(inputs)
-        self.findings = run_plan(self.plan, memory, self.watch(self._instances(), self.plan.instances()))
+        self.findings = run_plan(self.plan, memory, self.progress(self._instances(), self.plan.instances()))
         if errors(self.findings):
             raise LamellaError(self.findings)
         return {name: self._ports.read(memory, name) for name in self.outputs}

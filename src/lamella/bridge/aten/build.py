@@ -9,7 +9,7 @@ from types import MappingProxyType
 from lamella.base.dim import Dim, TooComplex
 from lamella.base.dtype import BF16, F16, F32, I64, ElementType, Kind
 from lamella.base.errors import Found
-from lamella.base.origin import Origin, tell_origin
+from lamella.base.origin import Origin, with_origin
 from lamella.bridge.aten.adapt_layout import LAYOUTS, NETWORKS
 from lamella.bridge.aten.adapt_numeric import ELEMENTWISE, REDUCTIONS
 from lamella.bridge.aten.nodes import AtenCall, Result
@@ -132,9 +132,9 @@ def build_call(builder: Builder, call: AtenCall, origin: Origin | None = None) -
         return _build("refuse" if row is None else row.how, site)
     except TooComplex:
         finding = site.problem(UNSAYABLE, reason="the sizes of its results cannot be followed")
-        raise Found(*(tell_origin(item, origin) for item in finding.findings)) from None
+        raise Found(*(with_origin(item, origin) for item in finding.findings)) from None
     except Found as problem:
-        raise Found(*(tell_origin(item, origin) for item in problem.findings)) from None
+        raise Found(*(with_origin(item, origin) for item in problem.findings)) from None
     finally:
         builder.origin = around
 

@@ -15,7 +15,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.dim import Extent, Logic, Test, symbols
 from lamella.base.dtype import name_in
 from lamella.base.errors import Found, Unsupported
-from lamella.base.origin import Origin, tell_origin
+from lamella.base.origin import Origin, with_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_nac.calls import extent_finding, tensors_of
 from lamella.bridge.graph_to_nac.instructions import (
@@ -180,9 +180,9 @@ class _Writer:
         try:
             name, words = encode_arguments(call.encoding, self.sizes.write)
         except Unsupported as refused:
-            raise Found(tell_origin(extent_finding(call.operator, refused), call.origin)) from None
+            raise Found(with_origin(extent_finding(call.operator, refused), call.origin)) from None
         except Found as problem:
-            raise Found(*(tell_origin(item, call.origin) for item in problem.findings)) from None
+            raise Found(*(with_origin(item, call.origin) for item in problem.findings)) from None
         whole = call.result.name if isinstance(call.result, Tensor) else f"{TUPLE_KEY}{len(self.items)}"
         self._emit(name, words, whole)
         self._take_parts(whole, call.result)

@@ -16,7 +16,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim, DimSymbol, Extent
 from lamella.base.dtype import name_in
 from lamella.base.errors import Found
-from lamella.base.origin import tell_origin
+from lamella.base.origin import with_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.describe import describe
@@ -439,10 +439,10 @@ def _find_refused(model: Model) -> Iterator[Diagnostic]:
     for item in defined(graph):
         if isinstance(item, Pack):
             finding = rules.OPEN_PACK.at(NOWHERE, name=item.name, size=item.size)
-            yield tell_origin(finding, item.origin)
+            yield with_origin(finding, item.origin)
         elif item.quantization is not None:
             finding = rules.QUANTIZED.at(NOWHERE, name=item.name, operator=item.quantization.operator)
-            yield tell_origin(finding, item.origin)
+            yield with_origin(finding, item.origin)
     for node in walk(graph.nodes):
         yield from _find_in_node(node, model.library)
 
@@ -450,14 +450,14 @@ def _find_refused(model: Model) -> Iterator[Diagnostic]:
 def _find_in_node(node: Node, library: Library) -> Iterator[Diagnostic]:
     name = _first_name(node)
     if isinstance(node, Loop):
-        yield tell_origin(rules.CONTROL_FLOW.at(NOWHERE, tensor=name, what="'do'"), node.origin)
+        yield with_origin(rules.CONTROL_FLOW.at(NOWHERE, tensor=name, what="'do'"), node.origin)
     if not isinstance(node, Operation):
         return
     definition = library.find(node.operator)
     if definition is None:
-        yield tell_origin(rules.NOT_SHIPPED.at(NOWHERE, operator=node.operator, tensor=name), node.origin)
+        yield with_origin(rules.NOT_SHIPPED.at(NOWHERE, operator=node.operator, tensor=name), node.origin)
     elif shadows(definition, library):
-        yield tell_origin(OPERATOR_SHADOWS.at(NOWHERE, operator=node.operator), node.origin)
+        yield with_origin(OPERATOR_SHADOWS.at(NOWHERE, operator=node.operator), node.origin)
 
 
 def _first_name(node: Node) -> str:
@@ -479,7 +479,7 @@ def plan_graph(model: Model) -> CallPlan:
             planner.take_node(node)
         except Found as problem:
             origin = node.node.origin if isinstance(node, ArrangedMerge) else node.origin
-            findings += (tell_origin(item, origin) for item in problem.findings)
+            findings += (with_origin(item, origin) for item in problem.findings)
     if findings:
         raise Found(*findings)
     planner.take_outputs()

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim, DimSymbol, Extent, TooComplex
 from lamella.base.errors import Found, Unsupported
-from lamella.base.origin import Origin, tell_origin
+from lamella.base.origin import Origin, with_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import AtenCall, Result
@@ -118,7 +118,7 @@ def replay_model(model: Model) -> Replayed:
         try:
             player.take(step)
         except Found as problem:
-            findings += (tell_origin(item, step.origin) for item in problem.findings)
+            findings += (with_origin(item, step.origin) for item in problem.findings)
             break
     if findings:
         raise Found(*findings)

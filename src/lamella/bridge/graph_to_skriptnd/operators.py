@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 
-from lamella.base.source import Notes, Span
+from lamella.base.source import Span, Trivia
 from lamella.graph.nodes import Graph, Tensor
 from lamella.graph.rewrite import FreshNames, defined
 from lamella.lang.skriptnd import nodes as n
@@ -101,7 +101,7 @@ def respelled(node: object, change: Callable[[str], str]) -> object:
     """A piece of syntax with the names of the operators that it calls changed."""
     if isinstance(node, tuple) and not isinstance(node, Span):
         return tuple(respelled(item, change) for item in node)
-    if not is_dataclass(node) or isinstance(node, type | Span | Notes):
+    if not is_dataclass(node) or isinstance(node, type | Span | Trivia):
         return node
     found = {item.name: respelled(getattr(node, item.name), change) for item in fields(node)}
     if isinstance(node, n.Invocation | n.Quantization):

@@ -14,7 +14,7 @@ from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import I64, ElementType, find_in, name_in
 from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT
-from lamella.base.origin import Origin, tell_origin
+from lamella.base.origin import Origin, with_origin
 from lamella.base.source import NOWHERE, Span
 from lamella.bridge.module_to_graph.nodes import (
     Bound,
@@ -394,7 +394,7 @@ class GraphLowering:
         key = (finding.code, finding.span.start, finding.span.end, finding.span.source.name)
         if key not in self._seen:
             self._seen.add(key)
-            self.findings.append(tell_origin(finding, origin))
+            self.findings.append(with_origin(finding, origin))
 
     @property
     def is_spent(self) -> bool:

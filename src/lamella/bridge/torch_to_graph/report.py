@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic, Rule
-from lamella.base.origin import Origin, tell_origin
+from lamella.base.origin import Origin, with_origin
 from lamella.base.source import NOWHERE, Source, Span
 from lamella.bridge.torch_to_graph.program import FxNode
 from lamella.lang.skriptnd.rules import exports
@@ -143,4 +143,4 @@ class ExportReport:
             count="1 call" if number == 1 else f"{number} calls",
             module=module_of(case.node),
         )
-        return tell_origin(found, self.places.origin(case.node))
+        return with_origin(found, self.places.origin(case.node))

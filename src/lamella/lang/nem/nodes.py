@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from lamella.base.source import Notes, Span, beside, where
+from lamella.base.source import Span, Trivia, beside, where
 
 # --- expressions and values ---------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Const:
     name: Name
     value: Expr
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Let:
     name: Name
     value: Value
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class RegionDef:
     decorators: tuple[Decorator, ...] = ()
     let: bool = False
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class Buffer:
     imported: bool = False
     decorators: tuple[Decorator, ...] = ()
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class Task:
     deps: tuple[Name, ...] = ()
     decorators: tuple[Decorator, ...] = ()
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class Wait:
 
     tokens: tuple[Name, ...]
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +230,8 @@ class Loop:
     decorators: tuple[Decorator, ...]
     body: tuple[Statement, ...]
     span: Span = where()
-    notes: Notes = beside()
-    end_notes: Notes = beside()
+    notes: Trivia = beside()
+    end_notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class Broken:
 
     names: tuple[Name, ...]
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 Statement: TypeAlias = Const | Let | RegionDef | Buffer | Task | Wait | Loop | Broken
@@ -305,7 +305,7 @@ class TypeFamily:
     constraints: tuple[Constraint, ...]
     variants: tuple[Variant, ...]
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +315,7 @@ class Setting:
     name: Name
     value: Expr
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,9 +326,9 @@ class Topology:
     device_units: tuple[Setting, ...] | None
     per_engine: tuple[Setting, ...] | None
     span: Span = where()
-    notes: Notes = beside()
-    device_units_notes: Notes = beside()
-    per_engine_notes: Notes = beside()
+    notes: Trivia = beside()
+    device_units_notes: Trivia = beside()
+    per_engine_notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +338,7 @@ class UnitGroup:
     unit: Name
     settings: tuple[Setting, ...]
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +349,7 @@ class VariantRef:
     elems: tuple[str, ...]
     variant: str
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,12 +364,12 @@ class Device:
     mandatory: tuple[VariantRef, ...] | None = None
     extended: tuple[VariantRef, ...] | None = None
     span: Span = where()
-    notes: Notes = beside()
-    end_notes: Notes = beside()
-    version_notes: Notes = beside()
-    characteristics_notes: Notes = beside()
-    mandatory_notes: Notes = beside()
-    extended_notes: Notes = beside()
+    notes: Trivia = beside()
+    end_notes: Trivia = beside()
+    version_notes: Trivia = beside()
+    characteristics_notes: Trivia = beside()
+    mandatory_notes: Trivia = beside()
+    extended_notes: Trivia = beside()
 
 
 # --- documents ----------------------------------------------------------------------------------------------
@@ -381,7 +381,7 @@ class Include:
 
     path: Text
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +390,7 @@ class DeviceRef:
 
     target: Name | Text
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,8 +403,8 @@ class Document:
     name: Name | None = None
     statements: tuple[Statement, ...] = ()
     span: Span = where()
-    name_notes: Notes = beside()
-    end_notes: Notes = beside()
+    name_notes: Trivia = beside()
+    end_notes: Trivia = beside()
 
     @property
     def is_program(self) -> bool:

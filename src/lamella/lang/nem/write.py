@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import singledispatchmethod
 
 from lamella.base.lines import INDENT, Lines
-from lamella.base.source import NO_NOTES, Notes
+from lamella.base.source import NO_TRIVIA, Trivia
 from lamella.lang.nem.nodes import (
     Attribute,
     Binding,
@@ -271,7 +271,7 @@ def _deps_words(deps: tuple[Name, ...]) -> list[str]:
 class NemWriter(Lines):
     """Writes a document from its includes to its last statement; statements are given as words."""
 
-    def put(self, notes: Notes, groups: Sequence[Sequence[str]], apart: bool = False) -> None:
+    def put(self, notes: Trivia, groups: Sequence[Sequence[str]], apart: bool = False) -> None:
         """A statement with its notes; `groups` are its words, divided where a long line is broken first."""
         self.place(notes, self._laid_out([group for group in groups if group]), apart)
 
@@ -376,23 +376,23 @@ class NemWriter(Lines):
         """Write a type family; the comment behind it stands behind its last line."""
         parameters = ", ".join(f"{item.name}: {{{', '.join(item.elems)}}}" for item in node.parameters)
         head = f"type_family {node.name.id}" + (f"<{parameters}>" if parameters else "")
-        self.open_block(Notes(node.notes.above, "", node.notes.blank), head + " {", apart=True)
+        self.open_block(Trivia(node.notes.above, "", node.notes.blank), head + " {", apart=True)
         for binding in node.bindings:
-            self.put(NO_NOTES, [[_binding(binding)]])
+            self.put(NO_TRIVIA, [[_binding(binding)]])
         for constraint in node.constraints:
-            self.put(NO_NOTES, [[f"{constraint.name} = {' '.join(constraint.words)}"]])
-        self.open_block(NO_NOTES, "variants:", apart=True)
+            self.put(NO_TRIVIA, [[f"{constraint.name} = {' '.join(constraint.words)}"]])
+        self.open_block(NO_TRIVIA, "variants:", apart=True)
         for variant in node.variants:
             self.variant(variant)
         self.level -= 1
-        self.close_block(Notes(behind=node.notes.behind), "}")
+        self.close_block(Trivia(behind=node.notes.behind), "}")
 
     def variant(self, node: Variant) -> None:
         """Write a variant and, below it, its conformance classes."""
         bindings = " ".join(_binding(item) for item in node.bindings)
-        self.open_block(NO_NOTES, f"{node.name}: {{ {bindings} }}" if bindings else f"{node.name}: {{}}")
+        self.open_block(NO_TRIVIA, f"{node.name}: {{ {bindings} }}" if bindings else f"{node.name}: {{}}")
         classes = " ".join(_conformance(item) for item in node.conformance)
-        self.put(NO_NOTES, [[f"conformance: {{ {classes} }}" if classes else "conformance: {}"]])
+        self.put(NO_TRIVIA, [[f"conformance: {{ {classes} }}" if classes else "conformance: {}"]])
         self.level -= 1
 
     # --- devices --------------------------------------------------------------------------------------------
@@ -414,10 +414,10 @@ class NemWriter(Lines):
         self.variants("opcode.extended", node.extended, node.extended_notes)
         self.close_block(node.end_notes, "}")
 
-    def end_block(self, notes: Notes) -> None:
+    def end_block(self, notes: Trivia) -> None:
         """Close a block after its last comments."""
         self.comments(notes.last)
-        self.close_block(NO_NOTES, "}")
+        self.close_block(NO_TRIVIA, "}")
 
     def topology(self, node: Topology) -> None:
         """Write a topology: its own settings, then those of the device, then those of an engine."""
@@ -429,7 +429,7 @@ class NemWriter(Lines):
             self.block("per_engine", node.per_engine, node.per_engine_notes)
         self.end_block(node.notes)
 
-    def block(self, name: str, settings: Sequence[Setting], notes: Notes) -> None:
+    def block(self, name: str, settings: Sequence[Setting], notes: Trivia) -> None:
         """Write a named block of settings."""
         self.open_block(notes, f"{name} {{")
         self.settings(settings)
@@ -444,7 +444,7 @@ class NemWriter(Lines):
         """Write the characteristics of a unit."""
         self.block(node.unit.id, node.settings, node.notes)
 
-    def variants(self, name: str, variants: Sequence[VariantRef] | None, notes: Notes) -> None:
+    def variants(self, name: str, variants: Sequence[VariantRef] | None, notes: Trivia) -> None:
         """Write a list of variants, one on a line."""
         if variants is None:
             return

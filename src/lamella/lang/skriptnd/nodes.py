@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from lamella.base.source import Notes, Span, beside, where
+from lamella.base.source import Span, Trivia, beside, where
 
 # --- expressions: everything that has a value ---------------------------------------------------------------
 
@@ -311,7 +311,7 @@ class Dtype:
     base: str
     default: str | None = None
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +332,7 @@ class Parameter:
     value: Expr | None = None
     bounds: tuple[Bound, ...] = ()
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 # --- what stands in the blocks that compute: `@using`, `@assert`, `@lower`, `@compose`, `@update` -----------
@@ -375,7 +375,7 @@ class Using:
     target: Pattern
     value: Expr
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +395,7 @@ class Assertion:
     message: Text | Format | None = None
     values: tuple[Printed, ...] = ()
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +428,7 @@ class Lowering:
     locals: tuple[Local, ...] = ()
     unroll: Iteration | None = None
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,7 +460,7 @@ class Block:
     results: tuple[Expr, ...]
     label: str | None = None
     span: Span = where()
-    end: Notes = beside()
+    end: Trivia = beside()
     """The notes of the `yield`."""
 
 
@@ -516,7 +516,7 @@ class Component:
     results: tuple[Pattern, ...]
     value: Callee | Branch | Loop
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,7 +528,7 @@ class Quantization:
     types: tuple[str, ...] = ()
     attributes: tuple[Attribute, ...] = ()
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 # --- operators, graphs and the modules that hold them -------------------------------------------------------
@@ -544,8 +544,8 @@ class Section:
     name: str
     items: tuple[Statement, ...]
     span: Span = where()
-    notes: Notes = beside()
-    end: Notes = beside()
+    notes: Trivia = beside()
+    end: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -557,8 +557,8 @@ class Operator:
     public: bool = False
     graph: bool = False
     span: Span = where()
-    notes: Notes = beside()
-    end: Notes = beside()
+    notes: Trivia = beside()
+    end: Trivia = beside()
 
     def items(self, section: str) -> tuple[Statement, ...]:
         """What stands in a block; nothing where the block is absent."""
@@ -580,7 +580,7 @@ class Import:
 
     modules: tuple[str, ...]
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -590,7 +590,7 @@ class Document:
     imports: tuple[Import, ...]
     declarations: tuple[Operator, ...]
     span: Span = where()
-    end: Notes = beside()
+    end: Trivia = beside()
 
     @property
     def modules(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import singledispatch
 
 from lamella.base.lines import Lines
-from lamella.base.source import Notes
+from lamella.base.source import Trivia
 from lamella.lang.tensor import nodes as n
 from lamella.lang.tensor.nodes import (
     Attribute,
@@ -336,7 +336,7 @@ class TensorWriter(Lines):
             notes = statement.notes
             self.statement(statement, replace(notes, blank=False) if index == 0 else notes)
 
-    def statement(self, node: Statement, notes: Notes) -> None:
+    def statement(self, node: Statement, notes: Trivia) -> None:
         """Write a statement with its notes."""
         results = f"{close_values(node.results)} = " if node.results else ""
         match node.instruction:
@@ -366,7 +366,7 @@ class TensorWriter(Lines):
         self.inside(node)
         self.close_block(node.end, end)
 
-    def branch(self, node: If, notes: Notes, results: str) -> None:
+    def branch(self, node: If, notes: Trivia, results: str) -> None:
         """Write a branch; `} else {` stands on one line."""
         types = f" -> {write_types(node.types)}" if node.types else ""
         self.open_block(notes, f"{results}if %{node.condition.name}{types} {{")

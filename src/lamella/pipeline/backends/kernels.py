@@ -138,7 +138,7 @@ class KernelRun:
 
     def __init__(self, model: KernelFile, backend: str | None, options: Options) -> None:
         self.findings: list[Diagnostic] = []
-        self.watch: Progress = no_progress
+        self.progress: Progress = no_progress
         self.draws = options.draws
         """Whether arrays that a call does not give are random; where not, they are missing."""
         self.drawn = Drawn()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import Found
-from lamella.base.origin import tell_origin
+from lamella.base.origin import with_origin
 from lamella.base.placement import REFERENCE
 from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_kernels import graph_to_kernels
@@ -50,7 +50,7 @@ def _missing(kernels: KernelGraph) -> Iterator[Diagnostic]:
         if place.where == REFERENCE:
             span = NOWHERE if node.origin is None else node.origin.span or NOWHERE
             finding = NO_KERNEL.at(span, operator=place.operation, reason=place.reason)
-            yield tell_origin(finding, node.origin)
+            yield with_origin(finding, node.origin)
 
 
 def lower(model: KernelGraph, to: str, options: Options) -> Lowered:

@@ -89,7 +89,7 @@ class Specialised:
     ) -> None:
         self.findings: list[Diagnostic] = [item for item in model.findings if item.severity != NOTE]
         """What the last call found."""
-        self.watch: Progress = no_progress
+        self.progress: Progress = no_progress
         """Wraps the steps of a call, for a progress bar."""
         self.inputs = tuple(item.name for item in model.file.inputs)
         """The names of the inputs, in order."""
@@ -117,7 +117,7 @@ class Specialised:
             if element is not None:
                 types[name] = InputType(element, given[name].shape)
         run = self._prepare(types)
-        run.watch, run.draws = self.watch, self.draws
+        run.progress, run.draws = self.progress, self.draws
         outputs = run(**given)
         self.findings, self.drawn, self.placement = run.findings, run.drawn, placement_of(run)
         return outputs
@@ -140,7 +140,7 @@ class Executable:
         self._warnings = [item for item in model.findings if item.severity != NOTE]
         self.findings: list[Diagnostic] = self._warnings
         """What the last call found."""
-        self.watch: Progress = no_progress
+        self.progress: Progress = no_progress
         """Wraps the instructions of a call, for a progress bar."""
         self.draws = options.draws
         """Whether inputs that a call does not give are random; where not, they are missing."""
@@ -209,7 +209,7 @@ class Executable:
         if not self.draws and given.keys() <= set(self.inputs):
             refuse_missing({name: self.type_of(name) for name in self.inputs if name not in given})
         machine = self._prepare(given)
-        machine.watch = self.watch
+        machine.progress = self.progress
         outputs = machine(**given)
         self.drawn = machine.drawn
         self.findings = [*self._warnings, *machine.findings]
@@ -397,13 +397,13 @@ class Training:
         return placement_of(self._run)
 
     @property
-    def watch(self) -> Progress:
+    def progress(self) -> Progress:
         """Wraps the steps of a call, for a progress bar."""
-        return self._run.watch
+        return self._run.progress
 
-    @watch.setter
-    def watch(self, value: Progress) -> None:
-        self._run.watch = value
+    @progress.setter
+    def progress(self, value: Progress) -> None:
+        self._run.progress = value
 
     @property
     def draws(self) -> bool:

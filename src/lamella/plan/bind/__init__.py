@@ -506,7 +506,7 @@ def _build(
         fewer = assign_tokens(nodes, items, _count_queues(items), _bits(device))
         needed = min(tokens.needed, fewer.needed)
         tokens = replace(fewer, wanted=tokens.wanted, full=tokens.full, needed=needed)
-    found = [*placement.remapped.values(), *_tell_tokens(tokens, items, device)]
+    found = [*placement.remapped.values(), *_token_findings(tokens, items, device)]
     if errors(found):
         return None, found
     return builder.build(items, seats, tokens, placement.machine.engines), found
@@ -550,7 +550,9 @@ def _count_queues(items: Sequence[BoundItem]) -> int:
     return 1 + max((queue for item in items for queue in item.queues), default=0)
 
 
-def _tell_tokens(tokens: Tokens, items: Sequence[BoundItem], device: ResolvedDevice) -> Iterator[Diagnostic]:
+def _token_findings(
+    tokens: Tokens, items: Sequence[BoundItem], device: ResolvedDevice
+) -> Iterator[Diagnostic]:
     """That the program was serialised, or that even that does not help."""
     if not tokens.fits:
         yield from _check_bits(device, tokens.needed)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar, cast
 
-from lamella.base.source import Notes
+from lamella.base.source import Trivia
 from lamella.lang.nem.nodes import Chain, Decorator, Document, Loop, Name, Statement, Task, Wait
 from lamella.lang.nem.resolve.scope import declared_names
 
@@ -23,7 +23,7 @@ class Edits:
         self._parts: dict[int, object] = {}
         self._decorators: dict[int, tuple[Decorator, ...]] = {}
         self._tokens: dict[int, tuple[Name, ...]] = {}
-        self._notes: dict[int, Notes] = {}
+        self._notes: dict[int, Trivia] = {}
         self._dropped: set[int] = set()
         self._before: dict[int, list[Statement]] = {}
         self._first: dict[int, list[Statement]] = {}
@@ -41,7 +41,7 @@ class Edits:
         """Let a task or wait wait for other tokens."""
         self._tokens[id(statement)] = tokens
 
-    def annotate(self, statement: Statement, notes: Notes) -> None:
+    def annotate(self, statement: Statement, notes: Trivia) -> None:
         """Give a statement other comments and blank lines."""
         self._notes[id(statement)] = notes
 

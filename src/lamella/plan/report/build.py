@@ -306,7 +306,7 @@ _WAITS = (
 )
 
 
-def tell_topology(report: TimingReport, plan: Plan) -> str:
+def topology_text(report: TimingReport, plan: Plan) -> str:
     """Engines, memories and units of the device."""
     engines = f"{report.engines} engine{'s' if report.engines != 1 else ''}"
     topology = None if plan.device is None else plan.device.topology
@@ -319,7 +319,7 @@ def tell_topology(report: TimingReport, plan: Plan) -> str:
     )
 
 
-def tell_bound(bound: CycleBound) -> str:
+def bound_text(bound: CycleBound) -> str:
     """What a bound counts."""
     return _BOUNDS[bound.name].format(what=bound.what) if bound.what or bound.name == CRITICAL_PATH else ""
 
@@ -455,15 +455,15 @@ def scene_of(report: TimingReport, plan: Plan) -> Scene:
         program=program,
         file=name(PurePath(plan.source.name).name) if plan.source.text else "",
         device=name(report.device),
-        topology=tell_topology(report, plan),
+        topology=topology_text(report, plan),
         cycles=report.cycles,
         covered=report.covered,
-        cut=_tell_cut(report),
+        cut=_cut_text(report),
         tracks=tuple(_tracks(report)),
         tasks=tuple(_row(use, task, plan) for use, task in zip(report.tasks, plan.tasks(), strict=True)),
         levels=tuple(_levels(report, plan)),
         bounds=tuple(
-            BoundRow(bound.name.replace("_", "-"), bound.cycles, tell_bound(bound), bound is report.binding)
+            BoundRow(bound.name.replace("_", "-"), bound.cycles, bound_text(bound), bound is report.binding)
             for bound in report.bounds
         ),
         ratio=report.ratio,
@@ -474,7 +474,7 @@ def scene_of(report: TimingReport, plan: Plan) -> Scene:
     )
 
 
-def _tell_cut(report: TimingReport) -> str:
+def _cut_text(report: TimingReport) -> str:
     if report.is_complete:
         return ""
     return (

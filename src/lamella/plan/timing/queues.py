@@ -105,7 +105,7 @@ class Queues:
             if instance >= 0:
                 best, chosen = head, instance
         if best is None:
-            self._tell_reasons(now)
+            self._record_reasons(now)
             return None
         return best[2], chosen
 
@@ -143,7 +143,7 @@ class Queues:
     def _jammed(self, lane: Lane) -> bool:
         return any(self.used[level] + rate > self.machine.links[level] for level, rate in lane.links)
 
-    def _tell_reasons(self, now: int) -> None:
+    def _record_reasons(self, now: int) -> None:
         """Note why each lane does not move."""
         for lane in self._candidates():
             reason = UNIT

@@ -121,14 +121,14 @@ def power(call: OpcodeCall) -> list[Array]:
         if ((a == 0) & (b < 0)).any():
             call.report(RUN_DIVISION)
         reciprocal = np.where(np.abs(a) == 1, np.where(b % 2 == 0, 1, a), 0)
-        _tell_large_powers(call, a, b)
+        _report_large_powers(call, a, b)
         found = np.where(b < 0, reciprocal, _power_of_bits(a, b))
         return arrays.wrap(found, element_of(call.outputs[0])).astype(np.int64)
 
     return _dispatch(call, np.power, raise_whole)
 
 
-def _tell_large_powers(call: OpcodeCall, base: Array, exponent: Array) -> None:
+def _report_large_powers(call: OpcodeCall, base: Array, exponent: Array) -> None:
     """Report the first power that its type cannot hold; doubles tell which, as they are exact where it matters."""
     element = element_of(call.outputs[0])
     size = np.power(base.astype(np.float64), np.maximum(exponent, 0))

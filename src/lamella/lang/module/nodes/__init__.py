@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from lamella.base.source import Notes, Span, beside, where
+from lamella.base.source import Span, Trivia, beside, where
 from lamella.lang.module.nodes.expressions import (
     Argument,
     ArrayType,
@@ -105,7 +105,7 @@ class Flow:
     steps: tuple[Step, ...]
     targets: tuple[Target, ...]
     annotations: tuple[Annotation, ...] = ()
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -115,7 +115,7 @@ class Arm:
 
     condition: Expr
     body: tuple[Statement, ...]
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -125,7 +125,7 @@ class Conditional:
 
     arms: tuple[Arm, ...]
     otherwise: tuple[Statement, ...] | None = None
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -134,7 +134,7 @@ class Recompute:
     """`recompute:` in a backward graph: forward tensors built again from saved ones."""
 
     body: tuple[Statement, ...]
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -142,7 +142,7 @@ class Recompute:
 class Stub:
     """`...` in the place of a statement: a body that is not finished."""
 
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -164,7 +164,7 @@ class Selection:
 
     items: tuple[Pattern, ...]
     condition: Expr | None = None
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -182,7 +182,7 @@ class ConfigParam:
     name: str
     type: ConfigType | None = None
     default: Expr | None = None
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -192,7 +192,7 @@ class Let:
 
     name: str
     value: Expr
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -202,7 +202,7 @@ class RuntimeDim:
 
     name: str
     kind: str
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -212,7 +212,7 @@ class Constraint:
 
     condition: Expr
     message: str
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -222,7 +222,7 @@ class Constant:
 
     name: str
     value: Call
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -239,7 +239,7 @@ class Param:
     otherwise: ParamType | None = None
     added: bool = False
     annotations: tuple[Annotation, ...] = ()
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -251,7 +251,7 @@ class Port:
     type: PortType | None
     default: Expr | None = None
     annotations: tuple[Annotation, ...] = ()
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -265,7 +265,7 @@ class Forward:
     save: Selection | None = None
     recompute: Selection | None = None
     annotations: tuple[Annotation, ...] = ()
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -278,7 +278,7 @@ class Backward:
     outputs: tuple[Port, ...] | None = None
     graph: tuple[Statement, ...] | None = None
     annotations: tuple[Annotation, ...] = ()
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -288,7 +288,7 @@ class Sublayers:
 
     pattern: str
     sublayers: tuple[tuple[str, ...], ...]
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -301,7 +301,7 @@ class Field:
 
     name: str
     value: Expr | str | tuple[Field, ...]
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -364,7 +364,7 @@ class Mapping:
     spec: Spec
     optional: bool = False
     condition: Expr | None = None
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -394,7 +394,7 @@ class Import:
     version: int | None = None
     alias: str | None = None
     names: tuple[Imported, ...] | None = None
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -423,7 +423,7 @@ class Module:
     hf_export: tuple[Mapping, ...] | None = None
     stub: bool = False
     """Whether `...` stands in the place of a section."""
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -433,7 +433,7 @@ class Equation:
 
     targets: tuple[str, ...]
     value: Expr
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -446,7 +446,7 @@ class Signature:
     equations: tuple[Equation, ...] = ()
     fields: tuple[Field, ...] = ()
     native: bool = False
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -462,7 +462,7 @@ class Primitive:
     save: Selection | None = None
     sections: tuple[Field, ...] = ()
     stub: bool = False
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
     def operator(self, way: str = "forward") -> str | None:
@@ -488,7 +488,7 @@ class Recipe:
     name: str
     fields: tuple[Field, ...]
     doc: str = ""
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -499,7 +499,7 @@ class Preset:
     name: str
     fields: tuple[Field, ...]
     doc: str = ""
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -512,7 +512,7 @@ class Export:
 
     kind: str
     name: str = ""
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -523,7 +523,7 @@ class Setting:
     kind: str
     fields: tuple[Field, ...]
     doc: str = ""
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
 
 
@@ -541,7 +541,7 @@ class Document:
 
     items: tuple[Item, ...]
     doc: str = ""
-    notes: Notes = beside()
+    notes: Trivia = beside()
     span: Span = where()
     lost: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Names in lines that could not be read: what they mean is not known, and that they mean nothing neither."""

@@ -14,7 +14,7 @@ from lamella.base.cursor import SHOWN, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.source import NO_NOTES, Notes, Source, Span
+from lamella.base.source import NO_TRIVIA, Source, Span, Trivia
 from lamella.base.suggest import nearest
 from lamella.lang.module.nodes import (
     Broken,
@@ -104,7 +104,7 @@ def parse(source: Source, limits: Limits = DEFAULT) -> ParsedModule:
 
 def _document(cursor: ModuleCursor) -> Document:
     """A file."""
-    notes, doc = NO_NOTES, ""
+    notes, doc = NO_TRIVIA, ""
     if cursor.kind == DOC:
         notes = cursor.above(cursor.index)
         doc = read_doc(cursor.text)
@@ -520,7 +520,7 @@ def _group_of_devices(cursor: ModuleCursor) -> Field:
     return Field(name, value, notes, span)
 
 
-def _named_fields(cursor: ModuleCursor) -> tuple[str, tuple[Field, ...] | None, str, Notes, Span]:
+def _named_fields(cursor: ModuleCursor) -> tuple[str, tuple[Field, ...] | None, str, Trivia, Span]:
     """The parts of a recipe or a preset; its fields are None where the head is broken."""
     first = cursor.index
     notes = cursor.above(first)

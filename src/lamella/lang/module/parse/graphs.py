@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from lamella.base.cursor import SHOWN, SyntaxProblem
-from lamella.base.source import NO_NOTES, Notes, Span
+from lamella.base.source import NO_TRIVIA, Span, Trivia
 from lamella.lang.module.nodes import (
     Arm,
     Bool,
@@ -162,7 +162,7 @@ def _conditional(cursor: ModuleCursor) -> Conditional:
         if cursor.text == "else":
             cursor.next()
         arms.append(_arm(cursor))
-    notes = NO_NOTES
+    notes = NO_TRIVIA
     otherwise = None
     if cursor.text == "else" and cursor.ahead() == ":":
         start = cursor.next()
@@ -322,7 +322,7 @@ def _port(cursor: ModuleCursor, is_open: bool) -> Port:
     return Port(name, type_, default, annotations, notes, span)
 
 
-def _with_comma(cursor: ModuleCursor, first: int) -> tuple[Span, Notes]:
+def _with_comma(cursor: ModuleCursor, first: int) -> tuple[Span, Trivia]:
     """The span of a port, the comma behind it, and the notes: a comment behind the comma is the port's."""
     span = cursor.span_from(first)
     cursor.accept(",")

@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 
 from lamella.base.cursor import COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, Limits
-from lamella.base.source import Notes, Source, Span
+from lamella.base.source import Source, Span, Trivia
 from lamella.base.suggest import nearest
 from lamella.base.trivia import TriviaCursor, TriviaReader
 from lamella.lang.module.nodes import Integer, Real, Stub, Text
@@ -253,23 +253,23 @@ class ModuleTokens(TriviaCursor):
 
     # --- trivia: comments and blank lines beside nodes ------------------------------------------------------
 
-    def settle(self, first: int) -> tuple[Span, Notes]:
+    def settle(self, first: int) -> tuple[Span, Trivia]:
         """The span and the notes of a node that has just been read."""
         span, notes = super().settle(first)
         return span, self._with_carried(notes)
 
-    def above(self, first: int) -> Notes:
+    def above(self, first: int) -> Trivia:
         """The notes above a node whose parts have notes of their own, before they are read."""
         start = self.starts[first]
         return self._with_carried(self.margin.take(start, start, start))
 
-    def _with_carried(self, notes: Notes) -> Notes:
+    def _with_carried(self, notes: Trivia) -> Trivia:
         if not self._carried:
             return notes
         carried, self._carried = self._carried, []
         return replace(notes, above=(*carried, *notes.above))
 
-    def headed(self, notes: Notes) -> Notes:
+    def headed(self, notes: Trivia) -> Trivia:
         """The notes of a node whose head has just been read, with those between and behind the words of the head."""
         last = self.index - 1
         found = self.margin.take(self.starts[last], self.end_of(last), self.starts[self.index])
@@ -288,7 +288,7 @@ class ModuleTokens(TriviaCursor):
         """Keep the comments at the end of a section for the node that follows."""
         self._carried += comments
 
-    def closed(self, notes: Notes, last: tuple[str, ...]) -> Notes:
+    def closed(self, notes: Trivia, last: tuple[str, ...]) -> Trivia:
         """The notes of a node whose block has ended, with the comments at the end of the block."""
         last, self._carried = (*self._carried, *last), []
         return replace(notes, last=last) if last else notes

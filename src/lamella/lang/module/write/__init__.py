@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 from lamella.base.lines import Lines
-from lamella.base.source import NO_NOTES, Notes
+from lamella.base.source import NO_TRIVIA, Trivia
 from lamella.lang.module import nodes as n
 from lamella.lang.module.write.expressions import (
     is_primary,
@@ -83,7 +83,7 @@ class ModuleWriter(Lines):
     @item.register
     def _(self, node: n.Broken, apart: bool) -> None:
         """What could not be read is written as it was."""
-        self.place(NO_NOTES, node.span.text.rstrip().splitlines(), apart)
+        self.place(NO_TRIVIA, node.span.text.rstrip().splitlines(), apart)
 
     # --- modules --------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class ModuleWriter(Lines):
         self.forward(node.forward)
         self.backward(node.backward)
         if node.hf_config is not None:
-            self.begin(NO_NOTES, "hf_config:", apart=True)
+            self.begin(NO_TRIVIA, "hf_config:", apart=True)
             self.fields(node.hf_config)
             self.level -= 1
         self.mappings("hf_mapping", node.hf_mapping)
@@ -116,7 +116,7 @@ class ModuleWriter(Lines):
             self.begin(node.notes, start + text + end, apart)
             return
         self.above(node.notes, apart)
-        self.open_block(NO_NOTES, f"{start}(")
+        self.open_block(NO_TRIVIA, f"{start}(")
         for index, param in enumerate(params):
             comma = "," if index + 1 < len(params) else ""
             self.put(param.notes, write_config_param(param) + comma)
@@ -127,7 +127,7 @@ class ModuleWriter(Lines):
     def _finish(self, node: n.Module | n.Primitive) -> None:
         """The end of a declaration: `...` where it is not finished, and the comments there."""
         if node.stub:
-            self.put(NO_NOTES, "...", apart=True)
+            self.put(NO_TRIVIA, "...", apart=True)
         self.end(node.notes)
 
     # --- primitives, recipes and presets --------------------------------------------------------------------
@@ -140,7 +140,7 @@ class ModuleWriter(Lines):
         self.signature("forward", node.forward)
         self.signature("backward", node.backward)
         if node.save is not None:
-            self.above(NO_NOTES, apart=True)
+            self.above(NO_TRIVIA, apart=True)
         self.selection("save", node.save)
         self.fields(node.sections, apart=True)
         self._finish(node)
@@ -151,7 +151,7 @@ class ModuleWriter(Lines):
             return
         self.begin(node.notes, f"{name}:", apart=True)
         if node.native:
-            self.put(NO_NOTES, "_")
+            self.put(NO_TRIVIA, "_")
         self.ports("in", "inputs", node.inputs)
         self.ports("out", "outputs", node.outputs)
         for item in node.equations:
@@ -167,7 +167,7 @@ class ModuleWriter(Lines):
         self.begin(node.notes, f"{word} {node.name}:", apart)
         self.document(node.doc)
         if node.doc and node.fields:
-            self.above(NO_NOTES, apart=True)
+            self.above(NO_TRIVIA, apart=True)
         self.fields(node.fields)
         self.end(node.notes)
 
@@ -176,7 +176,7 @@ class ModuleWriter(Lines):
         self.begin(node.notes, f"{node.kind}:", apart)
         self.document(node.doc)
         if node.doc and node.fields:
-            self.above(NO_NOTES, apart=True)
+            self.above(NO_TRIVIA, apart=True)
         fields = node.fields
         if node.kind == "groups":
             fields = tuple(replace(item, name=quote(item.name)) for item in fields)
@@ -185,16 +185,16 @@ class ModuleWriter(Lines):
 
     # --- lines and blocks -----------------------------------------------------------------------------------
 
-    def put(self, notes: Notes, text: str, apart: bool = False) -> None:
+    def put(self, notes: Trivia, text: str, apart: bool = False) -> None:
         """A statement with its notes, broken where it is too long."""
         self.place(notes, wrap(text, self.level), apart)
 
-    def begin(self, notes: Notes, head: str, apart: bool = False) -> None:
+    def begin(self, notes: Trivia, head: str, apart: bool = False) -> None:
         """The line that opens a block, with its notes."""
         self.put(notes, head, apart)
         self.level += 1
 
-    def end(self, notes: Notes) -> None:
+    def end(self, notes: Trivia) -> None:
         """The end of a block, after the comments that stand there."""
         self.comments(notes.last)
         self.level -= 1
@@ -259,18 +259,18 @@ class ModuleWriter(Lines):
     def document(self, text: str) -> None:
         """Write a docstring, if there is one."""
         if text:
-            self.place(NO_NOTES, document_lines(text, INDENT * self.level))
+            self.place(NO_TRIVIA, document_lines(text, INDENT * self.level))
 
     def annotations(self, annotations: Sequence[n.Annotation], apart: bool = False) -> None:
         """Write the annotations of a declaration or of a section, one on a line."""
         for index, item in enumerate(annotations):
-            self.put(NO_NOTES, write_annotation(item), apart and index == 0)
+            self.put(NO_TRIVIA, write_annotation(item), apart and index == 0)
 
     def section(self, name: str, items: Sequence[Noted] | None, text: Callable[[Noted], str]) -> None:
         """Write a section of one line for each of its items, if it is there."""
         if items is None:
             return
-        self.begin(NO_NOTES, f"{name}:", apart=True)
+        self.begin(NO_TRIVIA, f"{name}:", apart=True)
         for item in items:
             self.put(item.notes, text(item))
         self.level -= 1
@@ -297,9 +297,9 @@ class ModuleWriter(Lines):
             return
         self.begin(node.notes, f"pattern: {node.pattern}", apart=True)
         if node.sublayers:
-            self.begin(NO_NOTES, "sublayers:")
+            self.begin(NO_TRIVIA, "sublayers:")
             for names in node.sublayers:
-                self.put(NO_NOTES, f"- ({', '.join(names)})")
+                self.put(NO_TRIVIA, f"- ({', '.join(names)})")
             self.level -= 1
         self.end(node.notes)
 
@@ -309,11 +309,11 @@ class ModuleWriter(Lines):
         """Write `let:`; constraints that follow each other share a block."""
         if not bindings:
             return
-        self.begin(NO_NOTES, "let:", apart=True)
+        self.begin(NO_TRIVIA, "let:", apart=True)
         for is_constraint, group in groupby(bindings, lambda item: isinstance(item, n.Constraint)):
             items = list(group)
             if is_constraint:
-                self.begin(NO_NOTES, "constraint:", apart=True)
+                self.begin(NO_TRIVIA, "constraint:", apart=True)
             for item in items:
                 self._binding(item)
             self.level -= is_constraint
@@ -360,7 +360,7 @@ class ModuleWriter(Lines):
     def graph(self, statements: Sequence[n.Statement] | None) -> None:
         """Write `graph:`."""
         if statements is not None:
-            self.begin(NO_NOTES, "graph:")
+            self.begin(NO_TRIVIA, "graph:")
             self.statements(statements)
             self.level -= 1
 
@@ -373,9 +373,9 @@ class ModuleWriter(Lines):
         if len(ports) == 1 and not texts[0].endswith("..."):
             self.put(replace(ports[0].notes, blank=False), f"{word}: {texts[0]}")
         elif fits(row, self.level) and not _needs_lines(ports):
-            self.put(Notes(ports[0].notes.above) if ports else NO_NOTES, row)
+            self.put(Trivia(ports[0].notes.above) if ports else NO_TRIVIA, row)
         else:
-            self.begin(NO_NOTES, f"{block}:")
+            self.begin(NO_TRIVIA, f"{block}:")
             for port, text in zip(ports, texts, strict=True):
                 self.put(port.notes, text)
             self.level -= 1

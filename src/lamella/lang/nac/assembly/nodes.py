@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lamella.base.source import Notes, Span, beside, where
+from lamella.base.source import Span, Trivia, beside, where
 from lamella.lang.nac.nodes import (
     Constant,
     ConstantType,
@@ -187,7 +187,7 @@ class AssemblyRow:
     """An entry of a section with the comments around it."""
 
     item: RowItem
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class AssemblySection:
     name: str
     rows: tuple[AssemblyRow, ...]
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class Field:
     name: str
     value: str | int
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,4 +217,4 @@ class Assembly:
     fields: tuple[Field, ...]
     sections: tuple[AssemblySection, ...]
     span: Span = where()
-    end: Notes = beside()
+    end: Trivia = beside()

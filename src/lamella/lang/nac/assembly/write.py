@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from lamella.base.lines import Lines
-from lamella.base.source import Notes
+from lamella.base.source import Trivia
 from lamella.lang.nac.assembly import words
 from lamella.lang.nac.assembly.nodes import (
     Argument,
@@ -65,7 +65,7 @@ def write_assembly(assembly: Assembly) -> str:
 def _write_section(lines: Lines, section: AssemblySection) -> None:
     lines.open_block(section.notes, f".{section.name}", apart=True)
     for index, row in enumerate(section.rows):
-        notes = Notes(row.notes.above, row.notes.behind) if index == 0 else row.notes
+        notes = Trivia(row.notes.above, row.notes.behind) if index == 0 else row.notes
         lines.place(notes, [INDENT + line for line in write_item(row.item)])
     lines.level -= 1
 

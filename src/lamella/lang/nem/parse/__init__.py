@@ -12,7 +12,7 @@ from lamella.base.cursor import END, SHOWN, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.source import NO_NOTES, Notes, Source, Span
+from lamella.base.source import NO_TRIVIA, Source, Span, Trivia
 from lamella.base.suggest import nearest
 from lamella.lang.nem import rules
 from lamella.lang.nem.nodes import (
@@ -97,7 +97,7 @@ class NemParser(NemCursor):
         self._declarations: list[TypeFamily | Device | Broken] = []
         self._device: DeviceRef | None = None
         self._name: Name | None = None
-        self._name_notes = NO_NOTES
+        self._name_notes = NO_TRIVIA
         self._has_statements = False
         self._count = 0
         self._aside: list[Broken] = []
@@ -408,7 +408,7 @@ class NemParser(NemCursor):
         variable = self.declared[0] if self.declared else unknown
         return _LoopHeader(variable, unknown, unknown, (), unknown)
 
-    def loop_end(self, header: _LoopHeader, head: Span, is_doubtful: bool) -> Notes:
+    def loop_end(self, header: _LoopHeader, head: Span, is_doubtful: bool) -> Trivia:
         """`'endloop'`; that it is missing is said once for a file, and not where something else was unreadable."""
         end = self.index
         if self.accept("endloop"):
@@ -419,7 +419,7 @@ class NemParser(NemCursor):
             where = f"for the loop over '{header.variable.id[:SHOWN]}'"
             found = "the end of the file"
             self.report(rules.SYNTAX.at(head, wanted="'endloop'", where=where, found=found))
-        return NO_NOTES
+        return NO_TRIVIA
 
     def skipped_loop(self, first: int) -> Broken:
         """A loop that is nested too deeply: reported, and passed over whole."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from lamella.base.cursor import SyntaxProblem
-from lamella.base.source import NO_NOTES, Notes
+from lamella.base.source import NO_TRIVIA, Trivia
 from lamella.lang.nem import rules
 from lamella.lang.nem.nodes import (
     Binding,
@@ -35,14 +35,14 @@ class _DeviceBody:
     """The blocks of one device, as they are found."""
 
     version: Text | None = None
-    version_notes: Notes = NO_NOTES
+    version_notes: Trivia = NO_TRIVIA
     topology: Topology | None = None
     characteristics: tuple[UnitGroup, ...] | None = None
-    characteristics_notes: Notes = NO_NOTES
+    characteristics_notes: Trivia = NO_TRIVIA
     mandatory: tuple[VariantRef, ...] | None = None
-    mandatory_notes: Notes = NO_NOTES
+    mandatory_notes: Trivia = NO_TRIVIA
     extended: tuple[VariantRef, ...] | None = None
-    extended_notes: Notes = NO_NOTES
+    extended_notes: Trivia = NO_TRIVIA
     damaged: bool = False
 
 
@@ -216,17 +216,17 @@ def _once(cursor: NemCursor, given: T | None, found: T, first: int, what: str) -
     return given
 
 
-def _open_block(cursor: NemCursor, first: int) -> Notes:
+def _open_block(cursor: NemCursor, first: int) -> Trivia:
     """Take the brace that opens a block, with the notes of what stands before it."""
     brace = cursor.expect("{", "at the beginning of a block")
     return cursor.margin.take(cursor.starts[first], cursor.end_of(brace), cursor.starts[cursor.index])
 
 
-def _closing_notes(cursor: NemCursor, end: int) -> Notes:
+def _closing_notes(cursor: NemCursor, end: int) -> Trivia:
     return cursor.margin.close(cursor.starts[end], cursor.end_of(end), cursor.starts[cursor.index])
 
 
-def _close_block(cursor: NemCursor, notes: Notes) -> Notes:
+def _close_block(cursor: NemCursor, notes: Trivia) -> Trivia:
     """Take the brace that closes a block; comments before and behind it are the last of the block."""
     end = cursor.expect("}", "at the end of a block")
     found = _closing_notes(cursor, end)
@@ -253,7 +253,7 @@ def _topology(cursor: NemCursor, body: _DeviceBody) -> Topology:
     first = cursor.next()
     notes = _open_block(cursor, first)
     settings: dict[str, Setting] = {}
-    blocks: dict[str, tuple[tuple[Setting, ...], Notes]] = {}
+    blocks: dict[str, tuple[tuple[Setting, ...], Trivia]] = {}
     while cursor.text != "}":
         if cursor.text in ("device_units", "per_engine"):
             word, start = cursor.text, cursor.index
@@ -262,13 +262,13 @@ def _topology(cursor: NemCursor, body: _DeviceBody) -> Topology:
         else:
             _setting(cursor, body, settings)
     notes = _close_block(cursor, notes)
-    units, unit_notes = blocks.get("device_units", (None, NO_NOTES))
-    engine, engine_notes = blocks.get("per_engine", (None, NO_NOTES))
+    units, unit_notes = blocks.get("device_units", (None, NO_TRIVIA))
+    engine, engine_notes = blocks.get("per_engine", (None, NO_TRIVIA))
     span = cursor.span_from(first)
     return Topology(tuple(settings.values()), units, engine, span, notes, unit_notes, engine_notes)
 
 
-def _unit_counts(cursor: NemCursor, body: _DeviceBody) -> tuple[tuple[Setting, ...], Notes]:
+def _unit_counts(cursor: NemCursor, body: _DeviceBody) -> tuple[tuple[Setting, ...], Trivia]:
     """`('device_units' | 'per_engine') '{' setting* '}'`."""
     notes = _open_block(cursor, cursor.next())
     settings = _settings(cursor, body)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lamella.base.cursor import COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, Limits
-from lamella.base.source import Notes, Source, Span
+from lamella.base.source import Source, Span, Trivia
 from lamella.base.trivia import TriviaCursor
 from lamella.lang.nem import rules
 from lamella.lang.nem.nodes import (
@@ -208,7 +208,7 @@ class NemCursor(TriviaCursor):
 
     # --- the end of a statement -----------------------------------------------------------------------------
 
-    def finish(self, first: int) -> tuple[Span, Notes]:
+    def finish(self, first: int) -> tuple[Span, Trivia]:
         """The span and the notes of a statement that has just been read; semicolons behind it are passed over."""
         if self.text != ";":
             return self.settle(first)

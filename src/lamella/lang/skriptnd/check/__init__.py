@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from lamella.base.diagnostic import Diagnostic, Label, sort_findings
-from lamella.base.source import Notes, Span
+from lamella.base.source import Span, Trivia
 from lamella.lang.skriptnd.check.composition import check_composition
 from lamella.lang.skriptnd.check.context import (
     CheckedBlock,
@@ -78,7 +78,7 @@ def _limits(formula: Lowering, declared: Mapping[str, TypeSpec]) -> dict[str, st
         if isinstance(node, Access) and node.tensor in declared:
             for name, limit in _indexed(node, declared[node.tensor]):
                 limits.setdefault(name, limit)
-        if isinstance(node, Span | Notes):
+        if isinstance(node, Span | Trivia):
             continue
         if isinstance(node, tuple):
             stack.extend(node)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic, Label
-from lamella.base.source import NOWHERE, Notes, Span
+from lamella.base.source import NOWHERE, Span, Trivia
 from lamella.base.suggest import MOST_GUESSES, did_you_mean
 from lamella.lang.skriptnd.affine import read_affine, symbol_of
 from lamella.lang.skriptnd.check.kinds import UNKNOWN, Algebra, ValueKind
@@ -44,7 +44,7 @@ def names_in(node: object) -> Iterator[str]:
             if not isinstance(item, Span):
                 stack.extend(item)
         # A span is a tuple, notes are a dataclass: neither is syntax.
-        elif hasattr(item, "__dataclass_fields__") and not isinstance(item, Notes):
+        elif hasattr(item, "__dataclass_fields__") and not isinstance(item, Trivia):
             if isinstance(item, Access):
                 yield item.tensor
             stack.extend(getattr(item, field) for field in item.__dataclass_fields__)

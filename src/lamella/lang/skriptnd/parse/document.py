@@ -9,7 +9,7 @@ from types import MappingProxyType
 from lamella.base.cursor import END, SHOWN, SyntaxProblem
 from lamella.base.dtype import find_in
 from lamella.base.limits import Limits
-from lamella.base.source import NO_NOTES, Notes, Source, Span
+from lamella.base.source import NO_TRIVIA, Source, Span, Trivia
 from lamella.lang.skriptnd.nodes import (
     Access,
     Assertion,
@@ -61,12 +61,12 @@ class _Head:
 
     def __init__(self, start: int) -> None:
         self.start = start
-        self.notes: Notes | None = None
+        self.notes: Trivia | None = None
 
-    def joined(self, last: Notes) -> Notes:
+    def joined(self, last: Trivia) -> Trivia:
         """The notes of the component, given those that are found further on."""
         first = self.notes
-        return last if first is None else Notes(first.above + last.above, last.behind, first.blank)
+        return last if first is None else Trivia(first.above + last.above, last.behind, first.blank)
 
 
 class SkriptndParser(SkriptndExpressions):
@@ -139,12 +139,12 @@ class SkriptndParser(SkriptndExpressions):
         span = self.span_from(first)
         return Operator(name, tuple(sections.values()), public, graph, span, notes, end)
 
-    def opened(self, first: int, where: str) -> Notes:
+    def opened(self, first: int, where: str) -> Trivia:
         """The brace that opens a definition or a block; the notes of what stands before it."""
         brace = self.expect("{", where)
         return self.margin.take(self.starts[first], self.end_of(brace), self.starts[self.index])
 
-    def closed(self, wanted: str, where: str, known: int) -> Notes:
+    def closed(self, wanted: str, where: str, known: int) -> Trivia:
         """The brace that closes a definition or a block; it is not missed where there were errors since it opened."""
         if self.text == "}":
             end = self.next()
@@ -154,7 +154,7 @@ class SkriptndParser(SkriptndExpressions):
         # An error inside may have swallowed the brace: one mistake makes one finding.
         if self.error_count == known:
             self.problem(wanted, where)
-        return NO_NOTES
+        return NO_TRIVIA
 
     def section(self, operator: str, sections: dict[str, Section]) -> None:
         """`'@' NAME '{' statement* '}'`."""
@@ -468,7 +468,7 @@ class SkriptndParser(SkriptndExpressions):
         head, end = self._heads[-1], self.end_of(self.index)
         head.notes = head.joined(self.margin.take(head.start, end, end))
 
-    def ending(self, broken: bool) -> tuple[tuple[Expr, ...], Notes]:
+    def ending(self, broken: bool) -> tuple[tuple[Expr, ...], Trivia]:
         """`'yield' expr,+ ';' '}'`; what is missing is said unless something else was found wrong in the block."""
         outcome = None
         if self.text == "yield":
@@ -485,7 +485,7 @@ class SkriptndParser(SkriptndExpressions):
         results, notes = outcome
         return results, replace(notes, last=last.above) if last.above else notes
 
-    def results(self) -> tuple[tuple[Expr, ...], Notes]:
+    def results(self) -> tuple[tuple[Expr, ...], Trivia]:
         """`'yield' expr,+ ';'`."""
         first = self.next()
         values = self.separated(self.expression)

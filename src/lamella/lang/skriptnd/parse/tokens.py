@@ -8,7 +8,7 @@ from typing import TypeVar
 from lamella.base.cursor import BAD, COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.diagnostic import ERROR, Diagnostic, Label
 from lamella.base.limits import Limits
-from lamella.base.source import Notes, Source, Span
+from lamella.base.source import Source, Span, Trivia
 from lamella.base.suggest import nearest
 from lamella.base.trivia import TriviaCursor
 from lamella.lang.skriptnd.nodes import Integer, Real
@@ -185,7 +185,7 @@ class SkriptndTokens(TriviaCursor):
 
     # --- the end of a statement -----------------------------------------------------------------------------
 
-    def finish(self, first: int, where: str) -> tuple[Span, Notes]:
+    def finish(self, first: int, where: str) -> tuple[Span, Trivia]:
         """The semicolon that ends a statement; the span and the notes of the statement."""
         if self.text != ";" and self._on_next_line():
             # Noticed at the next statement, reported where the semicolon belongs.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from lamella.base.dtype import find_in
 from lamella.base.lines import INDENT, Lines
-from lamella.base.source import NO_NOTES, Notes
+from lamella.base.source import NO_TRIVIA, Trivia
 from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd.nodes import Document
 from lamella.lang.skriptnd.words import KEYWORDS, LEVELS, LOWERING_SIGNS
@@ -383,7 +383,7 @@ class SkriptndWriter(Lines):
 
     # --- blocks ---------------------------------------------------------------------------------------------
 
-    def pieces(self, notes: Notes, pieces: Sequence[Piece]) -> None:
+    def pieces(self, notes: Trivia, pieces: Sequence[Piece]) -> None:
         """Write a component: text, and blocks on lines of their own."""
         self.above(notes)
         words: list[str] = []
@@ -391,10 +391,10 @@ class SkriptndWriter(Lines):
             if isinstance(piece, str):
                 words.append(piece)
                 continue
-            self.place(NO_NOTES, wrap(" ".join(words), self.level))
+            self.place(NO_TRIVIA, wrap(" ".join(words), self.level))
             words = []
             self.block(piece)
-        self.place(Notes(behind=notes.behind), wrap(f"{' '.join(words)};", self.level))
+        self.place(Trivia(behind=notes.behind), wrap(f"{' '.join(words)};", self.level))
 
     def block(self, node: n.Block) -> None:
         """Write what stands between the braces of a block."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from lamella.base.source import Notes, Span, beside, where
+from lamella.base.source import Span, Trivia, beside, where
 from lamella.lang.tensor.nodes.types import (
     BOOL,
     INDEX,
@@ -440,7 +440,7 @@ class Statement:
     results: tuple[Value, ...]
     instruction: Instruction
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,7 +449,7 @@ class Region:
 
     statements: tuple[Statement, ...]
     span: Span = where()
-    end: Notes = beside()
+    end: Trivia = beside()
 
 
 # --- functions and the programs that hold them --------------------------------------------------------------
@@ -463,7 +463,7 @@ class Parameter:
     type: Type
     attributes: Dictionary | None = None
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,7 +475,7 @@ class Function:
     body: Region
     attributes: Dictionary | None = None
     span: Span = where()
-    notes: Notes = beside()
+    notes: Trivia = beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,7 +484,7 @@ class Program:
 
     functions: tuple[Function, ...]
     span: Span = where()
-    end: Notes = beside()
+    end: Trivia = beside()
 
 
 __all__ = [

@@ -10,7 +10,7 @@ from lamella.base.cursor import END, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic, sort_findings
 from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.source import NO_NOTES, Notes, Source, Span
+from lamella.base.source import NO_TRIVIA, Source, Span, Trivia
 from lamella.lang.tensor.nodes import (
     INDEX,
     Alloca,
@@ -66,7 +66,7 @@ class TensorParser(TensorInstructions):
         self._statement_count = 0
         self.first = 0
         """The first token of the statement that is being read."""
-        self.head: Notes | None = None
+        self.head: Trivia | None = None
         """The notes of an instruction that holds a region: they are those of the line that opens it."""
         families: dict[str, Callable[[str], Instruction]] = {
             "arith": self.arith,
@@ -147,7 +147,7 @@ class TensorParser(TensorInstructions):
         body = self.body(brace)
         region = self.region(body)
         between = tuple(line for line in tail.above if line)
-        notes = Notes(head.above + between, tail.behind, head.blank)
+        notes = Trivia(head.above + between, tail.behind, head.blank)
         return Function(name, tuple(parameters), region, attributes, self.span_from(first), notes)
 
     def parameters(self) -> list[Parameter]:
@@ -221,15 +221,15 @@ class TensorParser(TensorInstructions):
     def led_by_hoisted(self, statement: Statement, statements: list[Statement]) -> Statement:
         """Put the instructions that a statement needs before it; comments above it stand above them."""
         notes = statement.notes
-        above = Notes(above=notes.above, blank=notes.blank)
+        above = Trivia(above=notes.above, blank=notes.blank)
         statements.append(replace(self.hoisted[0], notes=above))
         statements += self.hoisted[1:]
         self.hoisted.clear()
-        return replace(statement, notes=Notes(behind=notes.behind))
+        return replace(statement, notes=Trivia(behind=notes.behind))
 
     # --- regions --------------------------------------------------------------------------------------------
 
-    def opened(self, first: int, where: str) -> tuple[int, Notes]:
+    def opened(self, first: int, where: str) -> tuple[int, Trivia]:
         """The brace that opens a region, and the notes of what stands before it."""
         brace = self.expect("{", where)
         return brace, self.margin.take(self.starts[first], self.end_of(brace), self.starts[self.index])
@@ -284,10 +284,10 @@ class TensorParser(TensorInstructions):
         """A region that has been read with all that stands behind it on its last line."""
         return Region(body.statements, self.span(body.open, body.close), self.end_notes(body.close))
 
-    def end_notes(self, close: int) -> Notes:
+    def end_notes(self, close: int) -> Trivia:
         """The notes of the end of a region."""
         if self.texts[close] != "}":
-            return NO_NOTES
+            return NO_TRIVIA
         end = self.end_of(self.index - 1)
         return self.margin.close(self.starts[close], end, self.starts[self.index])
 
