@@ -111,7 +111,7 @@ class Executable(Protocol):
 
 
 # --- parts of a language: modules of its folder in the pipeline, each loaded when it is used ---------------------
-# mypy compares each module with its protocol in tests/house/test_languages_alike.py.
+# tests/house/test_languages_alike.py compares each module with its protocol.
 
 
 class Files(Protocol):

@@ -19,19 +19,18 @@ from lamella.base.dim import Extent
 from lamella.base.errors import InputError
 from lamella.base.paths import Mapped as MappedFile
 from lamella.bridge.hf_to_module import Folder, is_model_folder, open_folder, plan_import, read_config
-from lamella.bridge.hf_to_module.folder import Checkpoint
-from lamella.bridge.hf_to_module.folder import CheckpointTensor as Entry
+from lamella.bridge.hf_to_module.folder import Checkpoint, CheckpointTensor
 from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
-from lamella.bridge.module_to_graph.constant_tables import compute_table as compute
+from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.bridge.module_to_hf import (
     Export,
+    ExportMapping,
     ExportPlan,
+    TensorEncoder,
     export_folder,
     plan_export,
     write_config,
 )
-from lamella.bridge.module_to_hf import ExportMapping as Mapped
-from lamella.bridge.module_to_hf import TensorEncoder as Numbers
 from lamella.graph.nodes import Graph, Operation, Tensor
 from lamella.lang.module.instantiate import Instance
 from lamella.lang.module.instantiate.messages import show
@@ -57,7 +56,7 @@ SIZE = 4
 
 def require_faithful(
     instance: Instance,
-    mapped: Mapped,
+    mapped: ExportMapping,
     config: Mapping[str, object],
     numbers: Mapping[str, Array],
     options: Options,
@@ -78,7 +77,7 @@ def require_faithful(
     judge = _judge(file, name, config, options)
     if _is_same(instance, judge):
         return
-    theirs = Mapped(
+    theirs = ExportMapping(
         weights_of(judge), judge.module.hf_mapping or (), judge.module.hf_export or (), context_of(judge)
     )
     pair = _Pair(instance, judge, options)
@@ -110,14 +109,14 @@ def _judge(file: Path, name: str, config: Mapping[str, object], options: Options
     return build_instance(program, declared, dict(read.values), plain)
 
 
-def _written(mapped: Mapped, given: Mapping[str, object]) -> ExportPlan:
+def _written(mapped: ExportMapping, given: Mapping[str, object]) -> ExportPlan:
     plan = plan_export(mapped, given)
     if errors(plan.findings):
         raise LamellaError(errors(plan.findings))
     return plan
 
 
-def _tensors(ours: Mapped, theirs: Mapped, numbers: Mapping[str, Array]) -> Iterator[str]:
+def _tensors(ours: ExportMapping, theirs: ExportMapping, numbers: Mapping[str, Array]) -> Iterator[str]:
     """Tensors that only one of the two has, or that have another shape."""
     here = {item.name: item.shape for item in _written(ours, numbers).tensors}
     free = {item.path for item in theirs.weights if item.optional}
@@ -140,7 +139,9 @@ class _Pair:
         settings = Settings(library=Library(limits=options.limits), given=lambda path: True)
         self.compiled = tuple(module_to_graph(item, settings) for item in self.instances)
 
-    def differences(self, ours: Mapped, theirs: Mapped, numbers: Mapping[str, Array]) -> Iterator[str]:
+    def differences(
+        self, ours: ExportMapping, theirs: ExportMapping, numbers: Mapping[str, Array]
+    ) -> Iterator[str]:
         """What differs between the two graphs, where their numbers do."""
         here, there = self.compiled
         if here.model is None or there.model is None:
@@ -156,7 +157,7 @@ class _Pair:
             yield from _told(here, there)
             yield f"its numbers differ by {off:.2g} of their size"
 
-    def _distance(self, store: Checkpoint, ours: Mapped, theirs: Mapped) -> float:
+    def _distance(self, store: Checkpoint, ours: ExportMapping, theirs: ExportMapping) -> float:
         """The largest difference of an output on the same random inputs, over the size of the outputs."""
         results = []
         for compiled, mapped, instance in zip(self.compiled, (ours, theirs), self.instances, strict=True):
@@ -169,7 +170,7 @@ class _Pair:
             for path, array in plan.data("f32").items():
                 executable.state[graph_name(path)] = array
             for name, built in compiled.constants.items():
-                executable.state[name] = compute(built).astype(np.float32)
+                executable.state[name] = compute_table(built).astype(np.float32)
             results.append(_run(executable, compiled.model.graph))
         return max(
             (
@@ -197,15 +198,15 @@ def _size(extent: Extent) -> int:
     return found if isinstance(found, int) else SIZE
 
 
-def _checkpoint(mapped: Mapped, arrays: Mapping[str, Array]) -> Checkpoint:
+def _checkpoint(mapped: ExportMapping, arrays: Mapping[str, Array]) -> Checkpoint:
     """The tensors that would be written, in memory."""
-    numbers = Numbers(arrays, None, mapped.context.head_dim)
-    tensors: dict[str, Entry] = {}
+    numbers = TensorEncoder(arrays, None, mapped.context.head_dim)
+    tensors: dict[str, CheckpointTensor] = {}
     files: dict[str, MappedFile] = {}
     for item in _written(mapped, arrays).tensors:
         element = numbers.element_of(item)
         data = bytes(numbers.image(item, element))
-        tensors[item.name] = Entry(item.name, element, item.shape, item.name, 0, len(data))
+        tensors[item.name] = CheckpointTensor(item.name, element, item.shape, item.name, 0, len(data))
         files[item.name] = MappedFile(Path(item.name), data)
     return Checkpoint(tensors, files)
 
@@ -214,7 +215,7 @@ def _kind(item: object) -> object:
     return (item.element.is_float, len(item.shape)) if isinstance(item, Tensor) else item
 
 
-def _meaning(compiled: Compiled, mapped: Mapped) -> list[int]:
+def _meaning(compiled: Compiled, mapped: ExportMapping) -> list[int]:
     """A number for each output that two graphs share where they compute it alike from the same tensors."""
     names: dict[str, list[str]] = {}
     for made in _written(mapped, dict.fromkeys(weight.path for weight in mapped.weights)).tensors:
@@ -302,7 +303,7 @@ def export(path: Path, target: Path, options: Options) -> Exported:
         raise InputError(f"'{module.name}' does not say what it is called in Hugging Face", hint=hint)
     folder = source.folder or _given_folder(options)
     config = write_config(module.hf_config, source.instance.values, None if folder is None else folder.config)
-    mapped = Mapped(
+    mapped = ExportMapping(
         weights_of(source.instance), module.hf_mapping, module.hf_export or (), context_of(source.instance)
     )
     beside = _travelling(source, config, options)

@@ -12,8 +12,7 @@ from lamella.base.paths import is_folder, is_there, shown
 from lamella.base.writer import make_folder, write_text
 from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_graph.backward import Differentiated, differentiate
-from lamella.bridge.module_to_ir import UnitIR as Unit
-from lamella.bridge.module_to_ir import is_unit, module_to_ir, read_unit, write_ir
+from lamella.bridge.module_to_ir import UnitIR, is_unit, module_to_ir, read_unit, write_ir
 from lamella.graph.model import Model
 from lamella.lang.module.resolve import write_lock
 from lamella.ops.modules import file_of
@@ -30,7 +29,7 @@ from lamella.pipeline.skriptnd.specialise import with_extents
 class CompiledUnit:
     """The unit of a model on its way to a folder, with the graph that it was made from."""
 
-    unit: Unit
+    unit: UnitIR
     model: Model
 
     @property

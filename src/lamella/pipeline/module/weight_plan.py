@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
-from lamella.bridge.hf_to_module import Folder, ImportPlan, Weight, plan_import
-from lamella.bridge.hf_to_module import MappingContext as Context
+from lamella.bridge.hf_to_module import Folder, ImportPlan, MappingContext, Weight, plan_import
 from lamella.bridge.hf_to_module.config import text_of
-from lamella.bridge.hf_to_module.mapping import NamePatterns as Patterns
+from lamella.bridge.hf_to_module.mapping import NamePatterns
 from lamella.lang.module.instantiate import Instance, walk
 from lamella.lang.module.instantiate.evaluate import evaluate
 from lamella.lang.module.nodes import Expr
@@ -32,7 +31,7 @@ def plan_weights(
         hint = "add hf_mapping: to the model"
         raise InputError(f"'{module.name}' does not say which tensors its parameters are", hint=hint)
     for pattern in unused:
-        if not any(name in Patterns((pattern,)) for name in folder.checkpoint.tensors):
+        if not any(name in NamePatterns((pattern,)) for name in folder.checkpoint.tensors):
             hint = "`lamella show FOLDER` lists its tensors"
             raise InputError(f"no tensor of the checkpoint is called '{pattern[:80]}' (--unused)", hint=hint)
     plan = plan_import(
@@ -43,7 +42,7 @@ def plan_weights(
     return plan
 
 
-def context_of(instance: Instance) -> Context:
+def context_of(instance: Instance) -> MappingContext:
     """What the mappings of a model may ask of it."""
 
     def value(expr: Expr) -> int | bool:
@@ -53,7 +52,7 @@ def context_of(instance: Instance) -> Context:
     head = instance.values.get("head_dim")
     width = head.value if head is not None and isinstance(head.value, int) else 0
     prefix = text_of(instance.module.hf_config or (), PREFIX)
-    return Context(instance.module.name, value, dict(switched_off(instance)), prefix, width)
+    return MappingContext(instance.module.name, value, dict(switched_off(instance)), prefix, width)
 
 
 def weights_of(instance: Instance, element: str = "") -> list[Weight]:

@@ -19,8 +19,7 @@ from lamella.base.optional import need
 from lamella.base.paths import map_bytes, shown
 from lamella.base.source import Binary, Span
 from lamella.bridge.torch_to_graph import torch_to_graph
-from lamella.bridge.torch_to_graph.program import first_line
-from lamella.bridge.torch_to_graph.program import torch_errors as faults
+from lamella.bridge.torch_to_graph.program import first_line, torch_errors
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.lang.skriptnd.rules import exports
@@ -175,7 +174,7 @@ def inspect_archive(path: Path, limits: Limits) -> list[Diagnostic]:
 
 def _failures() -> tuple[type[Exception], ...]:
     """What reading a file may raise, here or in PyTorch."""
-    return (Malformed, *faults())
+    return (Malformed, *torch_errors())
 
 
 def _what_is_broken(archive: _Archive, limits: Limits) -> str | None:
@@ -243,7 +242,7 @@ def _is_plain(sample: bytes) -> bool:
         warnings.simplefilter("ignore")
         try:
             torch.load(BytesIO(sample), weights_only=True)
-        except faults():
+        except torch_errors():
             return False
     return True
 

@@ -18,7 +18,7 @@ from lamella.base.limits import DEFAULT
 from lamella.base.optional import need
 from lamella.base.source import NOWHERE, Span
 from lamella.bridge.torch_to_graph import torch_to_graph
-from lamella.bridge.torch_to_graph.program import torch_errors as faults
+from lamella.bridge.torch_to_graph.program import torch_errors
 from lamella.bridge.torch_to_graph.report import line_of
 from lamella.graph.model import Model
 from lamella.lang.skriptnd.rules.exports import EXPORT_FAILED
@@ -237,7 +237,7 @@ def from_torch(
         warnings.simplefilter("ignore")
         try:
             program = torch.export.export(module, positional, named, dynamic_shapes=shapes, strict=strict)
-        except faults() as problem:
+        except torch_errors() as problem:
             raise failure(type(module).__name__, problem) from problem
         model = torch_to_graph(program, DEFAULT, axes_of(dynamic, given))
         if loss is None:
@@ -245,7 +245,7 @@ def from_torch(
         example = Example(positional, named, tuple(targets))
         try:
             return with_gradients(cast("Trainable", module), example, loss, model)
-        except faults() as problem:
+        except torch_errors() as problem:
             raise failure(type(module).__name__, problem) from problem
 
 
