@@ -273,13 +273,6 @@ def print_findings(findings: Iterable[Diagnostic], stream_is_error: bool = True)
         click.echo(text.replace(tag, coloured, 1), err=stream_is_error)
 
 
-strict_option = click.option(
-    "--strict-backend",
-    is_flag=True,
-    help="Graphs on cpu or interpreter: an operation that does not run as a kernel is an error.",
-)
-
-
 def print_placement(backend: str | None, placement: Sequence[OperationPlacement]) -> None:
     """One line that names each operation that does not run as a kernel; nothing where all do."""
     line = placement_line(placement)

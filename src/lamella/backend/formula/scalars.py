@@ -102,11 +102,6 @@ def find_function(function: str, integers: bool) -> Callable[..., Array]:
     return _FUNCTIONS[function]
 
 
-def is_function(function: str) -> bool:
-    """Whether a formula can apply it."""
-    return function in _FUNCTIONS or function == "cast"
-
-
 def convert(values: Array, kind: str, real: Real) -> Array:
     """`cast`: the values as int, real or bool."""
     if kind == "real":

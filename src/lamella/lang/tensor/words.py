@@ -124,8 +124,6 @@ VALUELESS = frozenset(
     ]
 )
 """Instructions that produce no value."""
-MULTIPLE = frozenset(("for", "if"))
-"""Instructions that produce as many values as they say, or none."""
 
 OTHERS = (
     *(

@@ -35,7 +35,6 @@ from lamella.pipeline.options import Options
 
 _MODEL = re.compile(r'^model +([A-Za-z_]\w*)|^ +(?:architecture|model_type): *"([^"]*)"', re.MULTILINE)
 _HEAD = re.compile(r"(For[A-Z]\w*|LMHeadModel|Model)$")
-_CLOSE = 0.85
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
 FOLDER = "models"
 TRAVELLING = "architecture.module"

@@ -11,7 +11,6 @@ OPERANDS = SHAPE.also("shapes do not fit in '{operation}': {why}{values}", hint=
 INDEX = SHAPE.also("the index {index} is outside of dimension {dim} of '{name}', which has {extent}{values}")
 VIEW = SHAPE.also("'{name}' with shape {found} has {count} elements, {wanted} has {other}{values}")
 SPLIT = SHAPE.also("the parts {parts} make {total}, dimension {dim} of '{name}' has {extent}{values}")
-DIMENSION = SHAPE.also("'{name}' is {first} in {where}, but {second} here{values}")
 CYCLE = Rule("E007", "5.11.5 Evaluation Order", "'{name}' depends on itself: {cycle}")
 IMPORT_CYCLE = CYCLE.also("the file '{name}' imports itself: {cycle}")
 CONTAINS_ITSELF = CYCLE.also("'{name}' contains itself: {cycle}")
