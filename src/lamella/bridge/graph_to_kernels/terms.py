@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from lamella.base.dtype import ElementType, Kind
 from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.accesses import Layout, dense_layout
 from lamella.bridge.graph_to_kernels.affine import find_range, is_integer
 from lamella.bridge.graph_to_kernels.functions import I64, apply, convert
 from lamella.kernels.build import Builder
@@ -45,6 +46,13 @@ class TensorView:
     memref: Value
     element: ElementType
     shape: tuple[int, ...]
+    layout: Layout | None = None
+    """Where its elements lie; row-major without gaps where nothing else is said."""
+
+    @property
+    def lies(self) -> Layout:
+        """The layout, whether it was chosen or is the usual one."""
+        return dense_layout(self.shape) if self.layout is None else self.layout
 
 
 @dataclass(slots=True)
