@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.accesses import Access, Matrix, form_value, matrix_view
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
-from lamella.bridge.graph_to_kernels.tiled import PANEL, Key, Surrounding, TiledProduct, key_of, walk_terms
+from lamella.bridge.graph_to_kernels.tiled import PANEL, End, Key, TiledProduct, key_of, walk_terms
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import (
     Cast,
@@ -180,8 +180,7 @@ class _ProductWriter:
     def write(self) -> TileKernel:
         """Write it."""
         tiled = self.tiled
-        around = [*tiled.ends, *([] if tiled.start is None else [tiled.start])]
-        for item in around:
+        for item in tiled.ends:
             for key in item.accesses:
                 self.accesses[key] = self.parameters.add(item.keys[key], tiled.accesses[key])
         packed = tiled.packed_access(Value("packed"))
@@ -345,7 +344,7 @@ class _ProductWriter:
     def _finish(
         self,
         builder: Builder,
-        end: Surrounding,
+        end: End,
         values: Mapping[str, Value],
         tile: _Tile,
         total: Value,
@@ -353,23 +352,21 @@ class _ProductWriter:
         """Store what an output is made of, element by element of a tile."""
         type_ = tile.type
         spans = (self.tiled.roles.row, tile.height), (tile.column, type_.columns)
-        plain = self.tiled.start is None and end.formula.values[0] is end.formula.targets[0]
-        if not plain:
+        if end.formula.values[0] is not end.formula.targets[0]:
             total = self._apply(builder, end, values, tile, total)
-        for element in end.outputs:
-            access = self.accesses[id(element)]
-            if access.element not in FLOATS:
-                raise Unsupported("its output is no real")
-            if access.element != type_.element:
-                total = builder.value(Cast(total, replace(type_, element=access.element)))
-            view = matrix_view(builder, access, spans, values)
-            zero = builder.constant(0)
-            builder.put(CoopStore(total, view.value, zero, zero, tile.checked))
+        access = self.accesses[id(end.formula.targets[0])]
+        if access.element not in FLOATS:
+            raise Unsupported("its output is no real")
+        if access.element != type_.element:
+            total = builder.value(Cast(total, replace(type_, element=access.element)))
+        view = matrix_view(builder, access, spans, values)
+        zero = builder.constant(0)
+        builder.put(CoopStore(total, view.value, zero, zero, tile.checked))
 
     def _apply(
         self,
         builder: Builder,
-        end: Surrounding,
+        end: End,
         values: Mapping[str, Value],
         tile: _Tile,
         total: Value,
@@ -380,30 +377,22 @@ class _ProductWriter:
         here[self.tiled.roles.row] = inner.arith("add", values[self.tiled.roles.row], inner.cast(row, INDEX))
         if tile.column:
             here[tile.column] = inner.arith("add", values[tile.column], inner.cast(place, INDEX))
-        found = value
-        if self.tiled.start is not None:
-            before = self._value(inner, self.tiled.start, (here, tile), None)
-            found = inner.arith("add", found, before, type_=self.tiled.real)
-        if end.formula.values[0] is not end.formula.targets[0]:
-            found = self._value(inner, end, (here, tile), found)
-        inner.give(found)
+        inner.give(self._value(inner, end, (here, tile), value))
         return builder.value(CoopApply(row, place, value, total, tile.type, inner.region()))
 
     def _value(
         self,
         builder: Builder,
-        item: Surrounding,
+        item: End,
         place: tuple[Mapping[str, Value], _Tile],
-        total: Value | None,
+        total: Value,
     ) -> Value:
-        """The value of a surrounding formula at one element of the sum."""
-        if len(item.formula.values) != 1:
-            raise Unsupported("it writes several tensors at once")
+        """The value of an output at one element of the sum."""
         values, tile = place
         target = self.tiled.group.product.targets[0].tensor
-        writing = _SurroundingWriter(self.tiled.real, self.tensors, item.extents, [builder])
+        writing = _EndWriter(self.tiled.real, self.tensors, item.extents, [builder])
         writing.accesses, writing.loops = self.accesses, values
-        writing.sum = None if total is None else (target, total)
+        writing.sum = target, total
         if tile.checked:
             writing.row, writing.end = self.tiled.roles.row, self.tiled.extents[self.tiled.roles.row]
         for name in dict.fromkeys(term.name for term in walk_terms(item.formula) if isinstance(term, Index)):
@@ -416,19 +405,19 @@ class _ProductWriter:
 
 
 @dataclass(slots=True)
-class _SurroundingWriter(TermWriter):
-    """Terms around a sum: its elements are loaded by their accesses, the sum itself is a value."""
+class _EndWriter(TermWriter):
+    """Terms behind a sum: their elements are loaded by their accesses, the sum itself is a value."""
 
     accesses: Mapping[int, Access] = field(default_factory=dict)
     loops: Mapping[str, Value] = field(default_factory=dict)
-    sum: tuple[str, Value] | None = None
+    sum: tuple[str, Value] = ("", Value(""))
     row: str = ""
     """The loop of the rows where a tile has more of them than there are."""
     end: int = 0
 
     def load(self, element: Element) -> Value:
         """The element of a tensor, or of the sum."""
-        if self.sum is not None and element.tensor == self.sum[0]:
+        if element.tensor == self.sum[0]:
             return self.sum[1]
         access, held = self.accesses[id(element)], self.tensors[key_of(element)]
         stored = Scalar(stored_type(held.element))

@@ -17,10 +17,12 @@ from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, find_access, fuse_loops, substitute_loops
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
+from lamella.bridge.graph_to_kernels.products import find_digits
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Scalar, Value
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index
+from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import operands
 
 Key = tuple[str, int | None]
@@ -41,11 +43,9 @@ FEWEST_COLUMNS = 4
 
 @dataclass(frozen=True, slots=True)
 class ProductGroup:
-    """A sum of products, what its target holds before, and the outputs that are made of it."""
+    """A sum of products, and the outputs that are made of it."""
 
     product: Contraction
-    start: Contraction | None = None
-    """`y = …`, what the sum goes on from."""
     ends: tuple[Contraction, ...] = ()
     """`z = f(y, …)`, one for each output; none where the target itself leaves."""
 
@@ -62,14 +62,12 @@ class Roles:
 
 
 @dataclass(frozen=True, slots=True)
-class Surrounding:
-    """A formula before or after the sum, its loops as forms over those of the sum."""
+class End:
+    """An output that is made of the sum, its loops as forms over those of the sum."""
 
     formula: Contraction
     extents: Mapping[str, int]
     loops: Mapping[str, Form]
-    outputs: tuple[Element, ...]
-    """What it writes, if it is not the target of the sum itself."""
     accesses: Mapping[int, Access]
     """The accesses of its elements, but those of the sum's target, by their identity."""
     keys: Mapping[int, Key]
@@ -88,10 +86,9 @@ class TiledProduct:
     column_factor: Access
     column_key: Key
     packed: bool
-    start: Surrounding | None
-    ends: tuple[Surrounding, ...]
+    ends: tuple[End, ...]
     accesses: Mapping[int, Access]
-    """The accesses of start and ends by the identity of their elements, in the loops of the product."""
+    """The accesses of the ends by the identity of their elements, in the loops of the product."""
     lanes: int
     """Rows that fill a vector."""
     rows: int
@@ -149,20 +146,21 @@ def find_tiles(
     """The tiles of a contraction; Unsupported says why it has none. `constant` are tensors that never change."""
     extents = extents_of(group.product)
     sum_, left, right = _factors(group.product, tensors, real)
-    start = None if group.start is None else _surround(group.start, sum_, extents, tensors)
-    ends = [_surround(item, sum_, extents, tensors) for item in group.ends]
+    digits = _find_digits(group, sum_, extents)
+    factors = [substitute_loops(held_access(item, tensors, extents), digits) for item in (left, right)]
+    places = [_place_of(item, digits, extents) for item in sum_.indices]
+    extents = _split_extents(extents, digits)
+    ends = [_end(item, sum_.tensor, places, tensors) for item in group.ends]
     if not ends:
         ends = [_itself(group.product, sum_, extents, tensors)]
-    around = [*ends, *([] if start is None else [start])]
-    accesses = {key: access for item in around for key, access in item.accesses.items()}
-    factors = [held_access(item, tensors, extents) for item in (left, right)]
-    fixed = frozenset(name for item in around for name in _numbers(item))
+    accesses = {key: access for item in ends for key, access in item.accesses.items()}
+    fixed = frozenset(name for item in ends for name in _numbers(item))
     fused, sizes = fuse_loops([*factors, *accesses.values()], extents, fixed)
     accesses = dict(zip(accesses, fused[2:], strict=True))
     sizes = {name: size for name, size in sizes.items() if size > 1}
     if prod(sizes.values()) < FEWEST_STEPS:
         raise Unsupported("it is too small for tiles")
-    outputs = [accesses[id(item)] for end in ends for item in end.outputs]
+    outputs = [accesses[id(item)] for end in ends for item in end.formula.targets]
     roles, flipped = _find_roles(outputs, fused[0], fused[1], sizes)
     keys = key_of(left), key_of(right)
     row_factor, row_key = fused[flipped], keys[flipped]
@@ -173,7 +171,7 @@ def find_tiles(
     blocked, block = _blocks(column_factor, roles, sizes, (rows, widths))
     return TiledProduct(
         group, real, sizes, roles, row_factor, row_key, column_factor, keys[not flipped], packed,
-        start, tuple(ends), accesses, lanes, rows, widths, blocked, block,
+        tuple(ends), accesses, lanes, rows, widths, blocked, block,
     )  # fmt: skip
 
 
@@ -221,64 +219,110 @@ def _factors(product: Contraction, tensors: Tensors, real: Scalar) -> tuple[Elem
     return target, left, right
 
 
-# --- what surrounds the sum ----------------------------------------------------------------------------------
+# --- what is made of the sum ---------------------------------------------------------------------------------
 
 
-def _surround(
-    formula: Contraction, target: Element, extents: Mapping[str, int], tensors: Tensors
-) -> Surrounding:
-    """A formula with its loops in those of the sum, which it reads or starts element by element."""
+def _find_digits(group: ProductGroup, target: Element, extents: Mapping[str, int]) -> dict[str, Form]:
+    """Loops of the sum that its readers count in two or more: the loop as a form over its digits."""
+    found: dict[str, Form] = {}
+    for end in group.ends:
+        own = extents_of(end)
+        for element in _meeting(end, target.tensor):
+            for index, sums in zip(element.indices, target.indices, strict=True):
+                form = None if isinstance(index, Guard) else find_form(index, own)
+                if form is None or len(form.terms) < 2 or not isinstance(sums, Index):
+                    continue
+                names = find_digits(form, own, extents[sums.name])
+                if names is None:
+                    raise Unsupported("it meets the sum at a place of its own")
+                digits: Form = Affine()
+                for number, name in enumerate(names):
+                    digits = digits + Affine(0, ((f"{sums.name}/{number}", form.coefficient(name)),))
+                if found.setdefault(sums.name, digits) != digits:
+                    raise Unsupported("what follows it counts it in different ways")
+    return found
+
+
+def _split_extents(extents: Mapping[str, int], digits: Mapping[str, Form]) -> dict[str, int]:
+    """The extents of the loops with those that are split replaced by their digits."""
+    found: dict[str, int] = {}
+    for name, extent in extents.items():
+        if name not in digits:
+            found[name] = extent
+            continue
+        above = extent
+        for digit, factor in sorted(digits[name].terms, key=lambda item: -item[1]):
+            found[digit], above = above // factor, factor
+    return found
+
+
+def _place_of(index: Term | Guard, digits: Mapping[str, Form], extents: Mapping[str, int]) -> Form:
+    """The index of the sum's target in a dimension, over the digits of its loops."""
+    form = None if isinstance(index, Guard) else find_form(index, extents)
+    if form is None:
+        raise Unsupported("the index of its target is tested, or not affine")
+    for name, split in digits.items():
+        form = form.replace(name, split)
+    return form
+
+
+def _meeting(formula: Contraction, tensor: str) -> list[Element]:
+    return [item for item in walk_terms(formula) if isinstance(item, Element) and item.tensor == tensor]
+
+
+def _end(formula: Contraction, tensor: str, places: Sequence[Form], tensors: Tensors) -> End:
+    """A formula with its loops in those of the sum, which it reads element by element."""
     own = extents_of(formula)
-    if formula.sign not in ("=", ":=") or formula.condition is not None:
-        raise Unsupported("what surrounds it is no plain assignment")
-    elements = [item for item in walk_terms(formula) if isinstance(item, Element)]
-    meeting = [item for item in elements if item.tensor == target.tensor]
-    loops = _meet(meeting, target, own, extents)
-    others = [item for item in elements if item.tensor != target.tensor]
+    if formula.sign not in ("=", ":=") or formula.condition is not None or len(formula.targets) != 1:
+        raise Unsupported("what follows it is no plain assignment")
+    loops = _meet(_meeting(formula, tensor), places, own)
+    others = [item for item in walk_terms(formula) if isinstance(item, Element) and item.tensor != tensor]
     accesses = {id(item): substitute_loops(held_access(item, tensors, own), loops) for item in others}
-    starts = any(item.tensor == target.tensor for item in formula.targets)
-    outputs = () if starts else formula.targets
-    return Surrounding(formula, own, loops, outputs, accesses, {id(item): key_of(item) for item in others})
+    return End(formula, own, loops, accesses, {id(item): key_of(item) for item in others})
 
 
-def _itself(
-    product: Contraction, target: Element, extents: Mapping[str, int], tensors: Tensors
-) -> Surrounding:
+def _itself(product: Contraction, target: Element, extents: Mapping[str, int], tensors: Tensors) -> End:
     """The sum as its own output: `y = y`."""
     access = held_access(target, tensors, extents)
-    return Surrounding(
+    return End(
         Contraction((target,), "=", (target,), product.loops),
         extents,
         {name: Affine(0, ((name, 1),)) for name in extents},
-        (target,),
         {id(target): access},
         {id(target): key_of(target)},
     )
 
 
-def _meet(
-    meeting: Sequence[Element], target: Element, own: Mapping[str, int], extents: Mapping[str, int]
-) -> dict[str, Form]:
+def _meet(meeting: Sequence[Element], places: Sequence[Form], own: Mapping[str, int]) -> dict[str, Form]:
     """The loops of a formula as forms over those of the sum, which it meets at one place of the target."""
     found: dict[str, Form] = {}
     for element in meeting:
-        for index, sums in zip(element.indices, target.indices, strict=True):
-            form = None if isinstance(sums, Guard) else find_form(sums, extents)
-            mine = None if isinstance(index, Guard) else find_form(index, own)
-            if form is None or mine is None:
+        for index, place in zip(element.indices, places, strict=True):
+            form = None if isinstance(index, Guard) else find_form(index, own)
+            if form is None:
                 raise Unsupported("it meets the sum at an index that is tested")
-            if isinstance(index, Index) and own[index.name] > 1:
-                if found.setdefault(index.name, form) != form:
+            if form.terms == place.terms == () and form.constant == place.constant:
+                continue
+            mine = sorted(form.terms, key=lambda item: -item[1])
+            if len(mine) == 1 and mine[0][1] == 1 and form.constant == 0:
+                pairs = [(mine[0][0], place)]
+            else:
+                # Digits on both sides, of the same weights.
+                theirs = sorted(place.terms, key=lambda item: -item[1])
+                if form.constant != place.constant or [n for _, n in mine] != [n for _, n in theirs]:
+                    raise Unsupported("it meets the sum at a place of its own")
+                units: list[Form] = [Affine(0, ((name, 1),)) for name, _ in theirs]
+                pairs = [(name, unit) for (name, _), unit in zip(mine, units, strict=True)]
+            for name, other in pairs:
+                if found.setdefault(name, other) != other:
                     raise Unsupported("it meets the sum at several places")
-            elif mine != form:
-                raise Unsupported("it meets the sum at a place of its own")
     if any(size > 1 and name not in found for name, size in own.items()):
         raise Unsupported("it has loops that the sum has not")
     nothing: Form = Affine()
     return {**dict.fromkeys(own, nothing), **found}
 
 
-def _numbers(item: Surrounding) -> Iterator[str]:
+def _numbers(item: End) -> Iterator[str]:
     """The loops of the sum whose numbers a formula computes with, other than to find its elements."""
     done: set[int] = set()
     waiting: list[object] = list(item.formula.values)
