@@ -18,6 +18,7 @@ from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.rules.names import SHADOWED_MODULE
 from lamella.ops.bind.plan import OperatorPlan
 from lamella.ops.instance import Definition
+from lamella.ops.memo import CallMemo
 from lamella.ops.modules import MAIN, ModuleLoader, own_name, read_main
 from lamella.ops.scalars.arithmetic import PackBudget
 from lamella.ops.traits import Trait, Traits, declared_traits, find_traits
@@ -98,6 +99,7 @@ class Library:
         self.root = root
         self.limits = limits
         self.budget = PackBudget(limits)
+        self.calls = CallMemo()
         self.documents: dict[str, Document] = {}
         """The modules of the model that were loaded, by name."""
         self.shadows: frozenset[str] = frozenset()
