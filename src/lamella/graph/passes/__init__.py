@@ -14,6 +14,7 @@ from lamella.graph.passes.cancel_transposes import cancel_transposes
 from lamella.graph.passes.cse import cse
 from lamella.graph.passes.dce import dce
 from lamella.graph.passes.fast_math import fast_math
+from lamella.graph.passes.fuse import fuse
 from lamella.graph.passes.propagate_layout import propagate_layout
 from lamella.graph.passes.simplify import simplify
 from lamella.graph.passes.variable_dce import variable_dce
@@ -29,9 +30,10 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "dce": dce,
         "variable_dce": variable_dce,
         "fast_math": fast_math,
+        "fuse": fuse,
     }
 )
-"""The passes that need nothing but the model, in the order in which they help each other; the last changes numbers."""
+"""The passes that need nothing but the model, in the order in which they help each other."""
 
 INEXACT: Mapping[str, str] = MappingProxyType(
     {
