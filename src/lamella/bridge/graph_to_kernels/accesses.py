@@ -66,6 +66,8 @@ class Access:
     memref: Value
     element: str
     axes: tuple[Axis, ...]
+    local: bool = False
+    """Whether it is memory of a work-group."""
 
     @property
     def type(self) -> Memref:
@@ -241,16 +243,16 @@ def matrix_view(
     if len(kept) > 2 or len({name for name, *_ in kept}) < len(kept) or not kept:
         raise Unsupported("its matrix has not two modes")
     sizes, strides = tuple(count * factor for _, count, _, factor in kept), tuple(item[2] for item in kept)
-    view = builder.subview(access.memref, slices, Memref(access.element, sizes, strides))
-    view = _thin(builder, access.element, view, kept)
+    view = builder.subview(access.memref, slices, Memref(access.element, sizes, strides, access.local))
+    view = _thin(builder, access, view, kept)
     if len(kept) == 1:
         name, count, stride, factor = kept[0]
-        type_ = Memref(access.element, (count, 1), (stride * factor, stride * factor * count))
+        type_ = Memref(access.element, (count, 1), (stride * factor, stride * factor * count), access.local)
         view = builder.value(Expand(view, 0, (count, 1), type_))
     return Matrix(view, kept[0][0] != spans[0][0])
 
 
-def _thin(builder: Builder, element: str, view: Value, kept: Sequence[tuple[str, int, int, int]]) -> Value:
+def _thin(builder: Builder, access: Access, view: Value, kept: Sequence[tuple[str, int, int, int]]) -> Value:
     """Every so many-th place of a view: the mode as two, of which the first place is picked."""
     if all(factor == 1 for *_, factor in kept):
         return view
@@ -260,7 +262,7 @@ def _thin(builder: Builder, element: str, view: Value, kept: Sequence[tuple[str,
         _, count, stride, factor = kept[place]
         if factor > 1:
             sizes[place : place + 1], strides[place : place + 1] = [factor, count], [stride, stride * factor]
-            type_ = Memref(element, tuple(sizes), tuple(strides))
+            type_ = Memref(access.element, tuple(sizes), tuple(strides), access.local)
             view = builder.value(Expand(view, place, (factor, count), type_))
     slices = [
         item
@@ -269,4 +271,4 @@ def _thin(builder: Builder, element: str, view: Value, kept: Sequence[tuple[str,
     ]
     counts = tuple(count for _, count, _, _ in kept)
     steps = tuple(stride * factor for _, _, stride, factor in kept)
-    return builder.subview(view, slices, Memref(element, counts, steps))
+    return builder.subview(view, slices, Memref(access.element, counts, steps, access.local))

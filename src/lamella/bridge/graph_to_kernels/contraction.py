@@ -293,7 +293,7 @@ def _step_in_place(writing: TermWriter, contraction: Contraction) -> None:
         values = [_saturated(writing, item, target) for item, target in _pairs(contraction)]
         for value, target in zip(values, contraction.targets, strict=True):
             if contraction.sign not in ASSIGNMENTS:
-                value = _join(writing, contraction.sign, writing.load(target), value, target)
+                value = join(writing, contraction.sign, writing.load(target), value, target)
             writing.store(value, target)
 
     _run_active(writing, _tests(writing, contraction), step)
@@ -336,10 +336,11 @@ def _next(writing: TermWriter, contraction: Contraction, held: Value, target: El
     value = _saturated(writing, contraction.values[0], target)
     if contraction.sign in ASSIGNMENTS:
         return value
-    return _join(writing, contraction.sign, held, value, target)
+    return join(writing, contraction.sign, held, value, target)
 
 
-def _join(writing: TermWriter, sign: str, held: Value, value: Value, target: Element) -> Value:
+def join(writing: TermWriter, sign: str, held: Value, value: Value, target: Element) -> Value:
+    """What an accumulation holds after one more value."""
     kind, function = writing.kind(target), JOINS[sign]
     if function in ("<<", ">>") and kind != BOOL:
         return extreme(writing.here, "min" if function == "<<" else "max", kind, held, value)

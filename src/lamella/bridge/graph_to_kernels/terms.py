@@ -285,7 +285,7 @@ class TermWriter:
         held = self.held(element)
         places = self.places(element, held)
         found = self.here.load(held.memref, places, Scalar(stored_type(held.element)))
-        return self._widen(found, held.element, self.kind(element))
+        return self.widen(found, held.element, self.kind(element))
 
     def _pick(self, element: Element) -> Value:
         """An element of the tensor that the run picks: those of all tensors are read, and one is taken."""
@@ -298,7 +298,8 @@ class TermWriter:
             found = self.here.arith("select", equal, other, found, type_=kind)
         return found
 
-    def _widen(self, value: Value, element: ElementType, kind: Scalar) -> Value:
+    def widen(self, value: Value, element: ElementType, kind: Scalar) -> Value:
+        """A loaded value in the type that is computed with."""
         stored = Scalar(stored_type(element))
         if element.kind is Kind.BOOL:
             return self.here.compare("ne", value, self.here.constant(0, stored))

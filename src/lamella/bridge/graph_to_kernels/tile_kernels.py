@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.accesses import Access, Matrix, form_value, matrix_view
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
-from lamella.bridge.graph_to_kernels.tiled import PANEL, End, Key, TiledProduct, key_of, walk_terms
+from lamella.bridge.graph_to_kernels.tiled import PANEL, End, Key, TiledProduct, walk_terms
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import (
     Cast,
@@ -52,7 +52,7 @@ class TileKernel:
 def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[TileKernel]:
     """The kernels of a tiled contraction, in the order in which they run."""
     found = [_write_pack(tiled)] if tiled.packed else []
-    return [*found, _ProductWriter(tiled, tensors).write()]
+    return [*found, ProductWriter(tiled, tensors).write()]
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ def _write_pack(tiled: TiledProduct) -> TileKernel:
     builder = parameters.builder()
     batch = [name for name in roles.batch if tiled.row_factor.stride(name)]
     sizes = {**tiled.extents, PANEL: tiled.panels}
-    values = _split_group(builder, [*batch, PANEL], sizes)
+    values = split_group(builder, [*batch, PANEL], sizes)
     _begin_rows(builder, tiled, values)
     groups = 1
     for name in (*batch, PANEL):
@@ -104,7 +104,7 @@ def _write_pack(tiled: TiledProduct) -> TileKernel:
         _copy_sums(inner, tiled, (source, packed), dict(values), height, roles.sums)
 
     with builder.parallel() as region:
-        _each_height(region, tiled, values, copy)
+        each_height(region, tiled, values, copy)
     return parameters.close(builder, groups)
 
 
@@ -167,12 +167,14 @@ class _Tile:
 
 
 @dataclass(slots=True)
-class _ProductWriter:
+class ProductWriter:
     """The kernel of a product while it is written."""
 
     tiled: TiledProduct
     tensors: Mapping[Key, TensorView]
     parameters: Parameters = field(default_factory=Parameters)
+    own: frozenset[Key] = frozenset()
+    """Tensors in memory of the kernel's own, which are no parameters."""
     accesses: dict[int, Access] = field(default_factory=dict)
     rows: Access = field(init=False)
     columns: Access = field(init=False)
@@ -180,25 +182,45 @@ class _ProductWriter:
     def write(self) -> TileKernel:
         """Write it."""
         tiled = self.tiled
+        self.bind(tiled.packed_access(Value("packed")) if tiled.packed else None)
+        builder = self.parameters.builder()
+        block = [] if tiled.blocks == 1 else ["block"]
+        sizes = {**tiled.extents, "block": tiled.blocks, PANEL: tiled.panels}
+        values = split_group(builder, [*tiled.shared, *block, PANEL], sizes)
+        with builder.parallel() as region:
+            self.write_panel(region, values)
+        return self.parameters.close(builder, tiled.groups)
+
+    def bind(self, packed: Access | None) -> None:
+        """Make parameters of all tensors that are none of the kernel's own memory."""
+        tiled = self.tiled
         for item in tiled.ends:
             for key in item.accesses:
-                self.accesses[key] = self.parameters.add(item.keys[key], tiled.accesses[key])
-        packed = tiled.packed_access(Value("packed"))
-        self.rows = self.parameters.add(
-            PACKED if tiled.packed else tiled.row_key, packed if tiled.packed else tiled.row_factor
+                self.accesses[key] = self._parameter(item.keys[key], tiled.accesses[key])
+        if packed is None:
+            self.rows = self._parameter(tiled.row_key, tiled.row_factor)
+        else:
+            self.rows = self._parameter(PACKED, packed)
+        self.columns = self._parameter(tiled.column_key, tiled.column_factor)
+
+    def _parameter(self, key: Key, access: Access) -> Access:
+        return access if key in self.own else self.parameters.add(key, access)
+
+    def write_panels(self, builder: Builder, values: Mapping[str, Value]) -> None:
+        """All panels, one after the other."""
+        if self.tiled.panels == 1:
+            self.write_panel(builder, {**values, PANEL: builder.constant(0)})
+            return
+        with builder.loop(builder.constant(0), builder.constant(self.tiled.panels)) as loop:
+            self.write_panel(loop.body, {**values, PANEL: loop.variable})
+
+    def write_panel(self, builder: Builder, values: Mapping[str, Value]) -> None:
+        """The columns of a work-group in one panel of rows."""
+        places = dict(values)
+        _begin_rows(builder, self.tiled, places)
+        each_height(
+            builder, self.tiled, places, lambda inner, height: self._walk(inner, dict(places), {}, height)
         )
-        self.columns = self.parameters.add(tiled.column_key, tiled.column_factor)
-        builder = self.parameters.builder()
-        block = "" if tiled.blocks == 1 else "block"
-        loops = [*tiled.shared, *([block] if block else []), PANEL]
-        sizes = {**tiled.extents, "block": tiled.blocks, PANEL: tiled.panels}
-        values = _split_group(builder, loops, sizes)
-        _begin_rows(builder, tiled, values)
-        with builder.parallel() as region:
-            _each_height(
-                region, tiled, values, lambda inner, height: self._walk(inner, dict(values), {}, height)
-            )
-        return self.parameters.close(builder, tiled.groups)
 
     # --- columns ------------------------------------------------------------------------------------------------
 
@@ -419,24 +441,35 @@ class _EndWriter(TermWriter):
         """The element of a tensor, or of the sum."""
         if element.tensor == self.sum[0]:
             return self.sum[1]
-        access, held = self.accesses[id(element)], self.tensors[key_of(element)]
-        stored = Scalar(stored_type(held.element))
-        if not self.row or self.row not in access.loops():
-            found = self.here.load(access.memref, access.places(self.here, self.loops), stored)
-            return self._widen(found, held.element, self.kind(element))
-        # Lanes beyond the last row must not touch memory; what they compute is never stored.
-        inside = self.here.compare("lt", self.loops[self.row], self.here.constant(self.end))
-        then, otherwise, found = self.here.inner(), self.here.inner(), self.here.names.new()
-        then.give(then.load(access.memref, access.places(then, self.loops), stored))
-        otherwise.give(otherwise.constant(0 if stored.name in INTEGERS else 0.0, stored))
-        self.here.put(If(inside, then.region(), otherwise.region(), (stored,)), (found,))
-        return self._widen(found, held.element, self.kind(element))
+        end = (self.row, self.end) if self.row else ("", None)
+        return load_outside(self, element, self.accesses[id(element)], self.loops, end)
+
+
+def load_outside(
+    writing: TermWriter,
+    element: Element,
+    access: Access,
+    loops: Mapping[str, Value],
+    end: tuple[str, int | None],
+) -> Value:
+    """An element of a tensor; lanes of a loop that are beyond its end touch no memory, and get 0."""
+    here, held = writing.here, writing.held(element)
+    stored, (name, last) = Scalar(stored_type(held.element)), end
+    if last is None or name not in access.loops():
+        found = here.load(access.memref, access.places(here, loops), stored)
+        return writing.widen(found, held.element, writing.kind(element))
+    inside = here.compare("lt", loops[name], here.constant(last))
+    then, otherwise, found = here.inner(), here.inner(), here.names.new()
+    then.give(then.load(access.memref, access.places(then, loops), stored))
+    otherwise.give(otherwise.constant(0 if stored.name in INTEGERS else 0.0, stored))
+    here.put(If(inside, then.region(), otherwise.region(), (stored,)), (found,))
+    return writing.widen(found, held.element, writing.kind(element))
 
 
 # --- loops --------------------------------------------------------------------------------------------------------
 
 
-def _split_group(builder: Builder, loops: Sequence[str], sizes: Mapping[str, int]) -> dict[str, Value]:
+def split_group(builder: Builder, loops: Sequence[str], sizes: Mapping[str, int]) -> dict[str, Value]:
     """The numbers of loops that the number of a work-group stands for, the last of them the closest."""
     counted = [name for name in loops if sizes[name] > 1]
     values = {name: builder.constant(0) for name in loops}
@@ -456,7 +489,7 @@ def _begin_rows(builder: Builder, tiled: TiledProduct, values: dict[str, Value])
     values[tiled.roles.row] = builder.arith("mul", values[PANEL], builder.constant(tiled.rows))
 
 
-def _each_height(
+def each_height(
     builder: Builder, tiled: TiledProduct, values: Mapping[str, Value], write: Callable[[Builder, int], None]
 ) -> None:
     """Write for whole panels, and once more for the last one where it has fewer rows."""

@@ -148,9 +148,9 @@ def find_tiles(
     sum_, left, right = _factors(group.product, tensors, real)
     digits = _find_digits(group, sum_, extents)
     factors = [substitute_loops(held_access(item, tensors, extents), digits) for item in (left, right)]
-    places = [_place_of(item, digits, extents) for item in sum_.indices]
+    places = [place_of(item, digits, extents) for item in sum_.indices]
     extents = _split_extents(extents, digits)
-    ends = [_end(item, sum_.tensor, places, tensors) for item in group.ends]
+    ends = [find_end(item, sum_.tensor, places, tensors) for item in group.ends]
     if not ends:
         ends = [_itself(group.product, sum_, extents, tensors)]
     accesses = {key: access for item in ends for key, access in item.accesses.items()}
@@ -227,7 +227,7 @@ def _find_digits(group: ProductGroup, target: Element, extents: Mapping[str, int
     found: dict[str, Form] = {}
     for end in group.ends:
         own = extents_of(end)
-        for element in _meeting(end, target.tensor):
+        for element in meeting(end, target.tensor):
             for index, sums in zip(element.indices, target.indices, strict=True):
                 form = None if isinstance(index, Guard) else find_form(index, own)
                 if form is None or len(form.terms) < 2 or not isinstance(sums, Index):
@@ -256,7 +256,7 @@ def _split_extents(extents: Mapping[str, int], digits: Mapping[str, Form]) -> di
     return found
 
 
-def _place_of(index: Term | Guard, digits: Mapping[str, Form], extents: Mapping[str, int]) -> Form:
+def place_of(index: Term | Guard, digits: Mapping[str, Form], extents: Mapping[str, int]) -> Form:
     """The index of the sum's target in a dimension, over the digits of its loops."""
     form = None if isinstance(index, Guard) else find_form(index, extents)
     if form is None:
@@ -266,16 +266,19 @@ def _place_of(index: Term | Guard, digits: Mapping[str, Form], extents: Mapping[
     return form
 
 
-def _meeting(formula: Contraction, tensor: str) -> list[Element]:
+def meeting(formula: Contraction, tensor: str) -> list[Element]:
+    """The elements of a tensor that a formula names."""
     return [item for item in walk_terms(formula) if isinstance(item, Element) and item.tensor == tensor]
 
 
-def _end(formula: Contraction, tensor: str, places: Sequence[Form], tensors: Tensors) -> End:
+def find_end(formula: Contraction, tensor: str, places: Sequence[Form], tensors: Tensors) -> End:
     """A formula with its loops in those of the sum, which it reads element by element."""
     own = extents_of(formula)
     if formula.sign not in ("=", ":=") or formula.condition is not None or len(formula.targets) != 1:
         raise Unsupported("what follows it is no plain assignment")
-    loops = _meet(_meeting(formula, tensor), places, own)
+    loops = meet([(item, places) for item in meeting(formula, tensor)], own)
+    if len(loops) < len(own):
+        raise Unsupported("it has loops that the sum has not")
     others = [item for item in walk_terms(formula) if isinstance(item, Element) and item.tensor != tensor]
     accesses = {id(item): substitute_loops(held_access(item, tensors, own), loops) for item in others}
     return End(formula, own, loops, accesses, {id(item): key_of(item) for item in others})
@@ -293,10 +296,10 @@ def _itself(product: Contraction, target: Element, extents: Mapping[str, int], t
     )
 
 
-def _meet(meeting: Sequence[Element], places: Sequence[Form], own: Mapping[str, int]) -> dict[str, Form]:
-    """The loops of a formula as forms over those of the sum, which it meets at one place of the target."""
+def meet(pairs: Sequence[tuple[Element, Sequence[Form]]], own: Mapping[str, int]) -> dict[str, Form]:
+    """The loops of a formula as forms over others, given tensors of which it is known where those others reach."""
     found: dict[str, Form] = {}
-    for element in meeting:
+    for element, places in pairs:
         for index, place in zip(element.indices, places, strict=True):
             form = None if isinstance(index, Guard) else find_form(index, own)
             if form is None:
@@ -305,21 +308,19 @@ def _meet(meeting: Sequence[Element], places: Sequence[Form], own: Mapping[str, 
                 continue
             mine = sorted(form.terms, key=lambda item: -item[1])
             if len(mine) == 1 and mine[0][1] == 1 and form.constant == 0:
-                pairs = [(mine[0][0], place)]
+                equal = [(mine[0][0], place)]
             else:
                 # Digits on both sides, of the same weights.
                 theirs = sorted(place.terms, key=lambda item: -item[1])
                 if form.constant != place.constant or [n for _, n in mine] != [n for _, n in theirs]:
                     raise Unsupported("it meets the sum at a place of its own")
                 units: list[Form] = [Affine(0, ((name, 1),)) for name, _ in theirs]
-                pairs = [(name, unit) for (name, _), unit in zip(mine, units, strict=True)]
-            for name, other in pairs:
+                equal = [(name, unit) for (name, _), unit in zip(mine, units, strict=True)]
+            for name, other in equal:
                 if found.setdefault(name, other) != other:
                     raise Unsupported("it meets the sum at several places")
-    if any(size > 1 and name not in found for name, size in own.items()):
-        raise Unsupported("it has loops that the sum has not")
     nothing: Form = Affine()
-    return {**dict.fromkeys(own, nothing), **found}
+    return {**{name: nothing for name, size in own.items() if size == 1}, **found}
 
 
 def _numbers(item: End) -> Iterator[str]:
@@ -413,13 +414,13 @@ def _tile(
     room = max(1, (target.register_count - SPARE_REGISTERS) * lanes // rows)
     widths = [1] * len(extents)
     if extents:
-        widths[-1] = _width(extents[-1], room)
+        widths[-1] = tile_width(extents[-1], room)
         if len(extents) > 1 and widths[-1] == extents[-1]:
-            widths[-2] = _width(extents[-2], max(1, room // widths[-1]))
+            widths[-2] = tile_width(extents[-2], max(1, room // widths[-1]))
     return lanes, rows, tuple(widths)
 
 
-def _width(extent: int, most: int) -> int:
+def tile_width(extent: int, most: int) -> int:
     """The width of tiles along a loop: as few tiles as possible, all about as wide."""
     if extent <= most:
         return extent
