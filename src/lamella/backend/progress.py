@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 T = TypeVar("T")
 
@@ -18,3 +18,11 @@ class Progress(Protocol):
 def no_progress(items: Iterable[T], total: int, /) -> Iterable[T]:
     """The items, and nobody looks."""
     return items
+
+
+@runtime_checkable
+class StepClock(Protocol):
+    """Progress that is told how long steps took that nobody could see pass."""
+
+    def record(self, operator: str, seconds: float, /) -> None:
+        """A step of an operator took so many seconds."""

@@ -7,9 +7,12 @@ padded tensor costs nothing where the kernels around it were written for that la
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from lamella.base.origin import Origin, derived
+from lamella.base.origin import Origin
+
+FILL = ""
+"""The name of the one kernel that every machine has: it makes its one argument, a dense view, all zero bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,7 @@ class Buffer:
 
     size: int
     zeroed: bool = False
-    """Whether what no launch writes must be zero: the halo of a padded tensor."""
+    """Whether what no launch writes must be zero, from call to call: the halo of a padded tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +41,14 @@ class Launch:
 
     kernel: str
     arguments: tuple[BufferView, ...]
+    writes: tuple[int, ...]
+    """The places of the arguments that it writes; it may read any of them."""
     groups: int = 1
     has_fault: bool = False
     """Whether the kernel has one more parameter, a place where it says that a step has no value."""
     operator: str = ""
     """The operator that it computes, for profiles."""
-    origin: Origin | None = derived()
+    origin: Origin | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +61,15 @@ class LaunchList:
     """What a call hands over, weights and states included."""
     outputs: Mapping[str, BufferView]
     """What a call takes out, new values of states included."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTime:
+    """The seconds of one launch in one run: its operator and kernel, its origin, the bytes of its arguments."""
+
+    operator: str
+    kernel: str
+    seconds: float
+    groups: int = 1
+    size: int = 0
+    origin: Origin | None = field(default=None, compare=False)

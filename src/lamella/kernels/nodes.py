@@ -26,6 +26,13 @@ class KernelOperand:
     """Which tensor of a pack; None for a single tensor."""
     shape: tuple[int, ...]
     element: str
+    whole: bool = False
+    """Whether the kernels of the operation write every element of it; what they do not write whole starts as zero."""
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether it is memory that only the kernels of one operation share: its name begins with a dot."""
+        return self.name.startswith(".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,8 @@ class KernelCall:
     groups: int = 1
     has_fault: bool = False
     """Whether the last parameter is a place where the kernel says that a step has no value."""
+    renames: bool = False
+    """Whether it copies its second operand to its first, byte by byte: where both share memory it need not run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from lamella.bridge.graph_to_kernels.contraction import (
     plan_steps,
     write_contraction,
 )
+from lamella.bridge.graph_to_kernels.coverage import mark_calls
 from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked, stored_type
 from lamella.bridge.graph_to_kernels.windows import WindowProduct, find_window, write_window
@@ -71,7 +72,8 @@ class KernelWriter:
         formulas = self._formulas(instance)
         before = len(self.functions)
         try:
-            return tuple(self._write(instance, formulas))
+            tensors = dict(_operations_tensors(instance, self.wide, self.extents))
+            return mark_calls(tuple(self._write(instance, formulas, tensors)), formulas, tensors)
         except Unsupported:
             del self.functions[before:]
             raise
@@ -84,8 +86,9 @@ class KernelWriter:
         except (Fault, Found, ZeroDivisionError):
             raise Unsupported("its formula has no value with these extents") from None
 
-    def _write(self, instance: Instance, formulas: Sequence[Contraction]) -> Iterator[KernelCall]:
-        tensors = dict(_operations_tensors(instance, self.wide, self.extents))
+    def _write(
+        self, instance: Instance, formulas: Sequence[Contraction], tensors: Mapping[Key, TensorView]
+    ) -> Iterator[KernelCall]:
         real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
         tensors = {key: _computed(item, key, formulas, real) for key, item in tensors.items()}
         started: set[Key] = set()
