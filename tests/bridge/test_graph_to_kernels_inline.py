@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dtype import find
 from lamella.bridge.graph_to_kernels import flatten
-from lamella.bridge.graph_to_kernels.inline import ROUND, Stages, inline
+from lamella.bridge.graph_to_kernels.inline import Stages, inline
+from lamella.bridge.graph_to_kernels.terms import ROUND
 from lamella.graph.model import Model
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index
 from tests.support.bridge.groups import make_group, whole_group

@@ -38,11 +38,10 @@ from lamella.bridge.graph_to_kernels.maps import (
     writers_of,
 )
 from lamella.bridge.graph_to_kernels.substitution import TermTable
+from lamella.bridge.graph_to_kernels.terms import ROUND
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.library import Library
 
-ROUND = "to "
-"""`to f16` is the function that rounds as a tensor of that type does when it holds a value."""
 DEEPEST = 150
 """Terms inside each other in one value: whoever walks it may recurse."""
 MOST_TERMS = 1500
