@@ -89,9 +89,7 @@ def names_in_text(graph: Graph) -> TextNames:
     fresh = FreshNames((*taken, *found, *kept), start=2)
     found |= {name: fresh.take(spell(name)) for name in tensors if name not in found}
     words = {name: f"{found[base]}:{name.rpartition(':')[2]}" for name, base in items.items()}
-    return TextNames(
-        found | words, {name: name if name in kept else fresh.take(spell(name)) for name in own}
-    )
+    return TextNames(found | words, {name: name if name in kept else fresh.take(spell(name)) for name in own})
 
 
 def _modules(graph: Graph) -> Iterator[str]:

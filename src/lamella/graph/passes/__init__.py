@@ -1,6 +1,7 @@
 """Passes: pure functions from a model to a model, one file each.
 
-`fold_constants`, `specialise_shapes` and `optimise` need more than the model, and are imported from their files.
+`fold_constants`, `specialise_shapes` and `optimise` need more than the model, `fuse` needs numpy, and are imported from
+their files.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from lamella.graph.passes.cancel_transposes import cancel_transposes
 from lamella.graph.passes.cse import cse
 from lamella.graph.passes.dce import dce
 from lamella.graph.passes.fast_math import fast_math
-from lamella.graph.passes.fuse import fuse
 from lamella.graph.passes.propagate_layout import propagate_layout
 from lamella.graph.passes.simplify import simplify
 from lamella.graph.passes.variable_dce import variable_dce
@@ -30,10 +30,12 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "dce": dce,
         "variable_dce": variable_dce,
         "fast_math": fast_math,
-        "fuse": fuse,
     }
 )
 """The passes that need nothing but the model, in the order in which they help each other."""
+
+BEFORE_KERNELS = ("simplify", "cancel_transposes", "cse", "dce", "fuse")
+"""What a graph goes through on its way to kernels, in order."""
 
 INEXACT: Mapping[str, str] = MappingProxyType(
     {

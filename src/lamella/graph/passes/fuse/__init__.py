@@ -18,7 +18,6 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Constant, Graph, Loop, Node, Operation, Region, Tensor
 from lamella.graph.passes.fuse.groups import (
     DEFAULT_MACHINE,
-    Barrier,
     Group,
     GroupKind,
     Machine,
@@ -28,7 +27,7 @@ from lamella.graph.passes.fuse.groups import (
     plan_groups,
 )
 from lamella.graph.passes.fuse.kinds import Facts, Kind, kind_of
-from lamella.graph.passes.fuse.outline import Outlined, OperatorWriter
+from lamella.graph.passes.fuse.outline import OperatorWriter, Outlined
 from lamella.graph.rewrite import members, operands_of, results_of
 from lamella.ops.library import FUSED, Library
 
@@ -61,7 +60,8 @@ class Fusion:
             for item in self.groups
         ]
         found += [
-            f"not fused: {item.maker} -> {item.tensor} -> {item.reader}: {item.reason}" for item in self.refusals
+            f"not fused: {item.maker} -> {item.tensor} -> {item.reader}: {item.reason}"
+            for item in self.refusals
         ]
         return found
 
@@ -156,7 +156,9 @@ class _Fusing:
     def _call(self, part: Part, group: Group) -> Operation:
         operations = tuple(part.operation(number) for number in group.members)
         made = {item.name for operation in operations for item in results_of(operation)}
-        read = [item for operation in operations for item in members(operation.inputs) if item.name not in made]
+        read = [
+            item for operation in operations for item in members(operation.inputs) if item.name not in made
+        ]
         outside = dict.fromkeys(item for item in read if isinstance(item, Tensor))
         held = {name: item for name, item in self._constants.items() if not isinstance(item.value, tuple)}
         outputs = [

@@ -233,7 +233,10 @@ def _check_members(group: Candidate) -> None:
         group.expect(kind in FUSIBLE, f"it is {kind.value}")
     group.expect(len(group.members) <= MOST_MEMBERS, f"more than {MOST_MEMBERS} members")
     operands = {
-        item.name for number in group.members for item in group.part.sources(number) if item.name not in group.made
+        item.name
+        for number in group.members
+        for item in group.part.sources(number)
+        if item.name not in group.made
     }
     group.expect(
         len(operands) + len(group.outputs) <= MOST_OPERANDS, f"more than {MOST_OPERANDS} operands in memory"
@@ -257,7 +260,9 @@ def _check_map(group: Candidate, machine: Machine) -> None:
             continue
         group.expect(not group.is_visible(maker), "it is read at another place, and must be in memory")
         facts = group.part.facts[maker]
-        group.expect(facts.is_pointwise or facts.kind is Kind.VIEW, "its elements are written by several formulas")
+        group.expect(
+            facts.is_pointwise or facts.kind is Kind.VIEW, "its elements are written by several formulas"
+        )
         again = max(read.steps - size, 0) * facts.cost
         saved = 2 * machine.seconds(4 * size) + machine.launch * 1e-6
         group.expect(
@@ -308,7 +313,9 @@ def _is_in_rows(read: Read, rows: Rows) -> bool:
 
 
 def _check_rows(group: Candidate, reduces: Sequence[int]) -> None:
-    rows = next((found for number in reduces if (found := find_rows(group.part.facts[number])) is not None), None)
+    rows = next(
+        (found for number in reduces if (found := find_rows(group.part.facts[number])) is not None), None
+    )
     if rows is None:
         _check_single_reduction(group, reduces)
         return
@@ -318,8 +325,10 @@ def _check_rows(group: Candidate, reduces: Sequence[int]) -> None:
             own = find_rows(facts)
             group.expect(own == rows, "their rows differ")
         else:
-            group.expect(facts.size in (rows.full, rows.count), "it has neither whole rows nor one element a row")
-    for maker, reader, read, size in group.edges:
+            group.expect(
+                facts.size in (rows.full, rows.count), "it has neither whole rows nor one element a row"
+            )
+    for maker, reader, read, _ in group.edges:
         _check_in_row(group, maker, reader, read, rows)
 
 
@@ -345,7 +354,9 @@ def _check_single_reduction(group: Candidate, reduces: Sequence[int]) -> None:
     before = _ancestors(group, reduction)
     for maker, reader, read, size in group.edges:
         if reader == reduction:
-            group.expect(read.steps == size, "each element before the reduction would be computed several times")
+            group.expect(
+                read.steps == size, "each element before the reduction would be computed several times"
+            )
         elif maker in before:
             group.expect(is_identity(read, size, group.size(reader)), "it is read at another place")
         else:
@@ -389,8 +400,10 @@ def _check_epilogue(group: Candidate, contract: int, done: set[int]) -> None:
     for number in group.members:
         if number not in done:
             group.expect(group.size(number) == size, "its iteration space is not that of the contraction")
-            group.expect(group.part.facts[number].is_pointwise, "its elements are written by several formulas")
-    for maker, reader, read, elements in group.edges:
+            group.expect(
+                group.part.facts[number].is_pointwise, "its elements are written by several formulas"
+            )
+    for _, reader, read, elements in group.edges:
         if reader not in done:
             group.expect(is_identity(read, elements, size), "it reads the result at another place")
 
@@ -412,7 +425,11 @@ def _check_attention(group: Candidate, contracts: Sequence[int], reduces: Sequen
         group.expect(number in spread or not group.is_visible(number), "the scores are read elsewhere")
     for number in inner:
         facts = group.part.facts[number]
-        fits = facts.size in (rows.full, rows.count) if facts.kind is not Kind.REDUCE else find_rows(facts) == rows
+        fits = (
+            facts.size in (rows.full, rows.count)
+            if facts.kind is not Kind.REDUCE
+            else find_rows(facts) == rows
+        )
         group.expect(number in spread or fits, "it has neither whole rows nor one element a row")
     for maker, reader, read, _ in group.edges:
         if reader in inner and reader not in spread and maker not in spread:
@@ -594,9 +611,7 @@ class Grouping:
         outputs = {item.name for item in group.outputs}
         sizes = {self.part.sources(reader)[read.source].name: size for _, reader, read, size in group.edges}
         elements = {
-            item.name: item.element.bits
-            for number in members
-            for item in results_of(self.part.nodes[number])
+            item.name: item.element.bits for number in members for item in results_of(self.part.nodes[number])
         }
         found = 0
         for name, size in sizes.items():
@@ -610,7 +625,9 @@ def plan_groups(part: Part, machine: Machine, barrier: Barrier) -> tuple[list[Gr
     grouping = Grouping(part, machine, barrier)
     grouping.run()
     groups = grouping.finish()
-    inside: Mapping[int, int] = {number: place for place, item in enumerate(groups) for number in item.members}
+    inside: Mapping[int, int] = {
+        number: place for place, item in enumerate(groups) for number in item.members
+    }
     final = [item for item in grouping.refusals if _is_apart(part, item, inside)]
     return groups, final
 

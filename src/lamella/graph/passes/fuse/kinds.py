@@ -161,9 +161,7 @@ class _Classifier:
     def __init__(self, instance: Instance, operation: Operation, numbers: Mapping[str, int]) -> None:
         self.numbers = numbers
         self.sources = _places_of(instance, operation)
-        self.results = {
-            item.name: operation.outputs[number] for number, item in enumerate(instance.outputs)
-        }
+        self.results = {item.name: operation.outputs[number] for number, item in enumerate(instance.outputs)}
         self.given = [item for argument in operation.inputs for item in tensors(argument)]
         self.size = sum(size_of(item, numbers) for out in operation.outputs for item in tensors(out))
         self.single = len(list(members(operation.outputs))) == 1
@@ -181,7 +179,9 @@ class _Classifier:
             steps, cost = max(steps, count), cost + cost_of(formula)
         kind = next((item for item in _STRONGEST if item in kinds), Kind.MAP)
         moving = kind is Kind.MAP and all(map(_is_moving, formulas))
-        pointwise = kind is Kind.MAP and self.single and len(formulas) == 1 and self._is_pointwise(formulas[0])
+        pointwise = (
+            kind is Kind.MAP and self.single and len(formulas) == 1 and self._is_pointwise(formulas[0])
+        )
         strided = moving and pointwise and len(reads) == 1 and _is_affine(formulas[0])
         sizes = tuple(size_of(item, self.numbers) for item in self.given)
         if strided and is_identity(reads[0], sizes[reads[0].source], self.size):
@@ -283,7 +283,9 @@ class _Samples:
         if any(extent <= 0 for extent in extents.values()):
             raise _Irregular
         names = list(extents)
-        self.free = {item.name for target in formula.targets for item in _inside(target) if isinstance(item, Index)}
+        self.free = {
+            item.name for target in formula.targets for item in _inside(target) if isinstance(item, Index)
+        }
         self.reduced = [name for name in names if name not in self.free and extents[name] > 1]
         self.extents = extents
         self.steps = prod(extents.values())
@@ -326,7 +328,9 @@ def _evaluate(term: Scalar | Guard, points: Mapping[str, Places]) -> Places:
         return _apply(term, [_evaluate(item, points) for item in term.operands])
     if isinstance(term, Lookup):
         table = np.stack([_evaluate(item, points) for item in term.table])
-        return np.take_along_axis(table, np.clip(_evaluate(term.index, points), 0, len(table) - 1)[None], 0)[0]
+        return np.take_along_axis(table, np.clip(_evaluate(term.index, points), 0, len(table) - 1)[None], 0)[
+            0
+        ]
     raise _Irregular
 
 
@@ -426,9 +430,10 @@ def _is_prefix(element: Element, free: set[str], sampled: _Samples) -> bool:
         if not isinstance(index, Guard):
             continue
         names = {item.name for item in _inside(index.index) if isinstance(item, Index)}
-        ranges = [sampled.extents[name] for name in names - free], [
-            sampled.extents[name] for name in names & free
-        ]
+        ranges = (
+            [sampled.extents[name] for name in names - free],
+            [sampled.extents[name] for name in names & free],
+        )
         if ranges[0] and ranges[1] and max(ranges[0]) > 1 and max(ranges[0]) >= max(ranges[1]):
             return True
     return False

@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 
 from lamella.base.dim import Dim, Extent, symbols
 from lamella.base.origin import Origin
-from lamella.graph.components import IDENTIFIER, RESERVED, ComponentWriter, expression, extent, spell, type_word
+from lamella.graph.components import (
+    IDENTIFIER,
+    RESERVED,
+    ComponentWriter,
+    expression,
+    extent,
+    spell,
+    type_word,
+)
 from lamella.graph.nodes import Constant, Graph, Operation, Tensor, Value
 from lamella.graph.rewrite import FreshNames, defined, members, rename, rename_symbols
 from lamella.lang.skriptnd import nodes as n
@@ -68,9 +76,7 @@ class OperatorWriter:
             for word, symbol in zip(self._attributes(name), open_extents.values(), strict=True)
         ]
         origin = Origin(f"{FUSED}.{name}", None, _anchor(group.members).origin)
-        return Operation(
-            f"{FUSED}.{name}", group.inputs, group.outputs, tuple(attributes), origin=origin
-        )
+        return Operation(f"{FUSED}.{name}", group.inputs, group.outputs, tuple(attributes), origin=origin)
 
     def _attributes(self, name: str) -> list[str]:
         operator = next(item for item in self.operators if item.name == name)
