@@ -593,6 +593,14 @@ class Options:
             "Say where the time went.", {"execute": RUNNABLE, "train": NAC}, "--profile | run | output"
         ),
     )
+    run_timeline: Path | None = field(
+        default=None,
+        metadata=own(
+            "Write where the time went as a Chrome trace that Perfetto opens, with the origin of each step.",
+            {"execute": RUNNABLE, "train": NAC},
+            "--timeline OUT.json | run | output",
+        ),
+    )
     observe: bool = field(
         default=False,
         metadata=own(
