@@ -118,8 +118,8 @@ class Scheduler:
         return self.sizes.get(tensor, BYTES[operand.element] * prod(operand.shape))
 
     def _view(self, tensor: str, operand: KernelOperand) -> BufferView:
-        strides = tuple(stride or 0 for stride in packed_stride(operand.shape))
-        return BufferView(self.places[tensor], operand.element, operand.shape, strides)
+        strides = operand.strides or tuple(stride or 0 for stride in packed_stride(operand.shape))
+        return BufferView(self.places[tensor], operand.element, operand.shape, strides, operand.offset)
 
 
 def _bytes_of(buffer: str, size: int) -> BufferView:

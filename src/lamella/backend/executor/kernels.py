@@ -29,7 +29,6 @@ from lamella.base.dtype import ElementType
 from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import REFERENCE, OperationPlacement
-from lamella.graph.binding import signature
 from lamella.graph.model import Model
 from lamella.graph.nodes import Node, Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import extents, members
@@ -179,7 +178,7 @@ class SpecialisedRunner:
         self._program, self._launch = specialised.program, specialised.launch
         self._strict = specialised.strict
         self._calls = specialised.program.calls
-        self._steps: dict[int, KernelStep | None] = {}
+        self._steps: dict[tuple[int, object], KernelStep | None] = {}
         """What operations of known shapes do, by the identity of their bound operation, which `formulas` keeps."""
         self._without_value: set[object] = set()
         """Operations that the formulas computed although they have kernels."""
@@ -228,9 +227,10 @@ class SpecialisedRunner:
         return self._planned(operation, bound, self._program.extents)
 
     def _planned(self, operation: Operation, bound: BoundOperation, values: Values) -> KernelStep | None:
-        if id(bound) not in self._steps:
-            self._steps[id(bound)] = self._plan(operation, bound, used_values(operation, values))
-        return self._steps[id(bound)]
+        key = id(bound), self._program.key(operation)
+        if key not in self._steps:
+            self._steps[key] = self._plan(operation, bound, used_values(operation, values))
+        return self._steps[key]
 
     def begin(self) -> None:
         """Forget where the operations of the last call ran."""
@@ -240,7 +240,7 @@ class SpecialisedRunner:
         """Where each operation of the graph runs."""
         places = []
         for node, place in self._program.placed():
-            late = isinstance(node, Operation) and signature(node) in self._without_value
+            late = isinstance(node, Operation) and self._program.key(node) in self._without_value
             places.append(OperationPlacement(place.operation, REFERENCE, NO_VALUE) if late else place)
         return places
 
@@ -258,14 +258,14 @@ class SpecialisedRunner:
         if results is not None:
             return results
         call = self._formulas.check(operation, inputs, values)
-        calls = self._calls.get(signature(call.operation))
+        calls = self._calls.get(self._program.key(call.operation))
         if call.kind != "lower" or calls is None:
             return self._formulas.run_checked(call, inputs, random)
         return self._run_calls(call, calls, inputs)
 
     def _plan(self, operation: Operation, bound: BoundOperation, values: Values) -> KernelStep | None:
         """The step of an operation; None where the numbers or the extents of a run have a say in it."""
-        instance, calls = bound.instance, self._calls.get(signature(operation))
+        instance, calls = bound.instance, self._calls.get(self._program.key(operation))
         if calls is None or not _is_known(instance, values):
             return None
         storage = self._formulas.storage
@@ -315,7 +315,7 @@ class SpecialisedRunner:
         # The formulas found nothing wrong where the kernels had no value.
         if self._strict:
             raise Fault(NO_KERNEL, reason=NO_VALUE)
-        self._without_value.add(signature(call.operation))
+        self._without_value.add(self._program.key(call.operation))
         return results
 
     def _run(self, call: KernelCall, held: Mapping[str, Array | tuple[Array, ...]]) -> bool:

@@ -21,23 +21,28 @@ from lamella.bridge.graph_to_kernels.contraction import (
     plan_steps,
     write_contraction,
 )
-from lamella.bridge.graph_to_kernels.coverage import mark_calls
+from lamella.bridge.graph_to_kernels.coverage import is_renaming, mark_calls
+from lamella.bridge.graph_to_kernels.group_kernels import GroupPlace, GroupWriter
+from lamella.bridge.graph_to_kernels.groups import Constants, group_of
+from lamella.bridge.graph_to_kernels.inline import Stages, inline
 from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked, stored_type
 from lamella.bridge.graph_to_kernels.windows import WindowProduct, find_window, write_window
-from lamella.graph.binding import bind_operation, quantizer_of, signature
+from lamella.graph.binding import bind_operation, exact, quantizer_of
 from lamella.graph.compose.decompose import decompose
 from lamella.graph.model import Model
-from lamella.graph.nodes import Graph, Operation, Pack, Tensor, regions, walk
+from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, regions, walk
+from lamella.graph.nodes import tensors as tensors_of
 from lamella.graph.rewrite import members
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
+from lamella.kernels.target import TARGETS, Target
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction, Element
 from lamella.ops.instance import Declared, Instance
-from lamella.ops.library import Library
+from lamella.ops.library import FUSED, Library
 from lamella.ops.lower import contractions
 from lamella.ops.specialise import specialise
 
@@ -57,15 +62,54 @@ class KernelWriter:
     wide: bool = False
     extents: Mapping[str, int] = field(default_factory=dict)
     """The numbers of extents that the graph leaves open."""
+    target: Target = TARGETS["cpu-avx512"]
     functions: list[Function] = field(default_factory=list)
 
-    def add(self, operation: Operation) -> tuple[KernelCall, ...]:
+    def add(
+        self, operation: Operation, place: GroupPlace | None = None, known: Constants | None = None
+    ) -> tuple[KernelCall, ...]:
         """Write the kernels of an operation, none where it has nothing to compute.
 
-        Unsupported says why there are none: it has no formula, or one that no kernel is written for.
+        Unsupported says why there are none: it has no formula, or one that no kernel is written for. `known` are the
+        values of inputs that are the same everywhere. Inputs have the names that the graph gives them.
         """
         if any(isinstance(item, Pack) for item in operation.outputs):
             raise Unsupported("only the run tells how many tensors it gives")
+        try:
+            return self._add_group(operation, place or GroupPlace(), known or {})
+        except Unsupported:
+            if place is not None and place.layouts:
+                raise
+            return self._add_formulas(operation)
+
+    def _add_group(self, operation: Operation, place: GroupPlace, known: Constants) -> tuple[KernelCall, ...]:
+        """The kernels of an operation from the stages of its formulas, or of those of its components."""
+        named, operands = name_operands(self.library, operation)
+        pairs = [
+            (old.name, new.name)
+            for one, other in zip(
+                (*operation.inputs, *operation.outputs), (*named.inputs, *named.outputs), strict=True
+            )
+            for old, new in zip(tensors_of(one), tensors_of(other), strict=True)
+        ]
+        literals = {new: known[old] for old, new in pairs if old in known}
+        group = group_of(self.library, named)
+        group = replace(group, constants={**group.constants, **literals})
+        stages = inline(self.library, group, self.extents, self.wide)
+        layouts = {new: place.layouts[old] for old, new in pairs if old in place.layouts}
+        if len(stages.contractions) == 1 and not layouts and _renames(stages):
+            raise Unsupported("it only renames memory")
+        if any(isinstance(value, tuple) for value in stages.constants.values()):
+            raise Unsupported("it has a table of constants")
+        here = GroupPlace(frozenset(new for old, new in pairs if old in place.fixed), layouts)
+        name = f"{operation.operator.replace('.', '_')}_{len(self.functions)}"
+        writing = GroupWriter(name, stages, self.target, here, operands)
+        found = writing.write()
+        self.functions += writing.functions
+        return found
+
+    def _add_formulas(self, operation: Operation) -> tuple[KernelCall, ...]:
+        """The kernels of an operation by its formulas, each one by itself."""
         instance = bind_operation(self.library, operation)
         if instance.definition.operator.kind != "lower":
             raise Unsupported("it has no formula")
@@ -208,6 +252,41 @@ class KernelWriter:
         return KernelCall(name, tuple(operands), groups, faults)
 
 
+def name_operands(library: Library, operation: Operation) -> tuple[Operation, dict[str, Key]]:
+    """The operation on tensors that have the names of its operator's parameters, each its own."""
+    instance = bind_operation(library, operation)
+    found: dict[str, Key] = {}
+
+    def rename(name: str, argument: Argument) -> Argument:
+        if isinstance(argument, Tensor):
+            found[name] = (name, None)
+            return replace(argument, name=name)
+        if not isinstance(argument, tuple):
+            return argument
+        items = []
+        for number, item in enumerate(argument):
+            found[f"{name}:{number}"] = (name, number)
+            items.append(replace(item, name=f"{name}:{number}"))
+        return tuple(items)
+
+    inputs = tuple(
+        rename(name, item) for (name, _), item in zip(instance.inputs, operation.inputs, strict=True)
+    )
+    outputs = tuple(
+        rename(item.name, argument)
+        for item, argument in zip(instance.outputs, operation.outputs, strict=True)
+    )
+    return replace(operation, inputs=inputs, outputs=outputs), found
+
+
+def _renames(stages: Stages) -> bool:
+    tensors: dict[Key, TensorView] = {
+        (name, None): TensorView(Value("t"), item.element, item.shape)
+        for name, item in stages.tensors.items()
+    }
+    return is_renaming(stages.contractions[0], tensors)
+
+
 # --- the tensors of an operation ----------------------------------------------------------------------------
 
 
@@ -289,13 +368,12 @@ __all__ = ["flatten", "graph_to_kernels"]
 
 
 def flatten(model: Model, limits: Limits = DEFAULT) -> Model:
-    """The model with every compound operator replaced by its components, itself where it has none."""
-    return decompose(model, _none, limits)
+    """The model with every compound operator but fused groups replaced by its components."""
+    return decompose(model, _is_group, limits)
 
 
-def _none(operator: str) -> bool:
-    """No operator is taken whole."""
-    return False
+def _is_group(operator: str) -> bool:
+    return operator.startswith(f"{FUSED}.")
 
 
 def graph_to_kernels(
@@ -305,6 +383,7 @@ def graph_to_kernels(
     limits: Limits = DEFAULT,
     extents: Mapping[str, int] | None = None,
     quantized: bool = False,
+    target: Target | None = None,
 ) -> KernelGraph:
     """The kernels of a model; operations that differ in names alone share them.
 
@@ -312,18 +391,51 @@ def graph_to_kernels(
     open; an operation with others has no kernel. With `quantized` what quantises tensors has kernels too.
     """
     flat = decompose(model, keep, limits) if keep else flatten(model, limits)
-    kernels = KernelWriter(flat.library, wide, extents or {})
+    kernels = KernelWriter(flat.library, wide, extents or {}, target or TARGETS["cpu-avx512"])
+    quantizers = _quantizers(flat, limits) if quantized else ()
+    known = {
+        item.tensor.name: item.value
+        for item in flat.graph.constants
+        if isinstance(item.value, bool | int | float)
+    }
+    fixed = _fixed(flat.graph)
+    found = KernelGraph(
+        flat, Program(()), {}, {}, kernels.extents, quantizers, _keys(flat.graph, known, fixed)
+    )
     calls: dict[object, tuple[KernelCall, ...]] = {}
     native: dict[object, str] = {}
-    quantizers = _quantizers(flat, limits) if quantized else ()
     for operation in (*flat.graph.operations(), *quantizers):
-        key = signature(operation)
+        key = found.key(operation)
         if key not in calls and key not in native:
             try:
-                calls[key] = kernels.add(operation)
+                calls[key] = kernels.add(operation, GroupPlace(fixed), known)
             except Unsupported as problem:
                 native[key] = str(problem)
-    return KernelGraph(flat, Program(tuple(kernels.functions)), calls, native, kernels.extents, quantizers)
+    return replace(found, program=Program(tuple(kernels.functions)), calls=calls, native=native)
+
+
+def _fixed(graph: Graph) -> frozenset[str]:
+    """The tensors that are the same in every call: weights, constants, and what is made of them alone."""
+    updated = {item.variable.name for item in graph.updates}
+    found = {item.name for item in graph.variables if item.name not in updated}
+    found |= {item.tensor.name for item in graph.constants}
+    for node in graph.nodes:
+        if isinstance(node, Operation):
+            given = [item.name for item in members(node.inputs)]
+            if given and all(name in found for name in given):
+                found.update(item.name for item in members(node.outputs))
+    return frozenset(found)
+
+
+def _keys(graph: Graph, known: Constants, fixed: frozenset[str]) -> dict[str, object]:
+    """What kernels depend on beside the signature of an operation: which inputs are fixed, and which have a value."""
+    found: dict[str, object] = {}
+    for operation in graph.operations():
+        names = [item.name for item in members(operation.inputs)]
+        values = tuple(exact(known.get(name)) for name in names)
+        first = next((item.name for item in members(operation.outputs)), "")
+        found[first] = tuple(name in fixed for name in names), values
+    return found
 
 
 def _quantizers(model: Model, limits: Limits) -> tuple[Operation, ...]:
@@ -332,7 +444,7 @@ def _quantizers(model: Model, limits: Limits) -> tuple[Operation, ...]:
     nodes = tuple(item for item in found.values() if item is not None)
     given = tuple(item for node in nodes for item in node.inputs)
     alone = Graph(model.graph.name, given, tuple(item for node in nodes for item in node.outputs), nodes)
-    return tuple(decompose(replace(model, graph=alone), _none, limits).graph.operations())
+    return tuple(decompose(replace(model, graph=alone), _is_group, limits).graph.operations())
 
 
 def _tensors(graph: Graph) -> Iterator[Tensor]:

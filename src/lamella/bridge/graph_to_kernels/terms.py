@@ -246,7 +246,7 @@ class TermWriter:
         stored = Scalar(stored_type(element))
         if element.kind is Kind.BOOL or stored == kind:
             return value
-        return self._widen(self.here.cast(value, stored), element, kind)
+        return self.widen(self.here.cast(value, stored), element, kind)
 
     def saturated(self, term: Term, element: ElementType) -> Value:
         """A value to store: a real cast to a narrow integer goes to the nearest one."""

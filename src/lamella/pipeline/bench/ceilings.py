@@ -82,7 +82,13 @@ def _text(lanes: int, sums: int) -> str:
     return "\n".join(
         [
             f"declare {kind} @llvm.fma.v{lanes}f32({kind}, {kind}, {kind})",
-            *_loop("peak", "i64 %n, ptr %out", kind, [f"  %k = load {kind}, ptr %out, align 4"], _fused(kind, lanes, sums)),
+            *_loop(
+                "peak",
+                "i64 %n, ptr %out",
+                kind,
+                [f"  %k = load {kind}, ptr %out, align 4"],
+                _fused(kind, lanes, sums),
+            ),
             *_loop("stream", "i64 %n, ptr %in, ptr %out", kind, [], _summed(kind, lanes)),
         ]
     )
