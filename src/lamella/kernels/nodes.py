@@ -9,6 +9,7 @@ from lamella.base.placement import KERNEL, REFERENCE, OperationPlacement
 from lamella.graph.binding import signature
 from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Node, Operation, tensors, walk
+from lamella.kernels.launches import Layout
 from lamella.lang.tensor.nodes import Program
 
 CONTROL_FLOW = "control flow is the host's; what it runs is counted by itself"
@@ -70,6 +71,9 @@ class KernelGraph:
     """What quantises tensors as they are produced, where a run does."""
     keys: Mapping[str, object] = field(default_factory=dict)
     """What tells operations apart beside their signature, by the name of their first output: weights, layouts."""
+
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    """How tensors of the graph lie that do not lie row by row."""
 
     def key(self, operation: Operation) -> object:
         """What operations have in common that share kernels."""

@@ -79,6 +79,8 @@ class Specialised:
     strict: bool = False
     machine: ListMachine | None = None
     """What runs launch lists; without one each operation is launched by itself."""
+    replaces: tuple[Node, ...] = ()
+    """The nodes of the graph that it was made from, whose place its own take."""
 
 
 Specialise = Callable[[Mapping[str, int]], Specialised]
@@ -176,7 +178,7 @@ class SpecialisedRunner:
         self._formulas = formulas
         self._quantized = quantized
         self._program, self._launch = specialised.program, specialised.launch
-        self._strict = specialised.strict
+        self._strict, self._replaces = specialised.strict, specialised.replaces
         self._calls = specialised.program.calls
         self._steps: dict[tuple[int, object], KernelStep | None] = {}
         """What operations of known shapes do, by the identity of their bound operation, which `formulas` keeps."""
@@ -204,7 +206,9 @@ class SpecialisedRunner:
             return nodes
         key = id(nodes)
         if key not in self._rows:
-            self._rows[key] = self._cutter.cut(nodes, needed_behind(nodes, kept))
+            # The nodes of the whole graph may have copies in them, for tensors that lie in another way inside.
+            whole = self._program.model.graph.nodes if nodes is self._replaces else nodes
+            self._rows[key] = self._cutter.cut(whole, needed_behind(whole, kept))
         return self._rows[key]
 
     def _memory_of(self, tensor: Tensor) -> tuple[tuple[int, ...], DType] | None:
@@ -254,11 +258,14 @@ class SpecialisedRunner:
         """The outputs of an operation; what does not depend on the numbers is found once."""
         bound = self._formulas.prepare(operation)
         step = self._planned(operation, bound, values)
-        results = None if step is None else self._run_step(step, inputs)
+        lies = any(
+            item.name in self._program.layouts for item in members((*operation.inputs, *operation.outputs))
+        )
+        results = None if step is None or lies else self._run_step(step, inputs)
         if results is not None:
             return results
         call = self._formulas.check(operation, inputs, values)
-        calls = self._calls.get(self._program.key(call.operation))
+        calls = None if lies else self._calls.get(self._program.key(call.operation))
         if call.kind != "lower" or calls is None:
             return self._formulas.run_checked(call, inputs, random)
         return self._run_calls(call, calls, inputs)

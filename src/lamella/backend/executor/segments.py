@@ -162,6 +162,7 @@ class SegmentCutter:
         self._memory = memory
         self._most_bytes = most_bytes
         self._writes = KernelWrites(program.program)
+        self._layouts = program.layouts
 
     def cut(self, nodes: Sequence[Node], needed: Sequence[Collection[str]]) -> list[Node | Segment]:
         """The nodes in order, those that launch lists can run as segments; `needed` is what is read behind each."""
@@ -203,14 +204,18 @@ class SegmentCutter:
         read = {item.name: item for planned in row for item in _flat(planned.operation.inputs)}
         constants = {name: self._constants[name] for name in read if name in self._constants}
         inputs = {name: item for name, item in read.items() if name not in made and name not in constants}
-        sizes = {name: prod(shape) * dtype.itemsize for name, (shape, dtype) in memory.items()}
+        sizes = {name: self._size(name, *item) for name, item in memory.items()}
+        crossing = [name for name in self._layouts if name in inputs or (name in made and name in needed)]
+        if crossing:
+            raise Unsupported("a tensor that leaves it does not lie row by row")
         operations = []
         for planned in row:
             own = planned.constants()
             constants |= own
             sizes |= {name: array.nbytes for name, array in own.items()}
             operations.append(planned.scheduled())
-        scheduler = Scheduler(sizes, self._writes)
+        padded = {name for name, item in self._layouts.items() if item.is_padded}
+        scheduler = Scheduler(sizes, self._writes, padded)
         for name in (*inputs, *constants):
             scheduler.give(name)
         for item in operations:
@@ -219,6 +224,11 @@ class SegmentCutter:
         whole = scheduler.finish((*inputs, *constants), outputs)
         nodes = tuple(planned.operation for planned in row)
         return self._compile(whole, Segment(nodes, inputs, outputs, self._machine, constants))
+
+    def _size(self, name: str, shape: Sequence[int], dtype: DType) -> int:
+        """The bytes of a tensor as it lies."""
+        layout = self._layouts.get(name)
+        return dtype.itemsize * (prod(shape) if layout is None else layout.size(shape))
 
     def _compile(self, whole: LaunchList, segment: Segment) -> Segment:
         first, second = hoist(whole, {*self._fixed, *segment.constants})

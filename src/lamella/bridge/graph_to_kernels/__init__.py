@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from lamella.base.dim import substitute
 from lamella.base.dtype import F32, F64, I64, ElementType
@@ -25,16 +26,24 @@ from lamella.bridge.graph_to_kernels.coverage import is_renaming, mark_calls
 from lamella.bridge.graph_to_kernels.group_kernels import GroupPlace, GroupWriter
 from lamella.bridge.graph_to_kernels.groups import Constants, group_of
 from lamella.bridge.graph_to_kernels.inline import Stages, inline
+from lamella.bridge.graph_to_kernels.layouts import (
+    PlacedStages,
+    choose_layouts,
+    fixed_tensors,
+    insert_copies,
+    pinned_tensors,
+)
 from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked, stored_type
 from lamella.bridge.graph_to_kernels.windows import WindowProduct, find_window, write_window
-from lamella.graph.binding import bind_operation, exact, quantizer_of
+from lamella.graph.binding import bind_operation, exact, quantizer_of, signature
 from lamella.graph.compose.decompose import decompose
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, regions, walk
 from lamella.graph.nodes import tensors as tensors_of
 from lamella.graph.rewrite import members
 from lamella.kernels.build import Builder, FreshNames
+from lamella.kernels.launches import Layout
 from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
 from lamella.kernels.target import TARGETS, Target
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
@@ -64,6 +73,7 @@ class KernelWriter:
     """The numbers of extents that the graph leaves open."""
     target: Target = TARGETS["cpu-avx512"]
     functions: list[Function] = field(default_factory=list)
+    _plans: dict[object, tuple[Operation, Stages | None]] = field(default_factory=dict)
 
     def add(
         self, operation: Operation, place: GroupPlace | None = None, known: Constants | None = None
@@ -82,28 +92,39 @@ class KernelWriter:
                 raise
             return self._add_formulas(operation)
 
+    def plan(self, operation: Operation, fixed: frozenset[str], known: Constants) -> PlacedStages:
+        """The stages of an operation from its formulas, or from those of its components."""
+        literals = tuple(exact(known.get(item.name)) for item in members(operation.inputs))
+        key = signature(operation), literals
+        if key not in self._plans:
+            self._plans[key] = self._plan(operation, known)
+        named, stages = self._plans[key]
+        if stages is None:
+            raise Unsupported("no kernel is written for its formulas together")
+        names = {new: old for old, new in _pairs(operation, named)}
+        return PlacedStages(stages, names, frozenset(new for new, old in names.items() if old in fixed))
+
+    def _plan(self, operation: Operation, known: Constants) -> tuple[Operation, Stages | None]:
+        named = name_operands(self.library, operation)
+        literals = {new: known[old] for old, new in _pairs(operation, named) if old in known}
+        try:
+            group = group_of(self.library, named)
+            group = replace(group, constants={**group.constants, **literals})
+            stages = inline(self.library, group, self.extents, self.wide)
+        except Unsupported:
+            return named, None
+        tables = any(isinstance(value, tuple) for value in stages.constants.values())
+        return named, None if tables else stages
+
     def _add_group(self, operation: Operation, place: GroupPlace, known: Constants) -> tuple[KernelCall, ...]:
-        """The kernels of an operation from the stages of its formulas, or of those of its components."""
-        named, operands = name_operands(self.library, operation)
-        pairs = [
-            (old.name, new.name)
-            for one, other in zip(
-                (*operation.inputs, *operation.outputs), (*named.inputs, *named.outputs), strict=True
-            )
-            for old, new in zip(tensors_of(one), tensors_of(other), strict=True)
-        ]
-        literals = {new: known[old] for old, new in pairs if old in known}
-        group = group_of(self.library, named)
-        group = replace(group, constants={**group.constants, **literals})
-        stages = inline(self.library, group, self.extents, self.wide)
-        layouts = {new: place.layouts[old] for old, new in pairs if old in place.layouts}
-        if len(stages.contractions) == 1 and not layouts and _renames(stages):
+        placed = self.plan(operation, place.fixed, known)
+        layouts = {new: place.layouts[old] for new, old in placed.names.items() if old in place.layouts}
+        if len(placed.stages.contractions) == 1 and not layouts and _renames(placed.stages):
             raise Unsupported("it only renames memory")
-        if any(isinstance(value, tuple) for value in stages.constants.values()):
-            raise Unsupported("it has a table of constants")
-        here = GroupPlace(frozenset(new for old, new in pairs if old in place.fixed), layouts)
         name = f"{operation.operator.replace('.', '_')}_{len(self.functions)}"
-        writing = GroupWriter(name, stages, self.target, here, operands)
+        operands = {item: _operand_key(item) for item in placed.names}
+        here = GroupPlace(placed.fixed, layouts)
+        writing = GroupWriter(name, placed.stages, self.target, here, operands)
         found = writing.write()
         self.functions += writing.functions
         return found
@@ -252,31 +273,37 @@ class KernelWriter:
         return KernelCall(name, tuple(operands), groups, faults)
 
 
-def name_operands(library: Library, operation: Operation) -> tuple[Operation, dict[str, Key]]:
+def name_operands(library: Library, operation: Operation) -> Operation:
     """The operation on tensors that have the names of its operator's parameters, each its own."""
     instance = bind_operation(library, operation)
-    found: dict[str, Key] = {}
-
-    def rename(name: str, argument: Argument) -> Argument:
-        if isinstance(argument, Tensor):
-            found[name] = (name, None)
-            return replace(argument, name=name)
-        if not isinstance(argument, tuple):
-            return argument
-        items = []
-        for number, item in enumerate(argument):
-            found[f"{name}:{number}"] = (name, number)
-            items.append(replace(item, name=f"{name}:{number}"))
-        return tuple(items)
-
-    inputs = tuple(
-        rename(name, item) for (name, _), item in zip(instance.inputs, operation.inputs, strict=True)
-    )
-    outputs = tuple(
-        rename(item.name, argument)
+    inputs = [_rename(name, item) for (name, _), item in zip(instance.inputs, operation.inputs, strict=True)]
+    outputs = [
+        _rename(item.name, argument)
         for item, argument in zip(instance.outputs, operation.outputs, strict=True)
-    )
-    return replace(operation, inputs=inputs, outputs=outputs), found
+    ]
+    return replace(operation, inputs=tuple(inputs), outputs=tuple(outputs))
+
+
+def _rename(name: str, argument: Argument) -> Argument:
+    if isinstance(argument, Tensor):
+        return replace(argument, name=name)
+    if not isinstance(argument, tuple):
+        return argument
+    return tuple(replace(item, name=f"{name}:{number}") for number, item in enumerate(argument))
+
+
+def _operand_key(name: str) -> Key:
+    """The operand that a tensor of a named operation is."""
+    word, _, number = name.partition(":")
+    return word, int(number) if number else None
+
+
+def _pairs(operation: Operation, named: Operation) -> Iterator[tuple[str, str]]:
+    """The names of an operation's tensors in the graph, and those of its operator's parameters."""
+    sides = zip((*operation.inputs, *operation.outputs), (*named.inputs, *named.outputs), strict=True)
+    for one, other in sides:
+        for old, new in zip(tensors_of(one), tensors_of(other), strict=True):
+            yield old.name, new.name
 
 
 def _renames(stages: Stages) -> bool:
@@ -384,6 +411,7 @@ def graph_to_kernels(
     extents: Mapping[str, int] | None = None,
     quantized: bool = False,
     target: Target | None = None,
+    layouts: bool = True,
 ) -> KernelGraph:
     """The kernels of a model; operations that differ in names alone share them.
 
@@ -398,44 +426,84 @@ def graph_to_kernels(
         for item in flat.graph.constants
         if isinstance(item.value, bool | int | float)
     }
-    fixed = _fixed(flat.graph)
-    found = KernelGraph(
-        flat, Program(()), {}, {}, kernels.extents, quantizers, _keys(flat.graph, known, fixed)
+    if layouts and not quantized:
+        flat = replace(flat, graph=insert_copies(flat.graph, partial(_plan_one, kernels, known)))
+    placing = _Placing(
+        kernels, KernelGraph(flat, Program(()), {}, {}, kernels.extents, quantizers), known, layouts
     )
-    calls: dict[object, tuple[KernelCall, ...]] = {}
-    native: dict[object, str] = {}
-    for operation in (*flat.graph.operations(), *quantizers):
+    return placing.run()
+
+
+def _plan_one(
+    kernels: KernelWriter, known: Constants, operation: Operation, fixed: frozenset[str]
+) -> PlacedStages | None:
+    try:
+        return kernels.plan(operation, fixed, known)
+    except Unsupported:
+        return None
+
+
+class _Placing:
+    """The kernels of a graph while layouts are chosen: where one cannot be written for them, they are given up."""
+
+    def __init__(self, kernels: KernelWriter, program: KernelGraph, known: Constants, layouts: bool) -> None:
+        self.kernels = kernels
+        self.program = program
+        self.known = known
+        self.fixed = fixed_tensors(program.model.graph)
+        self.pinned = pinned_tensors(program.model.graph)
+        self.layouts: dict[str, Layout] = {}
+        self.choosing = layouts and not program.quantizers
+        self.calls: dict[object, tuple[KernelCall, ...]] = {}
+        self.native: dict[object, str] = {}
+
+    def run(self) -> KernelGraph:
+        """Write all kernels."""
+        graph = self.program.model.graph
+        top = [item for item in graph.nodes if isinstance(item, Operation)]
+        while True:
+            plans = [_plan_one(self.kernels, self.known, item, self.fixed) for item in top]
+            for item, plan in zip(top, plans, strict=True):
+                if plan is None:
+                    self.pinned |= set(_names_of(item))
+            self.layouts = choose_layouts(plans, self.pinned) if self.choosing else {}
+            found = replace(self.program, keys=self._keys(), layouts=self.layouts)
+            failed = [item for item in (*graph.operations(), *found.quantizers) if not self._add(found, item)]
+            if not failed:
+                break
+            self.pinned |= {name for item in failed for name in _names_of(item)}
+        used = {call.kernel for calls in self.calls.values() for call in calls}
+        functions = tuple(item for item in self.kernels.functions if item.name in used)
+        return replace(found, program=Program(functions), calls=self.calls, native=self.native)
+
+    def _add(self, found: KernelGraph, operation: Operation) -> bool:
+        """Write the kernels of an operation; False where it has none for the layouts of its tensors."""
         key = found.key(operation)
-        if key not in calls and key not in native:
-            try:
-                calls[key] = kernels.add(operation, GroupPlace(fixed), known)
-            except Unsupported as problem:
-                native[key] = str(problem)
-    return replace(found, program=Program(tuple(kernels.functions)), calls=calls, native=native)
+        if key in self.calls or key in self.native:
+            return True
+        own = {name: self.layouts[name] for name in _names_of(operation) if name in self.layouts}
+        try:
+            self.calls[key] = self.kernels.add(operation, GroupPlace(self.fixed, own), self.known)
+        except Unsupported as problem:
+            if own:
+                return False
+            self.native[key] = str(problem)
+        return True
+
+    def _keys(self) -> dict[str, object]:
+        """What kernels depend on beside signatures: which inputs are fixed, which have a value, how tensors lie."""
+        found: dict[str, object] = {}
+        for operation in self.program.model.graph.operations():
+            names = [item.name for item in members(operation.inputs)]
+            values = tuple(exact(self.known.get(name)) for name in names)
+            lies = tuple(self.layouts.get(name) for name in _names_of(operation))
+            first = next((item.name for item in members(operation.outputs)), "")
+            found[first] = tuple(name in self.fixed for name in names), values, lies
+        return found
 
 
-def _fixed(graph: Graph) -> frozenset[str]:
-    """The tensors that are the same in every call: weights, constants, and what is made of them alone."""
-    updated = {item.variable.name for item in graph.updates}
-    found = {item.name for item in graph.variables if item.name not in updated}
-    found |= {item.tensor.name for item in graph.constants}
-    for node in graph.nodes:
-        if isinstance(node, Operation):
-            given = [item.name for item in members(node.inputs)]
-            if given and all(name in found for name in given):
-                found.update(item.name for item in members(node.outputs))
-    return frozenset(found)
-
-
-def _keys(graph: Graph, known: Constants, fixed: frozenset[str]) -> dict[str, object]:
-    """What kernels depend on beside the signature of an operation: which inputs are fixed, and which have a value."""
-    found: dict[str, object] = {}
-    for operation in graph.operations():
-        names = [item.name for item in members(operation.inputs)]
-        values = tuple(exact(known.get(name)) for name in names)
-        first = next((item.name for item in members(operation.outputs)), "")
-        found[first] = tuple(name in fixed for name in names), values
-    return found
+def _names_of(operation: Operation) -> list[str]:
+    return [item.name for item in members((*operation.inputs, *operation.outputs))]
 
 
 def _quantizers(model: Model, limits: Limits) -> tuple[Operation, ...]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 
 from lamella.base.dtype import F64
 from lamella.base.errors import Unsupported
-from lamella.bridge.graph_to_kernels.accesses import Layout
 from lamella.bridge.graph_to_kernels.attention import find_attention, is_product, write_attention
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, plan_steps, write_contraction
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
@@ -21,6 +20,7 @@ from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, TileKernel, write_tiles
 from lamella.bridge.graph_to_kernels.tiled import Key, ProductGroup, find_tiles, walk_terms
 from lamella.kernels.build import Builder, FreshNames
+from lamella.kernels.launches import Layout
 from lamella.kernels.nodes import KernelCall, KernelOperand
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Function, Memref, Parameter, Scalar, Value

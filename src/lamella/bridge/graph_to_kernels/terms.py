@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from lamella.base.dtype import ElementType, Kind
 from lamella.base.dtype import find as find_element
 from lamella.base.errors import Unsupported
-from lamella.bridge.graph_to_kernels.accesses import Layout, dense_layout
 from lamella.bridge.graph_to_kernels.affine import find_range, is_integer
 from lamella.bridge.graph_to_kernels.functions import I64, apply, convert
 from lamella.kernels.build import Builder
+from lamella.kernels.launches import Layout, dense_layout
 from lamella.lang.tensor.nodes import If, Scalar, Value, Yield
 from lamella.lang.tensor.nodes.types import BOOL, INDEX
 from lamella.ops.formula import Apply, Element, Guard, Index, Lookup
