@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, errors
@@ -28,6 +28,8 @@ DIALECTS = (SPECIFICATION, NEWER)
 FOLDER = "ops"
 MOST_NAMED = 6
 """Names that a note lists."""
+MOST_SHELVES = 128
+"""Shipped files that a process keeps; each set of limits has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,12 @@ class _Shelf:
         """What the comment above an operator declares."""
         entry = self.outline.find(name)
         return {} if entry is None else declared_traits(self.source.text, entry.span.start)
+
+
+@lru_cache(MOST_SHELVES)
+def _shelf(name: str, limits: Limits) -> _Shelf:
+    """A shipped file, which all libraries of a process share: nothing changes what was read."""
+    return _Shelf(name, limits)
 
 
 class Library:
@@ -204,7 +212,7 @@ class Library:
             files = [f"{FOLDER}/{module}.sknd"]
             if self.dialect == NEWER and (shipped(FOLDER) / "newer" / f"{module}.sknd").is_file():
                 files.insert(0, f"{FOLDER}/newer/{module}.sknd")
-            self._shelves[module] = tuple(_Shelf(name, self.limits) for name in files)
+            self._shelves[module] = tuple(_shelf(name, self.limits) for name in files)
         return self._shelves[module]
 
     def operators(self, module: str) -> tuple[str, ...]:

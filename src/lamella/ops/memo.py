@@ -90,20 +90,32 @@ class CallMemo:
     """The calls that one library has bound, without their tensors."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, Instance] = {}
+        self._kept: dict[Hashable, tuple[Instance, dict[str, object]]] = {}
 
     def find(self, key: Hashable, arguments: Sequence[Argument]) -> Instance | None:
         """The instance of a call, with its own tensors."""
-        kept = self._kept.get(key)
-        if kept is None:
+        found = self._kept.get(key)
+        if found is None:
             return None
-        symbols, inputs = dict(kept.symbols), list(kept.inputs)
+        kept, symbols, inputs = found[0], found[1].copy(), list(found[0].inputs)
         for place, argument in enumerate(arguments):
             if argument is not None:
                 name = inputs[place][0]
                 inputs[place] = name, argument
                 symbols[name] = _with_tensors(argument, symbols[name])
-        return replace(kept, inputs=tuple(inputs), symbols=MappingProxyType(symbols))
+        # Not by replace(), which costs more than all that stands above.
+        return Instance(
+            definition=kept.definition,
+            types=kept.types,
+            attributes=kept.attributes,
+            inputs=tuple(inputs),
+            symbols=MappingProxyType(symbols),
+            outputs=kept.outputs,
+            constants=kept.constants,
+            variables=kept.variables,
+            plan=kept.plan,
+            memo=kept.memo,
+        )
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -122,7 +134,8 @@ class CallMemo:
         if len(self._kept) >= MOST_CALLS:
             del self._kept[next(iter(self._kept))]
         inputs = [(name, _without_tensors(value)) for name, value in instance.inputs]
-        self._kept[key] = replace(instance, inputs=tuple(inputs), symbols=MappingProxyType(symbols))
+        bare = replace(instance, inputs=tuple(inputs), symbols=MappingProxyType(symbols))
+        self._kept[key] = bare, symbols
 
 
 def _values(instance: Instance, symbols: Mapping[str, object]) -> Iterator[object]:
