@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from threading import Lock
 from types import MappingProxyType, NoneType
 
 from lamella.base.dim import Dim
@@ -16,7 +17,7 @@ from lamella.base.dtype import ElementType
 from lamella.ops.bind.plan import OperatorPlan
 from lamella.ops.instance import Argument, Fill, Instance, Repeated, Value
 
-MOST_CALLS = 2048
+MOST_CALLS = 4096
 """Calls that a memo keeps; the oldest goes first."""
 LONGEST = 64
 """Items of a pack in a call that is kept: long ones cost more to compare than to bind, and memory."""
@@ -87,10 +88,11 @@ def _is_tensor(argument: object) -> bool:
 
 
 class CallMemo:
-    """The calls that one library has bound, without their tensors."""
+    """Calls that were bound, without their tensors; threads may share it."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, tuple[Instance, dict[str, object]]] = {}
+        self._lock = Lock()
 
     def find(self, key: Hashable, arguments: Sequence[Argument]) -> Instance | None:
         """The instance of a call, with its own tensors."""
@@ -131,11 +133,12 @@ class CallMemo:
             symbols[name] = _without_tensors(symbols[name])
         if instance.checks or not all(map(_is_settled, _values(instance, symbols))):
             return
-        if len(self._kept) >= MOST_CALLS:
-            del self._kept[next(iter(self._kept))]
         inputs = [(name, _without_tensors(value)) for name, value in instance.inputs]
         bare = replace(instance, inputs=tuple(inputs), symbols=MappingProxyType(symbols))
-        self._kept[key] = bare, symbols
+        with self._lock:
+            if len(self._kept) >= MOST_CALLS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = bare, symbols
 
 
 def _values(instance: Instance, symbols: Mapping[str, object]) -> Iterator[object]:
