@@ -18,6 +18,7 @@ from lamella.base.diagnostic import printable
 from lamella.base.limits import Limits
 from lamella.base.placement import placement_of
 from lamella.cli.options import placement_json, print_findings, print_json, print_placement
+from lamella.kernels.launches import LaunchTime
 from lamella.pipeline.arrays import Array, file_name, read_array, write_array
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
@@ -45,13 +46,21 @@ class Stopwatch:
         self.seconds: dict[str, float] = {}
         """By operator, or by the kind of step."""
         self.counts: dict[str, int] = {}
+        self._is_told = False
 
     def __call__(self, items: Iterable[T], total: int, /) -> Iterator[T]:
-        """The items as they come, each timed until the next one is asked for."""
+        """The items as they come, each timed until the next one is asked for, unless it told its launches."""
         for item in self._inner(items, total):
+            self._is_told = False
             start = time.perf_counter()
             yield item
-            self._add(_kind(item), time.perf_counter() - start)
+            if not self._is_told:
+                self._add(_kind(item), time.perf_counter() - start)
+
+    def record(self, launch: LaunchTime, /) -> None:
+        """A launch of the step that runs now took its time."""
+        self._is_told = True
+        self._add(launch.operator, launch.seconds)
 
     def _add(self, name: str, seconds: float) -> None:
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds

@@ -12,7 +12,7 @@ import numpy as np
 
 from lamella.backend.arguments import dtype_of
 from lamella.backend.executor import GraphExecutable
-from lamella.backend.executor.run import make_constant, needed_behind
+from lamella.backend.executor.run import last_reads, make_constant
 from lamella.backend.executor.segments import KernelStep, ListMachine, Segment, SegmentCutter, StepOutput
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.reference.operators import (
@@ -104,6 +104,8 @@ class KernelExecutable(GraphExecutable):
             KernelRunner, specialise=specialise, open_extents=tuple(sorted(names)), quantized=quantized
         )
         super().__init__(model, runner, seed, dtype, quantized, limits)
+        # What every call needs is ready before the first.
+        self._context.runner.cut(model.graph.nodes, self._needed)
 
 
 class KernelRunner:
@@ -205,7 +207,7 @@ class SpecialisedRunner:
             return nodes
         key = id(nodes)
         if key not in self._rows:
-            self._rows[key] = self._cutter.cut(nodes, needed_behind(nodes, kept))
+            self._rows[key] = self._cutter.cut(nodes, last_reads(nodes, kept))
         return self._rows[key]
 
     def _memory_of(self, tensor: Tensor) -> tuple[tuple[int, ...], DType] | None:
