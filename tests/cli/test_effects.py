@@ -138,6 +138,7 @@ GRAPH_OPTIONS = {
     "trace": "--trace --backend interpreter",
     "output": "--output o",
     "profile": "--profile",
+    "run_timeline": "--timeline t.json",
 }
 
 CASES: list[tuple[str, str, str, dict[str, str]]] = [
@@ -305,6 +306,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "save": "--save s.nac",
             "output": "--output o",
             "profile": "--profile",
+            "run_timeline": "--timeline t.json",
         },
     ),
     ("train", "nac", "train slope.nacs --target 0=t.npy", {"inputs": "--input x=x.npy"}),
@@ -434,6 +436,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "inputs": "--input x=x8.npy",
             "output": "--output o",
             "profile": "--profile",
+            "run_timeline": "--timeline t.json",
         },
     ),
     ("lower", "tensor", "lower k.tensor --to tensor", {"after": "--after nope", "target": "--target cuda"}),
@@ -448,6 +451,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "inputs": "--input nope=x.npy",
             "output": "--output o",
             "profile": "--profile",
+            "run_timeline": "--timeline t.json",
         },
     ),
     (
@@ -459,6 +463,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "inputs": "--input nope=x.npy",
             "output": "--output o",
             "profile": "--profile",
+            "run_timeline": "--timeline t.json",
         },
     ),
     (

@@ -12,7 +12,9 @@ from lamella.base.source import NOWHERE
 EXTRAS = MappingProxyType(
     {
         "onnx": "onnx",
-        "onnxruntime": "onnx",
+        "onnxruntime": "bench",
+        "onnxscript": "bench",
+        "openvino": "bench",
         "torch": "torch",
         "tokenizers": "hf",
         "cuda": "cuda",

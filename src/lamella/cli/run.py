@@ -22,7 +22,6 @@ from lamella.cli.options import (
 from lamella.cli.plan import run_plan
 from lamella.cli.progress import show_progress
 from lamella.cli.report import (
-    Stopwatch,
     array_facts,
     print_outputs,
     print_random,
@@ -35,6 +34,7 @@ from lamella.pipeline.api import make_executable
 from lamella.pipeline.effects import steps_of
 from lamella.pipeline.languages import architectures, subject_of
 from lamella.pipeline.options import Options
+from lamella.pipeline.profile import Profile
 
 
 @command("run")
@@ -55,16 +55,16 @@ def _execute(file: Path, options: Options) -> None:
     """Run a model once, and print what it gives."""
     option = "--arg" if options.arguments else "--input"
     arrays = read_inputs((*options.inputs, *options.arguments), options.limits, option)
-    stopwatch = Stopwatch(show_progress)
+    profile = Profile(show_progress)
     start = time.perf_counter()
     with waiting(f"reading {printable(str(file))}"):
         executable = make_executable(file, options.backend, options)
-    executable.progress = stopwatch if options.profile else show_progress
-    stopwatch.load_seconds = time.perf_counter() - start
+    executable.progress = profile if options.profile or options.run_timeline else show_progress
+    profile.load_seconds = time.perf_counter() - start
     start = time.perf_counter()
     outputs = executable(**arrays)
-    stopwatch.run_seconds = time.perf_counter() - start
-    report_run(executable, outputs, options, {}, stopwatch)
+    profile.run_seconds = time.perf_counter() - start
+    report_run(executable, outputs, options, {}, profile)
 
 
 def _observe(file: Path, options: Options) -> None:

@@ -16,11 +16,12 @@ from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
 from lamella.cli.options import command, file_argument
 from lamella.cli.progress import show_progress
-from lamella.cli.report import Stopwatch, array_facts, read_inputs, report_run
+from lamella.cli.report import array_facts, read_inputs, report_run
 from lamella.cli.waiting import waiting
 from lamella.pipeline.api import make_executable
 from lamella.pipeline.languages import NAC, Executable, language_of
 from lamella.pipeline.options import Options
+from lamella.pipeline.profile import Profile
 
 
 @command("train")
@@ -32,21 +33,21 @@ def train(file: Path, options: Options) -> None:
         raise InputError(f"'{printable(str(file))}' has no training graph", hint=hint)
     options = replace(options, training=True)
     arrays = read_inputs(options.inputs, options.limits)
-    stopwatch = Stopwatch(show_progress)
+    profile = Profile(show_progress)
     start = time.perf_counter()
     with waiting(f"reading {printable(str(file))}"):
         training = cast("Training", make_executable(file, options.backend, options))
-    training.progress = stopwatch if options.profile else show_progress
-    stopwatch.load_seconds = time.perf_counter() - start
+    training.progress = profile if options.profile or options.run_timeline else show_progress
+    profile.load_seconds = time.perf_counter() - start
     given = _with_targets(training, arrays, read_inputs(options.targets, options.limits, "--target"))
     start = time.perf_counter()
     outputs, losses = _take_steps(training, given, options)
-    stopwatch.run_seconds = time.perf_counter() - start
+    profile.run_seconds = time.perf_counter() - start
     if options.save is not None:
         training.save(options.save)
     shown = [item if math.isfinite(item) else None for item in losses]
     report_run(
-        training, outputs, options, {"losses": shown, "parameters": array_facts(training.state)}, stopwatch
+        training, outputs, options, {"losses": shown, "parameters": array_facts(training.state)}, profile
     )
 
 

@@ -18,6 +18,7 @@ from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.rules.names import SHADOWED_MODULE
 from lamella.ops.bind.plan import OperatorPlan
 from lamella.ops.instance import Definition
+from lamella.ops.memo import CallMemo
 from lamella.ops.modules import MAIN, ModuleLoader, own_name, read_main
 from lamella.ops.scalars.arithmetic import PackBudget
 from lamella.ops.traits import Trait, Traits, declared_traits, find_traits
@@ -25,6 +26,8 @@ from lamella.ops.traits import Trait, Traits, declared_traits, find_traits
 SPECIFICATION, NEWER = "specification", "newer"
 DIALECTS = (SPECIFICATION, NEWER)
 FOLDER = "ops"
+FUSED = "fused"
+"""The module of operators that fusion made: a group of operations each, taken whole unless somebody decomposes it."""
 MOST_NAMED = 6
 """Names that a note lists."""
 
@@ -98,6 +101,7 @@ class Library:
         self.root = root
         self.limits = limits
         self.budget = PackBudget(limits)
+        self.calls = CallMemo()
         self.documents: dict[str, Document] = {}
         """The modules of the model that were loaded, by name."""
         self.shadows: frozenset[str] = frozenset()
@@ -228,6 +232,14 @@ class Library:
     def own_modules(self) -> dict[str, Document]:
         """The modules that were loaded and are not the main one, by name."""
         return {name: document for name, document in self.documents.items() if name != MAIN}
+
+    def with_module(self, name: str, document: Document) -> Library:
+        """A library that has one more module, and shares everything that was read."""
+        found = Library(self.dialect, self.root, self.limits)
+        found.documents = {**self.documents, name: document}
+        found.shadows, found.lost = self.shadows, self.lost
+        found.budget, found._shelves, found._plans = self.budget, self._shelves, self._plans
+        return found
 
     def load(self, main: Path | Source) -> LoadedModule:
         """The main module of a model, from a folder, a file or a text, with the modules it imports."""

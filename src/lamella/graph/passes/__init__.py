@@ -1,6 +1,7 @@
 """Passes: pure functions from a model to a model, one file each.
 
-`fold_constants`, `specialise_shapes` and `optimise` need more than the model, and are imported from their files.
+`fold_constants`, `specialise_shapes` and `optimise` need more than the model, `fuse` needs numpy, and are imported from
+their files.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "fast_math": fast_math,
     }
 )
-"""The passes that need nothing but the model, in the order in which they help each other; the last changes numbers."""
+"""The passes that need nothing but the model, in the order in which they help each other."""
+
+BEFORE_KERNELS = ("simplify", "cancel_transposes", "cse", "dce", "fuse")
+"""What a graph goes through on its way to kernels, in order."""
 
 INEXACT: Mapping[str, str] = MappingProxyType(
     {

@@ -352,9 +352,7 @@ def load(path: Path, options: Options) -> Model:
     PyTorch's own loader runs code that a file brings: it unpickles custom objects, imports compiled libraries and
     evaluates texts. The file is inspected first, and everything of that kind is refused.
     """
-    findings = inspect_archive(path, options.limits)
-    if findings:
-        raise LamellaError(findings)
+    _require_safe(path, options.limits)
     axes = axes_of_file(path, options.limits)
     try:
         with known_containers(trees_of(path)):
@@ -365,6 +363,22 @@ def load(path: Path, options: Options) -> Model:
         raise LamellaError([BROKEN_FILE.at(place, reason=first_line(problem))]) from problem
     _require_open(found, axes, path)
     return with_extents(found, options)
+
+
+def load_program(path: Path, limits: Limits) -> object:
+    """The program of a .pt2 file as PyTorch runs it, inspected like any other; `known_containers` must be open."""
+    _require_safe(path, limits)
+    try:
+        return _program(path)
+    except _failures() as problem:
+        place = Span(Binary(shown(path)), 0, 0)
+        raise LamellaError([BROKEN_FILE.at(place, reason=first_line(problem))]) from problem
+
+
+def _require_safe(path: Path, limits: Limits) -> None:
+    findings = inspect_archive(path, limits)
+    if findings:
+        raise LamellaError(findings)
 
 
 def _require_open(model: Model, axes: Mapping[str, Mapping[int, str]], path: Path) -> None:

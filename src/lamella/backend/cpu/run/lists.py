@@ -299,11 +299,20 @@ class NativeList:
         self._walker.run(
             address_of(table.rows), count, table.is_shared, table.local_bytes, address_of(stamps)
         )
+        moments = stamps @ np.array([1.0, 1e-9])
         seconds = np.diff(stamps, axis=0) @ np.array([1.0, 1e-9])
-        for launch, spent in zip(self.whole.launches, seconds.tolist(), strict=True):
-            size = sum(map(_reach, launch.arguments))
-            kernel = launch.kernel or "fill"
-            times.append(LaunchTime(launch.operator, kernel, spent, launch.groups, size, launch.origin))
+        for number, launch in enumerate(self.whole.launches):
+            times.append(
+                LaunchTime(
+                    launch.operator,
+                    launch.kernel or "fill",
+                    float(seconds[number]),
+                    float(moments[number]),
+                    launch.groups,
+                    sum(map(_reach, launch.arguments)),
+                    launch.origin,
+                )
+            )
 
     def _copy(
         self, view: BufferView, target: Array, inputs: Mapping[str, Array], written: Mapping[str, Array]

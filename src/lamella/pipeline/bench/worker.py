@@ -1,0 +1,96 @@
+"""The process of one contestant: it makes the model ready, then takes samples whenever it is asked for a round.
+
+Each contestant has a process of its own, so that its memory is its own and the waiting threads of one library do not
+disturb another. Answers are lines of JSON; what libraries print goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from lamella.base.diagnostic import LamellaError
+from lamella.base.paths import read_text
+from lamella.pipeline.arrays import write_array
+from lamella.pipeline.bench.contestants import Contestant, Material, enter
+from lamella.pipeline.options import Options
+
+MOST_SAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a worker is to enter the contest with."""
+
+    name: str
+    material: Material
+    threads: int
+    options: Options
+    folder: Path
+    """Where it leaves the results of its first call."""
+
+
+def serve(orders: BinaryIO, answers: int) -> None:
+    """Do what the lines of `orders` ask for until they end."""
+    entry: Entry = pickle.load(orders)
+    start = time.perf_counter()
+    contestant = enter(entry.name, entry.material, entry.threads, entry.options)
+    ready = time.perf_counter()
+    found = contestant.call()
+    first = time.perf_counter()
+    results = contestant.results(found)
+    for place, array in enumerate(results):
+        write_array(entry.folder / f"{place}.npy", array)
+    facts = {"load": ready - start, "first": first - ready, "peak": peak_memory(), "results": len(results)}
+    _answer(answers, facts)
+    for line in orders:
+        _answer(answers, _take_round(contestant, float(line)))
+
+
+def _take_round(contestant: Contestant, seconds: float) -> Mapping[str, object]:
+    """Samples of single calls for about so long, on the wall and in CPU time of the whole process."""
+    contestant.call()  # the caches hold its own numbers again, not those of the one before
+    wall: list[float] = []
+    work: list[float] = []
+    end = time.perf_counter() + seconds
+    while not wall or (time.perf_counter() < end and len(wall) < MOST_SAMPLES):
+        start, busy = time.perf_counter(), time.process_time()
+        contestant.call()
+        work.append(time.process_time() - busy)
+        wall.append(time.perf_counter() - start)
+    return {"wall": wall, "cpu": work, "peak": peak_memory()}
+
+
+def peak_memory() -> int:
+    """The most memory that this process ever held, in bytes; 0 where the system does not say."""
+    try:
+        text = read_text(Path("/proc/self/status"))
+    except LamellaError:
+        return 0
+    line = next((item for item in text.splitlines() if item.startswith("VmHWM:")), "VmHWM: 0 kB")
+    return int(line.split()[1]) * 1024
+
+
+def _answer(answers: int, facts: Mapping[str, object]) -> None:
+    os.write(answers, (json.dumps(facts) + "\n").encode())
+
+
+def _main() -> None:
+    """Serve on standard input and output; what a library raises ends the process, its last line says why."""
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        serve(sys.stdin.buffer, answers)
+    except LamellaError as problem:
+        _answer(answers, {"error": "; ".join(item.message for item in problem.findings)})
+
+
+if __name__ == "__main__":
+    _main()
