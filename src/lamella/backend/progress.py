@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, TypeVar, runtime_checkable
 
+from lamella.kernels.launches import LaunchTime
+
 T = TypeVar("T")
 
 
@@ -22,7 +24,7 @@ def no_progress(items: Iterable[T], total: int, /) -> Iterable[T]:
 
 @runtime_checkable
 class StepClock(Protocol):
-    """Progress that is told how long steps took that nobody could see pass."""
+    """Progress that is told what a step was made of: launches that nobody could see pass."""
 
-    def record(self, operator: str, seconds: float, /) -> None:
-        """A step of an operator took so many seconds."""
+    def record(self, launch: LaunchTime, /) -> None:
+        """A launch of the step that runs now took its time."""

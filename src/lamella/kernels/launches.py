@@ -106,6 +106,8 @@ class LaunchTime:
     operator: str
     kernel: str
     seconds: float
+    start: float = 0.0
+    """When it began, on the clock of `time.monotonic`."""
     groups: int = 1
     size: int = 0
     origin: Origin | None = field(default=None, compare=False)

@@ -140,12 +140,14 @@ def hoist(whole: LaunchList, fixed: Collection[str]) -> tuple[LaunchList, Launch
         )
         for launch in whole.launches
     ]
-    while True:
-        # A buffer that one launch changes in each call is not fixed, whoever else writes it.
-        found = changing.union(*(written for used, written in touched if not used.isdisjoint(changing)))
-        if found == changing:
-            break
-        changing = found
+    grows = True
+    while grows:
+        grows = False
+        for used, written in touched:
+            # A buffer that one launch changes in each call is not fixed, whoever else writes it.
+            if not used.isdisjoint(changing) and not written <= changing:
+                changing |= written
+                grows = True
     is_once = [used.isdisjoint(changing) for used, _ in touched]
     once = [launch for launch, kept in zip(whole.launches, is_once, strict=True) if kept]
     each = [launch for launch, kept in zip(whole.launches, is_once, strict=True) if not kept]

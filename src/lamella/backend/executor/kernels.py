@@ -12,7 +12,7 @@ import numpy as np
 
 from lamella.backend.arguments import dtype_of
 from lamella.backend.executor import GraphExecutable
-from lamella.backend.executor.run import make_constant, needed_behind
+from lamella.backend.executor.run import last_reads, make_constant
 from lamella.backend.executor.segments import KernelStep, ListMachine, Segment, SegmentCutter, StepOutput
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.reference.operators import (
@@ -105,6 +105,8 @@ class KernelExecutable(GraphExecutable):
             KernelRunner, specialise=specialise, open_extents=tuple(sorted(names)), quantized=quantized
         )
         super().__init__(model, runner, seed, dtype, quantized, limits)
+        # What every call needs is ready before the first.
+        self._context.runner.cut(model.graph.nodes, self._needed)
 
 
 class KernelRunner:
@@ -208,7 +210,7 @@ class SpecialisedRunner:
         if key not in self._rows:
             # The nodes of the whole graph may have copies in them, for tensors that lie in another way inside.
             whole = self._program.model.graph.nodes if nodes is self._replaces else nodes
-            self._rows[key] = self._cutter.cut(whole, needed_behind(whole, kept))
+            self._rows[key] = self._cutter.cut(whole, last_reads(whole, kept))
         return self._rows[key]
 
     def _memory_of(self, tensor: Tensor) -> tuple[tuple[int, ...], DType] | None:

@@ -17,7 +17,7 @@ from lamella.backend.progress import Progress, StepClock, no_progress
 from lamella.base.arrays import Array
 from lamella.base.dim import substitute
 from lamella.base.limits import Limits
-from lamella.base.liveness import live_ranges
+from lamella.base.liveness import last_uses, live_ranges
 from lamella.base.placement import OperationPlacement
 from lamella.graph.binding import quantizer_of
 from lamella.graph.compose.decompose import DecomposedCall, compose_call
@@ -202,9 +202,7 @@ class GraphRun:
             return False
         for name, array in found.items():
             self._hold(name, array)
-        if isinstance(progress, StepClock):
-            for item in times or ():
-                progress.record(item.operator, item.seconds)
+        tell_times(progress, times)
         return True
 
     def _run_node(self, node: Node) -> Sequence[TensorValue]:
@@ -250,6 +248,13 @@ class GraphRun:
         for name in self.extents.keys() - before.keys():
             del self.extents[name]
         return [self.array(tensor) for tensor in region.outputs]
+
+
+def tell_times(progress: Progress, times: Iterable[LaunchTime] | None) -> None:
+    """Tell the times of launches to who wants them."""
+    if isinstance(progress, StepClock):
+        for item in times or ():
+            progress.record(item)
 
 
 def make_constant(constant: Constant, storage: Storage, extents: Mapping[str, int]) -> Array:
@@ -343,12 +348,9 @@ def _uses_of(node: Node) -> Iterator[str]:
             yield from _uses_of(inner)
 
 
-def needed_behind(nodes: Sequence[Node], kept: Collection[str]) -> list[set[str]]:
-    """For each node, the names that are read behind it."""
-    found = [set(kept)]
-    for node in reversed(nodes[1:]):
-        found.append(found[-1].union(_uses_of(node)))
-    return found[::-1]
+def last_reads(nodes: Sequence[Node], kept: Iterable[str]) -> dict[str, int]:
+    """The last node of a row that reads each name; what is kept is read behind them all."""
+    return last_uses(_uses_of(node) for node in nodes) | dict.fromkeys(kept, len(nodes))
 
 
 def _last_uses(nodes: Sequence[Node], inputs: Iterable[str], kept: Iterable[str]) -> list[tuple[str, ...]]:

@@ -6,7 +6,7 @@ segment in which a kernel finds a step without value, or a test that fails: the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol, TypeAlias
@@ -120,6 +120,12 @@ class Segment:
                 found[name] = self.machine.empty(shape, dtype)
         return found if self.each.run(inputs | self.kept, found, times) else None
 
+    def can_write(self, name: str, array: Array, given: Iterable[Array]) -> bool:
+        """Whether an array of the caller can be an output: launches write before they have read all inputs."""
+        shape, dtype = self.outputs[name]
+        fits = array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
+        return fits and not any(np.may_share_memory(array, item) for item in given)
+
     def _prepare(self, inputs: Mapping[str, Array]) -> bool:
         """Run what runs once, where it has not run with these arrays."""
         if self.once is None:
@@ -164,8 +170,8 @@ class SegmentCutter:
         self._writes = KernelWrites(program.program)
         self._layouts = program.layouts
 
-    def cut(self, nodes: Sequence[Node], needed: Sequence[Collection[str]]) -> list[Node | Segment]:
-        """The nodes in order, those that launch lists can run as segments; `needed` is what is read behind each."""
+    def cut(self, nodes: Sequence[Node], last_reads: Mapping[str, int]) -> list[Node | Segment]:
+        """The nodes in order, those that launch lists can run as segments; `last_reads` tells who reads a name last."""
         found: list[Node | Segment] = []
         row: list[_PlannedOperation] = []
         for number, node in enumerate(nodes):
@@ -173,9 +179,9 @@ class SegmentCutter:
             if planned is not None:
                 row.append(planned)
                 continue
-            found += [*self._segments(row, needed[number - 1]), node] if row else [node]
+            found += [*self._segments(row, number, last_reads), node]
             row = []
-        return [*found, *self._segments(row, needed[-1])] if row else found
+        return [*found, *self._segments(row, len(nodes), last_reads)]
 
     def _planned(self, node: Node) -> _PlannedOperation | None:
         if not isinstance(node, Operation):
@@ -187,18 +193,22 @@ class SegmentCutter:
         step = self._plan(node) if len(known) == len(sizes) else None
         return None if step is None else _PlannedOperation(node, step, known)
 
-    def _segments(self, row: Sequence[_PlannedOperation], needed: Collection[str]) -> list[Node | Segment]:
-        """A row as one segment, or in parts where a launch can be neither proved nor tested: it runs the old way."""
+    def _segments(
+        self, row: Sequence[_PlannedOperation], end: int, last_reads: Mapping[str, int]
+    ) -> list[Node | Segment]:
+        """A row that ends before a node as one segment; in parts where a launch can be neither proved nor tested."""
+        if not row:
+            return []
         try:
-            return [self._build(row, needed)]
+            return [self._build(row, end, last_reads)]
         except (Unsupported, LamellaError):
             if len(row) == 1:
                 return [row[0].operation]
         half = len(row) // 2
-        behind = {item.name for planned in row[half:] for item in _flat(planned.operation.inputs)}
-        return [*self._segments(row[:half], {*needed, *behind}), *self._segments(row[half:], needed)]
+        first = self._segments(row[:half], end - len(row) + half, last_reads)
+        return [*first, *self._segments(row[half:], end, last_reads)]
 
-    def _build(self, row: Sequence[_PlannedOperation], needed: Collection[str]) -> Segment:
+    def _build(self, row: Sequence[_PlannedOperation], end: int, last_reads: Mapping[str, int]) -> Segment:
         memory = {name: found for planned in row for name, found in planned.memory.items()}
         made = {item.name for planned in row for item in _flat(planned.operation.outputs)}
         read = {item.name: item for planned in row for item in _flat(planned.operation.inputs)}
@@ -220,7 +230,7 @@ class SegmentCutter:
             scheduler.give(name)
         for item in operations:
             scheduler.add(item)
-        outputs = {name: memory[name] for name in memory if name in made and name in needed}
+        outputs = {name: memory[name] for name in memory if name in made and last_reads.get(name, -1) >= end}
         whole = scheduler.finish((*inputs, *constants), outputs)
         nodes = tuple(planned.operation for planned in row)
         return self._compile(whole, Segment(nodes, inputs, outputs, self._machine, constants))

@@ -61,7 +61,7 @@ from lamella.kernels.target import Target
 from lamella.lang.tensor import write
 from lamella.lang.tensor.check.memory import Proof
 from lamella.lang.tensor.extensions import lower_extensions
-from lamella.lang.tensor.nodes import CoopApply, Function, Program
+from lamella.lang.tensor.nodes import CoopApply, Function, Group, Program
 from lamella.lang.tensor.rules import running as rules
 
 # --- A pool of threads that share out work-groups: they look for work for a moment, then sleep --------------
@@ -450,8 +450,6 @@ class PreparedLaunch:
     local_bytes: int
     slots: bytes
     places: tuple[ArraySlot, ...]
-    kept: object
-    """What the slots point at beside the arrays."""
     tests: Array | None = None
     """Where a test that fails leaves a number that is not 0; the array is the last argument."""
 
@@ -510,16 +508,17 @@ class CompiledKernels(NamedKernels):
     def prepare(self, name: str, arguments: Sequence[object], groups: int) -> PreparedLaunch:
         """A launch for arrays of these layouts, wherever they will lie; arrays that are written overlap no other.
 
+        Parameters are memrefs and numbers: the tables of a group belong to one call.
         Unsupported: only the interpreter can test it. LamellaError: it leaves its memory for certain.
         """
         function, packer, runner = self._ready[name]
+        if any(isinstance(item.type, Group) for item in function.parameters):
+            raise Unsupported("it takes a group of arrays")
         has_axes = len(packer.parameters) > len(function.parameters)
         given = _with_axes(function, arguments, Grid(groups)) if has_axes else arguments
         packed, places = packer.pack_placed(given, groups)
         if packed.doubts is None:
-            return PreparedLaunch(
-                self._code, runner.address, runner.local_bytes, packed.slots, tuple(places), packed.kept
-            )
+            return PreparedLaunch(self._code, runner.address, runner.local_bytes, packed.slots, tuple(places))
         tested = self._find_tested(packer.function, packed.doubts)
         if tested is None or not isinstance(tested.kernels, CompiledKernels):
             raise Unsupported("only the interpreter can test its accesses")

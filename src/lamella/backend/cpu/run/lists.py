@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from lamella.backend.arguments import dtype_of
 from lamella.backend.cpu.jit import code_error
-from lamella.backend.cpu.run.kernels import CompiledKernels
+from lamella.backend.cpu.run.kernels import CompiledKernels, PreparedLaunch
 from lamella.backend.cpu.run.launch import address_of
 from lamella.base.arena import aligned
 from lamella.base.arrays import Array
@@ -28,7 +28,7 @@ from lamella.lang.tensor.check.kinds import BYTES
 WORD = 8
 HUGE = 1 << 21
 """The bytes of a huge page."""
-SHARED_BYTES = 1 << 15
+SHARED_BYTES = 1 << 17
 """A launch that touches less memory is done before another thread has heard of it."""
 MOST_SHARED = 1 << 40
 """Work-groups beyond this are not multiplied by a number of threads."""
@@ -128,12 +128,14 @@ class _LaunchTable:
 
     def __init__(self, kernels: CompiledKernels, launches: Sequence[Launch]) -> None:
         self.addresses: list[_Address] = []
-        self.kept: list[object] = []
+        self.code: list[object] = []
+        """What the machine code lives as long as."""
         self.local_bytes = 0
         self.faults = np.zeros(max(1, len(launches)), np.int32)
         self.flags: list[Array] = [self.faults]
         """What launches write that find something wrong."""
         self._kernels, self._walker = kernels, kernels.walker
+        self._made: dict[object, PreparedLaunch] = {}
         self._words: list[Integers] = []
         self._next = 0
         stand_ins = _StandIns(launches)
@@ -157,14 +159,20 @@ class _LaunchTable:
         return address, first, groups, int(shared)
 
     def _prepare(self, number: int, launch: Launch, stand_ins: _StandIns, first: int) -> int:
-        arguments: list[Array] = stand_ins.arrays(launch)
-        if launch.has_fault:
-            arguments.append(self.faults[number : number + 1])
-        made = self._kernels.prepare(launch.kernel, arguments, launch.groups)
+        layouts = tuple((item.element, item.shape, item.strides) for item in launch.arguments)
+        key = launch.kernel, launch.groups, layouts
+        made = self._made.get(key)
+        if made is None:
+            arguments: list[Array] = stand_ins.arrays(launch)
+            if launch.has_fault:
+                arguments.append(self.faults[number : number + 1])
+            made = self._kernels.prepare(launch.kernel, arguments, launch.groups)
+            if made.tests is None and not launch.has_fault:  # what points at nothing of its own serves again
+                self._made[key] = made
         for place, slot, alignment in made.places:
             if place < len(launch.arguments):
                 self._note(launch.arguments[place], first + slot, alignment)
-        self.kept += (made.code, made.kept)
+        self.code.append(made.code)
         self.flags += [] if made.tests is None else [made.tests]
         self.local_bytes = max(self.local_bytes, made.local_bytes)
         self._append(np.frombuffer(made.slots, np.int64))
@@ -299,11 +307,20 @@ class NativeList:
         self._walker.run(
             address_of(table.rows), count, table.is_shared, table.local_bytes, address_of(stamps)
         )
+        moments = stamps @ np.array([1.0, 1e-9])
         seconds = np.diff(stamps, axis=0) @ np.array([1.0, 1e-9])
-        for launch, spent in zip(self.whole.launches, seconds.tolist(), strict=True):
-            size = sum(map(_reach, launch.arguments))
-            kernel = launch.kernel or "fill"
-            times.append(LaunchTime(launch.operator, kernel, spent, launch.groups, size, launch.origin))
+        for number, launch in enumerate(self.whole.launches):
+            times.append(
+                LaunchTime(
+                    launch.operator,
+                    launch.kernel or "fill",
+                    float(seconds[number]),
+                    float(moments[number]),
+                    launch.groups,
+                    sum(map(_reach, launch.arguments)),
+                    launch.origin,
+                )
+            )
 
     def _copy(
         self, view: BufferView, target: Array, inputs: Mapping[str, Array], written: Mapping[str, Array]
