@@ -40,6 +40,8 @@ METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
 FORMS = ("sknd", "nac", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
 PRECISIONS = ("f32", "f64")
+PEERS = ("torch", "inductor", "onnxruntime", "openvino")
+"""What `bench` measures beside ours."""
 
 ALWAYS = {
     step: ANY
@@ -49,9 +51,9 @@ ALWAYS = {
 }
 READING = "check, show, load"
 TEXTS = "check fmt show run convert lower sim bind"
-MODELS = "check show run convert lower diff"
-LOADERS = "run convert lower diff"
-LATE = "compile, lower, diff, plan, answer, write nac, write graph"
+MODELS = "check show run convert lower diff bench"
+LOADERS = "run convert lower diff bench"
+LATE = "compile, lower, diff, bench, plan, answer, write nac, write graph"
 """Steps in which a NAC file becomes a graph or a machine."""
 CODE = ("tensor", "llvm", "asm", "ptx")
 NOT_MACHINE = Need(("backend",), (None, "interpreter"), TENSOR)
@@ -79,7 +81,7 @@ class Options:
     limits: Limits = field(
         default=DEFAULT,
         metadata=row(
-            "Raise or lower one limit; repeatable.", ALWAYS, f"--limit NAME=N | {TEXTS} diff | general"
+            "Raise or lower one limit; repeatable.", ALWAYS, f"--limit NAME=N | {TEXTS} diff bench | general"
         ),
     )
     root: Path | None = field(
@@ -195,7 +197,7 @@ class Options:
         metadata=row(
             "A .safetensors file, a folder of .dat files or a Hugging Face folder; by default what lies by the model.",
             {"load": SKND | SOURCES, "check": NAC, **on(LATE, NAC)},
-            "--weights | run convert lower diff",
+            "--weights | run convert lower diff bench",
         ),
     )
     types: Mapping[str, str] = field(
@@ -203,7 +205,7 @@ class Options:
         metadata=row(
             "NAC: what an input is, where the file does not say; repeatable.",
             {**on("check, show", NAC), **on(LATE, NAC)},
-            "--type NAME=f32[2,8] | check show run convert lower diff",
+            "--type NAME=f32[2,8] | check show run convert lower diff bench",
             needs=(
                 Need(("listing",), on=NAC, steps=("show",)),
                 Need(("optimize", "plain_signatures", "quantize"), on=NAC, steps=("write nac",)),
@@ -233,9 +235,10 @@ class Options:
         default=(),
         metadata=own(
             "Run on this backend; given twice, the first is LEFT's, the second RIGHT's.",
-            on("diff", GRAPHS | NAC),
-            "--backend | diff | backend",
+            on("diff, bench", GRAPHS | NAC),
+            "--backend | diff bench | backend",
             choices=BACKENDS,
+            helps={"bench": "Measure this backend of ours; repeatable; cpu by default."},
         ),
     )
     strict_backend: bool = field(
@@ -496,7 +499,7 @@ class Options:
         metadata=own(
             "Print one JSON object on standard output.",
             ALWAYS,
-            "--json | check show run generate train convert lower diff sim bind rules | output",
+            "--json | check show run generate train convert lower diff bench sim bind rules | output",
         ),
     )
     strict: bool = field(
@@ -725,7 +728,49 @@ class Options:
     html: Path | None = field(
         default=None,
         metadata=own(
-            "Write a self-contained page with the timeline.", on("sim", NEM), "--html | sim | output"
+            "Write a self-contained page with the timeline.",
+            {"sim": NEM, "bench": GRAPHS | NAC},
+            "--html | sim bench | output",
+            helps={"bench": "Write a self-contained page: the table, the roofline, the time line."},
+        ),
+    )
+    against: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            f"Peers to measure beside ours: {', '.join(PEERS)}; by default those that are installed, "
+            "but for inductor.",
+            on("bench", GRAPHS | NAC),
+            "--against PEER,… | bench | contest",
+        ),
+    )
+    thread_counts: tuple[int, ...] = field(
+        default=(),
+        metadata=own(
+            "Numbers of threads, a contest for each; 1 by default.",
+            on("bench", GRAPHS | NAC),
+            "--threads N,… | bench | contest",
+            least=1,
+            most=1024,
+        ),
+    )
+    batches: tuple[int, ...] = field(
+        default=(),
+        metadata=own(
+            "Sizes of the first open extent of the inputs, contests for each; by default the model's own.",
+            on("bench", GRAPHS | NAC),
+            "--batch N,… | bench | contest",
+            least=1,
+            most=1 << 20,
+        ),
+    )
+    round_seconds: float = field(
+        default=0.5,
+        metadata=own(
+            "How long each contestant is measured in each of five rounds; 0.5 by default.",
+            on("bench", GRAPHS | NAC),
+            "--seconds S | bench | contest",
+            least=0,
+            most=3600,
         ),
     )
     advise: bool = field(

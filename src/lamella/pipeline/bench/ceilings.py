@@ -79,13 +79,11 @@ def _fastest(work: Callable[[int], None], threads: int) -> float:
 def _text(lanes: int, sums: int) -> str:
     """Two functions: `peak(steps, sink)` and `stream(steps, source, sink)`."""
     kind = f"<{lanes} x float>"
-    return "\n".join(
-        [
-            f"declare {kind} @llvm.fma.v{lanes}f32({kind}, {kind}, {kind})",
-            *_loop("peak", "i64 %n, ptr %out", kind, [f"  %k = load {kind}, ptr %out, align 4"], _fused(kind, lanes, sums)),
-            *_loop("stream", "i64 %n, ptr %in, ptr %out", kind, [], _summed(kind, lanes)),
-        ]
-    )
+    factor = [f"  %k = load {kind}, ptr %out, align 4"]
+    lines = [f"declare {kind} @llvm.fma.v{lanes}f32({kind}, {kind}, {kind})"]
+    lines += _loop("peak", "i64 %n, ptr %out", kind, factor, _fused(kind, lanes, sums))
+    lines += _loop("stream", "i64 %n, ptr %in, ptr %out", kind, [], _summed(kind, lanes))
+    return "\n".join(lines)
 
 
 def _fused(kind: str, lanes: int, sums: int) -> list[tuple[str, list[str]]]:
