@@ -26,7 +26,8 @@ from lamella.pipeline.bench import Heat, processor
 from lamella.pipeline.bench.ceilings import measure_ceilings
 from lamella.pipeline.bench.contest import Standing, Terms, hold
 from lamella.pipeline.bench.contestants import version_of
-from lamella.pipeline.options import PEERS, Options
+from lamella.pipeline.contest_options import PEERS
+from lamella.pipeline.options import Options
 
 NAMES = (
     *("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "vit_b16", "bert", "gpt2_prefill"),

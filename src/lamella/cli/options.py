@@ -19,10 +19,11 @@ from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, prin
 from lamella.base.limits import Limits, from_options
 from lamella.base.placement import OperationPlacement, placement_line, placement_to_json
 from lamella.base.suggest import nearest
+from lamella.pipeline.contest_options import PEERS
 from lamella.pipeline.effects import Option, steps_of
 from lamella.pipeline.given import Inert, Use, find_inert, offered, options_of
 from lamella.pipeline.languages import shown_subject, subject_of
-from lamella.pipeline.options import PEERS, Options, drawing, kind_of
+from lamella.pipeline.options import Options, drawing, kind_of
 
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 IMPLIED: Mapping[str, Mapping[str, object]] = {"run": {"kernel": ""}, "train": {"training": True}}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lamella.base.limits import DEFAULT, Limits
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
+from lamella.pipeline.contest_options import ContestOptions
 from lamella.pipeline.effects import (
     ANY,
     BY_KERNELS,
@@ -40,8 +41,6 @@ METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
 FORMS = ("sknd", "nac", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
 PRECISIONS = ("f32", "f64")
-PEERS = ("torch", "inductor", "onnxruntime", "openvino")
-"""What `bench` measures beside ours."""
 
 ALWAYS = {
     step: ANY
@@ -62,7 +61,7 @@ BY_ARCHITECTURE = Need(("architecture",), on=FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(ContestOptions):
     """What the API and the commands are given; each language and each backend takes what concerns it."""
 
     given: frozenset[str] = frozenset()
@@ -732,45 +731,6 @@ class Options:
             {"sim": NEM, "bench": GRAPHS | NAC},
             "--html | sim bench | output",
             helps={"bench": "Write a self-contained page: the table, the roofline, the time line."},
-        ),
-    )
-    against: tuple[str, ...] = field(
-        default=(),
-        metadata=own(
-            f"Peers to measure beside ours: {', '.join(PEERS)}; by default those that are installed, "
-            "but for inductor.",
-            on("bench", GRAPHS | NAC),
-            "--against PEER,… | bench | contest",
-        ),
-    )
-    thread_counts: tuple[int, ...] = field(
-        default=(),
-        metadata=own(
-            "Numbers of threads, a contest for each; 1 by default.",
-            on("bench", GRAPHS | NAC),
-            "--threads N,… | bench | contest",
-            least=1,
-            most=1024,
-        ),
-    )
-    batches: tuple[int, ...] = field(
-        default=(),
-        metadata=own(
-            "Sizes of the first open extent of the inputs, contests for each; by default the model's own.",
-            on("bench", GRAPHS | NAC),
-            "--batch N,… | bench | contest",
-            least=1,
-            most=1 << 20,
-        ),
-    )
-    round_seconds: float = field(
-        default=0.5,
-        metadata=own(
-            "How long each contestant is measured in each of five rounds; 0.5 by default.",
-            on("bench", GRAPHS | NAC),
-            "--seconds S | bench | contest",
-            least=0,
-            most=3600,
         ),
     )
     advise: bool = field(

@@ -29,8 +29,9 @@ from lamella.pipeline.bench.ceilings import Ceilings, measure_ceilings
 from lamella.pipeline.bench.contest import Standing, Terms, difference, hold
 from lamella.pipeline.bench.contestants import Material, version_of
 from lamella.pipeline.bench.work import GraphWork, count_graph, extents_of
+from lamella.pipeline.contest_options import PEERS
 from lamella.pipeline.languages import TORCH, language_of
-from lamella.pipeline.options import PEERS, Options
+from lamella.pipeline.options import Options
 from lamella.pipeline.torch.execution import known_containers, load_program, trees_of
 
 DEFAULT_BACKEND = "cpu"

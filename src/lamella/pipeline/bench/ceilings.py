@@ -43,7 +43,7 @@ def measure_ceilings(threads: int) -> Ceilings:
     """The ceilings of this machine, measured once in a session."""
     level = host_machine().level
     lanes, sums = LANES.get(level, 4), SUMS.get(level, 12)
-    code = build(_text(lanes, sums), ("peak", "stream"))
+    code = build(loops_text(lanes, sums), ("peak", "stream"))
     peak = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(code.address("peak"))
     stream = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(code.address("stream"))
     sinks = [np.zeros(64, np.float32) for _ in range(threads)]
@@ -76,7 +76,7 @@ def _fastest(work: Callable[[int], None], threads: int) -> float:
         return min(max(pool.map(timed, range(threads))) for _ in range(ROUNDS))
 
 
-def _text(lanes: int, sums: int) -> str:
+def loops_text(lanes: int, sums: int) -> str:
     """Two functions: `peak(steps, sink)` and `stream(steps, source, sink)`."""
     kind = f"<{lanes} x float>"
     factor = [f"  %k = load {kind}, ptr %out, align 4"]

@@ -211,8 +211,9 @@ class _Worker:
         if code < 0:
             return f"its process was ended by signal {-code}"
         lines = [line for line in heard.decode(errors="replace").splitlines() if line.strip()]
-        raised = [line for line in lines if not line.startswith((" ", "\t"))]
-        return (raised or lines or [f"its process ended with status {code}"])[-1][:TOLD]
+        # behind the indented lines of a traceback stands what was raised
+        above = max((place for place, line in enumerate(lines) if line.startswith(" ")), default=-1)
+        return (lines[above + 1 :] or lines or [f"its process ended with status {code}"])[0][:TOLD]
 
 
 def _number(facts: Mapping[str, object], name: str) -> float:
