@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -177,7 +178,7 @@ def test_the_timeline_has_a_slice_for_each_step_with_its_origin(tmp_path: Path) 
     report("run", "compound.sknd", "--timeline", str(tmp_path / "t.json"))
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert [item["name"] for item in events] == ["nn.linear", "math.add", "nn.softmax"] * 2
-    for before, after in zip(events, events[1:], strict=False):
+    for before, after in pairwise(events):
         assert before["ts"] + before["dur"] <= after["ts"] + 1e-3
     assert len({item["args"]["result"] for item in events}) == 6
     assert all("compound.sknd:" in " ".join(map(str, item["args"].values())) for item in events)
