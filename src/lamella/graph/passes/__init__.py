@@ -14,6 +14,7 @@ from lamella.graph.model import Model
 from lamella.graph.passes.cancel_transposes import cancel_transposes
 from lamella.graph.passes.cse import cse
 from lamella.graph.passes.dce import dce
+from lamella.graph.passes.decompose_all import decompose_all
 from lamella.graph.passes.fast_math import fast_math
 from lamella.graph.passes.propagate_layout import propagate_layout
 from lamella.graph.passes.simplify import simplify
@@ -23,6 +24,7 @@ Pass: TypeAlias = Callable[[Model], Model]
 
 PASSES: Mapping[str, Pass] = MappingProxyType(
     {
+        "decompose_all": decompose_all,
         "simplify": simplify,
         "propagate_layout": propagate_layout,
         "cancel_transposes": cancel_transposes,
@@ -34,7 +36,7 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
 )
 """The passes that need nothing but the model, in the order in which they help each other."""
 
-BEFORE_KERNELS = ("simplify", "cancel_transposes", "cse", "dce", "fuse")
+BEFORE_KERNELS = ("decompose_all", "simplify", "cancel_transposes", "cse", "dce", "fuse")
 """What a graph goes through on its way to kernels, in order."""
 
 INEXACT: Mapping[str, str] = MappingProxyType(

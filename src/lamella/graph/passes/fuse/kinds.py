@@ -8,7 +8,7 @@ time, never numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
@@ -182,9 +182,10 @@ class _Classifier:
         pointwise = (
             kind is Kind.MAP and self.single and len(formulas) == 1 and self._is_pointwise(formulas[0])
         )
-        strided = moving and pointwise and len(reads) == 1 and _is_affine(formulas[0])
+        affine = moving and all(map(_is_affine, formulas)) and len({item.source for item in reads}) == 1
+        strided = affine and (pointwise or self._are_parts(formulas))
         sizes = tuple(size_of(item, self.numbers) for item in self.given)
-        if strided and is_identity(reads[0], sizes[reads[0].source], self.size):
+        if strided and pointwise and is_identity(reads[0], sizes[reads[0].source], self.size):
             kind = Kind.VIEW
         return Facts(kind, tuple(reads), self.size, sizes, steps, cost, moving, strided, pointwise)
 
@@ -238,6 +239,13 @@ class _Classifier:
         item = items[target.item] if isinstance(target.item, int) else items[0]
         shape = [_known(substitute(extent, self.numbers)) for extent in item.shape]
         return _flatten(target, shape, points)
+
+    def _are_parts(self, formulas: Sequence[Contraction]) -> bool:
+        """Whether each result is a view by itself, as the parts of a split tensor are."""
+        targets = [item.targets[0] for item in formulas if len(item.targets) == 1]
+        names = {(item.tensor, item.item) for item in targets if isinstance(item.item, int)}
+        steps = sum(prod(_known(loop.extent) for loop in item.loops) for item in formulas)
+        return len(names) == len(formulas) and all(map(_is_plain, targets)) and steps == self.size
 
     def _is_pointwise(self, formula: Contraction) -> bool:
         """Whether every element of the output is assigned once."""
@@ -328,9 +336,8 @@ def _evaluate(term: Scalar | Guard, points: Mapping[str, Places]) -> Places:
         return _apply(term, [_evaluate(item, points) for item in term.operands])
     if isinstance(term, Lookup):
         table = np.stack([_evaluate(item, points) for item in term.table])
-        return np.take_along_axis(table, np.clip(_evaluate(term.index, points), 0, len(table) - 1)[None], 0)[
-            0
-        ]
+        picked = np.clip(_evaluate(term.index, points), 0, len(table) - 1)
+        return np.asarray(table[picked, np.arange(len(picked))], np.int64)
     raise _Irregular
 
 
@@ -348,12 +355,16 @@ def _apply(term: Apply, values: list[Places]) -> Places:
     return found
 
 
-_FUNCTIONS = {
+def _divide_up(left: Places, right: Places) -> Places:
+    return -(-left // right)
+
+
+_FUNCTIONS: Mapping[str, Callable[[Places, Places], npt.NDArray[np.generic]]] = {
     "+": np.add,
     "-": np.subtract,
     "*": np.multiply,
     "/": np.floor_divide,
-    "\\": lambda left, right: -(-left // right),
+    "\\": _divide_up,
     "%": np.remainder,
     "<<": np.minimum,
     ">>": np.maximum,
