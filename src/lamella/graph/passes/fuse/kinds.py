@@ -199,22 +199,29 @@ class _Classifier:
         sampled = _Samples(formula)
         try:
             reads = [read for item in inner if (read := self._read(item, formula, sampled)) is not None]
-            targets = [self._flat(item, sampled.points) for item in formula.targets]
+            for item in formula.targets:
+                self._flat(item, sampled.points)
         except _DataDependent:
             return Kind.GATHER, []
         if any(item.tensor in own for item in inner):
             return Kind.SCAN, reads
-        return self._kind(formula, sampled, targets), reads
+        return self._kind(formula, sampled), reads
 
-    def _kind(self, formula: Contraction, sampled: _Samples, targets: Sequence[Places]) -> Kind:
-        free = sampled.free
+    def _kind(self, formula: Contraction, sampled: _Samples) -> Kind:
         if formula.sign in ASSIGNMENTS:
             return Kind.MAP if not sampled.reduced else Kind.OPAQUE
         if not sampled.reduced and all(_is_plain(item) for item in formula.targets):
             return Kind.MAP
-        if any(_is_prefix(item, free, sampled) for item in _elements(formula)):
+        if any(self._is_cumulative(item, sampled) for item in _elements(formula)):
             return Kind.SCAN
         return Kind.CONTRACT if formula.sign == "+=" and _is_product(formula.values[0]) else Kind.REDUCE
+
+    def _is_cumulative(self, element: Element, sampled: _Samples) -> bool:
+        source = self.sources.get((element.tensor, None))
+        if source is None:
+            return False
+        shape = [_known(substitute(extent, self.numbers)) for extent in self.given[source].shape]
+        return any(_is_prefix(*pair, sampled) for pair in zip(element.indices, shape, strict=True))
 
     def _read(self, element: Element, formula: Contraction, sampled: _Samples) -> Read | None:
         """The access to an input; None for one to a constant or to the output itself."""
@@ -435,19 +442,14 @@ def _first(factor: Scalar) -> list[Element]:
     return [item for item in _inside(factor) if isinstance(item, Element)]
 
 
-def _is_prefix(element: Element, free: set[str], sampled: _Samples) -> bool:
-    """Whether a tested index runs from an output's place to an end of a dimension: `x[|i - k|], k < n`."""
-    for index in element.indices:
-        if not isinstance(index, Guard):
-            continue
-        names = {item.name for item in _inside(index.index) if isinstance(item, Index)}
-        ranges = (
-            [sampled.extents[name] for name in names - free],
-            [sampled.extents[name] for name in names & free],
-        )
-        if ranges[0] and ranges[1] and max(ranges[0]) > 1 and max(ranges[0]) >= max(ranges[1]):
-            return True
-    return False
+def _is_prefix(index: object, extent: int, sampled: _Samples) -> bool:
+    """Whether a tested index runs from an output's place to an end of its dimension: `x[|i - k|], k < n`."""
+    if not isinstance(index, Guard):
+        return False
+    names = {item.name for item in _inside(index.index) if isinstance(item, Index)}
+    inner = [sampled.extents[name] for name in names - sampled.free]
+    outer = [sampled.extents[name] for name in names & sampled.free]
+    return max(inner, default=0) >= extent > 1 and max(outer, default=0) > 1
 
 
 def cost_of(formula: Contraction) -> int:
