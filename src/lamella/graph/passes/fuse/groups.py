@@ -137,7 +137,7 @@ def make_part(
         names = {item.name for item in operands_of(node)}
         for name in names:
             found.readers.setdefault(name, []).append(number)
-        found.static.append(all(map(found.is_static, names)))
+        found.static.append(facts[number].kind is not Kind.OPAQUE and all(map(found.is_static, names)))
         found.makers.update((item.name, number) for item in results_of(node))
     return found
 
