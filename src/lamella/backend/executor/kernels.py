@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,9 +19,9 @@ from lamella.backend.reference.operators import (
     dtypes_of,
     used_values,
 )
-from lamella.base.arrays import Array, DType
+from lamella.base.arrays import Array, DType, numpy_dtype
 from lamella.base.dim import substitute, symbols
-from lamella.base.dtype import ElementType
+from lamella.base.dtype import ElementType, find_in
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import REFERENCE, OperationPlacement
 from lamella.graph.binding import signature
@@ -42,6 +42,10 @@ MOST_READY = 16
 NO_VALUE = "a step of its kernels had no value"
 STORED = {"i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64}
 """The types in which arrays of other integers and of bool are handed over, bit for bit."""
+
+
+TEMPORARY = "."
+"""How the name of an operand begins that lives while the kernels of one operation run."""
 
 
 def compile_graph(
@@ -264,8 +268,14 @@ class SpecialisedRunner:
         self._without_value.add(signature(call.operation))
         return results
 
-    def _run(self, call: KernelCall, held: Mapping[str, Array | tuple[Array, ...]]) -> bool:
+    def _run(self, call: KernelCall, held: MutableMapping[str, Array | tuple[Array, ...]]) -> bool:
         """Launch a kernel; whether every step had a value."""
+        for item in call.operands:
+            if item.name.startswith(TEMPORARY) and item.name not in held:
+                element = find_in("tensor", item.element)
+                held[item.name] = np.zeros(
+                    item.shape[::-1], None if element is None else numpy_dtype(element)
+                )
         arguments: list[object] = [_argument(held, item) for item in call.operands]
         fault = np.zeros(1, np.int32)
         if call.has_fault:

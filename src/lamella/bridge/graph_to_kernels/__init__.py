@@ -21,7 +21,10 @@ from lamella.bridge.graph_to_kernels.contraction import (
     plan_steps,
     write_contraction,
 )
+from lamella.bridge.graph_to_kernels.group_kernels import TEMPORARY, distinct, split_runs, stages_of
+from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
+from lamella.bridge.graph_to_kernels.rows import RowKernel
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked, stored_type
 from lamella.bridge.graph_to_kernels.windows import WindowProduct, find_window, write_window
 from lamella.graph.binding import bind_operation, quantizer_of, signature
@@ -66,15 +69,63 @@ class KernelWriter:
         if any(isinstance(item, Pack) for item in operation.outputs):
             raise Unsupported("only the run tells how many tensors it gives")
         instance = bind_operation(self.library, operation)
-        if instance.definition.operator.kind != "lower":
-            raise Unsupported("it has no formula")
-        formulas = self._formulas(instance)
         before = len(self.functions)
+        alone = instance.definition.operator.kind == "lower"
         try:
-            return tuple(self._write(instance, formulas))
+            return tuple(self._write_group(operation, alone))
+        except Unsupported:
+            del self.functions[before:]
+            if not alone:
+                raise
+        try:
+            return tuple(self._write(instance, self._formulas(instance)))
         except Unsupported:
             del self.functions[before:]
             raise
+
+    def _write_group(self, operation: Operation, alone: bool) -> Iterator[KernelCall]:
+        """The kernels of maps and reductions."""
+        own = distinct(operation)
+        stages = stages_of(self.library, own, self.extents, self.wide)
+        if alone and any(_is_widened(item, stages) for item in stages.contractions):
+            raise Unsupported("the host rounds a sum of a narrow type")
+        names = dict(_parameter_names(bind_operation(self.library, own), own))
+        yield from self.add_stages(operation.operator.replace(".", "_"), stages, names, alone)
+
+    def add_stages(
+        self, stem: str, stages: Stages, names: Mapping[str, Key], strict: bool = False
+    ) -> Iterator[KernelCall]:
+        """Write the kernels of the stages of a group, whose tensors have these names; the others are temporaries.
+
+        `strict` refuses a stage that is no part of a row kernel.
+        """
+        for run in split_runs(f"{stem}_{len(self.functions)}", stages):
+            if run.kernel is not None:
+                self.functions.append(run.kernel.function)
+                yield _row_call(run.kernel, stages, names)
+            elif strict:
+                raise Unsupported(run.reason)
+            else:
+                yield from self._write_stage(stem, run.stages[0], stages, names)
+
+    def _write_stage(
+        self, stem: str, stage: Contraction, stages: Stages, names: Mapping[str, Key]
+    ) -> Iterator[KernelCall]:
+        """The kernels of a stage that is no row kernel."""
+        if _is_widened(stage, stages):
+            raise Unsupported("a sum of a narrow type is no row kernel")
+        taken = {FAULT_NAME}
+        tensors: dict[Key, TensorView] = {
+            (name, None): TensorView(Value(_memref_name(name, None, taken)), item.element, item.shape)
+            for name, item in stages.tensors.items()
+        }
+        first = next(
+            item for item in stages.contractions if item.targets[0].tensor == stage.targets[0].tensor
+        )
+        real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
+        for call in self._write_formula(stem, stage, tensors, real, stage is not first):
+            operands = tuple(_renamed(item, names) for item in call.operands)
+            yield replace(call, operands=operands)
 
     def _formulas(self, instance: Instance) -> Sequence[Contraction]:
         """The formulas as the reference runs them with these extents."""
@@ -89,31 +140,39 @@ class KernelWriter:
         real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
         tensors = {key: _computed(item, key, formulas, real) for key, item in tensors.items()}
         started: set[Key] = set()
+        stem = instance.definition.name.replace(".", "_")
         for formula in formulas:
             keys = [_key(target) for target in formula.targets]
-            if any(key not in tensors for key in keys):
-                raise Unsupported("a shape is only known in the run")
-            shapes = {target.tensor: tensors[_key(target)].shape for target in formula.targets}
             begun = all(key in started for key in keys)
-            empty = any(loop.extent == 0 for loop in formula.loops)
-            if (
-                formula.sign not in ASSIGNMENTS
-                and not begun
-                and (empty or not plan_steps(formula, shapes).covers)
-            ):
-                places = [key for key in keys if 0 not in tensors[key].shape]
-                yield from (self._fill(instance, tensors[key], key, formula, real) for key in places)
-                begun = True
+            yield from self._write_formula(stem, formula, tensors, real, begun)
             started.update(keys)
-            if not empty:
-                yield self._kernel(instance, formula, tensors, real, begun)
 
-    def _name(self, instance: Instance) -> str:
-        return f"{instance.definition.name.replace('.', '_')}_{len(self.functions)}"
+    def _write_formula(
+        self, stem: str, formula: Contraction, tensors: Mapping[Key, TensorView], real: Scalar, begun: bool
+    ) -> Iterator[KernelCall]:
+        """The kernels of one formula; `begun` says that its targets hold values to go on from."""
+        keys = [_key(target) for target in formula.targets]
+        if any(key not in tensors for key in keys):
+            raise Unsupported("a shape is only known in the run")
+        shapes = {target.tensor: tensors[_key(target)].shape for target in formula.targets}
+        empty = any(loop.extent == 0 for loop in formula.loops)
+        if (
+            formula.sign not in ASSIGNMENTS
+            and not begun
+            and (empty or not plan_steps(formula, shapes).covers)
+        ):
+            places = [key for key in keys if 0 not in tensors[key].shape]
+            yield from (self._fill(stem, tensors[key], key, formula, real) for key in places)
+            begun = True
+        if not empty:
+            yield self._kernel(stem, formula, tensors, real, begun)
+
+    def _name(self, stem: str) -> str:
+        return f"{stem}_{len(self.functions)}"
 
     def _kernel(
         self,
-        instance: Instance,
+        stem: str,
         formula: Contraction,
         tensors: Mapping[Key, TensorView],
         real: Scalar,
@@ -121,11 +180,11 @@ class KernelWriter:
     ) -> KernelCall:
         product = find_product(formula, tensors, real)
         if product is not None:
-            return self._product(instance, product, tensors, real, started)
+            return self._product(stem, product, tensors, real, started)
         # The products of a window add to the target again and again, so it must hold something already.
         window = find_window(formula, tensors, real) if started else None
         if window is not None:
-            return self._window(instance, window, real)
+            return self._window(stem, window, real)
         used = _used(formula, tensors)
         names = FreshNames({item.memref.name for item in used.values()} | {FAULT_NAME})
         builder, fault = Builder(names), Value(FAULT_NAME)
@@ -140,11 +199,11 @@ class KernelWriter:
         ]
         if faults:
             parameters.append(Parameter(fault, FAULT))
-        return self._close(instance, builder, parameters, operands, groups, faults)
+        return self._close(stem, builder, parameters, operands, groups, faults)
 
     def _product(
         self,
-        instance: Instance,
+        stem: str,
         product: BatchedProduct,
         tensors: Mapping[Key, TensorView],
         real: Scalar,
@@ -159,9 +218,9 @@ class KernelWriter:
         builder = Builder(FreshNames({"A", "B", "C"}))
         memrefs = [item.value for item in parameters]
         groups = write_product(builder, product, memrefs, real, started)
-        return self._close(instance, builder, parameters, operands, groups, False)
+        return self._close(stem, builder, parameters, operands, groups, False)
 
-    def _window(self, instance: Instance, window: WindowProduct, real: Scalar) -> KernelCall:
+    def _window(self, stem: str, window: WindowProduct, real: Scalar) -> KernelCall:
         operands, parameters = [], []
         for number, element in enumerate(window.elements):
             shape = window.shape(number)
@@ -169,11 +228,9 @@ class KernelWriter:
             parameters.append(Parameter(Value("CAB"[number]), make_memref(real.name, shape)))
         builder = Builder(FreshNames({"A", "B", "C"}))
         groups = write_window(builder, window, [item.value for item in parameters], real)
-        return self._close(instance, builder, parameters, operands, groups, False)
+        return self._close(stem, builder, parameters, operands, groups, False)
 
-    def _fill(
-        self, instance: Instance, held: TensorView, key: Key, formula: Contraction, real: Scalar
-    ) -> KernelCall:
+    def _fill(self, stem: str, held: TensorView, key: Key, formula: Contraction, real: Scalar) -> KernelCall:
         """A kernel that gives every element the value that changes nothing."""
         count = 1
         for size in held.shape:
@@ -189,18 +246,18 @@ class KernelWriter:
             writing.store_at(value, target, [variables[0]])
         operand = KernelOperand(key[0], key[1], (count,), stored_type(held.element))
         parameter = Parameter(held.memref, make_memref(operand.element, (count,)))
-        return self._close(instance, builder, [parameter], [operand], 1, False)
+        return self._close(stem, builder, [parameter], [operand], 1, False)
 
     def _close(
         self,
-        instance: Instance,
+        stem: str,
         builder: Builder,
         parameters: Sequence[Parameter],
         operands: Sequence[KernelOperand],
         groups: int,
         faults: bool,
     ) -> KernelCall:
-        name = self._name(instance)
+        name = self._name(stem)
         self.functions.append(Function(name, tuple(parameters), builder.region()))
         return KernelCall(name, tuple(operands), groups, faults)
 
@@ -280,6 +337,39 @@ def _used(formula: Contraction, tensors: Mapping[Key, TensorView]) -> dict[Key, 
 
 def _pack(name: str, tensors: Mapping[Key, TensorView]) -> list[Key]:
     return [key for key in tensors if key[0] == name]
+
+
+# --- the tensors of a group -----------------------------------------------------------------------------------
+
+
+def _parameter_names(instance: Instance, operation: Operation) -> Iterator[tuple[str, Key]]:
+    """The inputs and outputs of an operation: what its operator calls each tensor."""
+    names = [*(name for name, _ in instance.inputs), *(item.name for item in instance.outputs)]
+    for name, value in zip(names, (*operation.inputs, *operation.outputs), strict=True):
+        for number, item in enumerate(value if isinstance(value, tuple) else (value,)):
+            if isinstance(item, Tensor):
+                yield item.name, (name, number if isinstance(value, tuple) else None)
+
+
+def _is_widened(stage: Contraction, stages: Stages) -> bool:
+    """Whether a stage accumulates in another type than its target has."""
+    elements = [stages.tensors[item.tensor].element for item in stage.targets]
+    real = Scalar("f64" if F64 in elements else "f32")
+    return stage.sign not in ASSIGNMENTS and any(computing_type(item, real) != item for item in elements)
+
+
+def _row_call(kernel: RowKernel, stages: Stages, names: Mapping[str, Key]) -> KernelCall:
+    operands = tuple(
+        _renamed(KernelOperand(name, None, (span,), stored_type(stages.tensors[name].element)), names)
+        for name, span in zip(kernel.tensors, kernel.spans, strict=True)
+    )
+    return KernelCall(kernel.function.name, operands, kernel.groups)
+
+
+def _renamed(operand: KernelOperand, names: Mapping[str, Key]) -> KernelOperand:
+    """An operand by the name that the operator gives it; what has none is a temporary."""
+    name, item = names.get(operand.name, (f"{TEMPORARY}{operand.name}", None))
+    return replace(operand, name=name, item=item)
 
 
 __all__ = ["flatten", "graph_to_kernels"]
