@@ -287,7 +287,7 @@ class Library:
         found = Library(self.dialect, self.root, self.limits)
         found.documents = {**self.documents, name: document}
         found.shadows, found.lost = self.shadows, self.lost
-        found.budget, found._shelves, found._plans = self.budget, self._shelves, self._plans
+        found._plans = self._plans
         return found
 
     def load(self, main: Path | Source) -> LoadedModule:

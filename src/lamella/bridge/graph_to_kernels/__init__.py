@@ -34,7 +34,13 @@ from lamella.bridge.graph_to_kernels.layouts import (
     pinned_tensors,
 )
 from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
-from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked, stored_type
+from lamella.bridge.graph_to_kernels.terms import (
+    TensorView,
+    TermWriter,
+    computing_type,
+    is_picked,
+    stored_type,
+)
 from lamella.bridge.graph_to_kernels.windows import WindowProduct, find_window, write_window
 from lamella.graph.binding import bind_operation, exact, quantizer_of, signature
 from lamella.graph.compose.decompose import decompose
@@ -367,13 +373,6 @@ def _computed(held: TensorView, key: Key, formulas: Sequence[Contraction], real:
     if signs <= set(ASSIGNMENTS):
         return held
     return replace(held, element=computing_type(held.element, real))
-
-
-def computing_type(element: ElementType, real: Scalar) -> ElementType:
-    """The type in which elements are computed with."""
-    if element.is_float:
-        return F64 if real.name == "f64" else F32
-    return I64 if element.is_integer else element
 
 
 def _used(formula: Contraction, tensors: Mapping[Key, TensorView]) -> dict[Key, TensorView]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from lamella.base.dtype import F64
 from lamella.base.errors import Unsupported
@@ -16,7 +17,7 @@ from lamella.bridge.graph_to_kernels.coverage import is_written_whole
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.rows import write_rows
-from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
+from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, TileKernel, write_tiles
 from lamella.bridge.graph_to_kernels.tiled import Key, ProductGroup, find_tiles, walk_terms
 from lamella.kernels.build import Builder, FreshNames
@@ -27,6 +28,8 @@ from lamella.lang.tensor.nodes import Function, Memref, Parameter, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.formula import Contraction, Element
 
+MOST_REUSE = 8
+"""Steps for each element of the tensors of a sum up to which it wants rows and not tiles."""
 FAULT = Parameter(Value("fault"), make_memref("i32", (1,)))
 
 
@@ -54,6 +57,8 @@ class GroupWriter:
 
     def write(self) -> tuple[KernelCall, ...]:
         """Write all kernels; Unsupported where a stage has none."""
+        if any(self._is_narrow(item) for item in self.stages.contractions):
+            raise Unsupported("a sum of a narrow type is rounded by the host")
         attention = find_attention(self.stages.contractions)
         if attention is not None:
             try:
@@ -78,6 +83,13 @@ class GroupWriter:
             for name, item in self.stages.tensors.items()
         }
 
+    def _is_narrow(self, stage: Contraction) -> bool:
+        """Whether a stage accumulates in another type than its target has."""
+        elements = [self.stages.tensors[item.tensor].element for item in stage.targets]
+        return stage.sign not in ASSIGNMENTS and any(
+            computing_type(item, self._real) != item for item in elements
+        )
+
     # --- runs of stages -------------------------------------------------------------------------------------------
 
     def _take(self, stages: Sequence[Contraction]) -> int:
@@ -89,15 +101,37 @@ class GroupWriter:
                     return count
                 except Unsupported:
                     continue
-        run = next((place for place, item in enumerate(stages) if place and is_product(item)), len(stages))
-        for count in dict.fromkeys((run, 1)):
-            try:
-                self._add_rows(stages[:count], stages[count:])
-                return count
-            except Unsupported:
-                continue
+        if not is_product(stages[0]) or self._is_skinny(stages[0]):
+            run = next(
+                (place for place, item in enumerate(stages) if place and is_product(item)), len(stages)
+            )
+            for count in range(run, 0, -1):
+                try:
+                    self._add_rows(stages[:count], stages[count:])
+                    return count
+                except Unsupported:
+                    continue
         self._add_plain(stages[0])
         return 1
+
+    def _is_skinny(self, stage: Contraction) -> bool:
+        """Whether a sum of products uses each element a few times only, so that memory bounds it and not arithmetic."""
+        extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
+        names = {item.tensor for item in walk_terms(stage) if isinstance(item, Element)}
+        touched = sum(self.stages.tensors[name].volume for name in names)
+        return prod(extents.values()) <= MOST_REUSE * max(touched, 1)
+
+    def _is_started(self, stage: Contraction) -> bool:
+        """Whether a stage goes on from what its target holds."""
+        tensor = stage.targets[0].tensor
+        first = next(item for item in self.stages.contractions if item.targets[0].tensor == tensor)
+        return first is not stage
+
+    def _verify_rows(self, stage: Contraction) -> None:
+        if stage.sign in ASSIGNMENTS:
+            return
+        if self._is_started(stage):
+            raise Unsupported("a sum goes on from what its target holds")
 
     def _add_product(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
         hidden = stages[0].targets[0].tensor
@@ -119,6 +153,8 @@ class GroupWriter:
         self._add(Function(self._next, kernel.parameters, kernel.body), operands, kernel.groups)
 
     def _add_rows(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
+        for stage in stages:
+            self._verify_rows(stage)
         made = dict.fromkeys(item.tensor for stage in stages for item in stage.targets)
         needed = {*self.stages.outputs, *_read(rest)}
         outputs = frozenset(name for name in made if name in needed)
@@ -134,7 +170,8 @@ class GroupWriter:
     def _add_plain(self, stage: Contraction) -> None:
         """A kernel of one formula, the way that takes any."""
         shapes = {item.tensor: self.stages.tensors[item.tensor].shape for item in stage.targets}
-        if stage.sign not in ASSIGNMENTS and not plan_steps(stage, shapes).covers:
+        started = self._is_started(stage)
+        if stage.sign not in ASSIGNMENTS and not started and not plan_steps(stage, shapes).covers:
             raise Unsupported("its target must be filled first")
         names = dict.fromkeys(item.tensor for item in walk_terms(stage) if isinstance(item, Element))
         values = {name: Value(f"t{number}") for number, name in enumerate(names)}
@@ -144,7 +181,7 @@ class GroupWriter:
         if any(0 in item.shape for item in views.values()):
             raise Unsupported("a tensor is empty")
         builder = Builder(FreshNames({*(item.name for item in values.values()), FAULT.value.name}))
-        groups, faults = write_contraction(builder, stage, views, self._real, FAULT.value, False)
+        groups, faults = write_contraction(builder, stage, views, self._real, FAULT.value, started)
         parameters = [Parameter(item.memref, _strided(item)) for item in views.values()]
         operands = [
             replace(self._operand(name, parameter.type), offset=_flat(views[name, None].lies).offset)
