@@ -215,8 +215,8 @@ class SegmentCutter:
         constants = {name: self._constants[name] for name in read if name in self._constants}
         inputs = {name: item for name, item in read.items() if name not in made and name not in constants}
         sizes = {name: self._size(name, *item) for name, item in memory.items()}
-        crossing = [name for name in self._layouts if name in inputs or (name in made and name in needed)]
-        if crossing:
+        outputs = {name: memory[name] for name in memory if name in made and last_reads.get(name, -1) >= end}
+        if any(name in inputs or name in outputs for name in self._layouts):
             raise Unsupported("a tensor that leaves it does not lie row by row")
         operations = []
         for planned in row:
@@ -230,7 +230,6 @@ class SegmentCutter:
             scheduler.give(name)
         for item in operations:
             scheduler.add(item)
-        outputs = {name: memory[name] for name in memory if name in made and last_reads.get(name, -1) >= end}
         whole = scheduler.finish((*inputs, *constants), outputs)
         nodes = tuple(planned.operation for planned in row)
         return self._compile(whole, Segment(nodes, inputs, outputs, self._machine, constants))

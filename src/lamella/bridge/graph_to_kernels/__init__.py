@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from lamella.base.dim import substitute
-from lamella.base.dtype import F32, F64, I64, ElementType
+from lamella.base.dtype import F64
 from lamella.base.errors import Found, Unsupported
 from lamella.base.limits import DEFAULT, Limits
 from lamella.bridge.graph_to_kernels.affine import is_integer
