@@ -16,6 +16,7 @@ from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, plan_steps,
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
+from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
 from lamella.bridge.graph_to_kernels.rows import write_rows
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, TileKernel, write_tiles
@@ -139,8 +140,13 @@ class GroupWriter:
             raise Unsupported("the sum itself is needed")
         fixed = frozenset((name, None) for name in self.place.fixed)
         group = ProductGroup(stages[0], tuple(stages[1:]))
-        tiled = find_tiles(group, self._views, self._real, self.target, fixed)
-        for kernel in write_tiles(tiled, self._views):
+        try:
+            tiled = find_tiles(group, self._views, self._real, self.target, fixed)
+            kernels = write_tiles(tiled, self._views)
+        except Unsupported:
+            plan = find_lane_product(group, self._views, self._real, fixed)
+            kernels = write_lane_product(plan, self._views)
+        for kernel in kernels:
             self._add_tile(kernel)
         self.products += 1
 
