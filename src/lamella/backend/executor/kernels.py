@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend.arguments import dtype_of
 from lamella.backend.executor import GraphExecutable
@@ -371,4 +372,7 @@ def _argument(held: Mapping[str, Array | tuple[Array, ...]], operand: KernelOper
     stored = STORED.get(operand.element)
     if stored is not None and dense.dtype != stored:
         dense = dense.view(stored)
-    return dense.reshape(operand.shape[::-1]).T
+    if operand.strides is None:
+        return dense.reshape(operand.shape[::-1]).T
+    steps = [stride * dense.itemsize for stride in operand.strides]
+    return as_strided(dense.reshape(-1)[operand.offset :], operand.shape, steps)

@@ -67,6 +67,7 @@ from lamella.ops.specialise import specialise
 Key = tuple[str, int | None]
 FAULT = make_memref("i32", (1,))
 FAULT_NAME = "fault"
+F32 = Scalar("f32")
 
 
 @dataclass(slots=True)
@@ -112,6 +113,8 @@ class KernelWriter:
 
     def _plan(self, operation: Operation, known: Constants) -> tuple[Operation, Stages | None]:
         named = name_operands(self.library, operation)
+        if self._is_rounded_by_host(named):
+            return named, None
         literals = {new: known[old] for old, new in _pairs(operation, named) if old in known}
         try:
             group = group_of(self.library, named)
@@ -121,6 +124,17 @@ class KernelWriter:
             return named, None
         tables = any(isinstance(value, tuple) for value in stages.constants.values())
         return named, None if tables else stages
+
+    def _is_rounded_by_host(self, operation: Operation) -> bool:
+        """Whether an operator of its own accumulates in a narrow type: the host then holds it in a wide one."""
+        instance = bind_operation(self.library, operation)
+        narrow = [item.name for item in instance.outputs if computing_type(item.element, F32) != item.element]
+        if not narrow or instance.definition.operator.kind != "lower":
+            return False
+        return any(
+            formula.sign not in ASSIGNMENTS and any(item.tensor in narrow for item in formula.targets)
+            for formula in contractions(instance)
+        )
 
     def _add_group(self, operation: Operation, place: GroupPlace, known: Constants) -> tuple[KernelCall, ...]:
         placed = self.plan(operation, place.fixed, known)

@@ -111,7 +111,8 @@ def compile_open(model: Model, backend: str, options: Options) -> KernelExecutab
     flat, arena = fuse(flatten(model, options.limits)), SharedArena()
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
-        found = _specialised(to_kernels(flat, options, extents), backend, options, arena)
+        program = to_kernels(flat, options, extents, layouts=backend == "cpu")
+        found = _specialised(program, backend, options, arena)
         return replace(found, replaces=flat.graph.nodes)
 
     return _executable(flat, specialise, options)

@@ -29,12 +29,22 @@ def from_graph(model: Model, path: Path, options: Options) -> KernelGraph:
     return to_kernels(model, options)
 
 
-def to_kernels(model: Model, options: Options, extents: Mapping[str, int] | None = None) -> KernelGraph:
-    """The kernels of a graph; LamellaError holds each operation that has none where the options are strict."""
+def to_kernels(
+    model: Model, options: Options, extents: Mapping[str, int] | None = None, layouts: bool = True
+) -> KernelGraph:
+    """The kernels of a graph; LamellaError holds each operation that has none where the options are strict.
+
+    Without `layouts` every tensor lies row by row.
+    """
     wide, quantized = options.dtype == "f64", options.quantized
     try:
         found = graph_to_kernels(
-            model, wide=wide, limits=options.limits, extents=extents, quantized=quantized
+            model,
+            wide=wide,
+            limits=options.limits,
+            extents=extents,
+            quantized=quantized,
+            layouts=layouts,
         )
     except Found as problem:
         raise LamellaError(problem.findings) from None
