@@ -13,7 +13,14 @@ import numpy as np
 from lamella.backend.arguments import dtype_of
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.run import last_reads, make_constant
-from lamella.backend.executor.segments import KernelStep, ListMachine, Segment, SegmentCutter, StepOutput
+from lamella.backend.executor.segments import (
+    KernelStep,
+    ListMachine,
+    OnceResults,
+    Segment,
+    SegmentCutter,
+    StepOutput,
+)
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.reference.operators import (
     BoundOperation,
@@ -122,6 +129,8 @@ class KernelRunner:
         quantized: bool = False,
     ) -> None:
         self._quantized = quantized
+        self._results = OnceResults()
+        """What weights become, for all extents: a copy for each set of them would be a model for each."""
         self._make_formulas = partial(FormulaRunner, library, storage, limits)
         self._formulas = self._make_formulas()
         self._specialise = specialise
@@ -136,7 +145,9 @@ class KernelRunner:
         key = tuple(extents.get(name) for name in self._open_extents)
         if key not in self._ready:
             known = {name: extents[name] for name in self._open_extents if name in extents}
-            made = SpecialisedRunner(self._make_formulas(), self._specialise(known), self._quantized)
+            made = SpecialisedRunner(
+                self._make_formulas(), self._specialise(known), self._quantized, self._results
+            )
             # Least recently used first: a generation that grows by one token each call would keep all its kernels.
             while len(self._ready) >= MOST_READY:
                 self._ready.popitem(last=False)
@@ -175,7 +186,13 @@ class SpecialisedRunner:
     Where a step of a kernel had no value, the formulas run the operation: they say why, if anything is wrong.
     """
 
-    def __init__(self, formulas: FormulaRunner, specialised: Specialised, quantized: bool = False) -> None:
+    def __init__(
+        self,
+        formulas: FormulaRunner,
+        specialised: Specialised,
+        quantized: bool = False,
+        results: OnceResults | None = None,
+    ) -> None:
         self._formulas = formulas
         self._quantized = quantized
         self._program, self._launch = specialised.program, specialised.launch
@@ -189,17 +206,22 @@ class SpecialisedRunner:
         """Rows of nodes that are cut into segments, by identity: the model keeps them alive."""
         self._cutter: SegmentCutter | None = None
         if specialised.machine is not None:
-            self._cutter = self._make_cutter(specialised.machine)
+            self._cutter = self._make_cutter(
+                specialised.machine, OnceResults() if results is None else results
+            )
 
-    def _make_cutter(self, machine: ListMachine) -> SegmentCutter:
+    def _make_cutter(self, machine: ListMachine, results: OnceResults) -> SegmentCutter:
         program, storage = self._program, self._formulas.storage
         constants: dict[str, Array] = {}
         for item in program.model.graph.constants:
             with suppress(Fault):  # one that only the run knows is made there
                 constants[item.tensor.name] = make_constant(item, storage, program.extents)
-        return SegmentCutter(
-            program, machine, self._plan_known, self._memory_of, constants, storage.most_bytes
-        )
+        return SegmentCutter(program, machine, self, constants, results)
+
+    @property
+    def most_bytes(self) -> int:
+        """How much memory a run may use."""
+        return self._formulas.storage.most_bytes
 
     def cut(self, nodes: Sequence[Node], kept: Collection[str]) -> Sequence[Node | Segment]:
         """The nodes in order, with segments for those that launch lists run."""
@@ -210,7 +232,7 @@ class SpecialisedRunner:
             self._rows[key] = self._cutter.cut(nodes, last_reads(nodes, kept))
         return self._rows[key]
 
-    def _memory_of(self, tensor: Tensor) -> tuple[tuple[int, ...], DType] | None:
+    def memory_of(self, tensor: Tensor) -> tuple[tuple[int, ...], DType] | None:
         """The memory of a tensor whose shape the extents of the inputs tell, and which nothing quantises."""
         if self._quantized and tensor.quantization is not None:
             return None
@@ -221,7 +243,7 @@ class SpecialisedRunner:
         except Fault:
             return None
 
-    def _plan_known(self, operation: Operation) -> KernelStep | None:
+    def plan_step(self, operation: Operation) -> KernelStep | None:
         """The step of an operation for the extents of the inputs."""
         try:
             bound = self._formulas.prepare(operation)
