@@ -104,6 +104,18 @@ def test_memory_of_dead_tensors_is_used_again() -> None:
     assert lists_of(run)[0].arena_bytes <= 3 * 64 * 64 * 4
 
 
+@pytest.mark.parametrize("element", ["bf16", "f16", "f64", "i32", "i8", "u8"])
+def test_what_is_accumulated_is_rounded_once(element: str) -> None:
+    """The sum is a temporary of a wider type; it wraps or rounds as it is stored."""
+    body = "s = math.sum_reduce{axes=[1]}(x); m = math.max_reduce{axes=[0]}(x); y = math.add(s, m);"
+    model = small(f"x: {element}[40, 30];", body, f"y: {element}[~, ~]")
+    drawn = np.random.default_rng(0).integers(0, 100, (40, 30))
+    fed = drawn / 7 if "f" in element else drawn.astype(np.uint8 if element == "u8" else np.int64)
+    run = made(model)
+    np.testing.assert_allclose(run(x=fed)["y"], compile_model(model)(x=fed)["y"], rtol=1e-7)
+    assert len(lists_of(run)) == 1
+
+
 # --- arrays of the caller ----------------------------------------------------------------------------------------
 
 

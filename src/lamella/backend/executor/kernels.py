@@ -303,10 +303,7 @@ class SpecialisedRunner:
             return None
         outputs: list[StepOutput] = []
         for declared, value, dtype in zip(instance.outputs, allocated, dtypes, strict=True):
-            items = value if isinstance(value, tuple) else (value,)
-            if any(item.dtype != dtype for item in items):
-                return None
-            shapes = tuple(item.shape for item in items)
+            shapes = tuple(item.shape for item in (value if isinstance(value, tuple) else (value,)))
             outputs.append(StepOutput(declared.name, shapes, dtype, isinstance(value, tuple)))
         return KernelStep(tuple(name for name, _ in instance.inputs), constants, tuple(outputs), calls)
 
@@ -331,10 +328,12 @@ class SpecialisedRunner:
         stored = [formulas.storage.dtype(item.element) for item in instance.outputs]
         real = formulas.storage.real([*dtypes_of(inputs), *stored])
         for declared in instance.outputs:
-            held[declared.name] = formulas.allocate(declared, call.bound.specialise(values), real, values)
+            room = formulas.allocate(declared, call.bound.specialise(values), real, values)
+            found = formulas.finish(room, declared)
+            held[declared.name] = room if found is None else found
         held.update(_temporaries(calls))
         if all(self._run(item, held) for item in calls):
-            return [formulas.finish(held[item.name], item) for item in instance.outputs]
+            return [held[item.name] for item in instance.outputs]
         results = formulas.run_formulas(call, inputs)
         # The formulas found nothing wrong where the kernels had no value.
         if self._strict:
