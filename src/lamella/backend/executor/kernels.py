@@ -34,6 +34,7 @@ from lamella.base.arrays import Array, DType
 from lamella.base.dim import substitute, symbols
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Found
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import REFERENCE, OperationPlacement
 from lamella.graph.binding import signature
@@ -229,7 +230,8 @@ class SpecialisedRunner:
             return nodes
         key = id(nodes)
         if key not in self._rows:
-            self._rows[key] = self._cutter.cut(nodes, last_reads(nodes, kept))
+            with gc_paused():
+                self._rows[key] = self._cutter.cut(nodes, last_reads(nodes, kept))
         return self._rows[key]
 
     def memory_of(self, tensor: Tensor) -> tuple[tuple[int, ...], DType] | None:
