@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH"
-CODE := src tests docs $(wildcard bench/*.py)
+CODE := src tests docs bench
 JOBS ?= 2
 
 .DEFAULT_GOAL := help

@@ -1,64 +1,37 @@
-"""Networks as files that every contestant reads: torch's program, its ONNX, our graph, the inputs; kept in build/.
-
-usage: python -m bench.exports FOLDER NAME BATCH    one network, in a process that ends and gives its memory back
-"""
+"""Networks as files that every contestant reads: torch's program, its ONNX, our graph, the inputs; kept in build/."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
 
 from lamella.pipeline.bench.contestants import Material
+from lamella.pipeline.bench.work import GraphWork
 
 FOLDER = Path("build/bench")
 STAMP = "stamp"
 SOURCES = sorted((Path(__file__).parent / "networks").glob("*.py"))
 
 
-def material_of(name: str, batch: int) -> Material:
-    """The files of a network, made where they are missing or older than what they are made from."""
+def material_of(name: str, batch: int) -> tuple[Material, GraphWork]:
+    """The files of a network, made where they are missing or older than what they are made from, and its work."""
     folder = FOLDER / "exports" / f"{name}-{batch}"
     stamp = folder / STAMP
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != _digest():
-        command = [sys.executable, "-m", "bench.exports", str(folder), name, str(batch)]
+        command = [sys.executable, "-m", "bench.export_network", str(folder), name, str(batch)]
         subprocess.run(command, check=True)
         stamp.write_text(_digest(), encoding="utf-8")
     arrays = {path.stem.partition(".")[2]: np.load(path) for path in sorted(folder.glob("input*.npy"))}
+    work = GraphWork(**json.loads((folder / "work.json").read_text(encoding="utf-8")))
     onnx = folder / "model.onnx"
-    return Material(folder / "main.sknd", folder / "program.pt2", onnx if onnx.exists() else None, arrays)
+    programs = folder / "program.pt2", onnx if onnx.exists() else None
+    return Material(folder / "main.sknd", *programs, "torch writes no ONNX of it", arrays), work
 
 
 def _digest() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()
-
-
-def _export(folder: Path, name: str, batch: int) -> None:
-    """Write all files of a network; torch and its exporter are loaded only here."""
-    import torch  # noqa: PLC0415
-
-    import lamella  # noqa: PLC0415
-    from bench.networks import build  # noqa: PLC0415
-
-    folder.mkdir(parents=True, exist_ok=True)
-    module, inputs = build(name, batch)
-    program = torch.export.export(module, inputs)
-    torch.export.save(program, folder / "program.pt2")
-    model = lamella.load(folder / "program.pt2")
-    lamella.save(model, folder / "main.sknd")
-    names = lamella.compile(model, backend="reference").inputs
-    for place, (word, tensor) in enumerate(zip(names, inputs, strict=True)):
-        np.save(folder / f"input{place}.{word}.npy", tensor.numpy())
-    try:
-        torch.onnx.export(program, dynamo=True, verbose=False).save(folder / "model.onnx", external_data=True)
-    except Exception as problem:  # noqa: BLE001  # the exporter raises what it likes; then its peers are missing
-        print(f"{name}: torch writes no ONNX: {str(problem).splitlines()[0][:200]}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    _export(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

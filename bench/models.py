@@ -1,7 +1,7 @@
 """Measure whole models: ours beside onnxruntime, OpenVINO and torch, each in its own process, in turn, in one run.
 
 usage: python -m bench.models [NAME …] [--threads 1,2] [--batch 1,8] [--against torch,onnxruntime,openvino,inductor]
-                              [--backend cpu] [--quick] [--rounds N] [--patience S] [--apart]
+                              [--backend cpu] [--quick] [--rounds N] [--seconds S] [--patience S] [--apart]
 Without names all networks of bench/networks; results are also written to build/bench/models.json.
 """
 
@@ -11,9 +11,9 @@ import argparse
 import json
 import math
 import os
-import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,8 +22,11 @@ from tempfile import TemporaryDirectory
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 from bench.exports import FOLDER, material_of
-from lamella.pipeline.bench.contest import Standing, Terms, difference, hold
-from lamella.pipeline.bench.contestants import PEERS, Material, version_of
+from lamella.pipeline.bench import Heat, processor
+from lamella.pipeline.bench.ceilings import measure_ceilings
+from lamella.pipeline.bench.contest import Standing, Terms, hold
+from lamella.pipeline.bench.contestants import version_of
+from lamella.pipeline.contest_options import PEERS
 from lamella.pipeline.options import Options
 
 NAMES = (
@@ -34,47 +37,23 @@ LARGE_BYTES = 1 << 30
 """Weights beyond this are held by one contestant at a time."""
 
 
-def measure(name: str, batch: int, threads: int, wanted: argparse.Namespace) -> dict[str, object]:
-    """One line of the table."""
-    material = material_of(name, batch)
-    weights = material.model.with_suffix(".safetensors").stat().st_size
-    names = [*wanted.backend, *wanted.against]
+def measure(name: str, batch: int, threads: int, wanted: argparse.Namespace) -> Heat:
+    """One line of the table: our machine code is compiled cold in the contest, and found again afterwards."""
+    material, work = material_of(name, batch)
     with TemporaryDirectory(prefix="lamella-objects-") as cache:
         terms = Terms(
             threads,
             wanted.rounds,
             wanted.seconds,
             wanted.patience,
-            wanted.apart or weights > LARGE_BYTES,
+            wanted.apart or work.fixed > LARGE_BYTES,
             Path(cache),
         )
-        options = Options(threads=threads, given=frozenset({"threads"}))
-        standings = hold(names, material, terms, options)
-        again = hold(
-            wanted.backend[:1], material, Terms(threads, 0, 0, wanted.patience, cache=Path(cache)), options
-        )
-    line = _line(standings, threads, len(wanted.backend))
-    facts = {"name": name, "batch": batch, "threads": threads, "weights": weights}
-    return {**facts, **line, "cached_s": again[0].load + again[0].first}
-
-
-def _line(standings: Sequence[Standing], threads: int, ours: int) -> dict[str, object]:
-    """Facts of a line: times in milliseconds, the ratio of our first backend to the best peer."""
-    judge = next((item for item in standings[ours:] if not item.problem), None)
-    rows = {}
-    for item in standings:
-        apart = difference(item.results, judge.results)[1] if judge is not None and not item.problem else None
-        rows[item.name] = {
-            "min_ms": item.best(threads) * 1e3,
-            "median_ms": item.median(threads) * 1e3,
-            "load_s": item.load,
-            "first_s": item.first,
-            "peak_mb": item.peak / 1e6,
-            "difference": apart,
-            "problem": item.problem,
-        }
-    best = min((item.best(threads) for item in standings[ours:] if item.wall), default=math.nan)
-    return {"contestants": rows, "ratio": standings[0].best(threads) / best}
+        options = Options(threads=threads)
+        standings = hold([*wanted.backend, *wanted.against], material, terms, options)
+        again = hold(wanted.backend[:1], material, replace(terms, rounds=0), options)[0]
+    ceilings = measure_ceilings(threads)
+    return Heat(batch, threads, standings, len(wanted.backend), work, ceilings, again.load + again.first)
 
 
 # --- the table ----------------------------------------------------------------------------------------------
@@ -83,23 +62,27 @@ def _line(standings: Sequence[Standing], threads: int, ours: int) -> dict[str, o
 def head(names: Sequence[str]) -> str:
     """The names of the columns."""
     words = "".join(f"{name[:11]:>12}" for name in names)
-    return f"{'model':16}{'batch':>6}{'thr':>4}{words}{'ratio':>8}{'compile':>9}{'cached':>8}{'peak MB':>9}{'differs':>9}"
+    tail = f"{'bound':>9}{'ratio':>7}{'compile':>9}{'cached':>8}{'peak MB':>9}{'ORT MB':>8}{'differs':>9}"
+    return f"{'model':16}{'batch':>6}{'thr':>4}{words}{tail}"
 
 
-def told(line: dict[str, object], names: Sequence[str]) -> str:
-    """One line: milliseconds of each, our ratio to the best peer, our start, our memory."""
-    rows = line["contestants"]
-    assert isinstance(rows, dict)
-    words = "".join(f"{_time(rows[name]):>12}" for name in names)
-    ours = rows[names[0]]
-    start = f"{ours['load_s'] + ours['first_s']:>8.2f}s{line['cached_s']:>7.2f}s"
-    apart = ours["difference"]
-    tail = f"{ours['peak_mb']:>9.0f}{apart if apart is not None else math.nan:>9.1e}"
-    return f"{line['name']:16}{line['batch']:>6}{line['threads']:>4}{words}{line['ratio']:>8.2f}{start}{tail}"
+def told(name: str, heat: Heat) -> Iterator[str]:
+    """A line: milliseconds of each, the bound, our ratio to the best peer, our start, our memory; then who is out."""
+    times = "".join(f"{_time(item, heat.threads):>12}" for item in heat.standings)
+    ours = heat.standings[0]
+    bound = max(heat.arithmetic_bound, heat.bandwidth_bound) * 1e3
+    start = f"{ours.load + ours.first:>8.2f}s{heat.cached:>7.2f}s"
+    runtime = next((item.peak for item in heat.standings if item.name == "onnxruntime"), 0)
+    apart = heat.differs(ours)
+    tail = f"{ours.peak / 1e6:>9.0f}{runtime / 1e6:>8.0f}{math.nan if apart is None else apart[1]:>9.1e}"
+    yield f"{name:16}{heat.batch:>6}{heat.threads:>4}{times}{bound:>9.2f}{heat.ratio:>7.2f}{start}{tail}"
+    for item in heat.standings:
+        if item.problem:
+            yield f"    {item.name}: {item.problem}"
 
 
-def _time(row: dict[str, object]) -> str:
-    return "out" if row["problem"] else f"{row['min_ms']:.2f}"
+def _time(item: Standing, threads: int) -> str:
+    return "out" if item.problem else f"{item.best(threads) * 1e3:.2f}"
 
 
 def numbers(text: str) -> list[int]:
@@ -114,7 +97,7 @@ def words(text: str) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     """Measure what is asked for, a line at a time."""
-    parser = argparse.ArgumentParser(prog="bench.models", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.models", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--threads", type=numbers, default=[1])
     parser.add_argument("--batch", type=numbers, default=[1])
@@ -128,43 +111,36 @@ def main(arguments: Sequence[str]) -> None:
     wanted = parser.parse_args(arguments)
     wanted.rounds = wanted.rounds or (2 if wanted.quick else 5)
     wanted.seconds = wanted.seconds or (0.2 if wanted.quick else 0.6)
-    for word in (*wanted.names, *wanted.against):
-        if word not in (*NAMES, *PEERS):
-            parser.error(f"'{word}' is none of {', '.join((*NAMES, *PEERS))}")
+    for known, given in ((NAMES, wanted.names), (PEERS, wanted.against)):
+        for word in given:
+            if word not in known:
+                parser.error(f"'{word}' is none of {', '.join(known)}")
     _run(wanted)
 
 
 def _run(wanted: argparse.Namespace) -> None:
-    lines: list[dict[str, object]] = []
-    names = [*wanted.backend, *wanted.against]
     versions = ", ".join(f"{name} {version_of(name)}" for name in wanted.against)
-    print(f"{date.today()}  {processor()}  {versions}")
+    print(f"{date.today()}  {processor()} x {os.cpu_count()}  {versions}")
     print("milliseconds of the fastest call: CPU time with one thread, time on the wall with more")
-    print(head(names), flush=True)
+    print(head([*wanted.backend, *wanted.against]), flush=True)
+    heats: list[tuple[str, Heat]] = []
     for name in wanted.names or NAMES:
         for batch in wanted.batch:
             for threads in wanted.threads:
-                lines.append(measure(name, batch, threads, wanted))
-                print(told(lines[-1], names), flush=True)
-                for who, row in lines[-1]["contestants"].items():  # type: ignore[attr-defined]
-                    if row["problem"]:
-                        print(f"    {who}: {row['problem']}", flush=True)
-    ratios = [line["ratio"] for line in lines if isinstance(line["ratio"], float) and line["ratio"] > 0]
+                heats.append((name, measure(name, batch, threads, wanted)))
+                print(*told(*heats[-1]), sep="\n", flush=True)
+                _save(heats)
+    ratios = [heat.ratio for _, heat in heats if heat.ratio > 0]
     if ratios:
-        print(
-            f"geometric mean of {len(ratios)} ratios: {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}"
-        )
-    target = FOLDER / "models.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps({"machine": processor(), "lines": lines}, indent=1), encoding="utf-8")
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        print(f"geometric mean of {len(ratios)} ratios to the best peer: {mean:.2f}, worst {max(ratios):.2f}")
 
 
-def processor() -> str:
-    """The name of the processor, and how many there are."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return f"{name or platform.processor()} x {os.cpu_count()}"
+def _save(heats: Sequence[tuple[str, Heat]]) -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    lines = [{"model": name, **heat.to_json()} for name, heat in heats]
+    facts = {"date": str(date.today()), "processor": processor(), "lines": lines}
+    (FOLDER / "models.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -127,6 +127,10 @@ DECLARED = {
     "seed": "allowed wherever something may be drawn",
     "strict": "only warnings show it",
     "prompt": "there is nothing to generate without it: tests/cli/test_module.py, test_nac_app.py",
+    "against": "tests/cli/test_bench.py",
+    "thread_counts": "only the clock shows it",
+    "batches": "tests/cli/test_bench.py",
+    "round_seconds": "only the clock shows it",
     "targets": "no step is done without them: tests/cli/test_nac_training.py",
 }
 """Options whose effect is not in what a plain run prints or writes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +172,16 @@ def test_the_profile_adds_up() -> None:
     assert 0 < sum(item["seconds"] for item in operators.values()) <= found["run"]
     told = call("run", "compound.sknd", "--profile").stderr
     assert "2 × nn.softmax" in told
+
+
+def test_the_timeline_has_a_slice_for_each_step_with_its_origin(tmp_path: Path) -> None:
+    report("run", "compound.sknd", "--timeline", str(tmp_path / "t.json"))
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert [item["name"] for item in events] == ["nn.linear", "math.add", "nn.softmax"] * 2
+    for before, after in pairwise(events):
+        assert before["ts"] + before["dur"] <= after["ts"] + 1e-3
+    assert len({item["args"]["result"] for item in events}) == 6
+    assert all("compound.sknd:" in " ".join(map(str, item["args"].values())) for item in events)
 
 
 def test_names_of_tensors_stay_in_the_folder() -> None:

@@ -31,6 +31,7 @@ GROUPS = {
         "run": "execute a program or a model",
         "generate": "continue a text or tokens with a model",
         "train": "take steps of the training graph of a NAC file",
+        "bench": "measure a model beside peers, and beside what the machine can do",
     },
     "move": {
         "convert": "write a model in another format: .sknd, .nac, .nacs, a Hugging Face folder",

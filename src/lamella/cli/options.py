@@ -19,6 +19,7 @@ from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, prin
 from lamella.base.limits import Limits, from_options
 from lamella.base.placement import OperationPlacement, placement_line, placement_to_json
 from lamella.base.suggest import nearest
+from lamella.pipeline.contest_options import PEERS
 from lamella.pipeline.effects import Option, steps_of
 from lamella.pipeline.given import Inert, Use, find_inert, offered, options_of
 from lamella.pipeline.languages import shown_subject, subject_of
@@ -109,6 +110,28 @@ def _groups(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     return numbers if len(numbers) > 1 else numbers[0]
 
 
+def _numbers(
+    ctx: click.Context, parameter: click.Parameter, value: str | None, *, least: int | None, most: int | None
+) -> tuple[int, ...] | None:
+    """`--batch 1,8` as numbers."""
+    if value is None:
+        return None
+    words = value.split(",")
+    if not all(word.strip().isdecimal() and len(word) < 20 for word in words):
+        raise click.BadParameter(f"'{printable(value)}' is not numbers, such as 1 or 1,2")
+    found = tuple(int(word) for word in words)
+    wrong = next((item for item in found if item < (least or 0) or (most is not None and item > most)), None)
+    if wrong is not None:
+        raise click.BadParameter(f"{wrong} is not between {least} and {most}")
+    return found
+
+
+def _peers(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> tuple[str, ...]:
+    """`--against torch,openvino` as the names of peers."""
+    words = [word.strip() for item in value for word in item.split(",") if word.strip()]
+    return tuple(Words(PEERS).convert(word, parameter, ctx) for word in words)
+
+
 def _order(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and not re.fullmatch(r"program|random(:\d{1,18})?", value):
         raise click.BadParameter("orders are: program, random, random:SEED")
@@ -125,6 +148,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 SPECIAL: Mapping[str, Mapping[str, object]] = {
     "limits": {"multiple": True, "callback": _limits},
     "order": {"callback": _order},
+    "against": {"multiple": True, "callback": _peers},
     "groups": {"callback": _groups},
     "trace": {"is_flag": True, "default": None, "callback": _line_printer},
     "root": {"type": FOLDER},
@@ -160,6 +184,8 @@ def _by_kind(row: Option, kind: str) -> dict[str, object]:
         return {"type": bound, "callback": _finite}
     if kind == "Path":
         return {"type": click.Path(path_type=Path)}
+    if kind == "tuple[int, ...]":
+        return {"callback": partial(_numbers, least=_whole(row.least), most=_whole(row.most))}
     if kind == "tuple[str, ...]":
         return {"multiple": True}
     if kind == "Mapping[str, int]":

@@ -38,12 +38,13 @@ class ScheduledOperation:
 class Scheduler:
     """A launch list while it is written.
 
-    `sizes` are the bytes of the tensors, which are dense and row-major; `writes` tells for each kernel which of its
-    parameters it may write.
+    `sizes` are the bytes of the tensors; `writes` tells for each kernel which of its parameters it may write;
+    `padded` are the tensors that have a halo.
     """
 
     sizes: Mapping[str, int]
     writes: Mapping[str, Sequence[bool]]
+    padded: Collection[str] = ()
     buffers: dict[str, Buffer] = field(default_factory=dict)
     launches: list[Launch] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
@@ -100,7 +101,7 @@ class Scheduler:
 
     def _begin(self, operation: ScheduledOperation, tensor: str, size: int, whole: bool = False) -> None:
         """Make a buffer for a tensor, filled where its kernels do not write all of it."""
-        self.buffers[tensor] = Buffer(size)
+        self.buffers[tensor] = Buffer(size, tensor in self.padded)
         self.places[tensor] = tensor
         if not whole and size:
             view = _bytes_of(tensor, size)
@@ -118,8 +119,8 @@ class Scheduler:
         return self.sizes.get(tensor, BYTES[operand.element] * prod(operand.shape))
 
     def _view(self, tensor: str, operand: KernelOperand) -> BufferView:
-        strides = tuple(stride or 0 for stride in packed_stride(operand.shape))
-        return BufferView(self.places[tensor], operand.element, operand.shape, strides)
+        strides = operand.strides or tuple(stride or 0 for stride in packed_stride(operand.shape))
+        return BufferView(self.places[tensor], operand.element, operand.shape, strides, operand.offset)
 
 
 def _bytes_of(buffer: str, size: int) -> BufferView:

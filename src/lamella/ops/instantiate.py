@@ -43,9 +43,9 @@ def instantiate(
 
     `results` are the names of the results, for the symbols of extents that only the run tells.
     """
-    plan = library.plan(definition)
+    plan, memo = library.plan(definition), library.calls(definition)
     key = call_key(plan, arguments, attributes, types, results)
-    found = None if key is None else library.calls.find(key, arguments)
+    found = None if key is None else memo.find(key, arguments)
     if found is not None:
         return found
     binding, budget = CallBinding(plan, span), library.budget.left
@@ -53,8 +53,8 @@ def instantiate(
         found = _bind(binding, arguments, attributes, types, results)
     # Long packs are counted each time, so that a hostile text ends however often it asks for the same ones.
     if library.budget.left == budget:
-        library.calls.keep(key, arguments, found)
-        library.calls.keep(_graph_key(plan, found, results), [value for _, value in found.inputs], found)
+        memo.keep(key, arguments, found)
+        memo.keep(_graph_key(plan, found, results), [value for _, value in found.inputs], found)
     return found
 
 

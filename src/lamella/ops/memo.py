@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from threading import Lock
 from types import MappingProxyType, NoneType
 
 from lamella.base.dim import Dim
@@ -16,7 +17,7 @@ from lamella.base.dtype import ElementType
 from lamella.ops.bind.plan import OperatorPlan
 from lamella.ops.instance import Argument, Fill, Instance, Repeated, Value
 
-MOST_CALLS = 2048
+MOST_CALLS = 4096
 """Calls that a memo keeps; the oldest goes first."""
 LONGEST = 64
 """Items of a pack in a call that is kept: long ones cost more to compare than to bind, and memory."""
@@ -87,23 +88,36 @@ def _is_tensor(argument: object) -> bool:
 
 
 class CallMemo:
-    """The calls that one library has bound, without their tensors."""
+    """Calls that were bound, without their tensors; threads may share it."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, Instance] = {}
+        self._kept: dict[Hashable, tuple[Instance, dict[str, object]]] = {}
+        self._lock = Lock()
 
     def find(self, key: Hashable, arguments: Sequence[Argument]) -> Instance | None:
         """The instance of a call, with its own tensors."""
-        kept = self._kept.get(key)
-        if kept is None:
+        found = self._kept.get(key)
+        if found is None:
             return None
-        symbols, inputs = dict(kept.symbols), list(kept.inputs)
+        kept, symbols, inputs = found[0], found[1].copy(), list(found[0].inputs)
         for place, argument in enumerate(arguments):
             if argument is not None:
                 name = inputs[place][0]
                 inputs[place] = name, argument
                 symbols[name] = _with_tensors(argument, symbols[name])
-        return replace(kept, inputs=tuple(inputs), symbols=MappingProxyType(symbols))
+        # Not by replace(), which costs more than all that stands above.
+        return Instance(
+            definition=kept.definition,
+            types=kept.types,
+            attributes=kept.attributes,
+            inputs=tuple(inputs),
+            symbols=MappingProxyType(symbols),
+            outputs=kept.outputs,
+            constants=kept.constants,
+            variables=kept.variables,
+            plan=kept.plan,
+            memo=kept.memo,
+        )
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -119,10 +133,12 @@ class CallMemo:
             symbols[name] = _without_tensors(symbols[name])
         if instance.checks or not all(map(_is_settled, _values(instance, symbols))):
             return
-        if len(self._kept) >= MOST_CALLS:
-            del self._kept[next(iter(self._kept))]
         inputs = [(name, _without_tensors(value)) for name, value in instance.inputs]
-        self._kept[key] = replace(instance, inputs=tuple(inputs), symbols=MappingProxyType(symbols))
+        bare = replace(instance, inputs=tuple(inputs), symbols=MappingProxyType(symbols))
+        with self._lock:
+            if len(self._kept) >= MOST_CALLS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = bare, symbols
 
 
 def _values(instance: Instance, symbols: Mapping[str, object]) -> Iterator[object]:

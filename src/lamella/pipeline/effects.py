@@ -88,6 +88,7 @@ COMMANDS = MappingProxyType(
         "convert": tuple(("load", step) for step in ("write nac", "write graph", "export")),
         "lower": (("load", "lower"), ("load", "unit")),
         "diff": (("load", "diff"),),
+        "bench": (("load", "bench"),),
         "sim": (("sim",),),
         "bind": (("bind",),),
     }

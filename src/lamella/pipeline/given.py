@@ -51,7 +51,7 @@ def _taken(name: str, value: object) -> object:
         return (value,) if isinstance(value, str) else _words(name, value)
     if kind == "Mapping[str, int]":
         return _extents(name, value)
-    if kind == "int | tuple[int, ...]":
+    if kind.endswith("tuple[int, ...]"):
         return _counts(name, value)
     if kind.startswith("Callable"):
         return _function(name, value)

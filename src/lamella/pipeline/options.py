@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lamella.base.limits import DEFAULT, Limits
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
+from lamella.pipeline.contest_options import ContestOptions
 from lamella.pipeline.effects import (
     ANY,
     BY_KERNELS,
@@ -51,9 +52,9 @@ ALWAYS = {
 }
 READING = "check, show, load"
 TEXTS = "check fmt show run convert lower sim bind"
-MODELS = "check show run convert lower diff"
-LOADERS = "run convert lower diff"
-LATE = "compile, lower, diff, plan, answer, write nac, write graph"
+MODELS = "check show run convert lower diff bench"
+LOADERS = "run convert lower diff bench"
+LATE = "compile, lower, diff, bench, plan, answer, write nac, write graph"
 """Steps in which a NAC file becomes a graph or a machine."""
 CODE = ("tensor", "llvm", "asm", "ptx")
 NOT_MACHINE = Need(("backend",), (None, "interpreter"), TENSOR)
@@ -62,7 +63,7 @@ BY_ARCHITECTURE = Need(("architecture",), on=FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(ContestOptions):
     """What the API and the commands are given; each language and each backend takes what concerns it."""
 
     given: frozenset[str] = frozenset()
@@ -81,7 +82,7 @@ class Options:
     limits: Limits = field(
         default=DEFAULT,
         metadata=row(
-            "Raise or lower one limit; repeatable.", ALWAYS, f"--limit NAME=N | {TEXTS} diff | general"
+            "Raise or lower one limit; repeatable.", ALWAYS, f"--limit NAME=N | {TEXTS} diff bench | general"
         ),
     )
     root: Path | None = field(
@@ -197,7 +198,7 @@ class Options:
         metadata=row(
             "A .safetensors file, a folder of .dat files or a Hugging Face folder; by default what lies by the model.",
             {"load": SKND | SOURCES, "check": NAC, **on(LATE, NAC)},
-            "--weights | run convert lower diff",
+            "--weights | run convert lower diff bench",
         ),
     )
     types: Mapping[str, str] = field(
@@ -205,7 +206,7 @@ class Options:
         metadata=row(
             "NAC: what an input is, where the file does not say; repeatable.",
             {**on("check, show", NAC), **on(LATE, NAC)},
-            "--type NAME=f32[2,8] | check show run convert lower diff",
+            "--type NAME=f32[2,8] | check show run convert lower diff bench",
             needs=(
                 Need(("listing",), on=NAC, steps=("show",)),
                 Need(("optimize", "plain_signatures", "quantize"), on=NAC, steps=("write nac",)),
@@ -235,9 +236,10 @@ class Options:
         default=(),
         metadata=own(
             "Run on this backend; given twice, the first is LEFT's, the second RIGHT's.",
-            on("diff", GRAPHS | NAC),
-            "--backend | diff | backend",
+            on("diff, bench", GRAPHS | NAC),
+            "--backend | diff bench | backend",
             choices=BACKENDS,
+            helps={"bench": "Measure this backend of ours; repeatable; cpu by default."},
         ),
     )
     strict_backend: bool = field(
@@ -508,7 +510,7 @@ class Options:
         metadata=own(
             "Print one JSON object on standard output.",
             ALWAYS,
-            "--json | check show run generate train convert lower diff sim bind rules | output",
+            "--json | check show run generate train convert lower diff bench sim bind rules | output",
         ),
     )
     strict: bool = field(
@@ -737,7 +739,10 @@ class Options:
     html: Path | None = field(
         default=None,
         metadata=own(
-            "Write a self-contained page with the timeline.", on("sim", NEM), "--html | sim | output"
+            "Write a self-contained page with the timeline.",
+            {"sim": NEM, "bench": GRAPHS | NAC},
+            "--html | sim bench | output",
+            helps={"bench": "Write a self-contained page: the table, the roofline, the time line."},
         ),
     )
     advise: bool = field(

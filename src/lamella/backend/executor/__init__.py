@@ -213,6 +213,13 @@ class GraphExecutable:
             given.add(name)
         return RunResult(outputs, states)
 
+    def draw_inputs(self) -> dict[str, Array]:
+        """The inputs of a call that gives none, as arrays that many calls can be given."""
+        taken = self._inputs.take({}, Extents(), lambda name: self._picks.get(name, ()))
+        # the items of a pack have one shape
+        whole = {name: np.stack(item) if isinstance(item, tuple) else item for name, item in taken.items()}
+        return {name: arrays.to_exchange(item) for name, item in whole.items() if item is not None}
+
     def _enter(self, run: GraphRun, taken: Mapping[str, TensorValue]) -> None:
         graph = self.model.graph
         for part in list_parts(graph.inputs):

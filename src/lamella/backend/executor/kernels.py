@@ -37,7 +37,6 @@ from lamella.base.errors import Found
 from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import REFERENCE, OperationPlacement
-from lamella.graph.binding import signature
 from lamella.graph.model import Model
 from lamella.graph.nodes import Node, Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import extents, members
@@ -88,6 +87,8 @@ class Specialised:
     strict: bool = False
     machine: ListMachine | None = None
     """What runs launch lists; without one each operation is launched by itself."""
+    replaces: tuple[Node, ...] = ()
+    """The nodes of the graph that it was made from, whose place its own take."""
 
 
 Specialise = Callable[[Mapping[str, int]], Specialised]
@@ -197,9 +198,9 @@ class SpecialisedRunner:
         self._formulas = formulas
         self._quantized = quantized
         self._program, self._launch = specialised.program, specialised.launch
-        self._strict = specialised.strict
+        self._strict, self._replaces = specialised.strict, specialised.replaces
         self._calls = specialised.program.calls
-        self._steps: dict[int, KernelStep | None] = {}
+        self._steps: dict[tuple[int, object], KernelStep | None] = {}
         """What operations of known shapes do, by the identity of their bound operation, which `formulas` keeps."""
         self._without_value: set[object] = set()
         """Operations that the formulas computed although they have kernels."""
@@ -230,8 +231,10 @@ class SpecialisedRunner:
             return nodes
         key = id(nodes)
         if key not in self._rows:
+            # The nodes of the whole graph may have copies in them, for tensors that lie in another way inside.
+            whole = self._program.model.graph.nodes if nodes is self._replaces else nodes
             with gc_paused():
-                self._rows[key] = self._cutter.cut(nodes, last_reads(nodes, kept))
+                self._rows[key] = self._cutter.cut(whole, last_reads(whole, kept))
         return self._rows[key]
 
     def memory_of(self, tensor: Tensor) -> tuple[tuple[int, ...], DType] | None:
@@ -254,9 +257,10 @@ class SpecialisedRunner:
         return self._planned(operation, bound, self._program.extents)
 
     def _planned(self, operation: Operation, bound: BoundOperation, values: Values) -> KernelStep | None:
-        if id(bound) not in self._steps:
-            self._steps[id(bound)] = self._plan(operation, bound, used_values(operation, values))
-        return self._steps[id(bound)]
+        key = id(bound), self._program.key(operation)
+        if key not in self._steps:
+            self._steps[key] = self._plan(operation, bound, used_values(operation, values))
+        return self._steps[key]
 
     def begin(self) -> None:
         """Forget where the operations of the last call ran."""
@@ -266,7 +270,7 @@ class SpecialisedRunner:
         """Where each operation of the graph runs."""
         places = []
         for node, place in self._program.placed():
-            late = isinstance(node, Operation) and signature(node) in self._without_value
+            late = isinstance(node, Operation) and self._program.key(node) in self._without_value
             places.append(OperationPlacement(place.operation, REFERENCE, NO_VALUE) if late else place)
         return places
 
@@ -280,18 +284,21 @@ class SpecialisedRunner:
         """The outputs of an operation; what does not depend on the numbers is found once."""
         bound = self._formulas.prepare(operation)
         step = self._planned(operation, bound, values)
-        results = None if step is None else self._run_step(step, inputs)
+        lies = any(
+            item.name in self._program.layouts for item in members((*operation.inputs, *operation.outputs))
+        )
+        results = None if step is None or lies else self._run_step(step, inputs)
         if results is not None:
             return results
         call = self._formulas.check(operation, inputs, values)
-        calls = self._calls.get(signature(call.operation))
+        calls = None if lies else self._calls.get(self._program.key(call.operation))
         if call.kind != "lower" or calls is None:
             return self._formulas.run_checked(call, inputs, random)
         return self._run_calls(call, calls, inputs)
 
     def _plan(self, operation: Operation, bound: BoundOperation, values: Values) -> KernelStep | None:
         """The step of an operation; None where the numbers or the extents of a run have a say in it."""
-        instance, calls = bound.instance, self._calls.get(signature(operation))
+        instance, calls = bound.instance, self._calls.get(self._program.key(operation))
         if calls is None or not _is_known(instance, values):
             return None
         storage = self._formulas.storage
@@ -306,6 +313,8 @@ class SpecialisedRunner:
         outputs: list[StepOutput] = []
         for declared, value, dtype in zip(instance.outputs, allocated, dtypes, strict=True):
             shapes = tuple(item.shape for item in (value if isinstance(value, tuple) else (value,)))
+            if not _are_stored(calls, declared.name, dtype):
+                return None
             outputs.append(StepOutput(declared.name, shapes, dtype, isinstance(value, tuple)))
         return KernelStep(tuple(name for name, _ in instance.inputs), constants, tuple(outputs), calls)
 
@@ -327,20 +336,21 @@ class SpecialisedRunner:
         """The outputs of an operation whose shapes only this run tells."""
         formulas, instance, values = self._formulas, call.bound.instance, call.values
         held = formulas.tensors(instance, inputs, values)
-        stored = [formulas.storage.dtype(item.element) for item in instance.outputs]
-        real = formulas.storage.real([*dtypes_of(inputs), *stored])
-        for declared in instance.outputs:
+        dtypes = [formulas.storage.dtype(item.element) for item in instance.outputs]
+        real = formulas.storage.real([*dtypes_of(inputs), *dtypes])
+        for declared, dtype in zip(instance.outputs, dtypes, strict=True):
             room = formulas.allocate(declared, call.bound.specialise(values), real, values)
-            found = formulas.finish(room, declared)
-            held[declared.name] = room if found is None else found
+            stored = formulas.finish(room, declared)
+            written = _are_stored(calls, declared.name, dtype)
+            held[declared.name] = stored if written and stored is not None else room
         held.update(_temporaries(calls))
         if all(self._run(item, held) for item in calls):
-            return [held[item.name] for item in instance.outputs]
+            return [formulas.finish(held[item.name], item) for item in instance.outputs]
         results = formulas.run_formulas(call, inputs)
         # The formulas found nothing wrong where the kernels had no value.
         if self._strict:
             raise Fault(NO_KERNEL, reason=NO_VALUE)
-        self._without_value.add(signature(call.operation))
+        self._without_value.add(self._program.key(call.operation))
         return results
 
     def _run(self, call: KernelCall, held: Mapping[str, Array | tuple[Array, ...]]) -> bool:
@@ -361,6 +371,12 @@ def _is_known(instance: Instance, values: Values) -> bool:
     if not all(isinstance(substitute(size, values), int) for shape in shapes for size in shape):
         return False
     return all(TermSpecialiser(values).scalar(item.condition) is True for item in instance.checks)
+
+
+def _are_stored(calls: Sequence[KernelCall], name: str, dtype: DType) -> bool:
+    """Whether kernels hold an output in the type in which it is stored, and not in that which they compute with."""
+    operands = (item for call in calls for item in call.operands if item.name == name)
+    return all(dtype_of(item.element).itemsize == dtype.itemsize for item in operands)
 
 
 def _temporaries(calls: Sequence[KernelCall]) -> dict[str, Array]:

@@ -76,7 +76,7 @@ class ExecutionContext:
     limits: Limits
     quantized: bool
     runner: OperatorRunner
-    last_uses: dict[int, list[tuple[str, ...]]] = field(default_factory=dict)
+    last_uses: dict[int, tuple[Sequence[object], list[tuple[str, ...]]]] = field(default_factory=dict)
     bodies: dict[int, DecomposedCall] = field(default_factory=dict)
     quantizers: dict[str, Operation] = field(default_factory=dict)
 
@@ -169,12 +169,17 @@ class GraphRun:
         progress: Progress = no_progress,
     ) -> None:
         """Run nodes in order and let go of what is not needed any more."""
-        # By identity: hashing a row of nodes would cost more than the run of a small graph.
-        key = id(nodes)
         kept = frozenset(kept)
-        if key not in self.context.last_uses:
-            self.context.last_uses[key] = _last_uses(nodes, inputs, kept)
-        steps, unused = self.context.runner.cut(nodes, kept), iter(self.context.last_uses[key])
+        steps = self.context.runner.cut(nodes, kept)
+        # By identity: hashing a row of steps would cost more than the run of a small graph. It is kept beside, so that
+        # its identity stays its own.
+        known = self.context.last_uses.get(id(steps))
+        if known is None:
+            order = [
+                node for step in steps for node in (step.operations if isinstance(step, Segment) else (step,))
+            ]
+            known = self.context.last_uses[id(steps)] = steps, _last_uses(order, inputs, kept)
+        unused = iter(known[1])
         for step in progress(steps, len(steps)):
             if isinstance(step, Segment):
                 left: Sequence[Node] = () if self._run_segment(step, progress) else step.operations

@@ -189,6 +189,7 @@ class SegmentCutter:
         self._planner = planner
         self._results = results
         self._writes = KernelWrites(program.program)
+        self._layouts = program.layouts
 
     def cut(self, nodes: Sequence[Node], last_reads: Mapping[str, int]) -> list[Node | Segment]:
         """The nodes in order, those that launch lists can run as segments; `last_reads` tells who reads a name last."""
@@ -236,22 +237,30 @@ class SegmentCutter:
         read = {item.name: item for planned in row for item in _flat(planned.operation.inputs)}
         constants = {name: self._constants[name] for name in read if name in self._constants}
         inputs = {name: item for name, item in read.items() if name not in made and name not in constants}
-        sizes = {name: prod(shape) * dtype.itemsize for name, (shape, dtype) in memory.items()}
+        sizes = {name: self._size(name, *item) for name, item in memory.items()}
+        outputs = {name: memory[name] for name in memory if name in made and last_reads.get(name, -1) >= end}
+        if any(name in inputs or name in outputs for name in self._layouts):
+            raise Unsupported("a tensor that leaves it does not lie row by row")
         operations = []
         for planned in row:
             own = planned.constants()
             constants |= own
             sizes |= {name: array.nbytes for name, array in own.items()}
             operations.append(planned.scheduled())
-        scheduler = Scheduler(sizes, self._writes)
+        padded = {name for name, item in self._layouts.items() if item.is_padded}
+        scheduler = Scheduler(sizes, self._writes, padded)
         for name in (*inputs, *constants):
             scheduler.give(name)
         for item in operations:
             scheduler.add(item)
-        outputs = {name: memory[name] for name in memory if name in made and last_reads.get(name, -1) >= end}
         whole = scheduler.finish((*inputs, *constants), outputs)
         nodes = tuple(planned.operation for planned in row)
         return self._compile(whole, Segment(nodes, inputs, outputs, self._machine, constants))
+
+    def _size(self, name: str, shape: Sequence[int], dtype: DType) -> int:
+        """The bytes of a tensor as it lies."""
+        layout = self._layouts.get(name)
+        return dtype.itemsize * (prod(shape) if layout is None else layout.size(shape))
 
     def _compile(self, whole: LaunchList, segment: Segment) -> Segment:
         first, second = hoist(whole, {*self._fixed, *segment.constants})

@@ -14,40 +14,10 @@ from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.kernels.build import Builder
+from lamella.kernels.launches import Layout
 from lamella.lang.tensor.nodes import Expand, IndexOrSize, Memref, Slice, Value
 from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.formula import Element, Guard
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where the elements of a tensor lie: the stride of each dimension, and the places round it that hold zeros."""
-
-    strides: tuple[int, ...]
-    halo: tuple[tuple[int, int], ...]
-    """Before and behind each dimension."""
-
-    @property
-    def is_padded(self) -> bool:
-        """Whether there is a halo."""
-        return any(low or high for low, high in self.halo)
-
-
-def dense_layout(
-    shape: Sequence[int],
-    order: Sequence[int] | None = None,
-    halo: Sequence[tuple[int, int]] | None = None,
-    padding: int = 0,
-) -> Layout:
-    """The layout without gaps, the dimensions from outside to inside in an order; `padding` widens the inmost one."""
-    around = tuple(halo) if halo is not None else ((0, 0),) * len(shape)
-    strides, stride = [0] * len(shape), 1
-    for place, dimension in enumerate(
-        reversed(tuple(order) if order is not None else tuple(range(len(shape))))
-    ):
-        strides[dimension] = stride
-        stride *= shape[dimension] + sum(around[dimension]) + (padding if place == 0 else 0)
-    return Layout(tuple(strides), around)
 
 
 @dataclass(frozen=True, slots=True)

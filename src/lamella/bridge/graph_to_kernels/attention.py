@@ -74,7 +74,7 @@ class Attention:
 
 def find_attention(stages: Sequence[Contraction]) -> Attention | None:
     """The attention that stages are; None where they are none."""
-    products = [number for number, stage in enumerate(stages) if _is_product(stage)]
+    products = [number for number, stage in enumerate(stages) if is_product(stage)]
     if len(products) != 2 or products[0] != 0:
         return None
     rows = tuple(stages[1 : products[1]])
@@ -87,7 +87,8 @@ def find_attention(stages: Sequence[Contraction]) -> Attention | None:
     return None if late & made else Attention(stages[0], rows, mixture, ends)
 
 
-def _is_product(stage: Contraction) -> bool:
+def is_product(stage: Contraction) -> bool:
+    """Whether a stage is a sum of products of two elements."""
     value = stage.values[0]
     return (
         stage.sign == "+="

@@ -27,8 +27,8 @@ def mark_calls(
 ) -> tuple[KernelCall, ...]:
     """The calls of an operation, with what an executor may leave out: filling, and copies that only rename."""
     written = {_key(target) for formula in formulas for target in formula.targets}
-    whole = {key for key in written if _is_written_whole(key, formulas, tensors)}
-    renames = len(calls) == len(formulas) == 1 and _is_renaming(formulas[0], tensors)
+    whole = {key for key in written if is_written_whole(key, formulas, tensors)}
+    renames = len(calls) == len(formulas) == 1 and is_renaming(formulas[0], tensors)
     return tuple(
         replace(
             call,
@@ -48,7 +48,7 @@ def _key(element: Element) -> Key:
 # --- outputs that are written whole --------------------------------------------------------------------------
 
 
-def _is_written_whole(key: Key, formulas: Sequence[Contraction], tensors: Mapping[Key, TensorView]) -> bool:
+def is_written_whole(key: Key, formulas: Sequence[Contraction], tensors: Mapping[Key, TensorView]) -> bool:
     """Whether every element is written, whatever stood there before."""
     boxes: list[Box] = []
     for formula in formulas:
@@ -121,7 +121,7 @@ def _extents(formula: Contraction) -> dict[str, int] | None:
 # --- copies that only rename ---------------------------------------------------------------------------------
 
 
-def _is_renaming(formula: Contraction, tensors: Mapping[Key, TensorView]) -> bool:
+def is_renaming(formula: Contraction, tensors: Mapping[Key, TensorView]) -> bool:
     """Whether a formula copies a tensor element by element in row-major order: `y[i * n + j] = x[i, j]`."""
     extents = _extents(formula)
     plain = formula.sign in ASSIGNMENTS and formula.condition is None and len(formula.targets) == 1

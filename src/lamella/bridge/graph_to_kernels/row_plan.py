@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from lamella.base.affine import Affine
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form
+from lamella.bridge.graph_to_kernels.contraction import MOST_STEPS
 from lamella.bridge.graph_to_kernels.flat import FlatKernel, FlatStage, place_of
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 
@@ -21,6 +23,8 @@ GROUP_STEPS = 1 << 15
 """Steps that are worth a work-group of their own."""
 MOST_GROUPS = 512
 """Work-groups beyond which they only become larger."""
+MOST_TRIES = 4096
+"""Lengths of pieces that are tried."""
 LANE_BYTES = 256
 """What the lanes of a subgroup hold of one value: four vectors that do not wait for each other."""
 VECTOR = 16
@@ -44,6 +48,20 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
+class LocalRoom:
+    """The local memory of a tensor: how many elements a row has there, and how far apart the steps of a loop are."""
+
+    count: int
+    strides: Mapping[str, int]
+
+    def place(self, form: Form) -> Form:
+        """Where an element is that lies at a place of the whole tensor."""
+        return Affine(
+            0, tuple(sorted((name, self.strides[name]) for name, _ in form.terms if name in self.strides))
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RowPlan:
     """A kernel of stages, ready to be written."""
 
@@ -61,8 +79,8 @@ class RowPlan:
     """Row loops inside a work-group."""
     registers: frozenset[str]
     """Tensors of which a row has one element."""
-    locals: Mapping[str, int]
-    """Tensors that are kept in local memory, with the number of elements of a row."""
+    locals: Mapping[str, LocalRoom]
+    """Tensors that are kept in local memory."""
 
     @property
     def groups(self) -> int:
@@ -80,6 +98,8 @@ def plan_rows(
     """
     for stage in kernel.stages:
         _verify(stage, kernel, tensors[stage.tensor])
+    if sum(_steps(kernel, stage) for stage in kernel.stages) > MOST_STEPS:
+        raise Unsupported(f"it takes more than {MOST_STEPS} steps")
     if not kernel.rows and (len(kernel.stages) > 1 or not kernel.stages[0].is_reduction):
         raise Unsupported("the stages have no rows in common")
     registers = frozenset(item.tensor for item in kernel.stages if not set(item.kept) - set(kernel.rows))
@@ -94,10 +114,14 @@ def plan_rows(
     lanes = _lane_count(max(counts, default=1), widest, sizes)
     local = {name: _room(kernel, name) for name in kept}
     share = lanes if across else 1
-    if sum(count * share * _bytes(tensors[name].element) for name, count in local.items()) > MOST_LOCAL:
+    if sum(room.count * share * _bytes(tensors[name].element) for name, room in local.items()) > MOST_LOCAL:
         raise Unsupported("a row is too long for local memory")
     shared, cut, piece, looped = _share(kernel, across, lanes)
     return RowPlan(kernel, passes, across, lanes, shared, cut, piece, looped, registers, local)
+
+
+def _steps(kernel: FlatKernel, stage: FlatStage) -> int:
+    return prod(kernel.extents[name] for name in stage.loops)
 
 
 def _bytes(element: ElementType) -> int:
@@ -216,7 +240,7 @@ def _score(kernel: FlatKernel, stages: Sequence[FlatStage], lane: str) -> float:
     filled = extent / (-(-extent // VECTOR) * VECTOR)
     total = 0.0
     for stage in stages:
-        steps = prod(kernel.extents[name] for name in stage.loops)
+        steps = _steps(kernel, stage)
         for form in stage.forms(kernel.table):
             if form.terms:
                 total += steps * filled * _closeness(form.coefficient(lane))
@@ -260,17 +284,24 @@ def _kept(
 def _verify_lane(kernel: FlatKernel, pair: tuple[Pass, Pass], written: Form, read: Form) -> None:
     """Refuse a lane that reads what another one has written."""
     writer, reader = pair
+    if written != read:
+        raise Unsupported("a row is read at other places than it is written")
     if writer.lane is None and reader.lane is None:
         return
-    if writer.lane != reader.lane or written != read or not written.coefficient(writer.lane or ""):
+    if writer.lane != reader.lane or not written.coefficient(writer.lane or ""):
         raise Unsupported("a lane reads what another has computed")
 
 
-def _room(kernel: FlatKernel, tensor: str) -> int:
-    """The elements of a row that a tensor in local memory has."""
+def _room(kernel: FlatKernel, tensor: str) -> LocalRoom:
+    """The local memory of a tensor: its loops inside a row, one behind the other without gaps."""
     stage = next(item for item in kernel.stages if item.tensor == tensor)
-    loops = [(name, factor) for name, factor in stage.place.terms if name not in kernel.rows]
-    return 1 + sum(factor * (kernel.extents[name] - 1) for name, factor in loops)
+    strides: dict[str, int] = {}
+    stride = 1
+    for name in reversed(inside(kernel, stage)):
+        if name in stage.kept:
+            strides[name] = stride
+            stride *= kernel.extents[name]
+    return LocalRoom(stride, strides)
 
 
 # --- work-groups --------------------------------------------------------------------------------------------
@@ -282,7 +313,7 @@ def _share(
     """Row loops over work-groups, the one that is cut and the length of its pieces, and those that are left."""
     last = kernel.stages[-1].place
     order = sorted(kernel.rows, key=lambda name: (name == across, -abs(last.coefficient(name))))
-    rest = sum(prod(kernel.extents[name] for name in stage.loops) for stage in kernel.stages)
+    rest = sum(_steps(kernel, stage) for stage in kernel.stages)
     wanted = max(GROUP_STEPS, rest // MOST_GROUPS)
     shared: list[str] = []
     for name in order:
@@ -305,7 +336,7 @@ def _share(
 def _piece(extent: int, least: int, unit: int) -> int:
     """The length of the pieces of a loop: a divisor where there is a fitting one, whole lanes at least."""
     first = -(-least // unit) * unit
-    for piece in range(first, min(4 * first, extent) + 1, unit):
+    for piece in range(first, min(4 * first, extent, first + MOST_TRIES * unit) + 1, unit):
         if extent % piece == 0:
             return piece
     return first

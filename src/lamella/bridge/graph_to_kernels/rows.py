@@ -102,7 +102,8 @@ class RowTerms(TermWriter):
     """Elements that this step has computed."""
     row_depth: int = 0
     """The level of the innermost row loop."""
-    _sums: dict[tuple[int, Form], Value] = field(default_factory=dict)
+    _sums: dict[tuple[int, Form], tuple[Builder, Value]] = field(default_factory=dict)
+    """Parts of places, by the region in which they are written, which is kept so that its identity stays its own."""
 
     def load(self, element: Element) -> Value:
         """The element, from where it is."""
@@ -144,8 +145,8 @@ class RowTerms(TermWriter):
                 value = builder.arith("add", before, value)
             elif prefix.constant:
                 value = builder.arith("add", value, builder.constant(prefix.constant))
-            self._sums[key] = value
-        return self._sums[key]
+            self._sums[key] = (builder, value)
+        return self._sums[key][1]
 
     @contextmanager
     def level(self, body: Builder) -> Iterator[None]:
@@ -200,9 +201,9 @@ class _Rows:
             for name, memref in memrefs.items()
         }
         share = self.plan.lanes if self.plan.across else 1
-        for name, count in self.plan.locals.items():
+        for name, room in self.plan.locals.items():
             element = self.held[name].element
-            memref = self.builder.alloca(make_memref(stored_type(element), (count * share,), local=True))
+            memref = self.builder.alloca(make_memref(stored_type(element), (room.count * share,), local=True))
             views[name, None] = TensorView(memref, element, (self.held[name].volume,))
         for stage in self.kernel.stages:
             # What is never stored has no memory, but a type.
@@ -223,8 +224,7 @@ class _Rows:
             raise Unsupported("an index is not affine")
         if element.tensor not in self.plan.locals:
             return form
-        for name in self.kernel.rows:
-            form = form.without(name)
+        form = self.plan.locals[element.tensor].place(form)
         return form if self.plan.across is None else form.times(self.plan.lanes) + Affine(0, ((LANE, 1),))
 
     # --- rows -----------------------------------------------------------------------------------------------

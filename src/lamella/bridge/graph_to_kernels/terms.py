@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from lamella.base.dtype import ElementType, Kind
+from lamella.base.dtype import F32, F64, ElementType, Kind
+from lamella.base.dtype import I64 as WIDE_INTEGER
 from lamella.base.dtype import find as find_element
 from lamella.base.errors import Unsupported
-from lamella.bridge.graph_to_kernels.accesses import Layout, dense_layout
 from lamella.bridge.graph_to_kernels.affine import find_range, is_integer
 from lamella.bridge.graph_to_kernels.functions import I64, apply, convert
 from lamella.kernels.build import Builder
+from lamella.kernels.launches import Layout, dense_layout
 from lamella.lang.tensor.nodes import If, Scalar, Value, Yield
 from lamella.lang.tensor.nodes.types import BOOL, INDEX
 from lamella.ops.formula import Apply, Element, Guard, Index, Lookup
@@ -35,6 +36,13 @@ def stored_type(element: ElementType) -> str:
     if name not in STORED:
         raise Unsupported(f"elements of type {element} have no memref")
     return name
+
+
+def computing_type(element: ElementType, real: Scalar) -> ElementType:
+    """The type in which elements are computed with."""
+    if element.is_float:
+        return F64 if real.name == "f64" else F32
+    return WIDE_INTEGER if element.is_integer else element
 
 
 def is_picked(element: Element) -> bool:
@@ -246,7 +254,7 @@ class TermWriter:
         stored = Scalar(stored_type(element))
         if element.kind is Kind.BOOL or stored == kind:
             return value
-        return self._widen(self.here.cast(value, stored), element, kind)
+        return self.widen(self.here.cast(value, stored), element, kind)
 
     def saturated(self, term: Term, element: ElementType) -> Value:
         """A value to store: a real cast to a narrow integer goes to the nearest one."""

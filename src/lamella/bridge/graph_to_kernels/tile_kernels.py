@@ -399,35 +399,15 @@ class ProductWriter:
         here[self.tiled.roles.row] = inner.arith("add", values[self.tiled.roles.row], inner.cast(row, INDEX))
         if tile.column:
             here[tile.column] = inner.arith("add", values[tile.column], inner.cast(place, INDEX))
-        inner.give(self._value(inner, end, (here, tile), value))
+        rows = (self.tiled.roles.row, self.tiled.extents[self.tiled.roles.row]) if tile.checked else ("", 0)
+        writing = EndWriter(self.tiled.real, self.tensors, end.extents, [inner])
+        writing.accesses, writing.loops, (writing.row, writing.end) = self.accesses, here, rows
+        inner.give(writing.end_value(end, self.tiled.group.product.targets[0].tensor, value))
         return builder.value(CoopApply(row, place, value, total, tile.type, inner.region()))
-
-    def _value(
-        self,
-        builder: Builder,
-        item: End,
-        place: tuple[Mapping[str, Value], _Tile],
-        total: Value,
-    ) -> Value:
-        """The value of an output at one element of the sum."""
-        values, tile = place
-        target = self.tiled.group.product.targets[0].tensor
-        writing = _EndWriter(self.tiled.real, self.tensors, item.extents, [builder])
-        writing.accesses, writing.loops = self.accesses, values
-        writing.sum = target, total
-        if tile.checked:
-            writing.row, writing.end = self.tiled.roles.row, self.tiled.extents[self.tiled.roles.row]
-        for name in dict.fromkeys(term.name for term in walk_terms(item.formula) if isinstance(term, Index)):
-            if any(symbol in values for symbol in item.loops[name].symbols):
-                writing.open_index(name, form_value(builder, item.loops[name], values))
-        found = writing.value(item.formula.values[0])
-        if writing.kind(item.formula.values[0]) != self.tiled.real:
-            raise Unsupported("what follows it is no real")
-        return found
 
 
 @dataclass(slots=True)
-class _EndWriter(TermWriter):
+class EndWriter(TermWriter):
     """Terms behind a sum: their elements are loaded by their accesses, the sum itself is a value."""
 
     accesses: Mapping[int, Access] = field(default_factory=dict)
@@ -436,6 +416,16 @@ class _EndWriter(TermWriter):
     row: str = ""
     """The loop of the rows where a tile has more of them than there are."""
     end: int = 0
+
+    def end_value(self, item: End, target: str, total: Value) -> Value:
+        """The value of an output at one element of the sum."""
+        self.sum = target, total
+        for name in dict.fromkeys(term.name for term in walk_terms(item.formula) if isinstance(term, Index)):
+            if any(symbol in self.loops for symbol in item.loops[name].symbols):
+                self.open_index(name, form_value(self.here, item.loops[name], self.loops))
+        if self.kind(item.formula.values[0]) != self.real:
+            raise Unsupported("what follows it is no real")
+        return self.value(item.formula.values[0])
 
     def load(self, element: Element) -> Value:
         """The element of a tensor, or of the sum."""

@@ -140,10 +140,26 @@ class TiledProduct:
 # --- finding it ----------------------------------------------------------------------------------------------
 
 
-def find_tiles(
-    group: ProductGroup, tensors: Tensors, real: Scalar, target: Target, constant: frozenset[Key]
-) -> TiledProduct:
-    """The tiles of a contraction; Unsupported says why it has none. `constant` are tensors that never change."""
+@dataclass(frozen=True, slots=True)
+class PreparedProduct:
+    """A sum of products with its accesses, loops that are neighbours everywhere as one."""
+
+    group: ProductGroup
+    factors: tuple[Access, Access]
+    keys: tuple[Key, Key]
+    ends: tuple[End, ...]
+    accesses: Mapping[int, Access]
+    """Of the ends, by the identity of their elements."""
+    extents: Mapping[str, int]
+
+    @property
+    def outputs(self) -> list[Access]:
+        """Where the outputs lie."""
+        return [self.accesses[id(item)] for end in self.ends for item in end.formula.targets]
+
+
+def prepare_product(group: ProductGroup, tensors: Tensors, real: Scalar) -> PreparedProduct:
+    """The accesses of a sum of products and of what is made of it."""
     extents = extents_of(group.product)
     sum_, left, right = _factors(group.product, tensors, real)
     digits = _find_digits(group, sum_, extents)
@@ -156,22 +172,30 @@ def find_tiles(
     accesses = {key: access for item in ends for key, access in item.accesses.items()}
     fixed = frozenset(name for item in ends for name in _numbers(item))
     fused, sizes = fuse_loops([*factors, *accesses.values()], extents, fixed)
-    accesses = dict(zip(accesses, fused[2:], strict=True))
     sizes = {name: size for name, size in sizes.items() if size > 1}
     if prod(sizes.values()) < FEWEST_STEPS:
         raise Unsupported("it is too small for tiles")
-    outputs = [accesses[id(item)] for end in ends for item in end.formula.targets]
-    roles, flipped = _find_roles(outputs, fused[0], fused[1], sizes)
+    by_element = dict(zip(accesses, fused[2:], strict=True))
     keys = key_of(left), key_of(right)
-    row_factor, row_key = fused[flipped], keys[flipped]
+    return PreparedProduct(group, (fused[0], fused[1]), keys, tuple(ends), by_element, sizes)
+
+
+def find_tiles(
+    group: ProductGroup, tensors: Tensors, real: Scalar, target: Target, constant: frozenset[Key]
+) -> TiledProduct:
+    """The tiles of a contraction; Unsupported says why it has none. `constant` are tensors that never change."""
+    found = prepare_product(group, tensors, real)
+    sizes = found.extents
+    roles, flipped = _find_roles(found.outputs, *found.factors, sizes)
+    row_factor, row_key = found.factors[flipped], found.keys[flipped]
     columns = prod(sizes[name] for name in roles.columns)
     packed = _is_packed(row_factor, roles, row_key in constant, columns)
     lanes, rows, widths = _tile(roles, sizes, target, real)
-    column_factor = fused[not flipped]
+    column_factor = found.factors[not flipped]
     blocked, block = _blocks(column_factor, roles, sizes, (rows, widths))
     return TiledProduct(
-        group, real, sizes, roles, row_factor, row_key, column_factor, keys[not flipped], packed,
-        tuple(ends), accesses, lanes, rows, widths, blocked, block,
+        group, real, sizes, roles, row_factor, row_key, column_factor, found.keys[not flipped], packed,
+        found.ends, found.accesses, lanes, rows, widths, blocked, block,
     )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
 from lamella.bridge.graph_to_kernels import flatten
 from lamella.graph.model import Model
+from lamella.graph.passes.fuse import fuse
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor import write_type
 from lamella.lang.tensor.check.roles import word_of
@@ -107,10 +108,11 @@ def compile_kernel_graph(model: KernelGraph, backend: str, options: Options) -> 
 
 def compile_open(model: Model, backend: str, options: Options) -> KernelExecutable:
     """Make a graph callable whose open extents each call decides: its kernels are made for those of the call."""
-    flat, arena = flatten(model, options.limits), SharedArena()
+    flat, arena = fuse(flatten(model, options.limits)), SharedArena()
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
-        return _specialised(to_kernels(flat, options, extents), backend, options, arena)
+        found = _specialised(to_kernels(flat, options, extents), backend, options, arena)
+        return replace(found, replaces=flat.graph.nodes)
 
     return _executable(flat, specialise, options)
 

@@ -43,7 +43,7 @@ def measure_ceilings(threads: int) -> Ceilings:
     """The ceilings of this machine, measured once in a session."""
     level = host_machine().level
     lanes, sums = LANES.get(level, 4), SUMS.get(level, 12)
-    code = build(_text(lanes, sums), ("peak", "stream"))
+    code = build(loops_text(lanes, sums), ("peak", "stream"))
     peak = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(code.address("peak"))
     stream = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(code.address("stream"))
     sinks = [np.zeros(64, np.float32) for _ in range(threads)]
@@ -76,22 +76,14 @@ def _fastest(work: Callable[[int], None], threads: int) -> float:
         return min(max(pool.map(timed, range(threads))) for _ in range(ROUNDS))
 
 
-def _text(lanes: int, sums: int) -> str:
+def loops_text(lanes: int, sums: int) -> str:
     """Two functions: `peak(steps, sink)` and `stream(steps, source, sink)`."""
     kind = f"<{lanes} x float>"
-    return "\n".join(
-        [
-            f"declare {kind} @llvm.fma.v{lanes}f32({kind}, {kind}, {kind})",
-            *_loop(
-                "peak",
-                "i64 %n, ptr %out",
-                kind,
-                [f"  %k = load {kind}, ptr %out, align 4"],
-                _fused(kind, lanes, sums),
-            ),
-            *_loop("stream", "i64 %n, ptr %in, ptr %out", kind, [], _summed(kind, lanes)),
-        ]
-    )
+    factor = [f"  %k = load {kind}, ptr %out, align 4"]
+    lines = [f"declare {kind} @llvm.fma.v{lanes}f32({kind}, {kind}, {kind})"]
+    lines += _loop("peak", "i64 %n, ptr %out", kind, factor, _fused(kind, lanes, sums))
+    lines += _loop("stream", "i64 %n, ptr %in, ptr %out", kind, [], _summed(kind, lanes))
+    return "\n".join(lines)
 
 
 def _fused(kind: str, lanes: int, sums: int) -> list[tuple[str, list[str]]]:

@@ -22,7 +22,8 @@ import numpy as np
 from lamella.base.arrays import Array
 from lamella.pipeline.arrays import read_array
 from lamella.pipeline.bench.contestants import Material
-from lamella.pipeline.bench.worker import Entry
+from lamella.pipeline.bench.steps import KernelTime
+from lamella.pipeline.bench.worker import PROFILE, Entry
 from lamella.pipeline.options import Options
 
 PAUSE_S = 0.02
@@ -61,6 +62,8 @@ class Standing:
     peak: int = 0
     """The most memory that its process held, in bytes."""
     results: list[Array] = field(default_factory=list)
+    kernels: list[KernelTime] = field(default_factory=list)
+    """Where the time of one run went, for one of ours."""
     problem: str = ""
     """Why it is out; empty for one that is not."""
 
@@ -102,6 +105,8 @@ def _hold(entries: Sequence[Entry], terms: Terms, tell: Tell) -> list[Standing]:
                 tell(f"round {number + 1} of {terms.rounds}: {worker.standing.name}")
                 time.sleep(PAUSE_S if terms.threads > 1 else 0)
                 worker.take_round()
+        for worker in workers if terms.rounds else ():
+            worker.take_profile()
     finally:
         for worker in workers:
             worker.end()
@@ -148,6 +153,14 @@ class _Worker:
                 samples += found if isinstance(found, list) else []
             self.standing.peak = max(self.standing.peak, int(_number(facts, "peak")))
 
+    def take_profile(self) -> None:
+        """Ask for one more run, step by step."""
+        if not self.standing.problem:
+            self._send(PROFILE + b"\n")
+            facts = self._receive() or {}
+            found = facts.get("kernels")
+            self.standing.kernels = [KernelTime(**item) for item in found] if isinstance(found, list) else []
+
     def end(self) -> None:
         """End the process."""
         self._process.kill()
@@ -187,17 +200,20 @@ class _Worker:
         facts: Mapping[str, object] = json.loads(line)
         return self._give_up(str(facts["error"])) if "error" in facts else facts
 
-    def _give_up(self, problem: str) -> None:
+    def _give_up(self, problem: str) -> Mapping[str, object] | None:
+        """No answer: the contestant is out."""
         self.standing.problem = problem
         self._process.kill()
+        return None
 
     def _how_it_ended(self, heard: bytes) -> str:
         code = self._process.wait()
         if code < 0:
             return f"its process was ended by signal {-code}"
         lines = [line for line in heard.decode(errors="replace").splitlines() if line.strip()]
-        raised = [line for line in lines if not line.startswith((" ", "\t"))]
-        return (raised or lines or [f"its process ended with status {code}"])[-1][:TOLD]
+        # behind the indented lines of a traceback stands what was raised
+        above = max((place for place, line in enumerate(lines) if line.startswith(" ")), default=-1)
+        return (lines[above + 1 :] or lines or [f"its process ended with status {code}"])[0][:TOLD]
 
 
 def _number(facts: Mapping[str, object], name: str) -> float:

@@ -24,7 +24,7 @@ from lamella.pipeline.options import Options
 from lamella.pipeline.torch.execution import known_containers, load_program, trees_of
 
 OURS = "lamella"
-PEERS = ("torch", "inductor", "onnxruntime", "openvino")
+NO_PROGRAM = "{name} runs what torch exported: a .pt2 file"
 PACKAGES = MappingProxyType(
     {"torch": "torch", "inductor": "torch", "onnxruntime": "onnxruntime", "openvino": "openvino"}
 )
@@ -40,6 +40,8 @@ class Material:
     program: Path | None = None
     """The program of torch, a .pt2 file."""
     onnx: Path | None = None
+    onnx_problem: str = ""
+    """Why there is no ONNX of a program."""
     inputs: Mapping[str, Array] = field(default_factory=dict)
     """By name, in the order of the model."""
 
@@ -59,11 +61,11 @@ class Ours:
 
     def __init__(self, material: Material, backend: str | None, options: Options) -> None:
         self.executable: Executable = make_executable(material.model, backend, options)
-        self._inputs = material.inputs
+        self.inputs = material.inputs
 
     def call(self) -> object:
         """Run once."""
-        return self.executable(**self._inputs)
+        return self.executable(**self.inputs)
 
     def results(self, found: object) -> list[Array]:
         """The outputs, in order."""
@@ -77,7 +79,9 @@ class Torch:
     def __init__(self, material: Material, threads: int, options: Options) -> None:
         self._torch = need("torch")
         self._torch.set_num_threads(threads)
-        path = _need(material.program, "torch", "a .pt2 file")
+        path = material.program
+        if path is None:
+            raise InputError(NO_PROGRAM.format(name="torch"))
         self._containers = ExitStack()  # stays open: a call gives results in those containers
         self._containers.enter_context(known_containers(trees_of(path)))
         program: Any = load_program(path, options.limits)
@@ -103,7 +107,8 @@ class Inductor(Torch):
 
     def __init__(self, material: Material, threads: int, options: Options) -> None:
         super().__init__(material, threads, options)
-        need("torch._inductor.config").freezing = True
+        settings: Any = need("torch._inductor.config")
+        settings.freezing = True
         with self._torch.inference_mode():
             self._module = self._torch.compile(self._module)
 
@@ -116,7 +121,7 @@ class OnnxRuntime:
         settings = package.SessionOptions()
         settings.intra_op_num_threads, settings.inter_op_num_threads = threads, 1
         settings.log_severity_level = 4
-        path = _need(material.onnx, "onnxruntime", "an ONNX file")
+        path = _onnx_of(material, "onnxruntime")
         self._session = package.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
         names = [item.name for item in self._session.get_inputs()]
         self._inputs = dict(zip(names, material.inputs.values(), strict=True))
@@ -137,7 +142,7 @@ class OpenVino:
 
     def __init__(self, material: Material, threads: int) -> None:
         package = need("openvino")
-        path = _need(material.onnx, "openvino", "an ONNX file")
+        path = _onnx_of(material, "openvino")
         settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
         compiled = package.Core().compile_model(
             str(path), "CPU", {**settings, "INFERENCE_PRECISION_HINT": "f32"}
@@ -155,6 +160,14 @@ class OpenVino:
         """The outputs, in order."""
         assert isinstance(found, Mapping)
         return [np.array(found[place]) for place in range(self._count)]
+
+
+def load_packages(name: str, material: Material) -> None:
+    """Import what a contestant needs before the clock starts."""
+    if name in PACKAGES:
+        need(PACKAGES[name])
+    elif material.model == material.program:
+        need("torch")
 
 
 def enter(name: str, material: Material, threads: int, options: Options) -> Contestant:
@@ -187,7 +200,7 @@ def arguments_of(program: Any, arrays: Sequence[object]) -> tuple[list[object], 
     return list(args), dict(kwargs)
 
 
-def _need(path: Path | None, name: str, what: str) -> Path:
-    if path is None:
-        raise InputError(f"{name} runs {what}, and there is none of this model", hint="bench a .pt2 file")
-    return path
+def _onnx_of(material: Material, name: str) -> Path:
+    if material.onnx is None:
+        raise InputError(material.onnx_problem or NO_PROGRAM.format(name=name))
+    return material.onnx

@@ -12,17 +12,20 @@ import pickle
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from lamella.base.diagnostic import LamellaError
+from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.paths import read_text
 from lamella.pipeline.arrays import write_array
-from lamella.pipeline.bench.contestants import Contestant, Material, enter
+from lamella.pipeline.bench.contestants import Contestant, Material, Ours, enter, load_packages
+from lamella.pipeline.bench.steps import profile_steps
 from lamella.pipeline.options import Options
 
 MOST_SAMPLES = 2000
+PROFILE = b"profile"
+"""The order for a profile; a number orders a round of so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Entry:
 def serve(orders: BinaryIO, answers: int) -> None:
     """Do what the lines of `orders` ask for until they end."""
     entry: Entry = pickle.load(orders)
+    load_packages(entry.name, entry.material)  # their start is not that of a model
     start = time.perf_counter()
     contestant = enter(entry.name, entry.material, entry.threads, entry.options)
     ready = time.perf_counter()
@@ -51,7 +55,8 @@ def serve(orders: BinaryIO, answers: int) -> None:
     facts = {"load": ready - start, "first": first - ready, "peak": peak_memory(), "results": len(results)}
     _answer(answers, facts)
     for line in orders:
-        _answer(answers, _take_round(contestant, float(line)))
+        is_profile = line.strip() == PROFILE
+        _answer(answers, _profile(contestant) if is_profile else _take_round(contestant, float(line)))
 
 
 def _take_round(contestant: Contestant, seconds: float) -> Mapping[str, object]:
@@ -68,6 +73,13 @@ def _take_round(contestant: Contestant, seconds: float) -> Mapping[str, object]:
     return {"wall": wall, "cpu": work, "peak": peak_memory()}
 
 
+def _profile(contestant: Contestant) -> Mapping[str, object]:
+    """The steps of one more run of ours, each with its work, in order."""
+    if not isinstance(contestant, Ours):
+        return {"kernels": []}
+    return {"kernels": [asdict(item) for item in profile_steps(contestant)]}
+
+
 def peak_memory() -> int:
     """The most memory that this process ever held, in bytes; 0 where the system does not say."""
     try:
@@ -82,6 +94,10 @@ def _answer(answers: int, facts: Mapping[str, object]) -> None:
     os.write(answers, (json.dumps(facts) + "\n").encode())
 
 
+def _told(finding: Diagnostic) -> str:
+    return f"{finding.message}; {finding.hint}" if finding.hint else finding.message
+
+
 def _main() -> None:
     """Serve on standard input and output; what a library raises ends the process, its last line says why."""
     answers = os.dup(1)
@@ -89,7 +105,7 @@ def _main() -> None:
     try:
         serve(sys.stdin.buffer, answers)
     except LamellaError as problem:
-        _answer(answers, {"error": "; ".join(item.message for item in problem.findings)})
+        _answer(answers, {"error": "; ".join(map(_told, problem.findings))})
 
 
 if __name__ == "__main__":

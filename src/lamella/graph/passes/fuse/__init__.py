@@ -13,9 +13,9 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from lamella.graph.compose.decompose import decompose
 from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Constant, Graph, Loop, Node, Operation, Region, Tensor
+from lamella.graph.passes.decompose_all import decompose_all
 from lamella.graph.passes.fuse.groups import (
     DEFAULT_MACHINE,
     Group,
@@ -29,7 +29,7 @@ from lamella.graph.passes.fuse.groups import (
 from lamella.graph.passes.fuse.kinds import Facts, Kind, kind_of
 from lamella.graph.passes.fuse.outline import OperatorWriter, Outlined
 from lamella.graph.rewrite import members, operands_of, results_of
-from lamella.ops.library import FUSED, Library
+from lamella.ops.library import Library
 
 __all__ = ["Fusion", "GroupKind", "Kind", "Machine", "fuse", "fuse_model", "kind_of"]
 
@@ -73,7 +73,7 @@ def fuse(model: Model) -> Model:
 
 def fuse_model(model: Model, machine: Machine = DEFAULT_MACHINE) -> Fusion:
     """The model with groups of operations as one each, and why; compound operators are decomposed before."""
-    flat = decompose(model, lambda name: name.startswith(f"{FUSED}."))
+    flat = decompose_all(model)
     fusing = _Fusing(flat, machine)
     nodes = fusing.nodes(flat.graph.nodes, _outside(flat.graph))
     graph = _without_unread(replace(flat.graph, nodes=nodes))

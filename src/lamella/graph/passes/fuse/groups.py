@@ -95,6 +95,8 @@ class Part:
     nodes: Sequence[Node]
     facts: Sequence[Facts]
     visible: frozenset[str]
+    weights: frozenset[str]
+    """Tensors from outside that do not change from run to run."""
     makers: dict[str, int] = field(default_factory=dict)
     readers: dict[str, list[int]] = field(default_factory=dict)
     static: list[bool] = field(default_factory=list)
@@ -111,6 +113,10 @@ class Part:
         """The tensors that an operation reads, in the order in which its facts number them."""
         return [item for argument in self.operation(number).inputs for item in tensors(argument)]
 
+    def is_static(self, name: str) -> bool:
+        """Whether a tensor is the same in every run."""
+        return self.static[self.makers[name]] if name in self.makers else name in self.weights
+
     def is_visible(self, name: str, group: Iterable[int]) -> bool:
         """Whether a tensor is read outside of a group; one that nothing reads is left for who wants it."""
         inside, readers = set(group), self.readers.get(name, ())
@@ -126,15 +132,12 @@ def make_part(
 ) -> Part:
     """What grouping asks of a part of a graph; `weights` are the tensors that do not change from run to run."""
     facts = [_facts(library, node, known) for node in nodes]
-    found = Part(nodes, facts, visible)
+    found = Part(nodes, facts, visible, weights)
     for number, node in enumerate(nodes):
         names = {item.name for item in operands_of(node)}
         for name in names:
             found.readers.setdefault(name, []).append(number)
-        made_static = all(
-            found.static[found.makers[name]] if name in found.makers else name in weights for name in names
-        )
-        found.static.append(made_static)
+        found.static.append(facts[number].kind is not Kind.OPAQUE and all(map(found.is_static, names)))
         found.makers.update((item.name, number) for item in results_of(node))
     return found
 
@@ -414,6 +417,9 @@ def _check_attention(group: Candidate, contracts: Sequence[int], reduces: Sequen
     middle = _ancestors(group, second)
     before = _ancestors(group, first)
     group.expect(first in middle, "two contractions side by side")
+    for number in contracts:
+        fixed = any(group.part.is_static(item.name) for item in group.part.sources(number))
+        group.expect(not fixed, "weights would be read again for every block of rows")
     rows = find_rows(group.part.facts[reduces[0]])
     group.expect(rows is not None and rows.full == group.size(first), "the rows are not those of the scores")
     if rows is None:
@@ -475,7 +481,8 @@ class Grouping:
     def run(self) -> None:
         """Let every operation join the groups of its operands, in topological order."""
         for number, node in enumerate(self.part.nodes):
-            if isinstance(node, Operation) and self.part.facts[number].kind in FUSIBLE:
+            facts = self.part.facts[number]
+            if isinstance(node, Operation) and facts.kind in FUSIBLE and not self._is_mover(number):
                 self._join_attention(number)
                 for item in self.part.sources(number):
                     self._join(number, item)
@@ -503,18 +510,42 @@ class Grouping:
         maker = self.part.makers.get(name)
         return None if maker is None else self.group_of[maker]
 
+    def _is_mover(self, number: int) -> bool:
+        """Whether an operation only reads elements from elsewhere: alone it is a view, and needs no kernel."""
+        facts = self.part.facts[number]
+        return facts.is_strided or (facts.is_moving and facts.is_pointwise)
+
     def _join(self, number: int, item: Tensor) -> None:
-        maker = self.part.makers.get(item.name)
-        if maker is None or self.group_of[maker] == self.group_of[number]:
-            return
-        if not isinstance(self.part.nodes[maker], Operation):
-            return
-        self._merge([self.group_of[maker], self.group_of[number]], item.name, number)
+        """Join the group behind an operand, with the views on the way; a contraction takes what spreads its operand."""
+        movers, maker = self._find_movers(item.name)
+        group = self.group_of[number]
+        if maker is not None and self.group_of[maker] != group:
+            fused = self._merge([self.group_of[maker], *movers, group], item.name, number)
+            if fused or self.part.facts[number].kind is not Kind.CONTRACT:
+                return
+        spread = [place for place, mover in enumerate(movers) if self._spreads(mover)]
+        if spread and self.part.facts[number].kind is Kind.CONTRACT:
+            self._merge([*movers[: max(spread) + 1], group], item.name, number)
+
+    def _spreads(self, number: int) -> bool:
+        facts = self.part.facts[number]
+        return facts.size > sum(facts.sizes)
+
+    def _find_movers(self, name: str) -> tuple[list[int], int | None]:
+        """The operations between a tensor and what computes it that only move elements, and what does."""
+        found: list[int] = []
+        maker = self.part.makers.get(name)
+        while maker is not None and self._is_mover(maker) and self.groups[self.group_of[maker]] == [maker]:
+            found.append(maker)
+            maker = self.part.makers.get(self.part.sources(maker)[0].name)
+        return found, maker if maker is not None and isinstance(self.part.nodes[maker], Operation) else None
 
     def _merge(self, groups: list[int], tensor: str, reader: int) -> bool:
+        groups = list(dict.fromkeys(groups))
         members = sorted({number for group in groups for number in self.groups[group]})
         try:
             self._check_barriers(members)
+            self._check_deferred(groups, reader)
             kind = judge(Candidate(self.part, members), self.machine)
             self._check_convex(groups)
         except Illegal as problem:
@@ -543,6 +574,20 @@ class Grouping:
                 reason = self.barrier(maker, number) if maker in inside and maker is not None else None
                 if reason is not None:
                     raise Illegal(reason)
+
+    def _check_deferred(self, groups: Sequence[int], reader: int) -> None:
+        """What only reductions read stays with them, where its operand must be in memory anyway.
+
+        Behind a contraction it would be one more result to write; before the reduction it is computed on the way.
+        """
+        facts, names = self.part.facts, [item.name for item in results_of(self.part.nodes[reader])]
+        readers = [number for name in names for number in self.part.readers.get(name, ())]
+        if not readers or any(facts[number].kind is not Kind.REDUCE for number in readers):
+            return
+        inside = {number for group in groups for number in self.groups[group]}
+        stored = any(self.part.is_visible(item.name, inside) for item in self.part.sources(reader))
+        if stored and facts[reader].kind is Kind.MAP and any(map(self._holds_contraction, groups)):
+            raise Illegal("its readers are reductions, and its operand is in memory anyway")
 
     def _check_convex(self, groups: Sequence[int]) -> None:
         """No path may leave the union and come back."""
@@ -628,12 +673,14 @@ def plan_groups(part: Part, machine: Machine, barrier: Barrier) -> tuple[list[Gr
     inside: Mapping[int, int] = {
         number: place for place, item in enumerate(groups) for number in item.members
     }
-    final = [item for item in grouping.refusals if _is_apart(part, item, inside)]
-    return groups, final
+    final = {item.tensor: item for item in grouping.refusals if _is_apart(part, item, inside)}
+    return groups, list(final.values())
 
 
 def _is_apart(part: Part, refusal: Refusal, inside: Mapping[int, int]) -> bool:
-    """Whether the neighbours of a refusal did not come together later by another way."""
+    """Whether the neighbours of a refusal did not come together later by another way; views need no reason."""
     maker = part.makers[refusal.tensor]
+    if part.facts[maker].is_strided:
+        return False
     readers = part.readers.get(refusal.tensor, ())
     return any(inside.get(maker, -1) != inside.get(reader, -2) for reader in readers)

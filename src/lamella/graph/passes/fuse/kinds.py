@@ -8,7 +8,7 @@ time, never numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
@@ -182,9 +182,10 @@ class _Classifier:
         pointwise = (
             kind is Kind.MAP and self.single and len(formulas) == 1 and self._is_pointwise(formulas[0])
         )
-        strided = moving and pointwise and len(reads) == 1 and _is_affine(formulas[0])
+        affine = moving and all(map(_is_affine, formulas)) and len({item.source for item in reads}) == 1
+        strided = affine and (pointwise or self._are_parts(formulas))
         sizes = tuple(size_of(item, self.numbers) for item in self.given)
-        if strided and is_identity(reads[0], sizes[reads[0].source], self.size):
+        if strided and pointwise and is_identity(reads[0], sizes[reads[0].source], self.size):
             kind = Kind.VIEW
         return Facts(kind, tuple(reads), self.size, sizes, steps, cost, moving, strided, pointwise)
 
@@ -198,22 +199,29 @@ class _Classifier:
         sampled = _Samples(formula)
         try:
             reads = [read for item in inner if (read := self._read(item, formula, sampled)) is not None]
-            targets = [self._flat(item, sampled.points) for item in formula.targets]
+            for item in formula.targets:
+                self._flat(item, sampled.points)
         except _DataDependent:
             return Kind.GATHER, []
         if any(item.tensor in own for item in inner):
             return Kind.SCAN, reads
-        return self._kind(formula, sampled, targets), reads
+        return self._kind(formula, sampled), reads
 
-    def _kind(self, formula: Contraction, sampled: _Samples, targets: Sequence[Places]) -> Kind:
-        free = sampled.free
+    def _kind(self, formula: Contraction, sampled: _Samples) -> Kind:
         if formula.sign in ASSIGNMENTS:
             return Kind.MAP if not sampled.reduced else Kind.OPAQUE
         if not sampled.reduced and all(_is_plain(item) for item in formula.targets):
             return Kind.MAP
-        if any(_is_prefix(item, free, sampled) for item in _elements(formula)):
+        if any(self._is_cumulative(item, sampled) for item in _elements(formula)):
             return Kind.SCAN
         return Kind.CONTRACT if formula.sign == "+=" and _is_product(formula.values[0]) else Kind.REDUCE
+
+    def _is_cumulative(self, element: Element, sampled: _Samples) -> bool:
+        source = self.sources.get((element.tensor, None))
+        if source is None:
+            return False
+        shape = [_known(substitute(extent, self.numbers)) for extent in self.given[source].shape]
+        return any(_is_prefix(*pair, sampled) for pair in zip(element.indices, shape, strict=True))
 
     def _read(self, element: Element, formula: Contraction, sampled: _Samples) -> Read | None:
         """The access to an input; None for one to a constant or to the output itself."""
@@ -238,6 +246,13 @@ class _Classifier:
         item = items[target.item] if isinstance(target.item, int) else items[0]
         shape = [_known(substitute(extent, self.numbers)) for extent in item.shape]
         return _flatten(target, shape, points)
+
+    def _are_parts(self, formulas: Sequence[Contraction]) -> bool:
+        """Whether each result is a view by itself, as the parts of a split tensor are."""
+        targets = [item.targets[0] for item in formulas if len(item.targets) == 1]
+        names = {(item.tensor, item.item) for item in targets if isinstance(item.item, int)}
+        steps = sum(prod(_known(loop.extent) for loop in item.loops) for item in formulas)
+        return len(names) == len(formulas) and all(map(_is_plain, targets)) and steps == self.size
 
     def _is_pointwise(self, formula: Contraction) -> bool:
         """Whether every element of the output is assigned once."""
@@ -328,9 +343,8 @@ def _evaluate(term: Scalar | Guard, points: Mapping[str, Places]) -> Places:
         return _apply(term, [_evaluate(item, points) for item in term.operands])
     if isinstance(term, Lookup):
         table = np.stack([_evaluate(item, points) for item in term.table])
-        return np.take_along_axis(table, np.clip(_evaluate(term.index, points), 0, len(table) - 1)[None], 0)[
-            0
-        ]
+        picked = np.clip(_evaluate(term.index, points), 0, len(table) - 1)
+        return np.asarray(table[picked, np.arange(len(picked))], np.int64)
     raise _Irregular
 
 
@@ -348,12 +362,16 @@ def _apply(term: Apply, values: list[Places]) -> Places:
     return found
 
 
-_FUNCTIONS = {
+def _divide_up(left: Places, right: Places) -> Places:
+    return -(-left // right)
+
+
+_FUNCTIONS: Mapping[str, Callable[[Places, Places], npt.NDArray[np.generic]]] = {
     "+": np.add,
     "-": np.subtract,
     "*": np.multiply,
     "/": np.floor_divide,
-    "\\": lambda left, right: -(-left // right),
+    "\\": _divide_up,
     "%": np.remainder,
     "<<": np.minimum,
     ">>": np.maximum,
@@ -424,19 +442,14 @@ def _first(factor: Scalar) -> list[Element]:
     return [item for item in _inside(factor) if isinstance(item, Element)]
 
 
-def _is_prefix(element: Element, free: set[str], sampled: _Samples) -> bool:
-    """Whether a tested index runs from an output's place to an end of a dimension: `x[|i - k|], k < n`."""
-    for index in element.indices:
-        if not isinstance(index, Guard):
-            continue
-        names = {item.name for item in _inside(index.index) if isinstance(item, Index)}
-        ranges = (
-            [sampled.extents[name] for name in names - free],
-            [sampled.extents[name] for name in names & free],
-        )
-        if ranges[0] and ranges[1] and max(ranges[0]) > 1 and max(ranges[0]) >= max(ranges[1]):
-            return True
-    return False
+def _is_prefix(index: object, extent: int, sampled: _Samples) -> bool:
+    """Whether a tested index runs from an output's place to an end of its dimension: `x[|i - k|], k < n`."""
+    if not isinstance(index, Guard):
+        return False
+    names = {item.name for item in _inside(index.index) if isinstance(item, Index)}
+    inner = [sampled.extents[name] for name in names - sampled.free]
+    outer = [sampled.extents[name] for name in names & sampled.free]
+    return max(inner, default=0) >= extent > 1 and max(outer, default=0) > 1
 
 
 def cost_of(formula: Contraction) -> int:

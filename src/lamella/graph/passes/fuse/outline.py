@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lamella.base.dim import Dim, Extent, symbols
+from lamella.base.dim import Dim, DimSymbol, Extent, symbols
 from lamella.base.origin import Origin
 from lamella.graph.components import (
     IDENTIFIER,
@@ -153,9 +153,9 @@ def _declare(item: Tensor | object) -> n.Parameter:
 # --- names ------------------------------------------------------------------------------------------------------
 
 
-def _symbols(graph: Graph) -> dict[str, object]:
+def _symbols(graph: Graph) -> dict[str, DimSymbol]:
     """The open extents of a body, by name."""
-    found: dict[str, object] = {}
+    found: dict[str, DimSymbol] = {}
     for item in defined(graph):
         for size in item.shape:
             found.update((symbol.name, symbol) for symbol in symbols(size))
@@ -176,7 +176,7 @@ def _extents(value: Value) -> Iterable[Extent]:
     return [item for item in items if isinstance(item, Dim)]
 
 
-def _with_plain_names(graph: Graph, open_extents: Mapping[str, object]) -> Graph:
+def _with_plain_names(graph: Graph, open_extents: Mapping[str, DimSymbol]) -> Graph:
     """A body whose tensors and extents are called by the last of their labels."""
     fresh = FreshNames((*RESERVED, FUSED, *_modules(graph)), start=2)
     names = {item.name: fresh.take(_label(item.name)) for item in defined(graph)}
@@ -184,7 +184,7 @@ def _with_plain_names(graph: Graph, open_extents: Mapping[str, object]) -> Graph
     return _renamed(graph, names, extents)
 
 
-def _numbered(graph: Graph, open_extents: Mapping[str, object]) -> object:
+def _numbered(graph: Graph, open_extents: Mapping[str, DimSymbol]) -> object:
     """What equal bodies have in common: names are numbers."""
     names = {item.name: f"t{number}" for number, item in enumerate(defined(graph))}
     extents = {name: f"n{number}" for number, name in enumerate(open_extents)}

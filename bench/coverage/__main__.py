@@ -1,0 +1,126 @@
+"""Cover hundreds of modules, each in a process of its own; what was found out is kept, and it goes on from there.
+
+usage: python -m bench.coverage [--only PATTERN] [--limit N] [--patience S] [--jobs N] [--again] [--list]
+Results are lines of JSON in build/bench/coverage.jsonl; the summary is of all of them that match.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from bench.coverage.zoo import names
+from bench.exports import FOLDER
+
+RESULTS = FOLDER / "coverage.jsonl"
+SHORT_MS = 2.0
+"""Eager runs shorter than this measure the overhead of a call, and are told apart."""
+Facts = dict[str, Any]
+
+
+def run_one(name: str, patience: float) -> Facts:
+    """What is found out about a module in a process of its own."""
+    command = [sys.executable, "-m", "bench.coverage.one", name]
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    setting = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16", **os.environ, **threads}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=patience, env=setting, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"name": name, "stage": "?", "problem": f"it took more than {patience:g} s"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"name"')]
+    if not lines:
+        return {"name": name, "stage": "?", "problem": f"its process ended with status {done.returncode}"}
+    found: Facts = json.loads(lines[-1])
+    return found
+
+
+def known_results() -> dict[str, Facts]:
+    """What earlier runs found out, by name; the last line of a name counts."""
+    lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
+    rows = [json.loads(line) for line in lines if line.strip()]
+    return {row["name"]: row for row in rows}
+
+
+# --- the summary --------------------------------------------------------------------------------------------
+
+
+def told(facts: Facts) -> str:
+    """One line about a module."""
+    if "problem" in facts:
+        return f"{facts['name']:44} {facts['stage']}: {facts['problem'][:120]}"
+    times = f"eager {facts['eager_ms']:9.2f} ms  ours {facts['ours_ms']:9.2f} ms  ratio {facts['ratio']:6.2f}"
+    wrong = "" if facts["agrees"] else f"  DIFFERS by {facts['difference']:.1e}"
+    return f"{facts['name']:44} {times}{wrong}"
+
+
+def summary(rows: Sequence[Facts]) -> Iterator[str]:
+    """Geometric means by source, the worst ten, and what failed, by reason."""
+    timed = [row for row in rows if "ratio" in row]
+    long = [row for row in timed if row["eager_ms"] >= SHORT_MS]
+    wrong = sum(not row["agrees"] for row in timed)
+    yield f"{len(rows)} modules: {len(timed)} ran, {wrong} of them with other numbers, {len(rows) - len(timed)} failed"
+    for source in sorted({row["name"].partition(":")[0] for row in long}):
+        yield _mean(source, [row for row in long if row["name"].startswith(f"{source}:")])
+    if long:
+        yield _mean(f"all of at least {SHORT_MS:g} ms", long)
+    if len(timed) > len(long):
+        yield _mean("shorter ones", [row for row in timed if row not in long])
+    yield "worst ten:"
+    for row in sorted(long, key=lambda item: -item["ratio"])[:10]:
+        yield f"  {told(row)}"
+    reasons = Counter(_reason(row) for row in rows if "problem" in row)
+    for reason, count in reasons.most_common():
+        yield f"{count:4} × {reason}"
+
+
+def _mean(what: str, rows: Sequence[Facts]) -> str:
+    ratios = [row["ratio"] for row in rows]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    above = sum(ratio > 1.5 for ratio in ratios)
+    return f"{what:24} {len(rows):4} modules, geometric mean of ours ÷ eager {mean:.2f}, {above} above 1.5"
+
+
+def _reason(row: Facts) -> str:
+    return f"{row['stage']}: {re.sub(r'[0-9]+', '#', row['problem'])[:150]}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Cover what is asked for and not known yet."""
+    parser = argparse.ArgumentParser(prog="bench.coverage", description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default="", help="modules whose name has this in it, a regular expression")
+    parser.add_argument("--limit", type=int, default=0, help="so many at most")
+    parser.add_argument("--patience", type=float, default=180.0, help="seconds until a module is given up")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--again", action="store_true", help="what is known already, too")
+    parser.add_argument("--list", action="store_true", help="only print the names")
+    wanted = parser.parse_args(arguments)
+    listed = [name for name in names() if re.search(wanted.only, name)]
+    if wanted.list:
+        print(*listed, sep="\n")
+        return
+    known = known_results()
+    waiting = [name for name in listed if wanted.again or name not in known]
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(wanted.jobs) as pool, RESULTS.open("a", encoding="utf-8") as file:
+        for facts in pool.map(partial(run_one, patience=wanted.patience), waiting[: wanted.limit or None]):
+            file.write(json.dumps(facts) + "\n")
+            file.flush()
+            print(told(facts), flush=True)
+    known = known_results()
+    print(*summary([known[name] for name in listed if name in known]), sep="\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

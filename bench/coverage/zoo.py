@@ -1,0 +1,189 @@
+"""Modules of timm, torchvision and transformers by name, with random weights; and all that there is to cover."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bench.coverage.layers import LAYERS
+
+IMAGE = 224
+SMALL = re.compile(r"atto|femto|pico|nano|tiny|small|xxs|xs|_s\b|_xs\b|b0|_0|18|mini|micro|light")
+HUGE = re.compile(r"_h_|_l_|128gf|32gf|vit_b_32|regnet_y_16gf|wide_resnet101|convnext_large|swin_v2_b|swin_b")
+VIDEO = ("mc3_18", "r3d_18", "r2plus1d_18")
+SEGMENTATION = (
+    "fcn_resnet50",
+    "deeplabv3_mobilenet_v3_large",
+    "lraspp_mobilenet_v3_large",
+    "deeplabv3_resnet50",
+)
+LANGUAGE = (
+    *(
+        "Albert",
+        "Bert",
+        "BigBird",
+        "Bloom",
+        "Camembert",
+        "ConvBert",
+        "CTRL",
+        "Deberta",
+        "DebertaV2",
+        "DistilBert",
+    ),
+    *(
+        "Electra",
+        "Ernie",
+        "Falcon",
+        "FNet",
+        "Gemma",
+        "Gemma2",
+        "GPT2",
+        "GPTBigCode",
+        "GPTNeo",
+        "GPTNeoX",
+        "GPTJ",
+    ),
+    *(
+        "Granite",
+        "Helium",
+        "IBert",
+        "Llama",
+        "Mamba",
+        "MegatronBert",
+        "Mistral",
+        "MobileBert",
+        "MPNet",
+        "Nystromformer",
+    ),
+    *(
+        "Olmo",
+        "OPT",
+        "Persimmon",
+        "Phi",
+        "Phi3",
+        "Qwen2",
+        "Qwen3",
+        "RemBert",
+        "Roberta",
+        "RoFormer",
+        "SmolLM3",
+    ),
+    *("SqueezeBert", "StableLm", "Starcoder2", "XGLM", "XLMRoberta", "XLNet"),
+)
+VISION = (
+    *(
+        "Beit",
+        "BitModel",
+        "ConvNext",
+        "ConvNextV2",
+        "Cvt",
+        "Data2VecVision",
+        "DeiT",
+        "Dinov2",
+        "EfficientNet",
+    ),
+    *(
+        "FocalNet",
+        "Levit",
+        "MobileNetV1",
+        "MobileNetV2",
+        "MobileViT",
+        "PoolFormer",
+        "Pvt",
+        "RegNet",
+        "ResNet",
+    ),
+    *("Segformer", "Swin", "Swinv2", "SwiftFormer", "ViT", "ViTMAE", "Yolos"),
+)
+SIZES = {
+    "vocab_size": 8000,
+    "hidden_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 1024,
+    "max_position_embeddings": 256,
+}
+"""Small configurations, and yet some milliseconds of eager mode with 128 tokens."""
+
+
+@cache
+def torchvision() -> ModuleType:
+    """The package; its operators are built for another torch than a plain CPU one, and only their names matter here."""
+    library = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return importlib.import_module("torchvision")
+
+
+def names() -> Iterator[str]:
+    """All modules as `source:name`; a source that is not installed has none."""
+    yield from (f"layer:{name}" for name in LAYERS)
+    if importlib.util.find_spec("transformers") is not None:
+        yield from (f"transformers:{name}" for name in (*LANGUAGE, *VISION))
+    if importlib.util.find_spec("torchvision") is not None:
+        models = torchvision().models
+        listed = [name for name in models.list_models(module=models) if not HUGE.search(name)]
+        yield from (f"torchvision:{name}" for name in (*listed, *VIDEO, *SEGMENTATION))
+    if importlib.util.find_spec("timm") is not None:
+        yield from (f"timm:{name}" for name in _timm_names())
+
+
+def _timm_names() -> Iterator[str]:
+    """One small model for each file of timm: its architectures, not its sizes."""
+    torchvision()
+    timm = importlib.import_module("timm")
+    for module in timm.list_modules():
+        listed = timm.list_models(module=module)
+        if listed:
+            yield min(listed, key=lambda name: (not SMALL.search(name), len(name), name))
+
+
+def build(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """A module in evaluation mode with random weights, and its inputs."""
+    torch.manual_seed(0)
+    source, _, word = name.partition(":")
+    if source == "layer":
+        return LAYERS[word].build()
+    if source == "torchvision":
+        return _torchvision(word)
+    if source == "timm":
+        torchvision()
+        module = importlib.import_module("timm").create_model(word, pretrained=False).eval()
+        size: Any = module.default_cfg.get("input_size", (3, IMAGE, IMAGE))
+        return module, (torch.randn(1, *size),)
+    return _transformers(word)
+
+
+def _torchvision(word: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    extra = {"weights_backbone": None} if word in SEGMENTATION else {}
+    module = torchvision().models.get_model(word, weights=None, **extra).eval()
+    if word in VIDEO:
+        return module, (torch.randn(1, 3, 8, 112, 112),)
+    size = 299 if word == "inception_v3" else 256 if "swin_v2" in word else IMAGE
+    return module, (torch.randn(1, 3, size, size),)
+
+
+def _transformers(word: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    package = importlib.import_module("transformers")
+    stem = word.removesuffix("Model")
+    configuration = getattr(package, f"{stem}Config")
+    if word in VISION:
+        config = configuration()
+        if isinstance(getattr(config, "num_hidden_layers", None), int):
+            config.num_hidden_layers = min(4, config.num_hidden_layers)
+        size = getattr(config, "image_size", IMAGE)
+        given = torch.randn(1, 3, *((size, size) if isinstance(size, int) else size))
+    else:
+        known = configuration()
+        config = configuration(**{key: value for key, value in SIZES.items() if hasattr(known, key)})
+        given = torch.randint(0, 8000, (1, 128))
+    config.use_cache = False
+    config.return_dict = False
+    return package.AutoModel.from_config(config).eval(), (given,)
