@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 
 from lamella.base.dim import substitute
 from lamella.base.dtype import F64
@@ -55,7 +56,7 @@ from lamella.kernels.target import TARGETS, Target
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.fault import Fault
-from lamella.ops.formula import Contraction, Element
+from lamella.ops.formula import Contraction, Element, Index, Loop
 from lamella.ops.instance import Declared, Instance
 from lamella.ops.library import FUSED, Library
 from lamella.ops.lower import contractions
@@ -158,7 +159,10 @@ class KernelWriter:
         before = len(self.functions)
         try:
             tensors = dict(_operations_tensors(instance, self.wide, self.extents))
-            return mark_calls(tuple(self._write(instance, formulas, tensors)), formulas, tensors)
+            real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
+            computed = {key: _computed(item, key, formulas, real) for key, item in tensors.items()}
+            calls = mark_calls(tuple(self._write(instance, formulas, computed, real)), formulas, tensors)
+            return tuple(self._rounded(instance, calls, tensors, computed, real))
         except Unsupported:
             del self.functions[before:]
             raise
@@ -171,11 +175,64 @@ class KernelWriter:
         except (Fault, Found, ZeroDivisionError):
             raise Unsupported("its formula has no value with these extents") from None
 
-    def _write(
-        self, instance: Instance, formulas: Sequence[Contraction], tensors: Mapping[Key, TensorView]
+    def _rounded(
+        self,
+        instance: Instance,
+        calls: Sequence[KernelCall],
+        tensors: Mapping[Key, TensorView],
+        computed: Mapping[Key, TensorView],
+        real: Scalar,
     ) -> Iterator[KernelCall]:
-        real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
-        tensors = {key: _computed(item, key, formulas, real) for key, item in tensors.items()}
+        """The calls with what is accumulated in a wider type as a temporary, which is rounded once at the end."""
+        used = {(item.name, item.item): item for call in calls for item in call.operands}
+        wide = {
+            key: replace(item, name=f".{item.name}.{item.item or 0}", item=None)
+            for key, item in used.items()
+            if item.element != stored_type(tensors[key].element)
+        }
+        for call in calls:
+            named = tuple(wide.get((item.name, item.item), item) for item in call.operands)
+            whole = (replace(new, whole=old.whole) for new, old in zip(named, call.operands, strict=True))
+            yield replace(call, operands=tuple(whole))
+        for key, operand in wide.items():
+            yield self._round(instance, tensors[key], computed[key], key, operand, real)
+
+    def _round(
+        self,
+        instance: Instance,
+        held: TensorView,
+        computed: TensorView,
+        key: Key,
+        operand: KernelOperand,
+        real: Scalar,
+    ) -> KernelCall:
+        """A kernel that stores a temporary in the type of its tensor."""
+        rows, columns = prod(held.shape[:-1]), prod(held.shape[-1:])
+        flat = {
+            key: replace(held, shape=(rows, columns)),
+            (operand.name, None): replace(
+                computed, shape=(rows, columns), memref=Value(f"{held.memref.name}_wide")
+            ),
+        }
+        kind = "real" if held.element.is_float else "int"
+        place = Index("i"), Index("j")
+        copy = Contraction(
+            (Element(key[0], place, kind, key[1]),),
+            "=",
+            (Element(operand.name, place, kind),),
+            (Loop("i", rows), Loop("j", columns)),
+        )
+        found = self._kernel(instance, copy, flat, real, False)
+        first, second = found.operands
+        return replace(found, operands=(replace(first, whole=True), second))
+
+    def _write(
+        self,
+        instance: Instance,
+        formulas: Sequence[Contraction],
+        tensors: Mapping[Key, TensorView],
+        real: Scalar,
+    ) -> Iterator[KernelCall]:
         started: set[Key] = set()
         for formula in formulas:
             keys = [_key(target) for target in formula.targets]
@@ -382,7 +439,7 @@ def _held(name: str, item: object, wide: bool, extents: Mapping[str, int]) -> Te
 
 
 def _computed(held: TensorView, key: Key, formulas: Sequence[Contraction], real: Scalar) -> TensorView:
-    """A tensor that is accumulated is held in the type that is computed with, and rounded once by the host."""
+    """A tensor that is accumulated is held in the type that is computed with, and rounded once at the end."""
     signs = {item.sign for item in formulas if any(target.tensor == key[0] for target in item.targets)}
     if signs <= set(ASSIGNMENTS):
         return held

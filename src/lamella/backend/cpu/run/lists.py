@@ -28,7 +28,7 @@ from lamella.lang.tensor.check.kinds import BYTES
 WORD = 8
 HUGE = 1 << 21
 """The bytes of a huge page."""
-SHARED_BYTES = 1 << 17
+SHARED_BYTES = 1 << 18
 """A launch that touches less memory is done before another thread has heard of it."""
 MOST_SHARED = 1 << 40
 """Work-groups beyond this are not multiplied by a number of threads."""
