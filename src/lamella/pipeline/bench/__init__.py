@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from io import StringIO
 from math import isfinite
@@ -33,7 +33,7 @@ from lamella.pipeline.bench.work import GraphWork, count_graph, extents_of
 from lamella.pipeline.contest_options import PEERS
 from lamella.pipeline.languages import TORCH, language_of
 from lamella.pipeline.options import Options
-from lamella.pipeline.torch.execution import known_containers, load_program, trees_of
+from lamella.pipeline.torch.execution import opened_program
 
 DEFAULT_BACKEND = "cpu"
 BY_ONNX = ("onnxruntime", "openvino")
@@ -203,9 +203,7 @@ def _prepare(path: Path, options: Options, folder: Path, tell: Tell) -> tuple[Gr
     material = Material(path, inputs=drawn)
     if language_of(path, options.language) is not TORCH:
         return executable.model, material
-    with ExitStack() as stack:
-        stack.enter_context(known_containers(trees_of(path)))
-        program: Any = load_program(path, options.limits)
+    with opened_program(path, options.limits) as program:
         if not options.shape:
             material = replace(material, inputs=_examples(program, drawn))
         wanted = [name for name in _peers(replace(material, program=path), options) if name in BY_ONNX]
