@@ -20,6 +20,7 @@ from lamella.graph.compose import compose
 from lamella.graph.model import Model
 from lamella.ops.library import Library
 from tests.backend.reference.test_wrong_runs import LIMITS, RUNS, given_inputs
+from tests.support.bridge.launch_lists import compile_lists
 from tests.support.bridge.operators.calls import Told, agree, build, call, natives
 from tests.support.graph.texts import model_of
 from tests.support.judges.registry import Given
@@ -44,6 +45,7 @@ def run_all(model: Model, fed: Mapping[str, Array], native: bool = False) -> dic
     runs = [
         compile_model(model),
         compile_graph(kernels, compile_program(kernels.program).call),
+        compile_lists(kernels),
         compile_graph(kernels, interpret(kernels.program).call),
     ]
     expected = runs[0](**fed)
@@ -58,7 +60,7 @@ def refused(model: Model, fed: Mapping[str, Array]) -> str:
     kernels = graph_to_kernels(model)
     assert not natives(kernels)
     told = []
-    for run in (compile_model(model), compile_graph(kernels, compile_program(kernels.program).call)):
+    for run in (compile_model(model), compile_lists(kernels)):
         with pytest.raises(LamellaError) as caught:
             run(**fed)
         told.append(str(caught.value))
@@ -152,8 +154,7 @@ def test_wrong_runs_find_the_same(path: Path) -> None:
     told = []
     model = Model(graph, library)
     kernels = graph_to_kernels(model)
-    launch = compile_program(kernels.program).call
-    for run in (compile_model(model, limits=LIMITS), compile_graph(kernels, launch, limits=LIMITS)):
+    for run in (compile_model(model, limits=LIMITS), compile_lists(kernels, limits=LIMITS)):
         with pytest.raises(LamellaError) as caught:
             run(**given_inputs(text))
         told.append([item.code for item in caught.value.findings])

@@ -8,7 +8,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.cpu import compile_program
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.kernels import compile_graph
 from lamella.backend.interpreter import compile_program as interpret
@@ -21,6 +20,7 @@ from lamella.graph.model import Model
 from lamella.graph.rewrite import members
 from lamella.lang.tensor import check, parse, write
 from lamella.lang.tensor.nodes import Program
+from tests.support.bridge.launch_lists import compile_lists
 from tests.support.graph.running import random_arrays, same
 from tests.support.strategies.graph import models
 
@@ -56,8 +56,8 @@ def judge(model: Model, extents: Mapping[str, int], machine: bool) -> None:
     inputs = random_arrays(list(members(model.graph.inputs)), extents, 0)
     kernels = graph_to_kernels(model)
     program = checked(kernels.program)
-    call = compile_program(program).call if machine else interpret(program).call
-    found = run_twice(compile_graph(kernels, call), inputs)
+    run = compile_lists(kernels) if machine else compile_graph(kernels, interpret(program).call)
+    found = run_twice(run, inputs)
     same(found, run_twice(compile_model(model), inputs), exact=False)
 
 

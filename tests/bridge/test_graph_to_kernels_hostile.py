@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lamella.backend.cpu import compile_program
-from lamella.backend.executor.kernels import compile_graph
 from lamella.backend.reference import compile_model
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import F32
@@ -16,6 +14,7 @@ from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.lang.tensor import write
 from tests.bridge.test_graph_to_kernels_formulas import operator, run_all
+from tests.support.bridge.launch_lists import compile_lists
 from tests.support.bridge.operators.calls import agree, by_kernels, by_reference, natives
 from tests.support.graph.texts import model_of
 from tests.support.judges.harness import library
@@ -95,9 +94,7 @@ def test_what_is_too_large_is_refused(output: str, formulas: str, code: str) -> 
 def test_memory_is_limited() -> None:
     model = operator("x: real[1];", "y: real[1000000];", "y[i,] = x[0,], i < 1000000;")
     kernels = graph_to_kernels(model)
-    run = compile_graph(
-        kernels, compile_program(kernels.program).call, limits=Limits(max_total_bytes=1 << 20)
-    )
+    run = compile_lists(kernels, limits=Limits(max_total_bytes=1 << 20))
     with pytest.raises(LamellaError) as caught:
         run(x=np.ones(1, REAL))
     assert [item.code for item in caught.value.findings] == ["SKR325"]

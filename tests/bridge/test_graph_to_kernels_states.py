@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 import lamella
-from lamella.backend.cpu import compile_program
 from lamella.backend.executor import GraphExecutable
-from lamella.backend.executor.kernels import compile_graph
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.bridge.graph_to_kernels import graph_to_kernels
 from lamella.graph.model import Model
+from tests.support.bridge.launch_lists import compile_lists
 from tests.support.bridge.operators.calls import agree, draw
 from tests.support.graph.texts import small
 from tests.support.repository import ROOT
@@ -22,8 +21,7 @@ def pair(model: Model, quantized: bool = False) -> tuple[GraphExecutable, GraphE
     """A model by its kernels and on the reference; what has no data is drawn from the same seed."""
     kernels = graph_to_kernels(model)
     assert kernels.calls
-    call = compile_program(kernels.program).call
-    return compile_graph(kernels, call, quantized=quantized), compile_model(model, quantized=quantized)
+    return compile_lists(kernels, quantized=quantized), compile_model(model, quantized=quantized)
 
 
 def judge(model: Model, quantized: bool = False, runs: int = 3, **fed: Array) -> dict[str, Array]:

@@ -17,6 +17,7 @@ from lamella.base.arrays import Array
 from lamella.base.source import Source
 from lamella.bridge.graph_to_kernels import graph_to_kernels, windows
 from lamella.lang.tensor import check, parse, write
+from tests.support.bridge.launch_lists import compile_lists
 from tests.support.bridge.operators.calls import Invocation, agree, build, by_reference, call
 
 DATA = {"NCX": (0, 1), "NXC": (0, -1), "XCN": (-1, -2)}
@@ -164,7 +165,7 @@ def test_numbers_that_a_guard_skips_are_never_read() -> None:
     _, weights = fed
     fed[weights][:, :, 0, 0] = np.inf
     kernels = graph_to_kernels(model)
-    found = compile_graph(kernels, compile_program(kernels.program).call)(**fed)
+    found = compile_lists(kernels)(**fed)
     expected = by_reference(model)(**fed)
     (place,) = found
     assert np.isfinite(found[place]).any()
@@ -191,7 +192,7 @@ def test_threads_share_columns_and_images() -> None:
     kernels = graph_to_kernels(model)
     groups = [item.groups for calls in kernels.calls.values() for item in calls]
     assert max(groups) >= 8
-    run = compile_graph(kernels, compile_program(kernels.program, threads=4).call)
+    run = compile_lists(kernels, threads=4)
     (found,) = run(**fed).values()
     (expected,) = by_reference(model)(**fed).values()
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-3)

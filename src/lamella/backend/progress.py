@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
+
+from lamella.kernels.launches import LaunchTime
 
 T = TypeVar("T")
 
@@ -18,3 +20,11 @@ class Progress(Protocol):
 def no_progress(items: Iterable[T], total: int, /) -> Iterable[T]:
     """The items, and nobody looks."""
     return items
+
+
+@runtime_checkable
+class StepClock(Protocol):
+    """Progress that is told what a step was made of: launches that nobody could see pass."""
+
+    def record(self, launch: LaunchTime, /) -> None:
+        """A launch of the step that runs now took its time."""

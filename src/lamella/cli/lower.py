@@ -42,9 +42,14 @@ def lower(file: Path, options: Options) -> None:
     with waiting(f"lowering {printable(str(file))}"):
         model = read(file, options)
         lowered = lower_model(model, options.to, options)
+        reasons = REGISTRY[model.language].explain(model, options) if options.explain else []
+    for line in reasons:
+        click.echo(printable(line))
+    if options.explain and options.output is None:
+        return
     printing = REGISTRY[lowered.language].printer()
     if options.output is None:
-        _print(lowered, printing, options)
+        _print(lowered, options)
     elif printing is None:
         target = _write(lowered, file, options.output, options)
         print_findings([item for item in _findings(lowered) if item not in _findings(model)])
@@ -88,11 +93,12 @@ def _write_unit(file: Path, options: Options) -> NoReturn:
     _report(folder, _compare(unit, again, options) if options.compare else None, options.as_json)
 
 
-def _print(lowered: Model, printing: Printing | None, options: Options) -> None:
-    """The text of kernels on standard output; other forms need a folder."""
-    if printing is None:
+def _print(lowered: Model, options: Options) -> None:
+    """The text of a graph or of kernels on standard output; other forms need a folder."""
+    text = REGISTRY[lowered.language].text(lowered)
+    if text is None:
         raise click.UsageError(f"--to {options.to} writes files; say where with -o FOLDER")
-    text, placement = printing.printed(lowered), placement_of(lowered)
+    placement = placement_of(lowered)
     if options.as_json:
         facts = {"form": options.to, "text": text, **placement_json(placement)}
         print_json({"ok": True, "diagnostics": [], **facts})

@@ -47,14 +47,14 @@ def quantizer_of(tensor: Tensor) -> Operation | None:
 def signature(operation: Operation) -> object:
     """What tells operations apart, names of tensors aside."""
     sides = (tuple(_shape_of(item) for item in side) for side in (operation.inputs, operation.outputs))
-    attributes = tuple((name, _exact(value)) for name, value in operation.attributes)
+    attributes = tuple((name, exact(value)) for name, value in operation.attributes)
     return operation.operator, attributes, operation.types, *sides
 
 
-def _exact(value: object) -> object:
+def exact(value: object) -> object:
     """A value that equals no other: 0.0 and -0.0, 1 and 1.0 are two."""
     if isinstance(value, tuple):
-        return tuple(_exact(item) for item in value)
+        return tuple(exact(item) for item in value)
     return value.hex() if isinstance(value, float) else value
 
 

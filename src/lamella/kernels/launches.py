@@ -6,10 +6,49 @@ padded tensor costs nothing where the kernels around it were written for that la
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from lamella.base.origin import Origin, derived
+from lamella.base.origin import Origin
+
+FILL = ""
+"""The name of the one kernel that every machine has: it makes its one argument, a dense view, all zero bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the elements of a tensor lie: the stride of each dimension, and the places round it that hold zeros."""
+
+    strides: tuple[int, ...]
+    halo: tuple[tuple[int, int], ...]
+    """Before and behind each dimension."""
+
+    def size(self, shape: Sequence[int]) -> int:
+        """The elements of memory that a tensor of a shape takes."""
+        around = zip(shape, self.strides, self.halo, strict=True)
+        return 1 + sum((low + size + high - 1) * stride for size, stride, (low, high) in around)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether there is a halo."""
+        return any(low or high for low, high in self.halo)
+
+
+def dense_layout(
+    shape: Sequence[int],
+    order: Sequence[int] | None = None,
+    halo: Sequence[tuple[int, int]] | None = None,
+    padding: int = 0,
+) -> Layout:
+    """The layout without gaps, the dimensions from outside to inside in an order; `padding` widens the inmost one."""
+    around = tuple(halo) if halo is not None else ((0, 0),) * len(shape)
+    strides, stride = [0] * len(shape), 1
+    for place, dimension in enumerate(
+        reversed(tuple(order) if order is not None else tuple(range(len(shape))))
+    ):
+        strides[dimension] = stride
+        stride *= shape[dimension] + sum(around[dimension]) + (padding if place == 0 else 0)
+    return Layout(tuple(strides), around)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +57,7 @@ class Buffer:
 
     size: int
     zeroed: bool = False
-    """Whether what no launch writes must be zero: the halo of a padded tensor."""
+    """Whether what no launch writes must be zero, from call to call: the halo of a padded tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +77,14 @@ class Launch:
 
     kernel: str
     arguments: tuple[BufferView, ...]
+    writes: tuple[int, ...]
+    """The places of the arguments that it writes; it may read any of them."""
     groups: int = 1
     has_fault: bool = False
     """Whether the kernel has one more parameter, a place where it says that a step has no value."""
     operator: str = ""
     """The operator that it computes, for profiles."""
-    origin: Origin | None = derived()
+    origin: Origin | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +97,17 @@ class LaunchList:
     """What a call hands over, weights and states included."""
     outputs: Mapping[str, BufferView]
     """What a call takes out, new values of states included."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTime:
+    """The seconds of one launch in one run: its operator and kernel, its origin, the bytes of its arguments."""
+
+    operator: str
+    kernel: str
+    seconds: float
+    start: float = 0.0
+    """When it began, on the clock of `time.monotonic`."""
+    groups: int = 1
+    size: int = 0
+    origin: Origin | None = field(default=None, compare=False)

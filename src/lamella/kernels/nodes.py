@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from lamella.base.placement import KERNEL, REFERENCE, OperationPlacement
 from lamella.graph.binding import signature
 from lamella.graph.model import Model
-from lamella.graph.nodes import Branch, Node, Operation, walk
+from lamella.graph.nodes import Branch, Node, Operation, tensors, walk
+from lamella.kernels.launches import Layout
 from lamella.lang.tensor.nodes import Program
 
 CONTROL_FLOW = "control flow is the host's; what it runs is counted by itself"
@@ -26,6 +27,18 @@ class KernelOperand:
     """Which tensor of a pack; None for a single tensor."""
     shape: tuple[int, ...]
     element: str
+    whole: bool = False
+    """Whether the kernels of the operation write every element of it; what they do not write whole starts as zero."""
+
+    strides: tuple[int, ...] | None = None
+    """Of the memref, in elements; without gaps where none are given."""
+    offset: int = 0
+    """How far behind the start of the tensor's memory the memref begins, in elements."""
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether it is memory that only the kernels of one operation share: its name begins with a dot."""
+        return self.name.startswith(".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +50,16 @@ class KernelCall:
     groups: int = 1
     has_fault: bool = False
     """Whether the last parameter is a place where the kernel says that a step has no value."""
+    renames: bool = False
+    """Whether it copies its second operand to its first, byte by byte: where both share memory it need not run."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelGraph:
     """A graph whose operations are computed by the kernels of a program, launched in order.
 
-    `calls` is keyed by what tells operations apart (`graph.signature`); an operation without calls is native: the
-    host computes it, and `native` says why. Extents that the graph leaves open have the numbers of `extents`.
+    `calls` is keyed by what tells operations apart (`key`); an operation without calls is native: the host computes
+    it, and `native` says why. Extents that the graph leaves open have the numbers of `extents`.
     """
 
     model: Model
@@ -54,6 +69,16 @@ class KernelGraph:
     extents: Mapping[str, int] = field(default_factory=dict)
     quantizers: tuple[Operation, ...] = ()
     """What quantises tensors as they are produced, where a run does."""
+    keys: Mapping[str, object] = field(default_factory=dict)
+    """What tells operations apart beside their signature, by the name of their first output: weights, layouts."""
+
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    """How tensors of the graph lie that do not lie row by row."""
+
+    def key(self, operation: Operation) -> object:
+        """What operations have in common that share kernels."""
+        first = next((item.name for output in operation.outputs for item in tensors(output)), "")
+        return signature(operation), self.keys.get(first)
 
     @property
     def language(self) -> str:
@@ -74,7 +99,7 @@ class KernelGraph:
                     OperationPlacement("if" if isinstance(node, Branch) else "do", REFERENCE, CONTROL_FLOW),
                 )
                 continue
-            reason = self.native.get(signature(node))
+            reason = self.native.get(self.key(node))
             yield (
                 node,
                 OperationPlacement(node.operator, KERNEL if reason is None else REFERENCE, reason or ""),

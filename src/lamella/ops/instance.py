@@ -12,7 +12,7 @@ from lamella.base.dtype import ElementType
 from lamella.base.source import Span
 from lamella.lang.skriptnd.nodes import Operator
 from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED
-from lamella.ops.formula import Term
+from lamella.ops.formula import Contraction, Term
 
 Shape: TypeAlias = tuple[Extent, ...]
 Single: TypeAlias = int | float | bool | str | Dim | Condition
@@ -119,6 +119,15 @@ class Check:
     """The rule of the language in which the assertion is written."""
 
 
+class FormulaMemo:
+    """The formulas of a call once they are written out, shared by all instances that are bound alike."""
+
+    __slots__ = ("formulas",)
+
+    def __init__(self) -> None:
+        self.formulas: tuple[Contraction, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Instance:
     """One call of an operator: every symbol of its definition has a value."""
@@ -143,3 +152,4 @@ class Instance:
     """The inputs of a main graph, which has no call and no arguments: what their declarations say."""
     plan: object = field(default=None, compare=False, repr=False)
     """What the engine keeps for the definition; formulas are made from it."""
+    memo: FormulaMemo = field(default_factory=FormulaMemo, compare=False, repr=False)

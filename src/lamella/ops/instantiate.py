@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -18,11 +18,13 @@ from lamella.lang.skriptnd.rules.names import GRAPH_ALWAYS_GIVEN
 from lamella.ops.bind.attributes import AttributeBinder, take_steps, test_known
 from lamella.ops.bind.declare import DeclarationBinder
 from lamella.ops.bind.inputs import InputBinder, default_of
+from lamella.ops.bind.plan import OperatorPlan
 from lamella.ops.bind.state import CallBinding, TypeBinder, as_value
 from lamella.ops.fault import Fault
 from lamella.ops.instance import Argument, Declared, Definition, Instance, Value
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions
+from lamella.ops.memo import call_key
 
 NOTHING: Mapping[str, Value] = MappingProxyType({})
 NO_TYPES: Mapping[str, ElementType] = MappingProxyType({})
@@ -41,9 +43,31 @@ def instantiate(
 
     `results` are the names of the results, for the symbols of extents that only the run tells.
     """
-    binding = CallBinding(library.plan(definition), span)
+    plan, memo = library.plan(definition), library.calls(definition)
+    key = call_key(plan, arguments, attributes, types, results)
+    found = None if key is None else memo.find(key, arguments)
+    if found is not None:
+        return found
+    binding, budget = CallBinding(plan, span), library.budget.left
     with findings_at_call(binding):
-        return _bind(binding, arguments, attributes, types, results)
+        found = _bind(binding, arguments, attributes, types, results)
+    # Long packs are counted each time, so that a hostile text ends however often it asks for the same ones.
+    if library.budget.left == budget:
+        memo.keep(key, arguments, found)
+        memo.keep(_graph_key(plan, found, results), [value for _, value in found.inputs], found)
+    return found
+
+
+def _graph_key(plan: OperatorPlan, instance: Instance, results: Sequence[str]) -> Hashable | None:
+    """The key of the call as a graph holds it: every attribute, type and input is given, and no input is a scalar.
+
+    Binding that again gives what it was written out from: a graph is bound when it is composed and when it is run.
+    """
+    arguments = [value for _, value in instance.inputs]
+    items = [item for value in arguments for item in (value if isinstance(value, tuple) else (value,))]
+    if not all(item is None or hasattr(item, "shape") for item in items):
+        return None
+    return call_key(plan, arguments, dict(instance.attributes), instance.types, results)
 
 
 @contextmanager

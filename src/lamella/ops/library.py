@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, errors
@@ -18,6 +18,7 @@ from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.rules.names import SHADOWED_MODULE
 from lamella.ops.bind.plan import OperatorPlan
 from lamella.ops.instance import Definition
+from lamella.ops.memo import CallMemo
 from lamella.ops.modules import MAIN, ModuleLoader, own_name, read_main
 from lamella.ops.scalars.arithmetic import PackBudget
 from lamella.ops.traits import Trait, Traits, declared_traits, find_traits
@@ -25,8 +26,12 @@ from lamella.ops.traits import Trait, Traits, declared_traits, find_traits
 SPECIFICATION, NEWER = "specification", "newer"
 DIALECTS = (SPECIFICATION, NEWER)
 FOLDER = "ops"
+FUSED = "fused"
+"""The module of operators that fusion made: a group of operations each, taken whole unless somebody decomposes it."""
 MOST_NAMED = 6
 """Names that a note lists."""
+MOST_SHIPPED = 16
+"""Shipped libraries that a process keeps: each dialect and each set of limits has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class _Shelf:
     def __init__(self, name: str, limits: Limits) -> None:
         self.name = name
         self.limits = limits
-        self.operators: dict[str, Operator | None] = {}
+        self.operators: dict[str, Operator] = {}
 
     @cached_property
     def source(self) -> Source:
@@ -72,18 +77,73 @@ class _Shelf:
         if name not in self.operators:
             entry = self.outline.find(name)
             if entry is None:
-                self.operators[name] = None
-            else:
-                operator, findings = parse_operator(self.source, entry, self.limits)
-                if errors(findings):
-                    raise Found(*errors(findings))
-                self.operators[name] = operator
+                return None  # not kept: a text may ask for any name
+            operator, findings = parse_operator(self.source, entry, self.limits)
+            if errors(findings):
+                raise Found(*errors(findings))
+            # The first one stays: what is kept for an operator is found by its identity.
+            self.operators.setdefault(name, operator)
         return self.operators[name]
 
     def traits(self, name: str) -> Mapping[str, Trait]:
         """What the comment above an operator declares."""
         entry = self.outline.find(name)
         return {} if entry is None else declared_traits(self.source.text, entry.span.start)
+
+
+class _ShippedLibrary:
+    """The shipped operators of a dialect, with what the engine keeps for each: a process reads and plans them once.
+
+    Nothing in it depends on a model; the budget of long packs is each thread's own.
+    """
+
+    def __init__(self, dialect: str, limits: Limits) -> None:
+        self.dialect = dialect
+        self.limits = limits
+        self.budget = PackBudget(limits)
+        self.calls = CallMemo()
+        self._shelves: dict[str, tuple[_Shelf, ...]] = {}
+        self._definitions: dict[str, Definition | None] = {}
+        self._plans: dict[int, OperatorPlan] = {}
+
+    @cached_property
+    def modules(self) -> frozenset[str]:
+        """The names of the modules."""
+        return frozenset(path.stem for path in shipped(FOLDER).glob("*.sknd"))
+
+    def shelf(self, module: str) -> tuple[_Shelf, ...]:
+        """The files of a module, none of one that is not shipped; the newer dialect looks into its own first."""
+        if module not in self.modules:
+            return ()
+        if module not in self._shelves:
+            files = [f"{FOLDER}/{module}.sknd"]
+            if self.dialect == NEWER and (shipped(FOLDER) / "newer" / f"{module}.sknd").is_file():
+                files.insert(0, f"{FOLDER}/newer/{module}.sknd")
+            self._shelves[module] = tuple(_Shelf(name, self.limits) for name in files)
+        return self._shelves[module]
+
+    def find(self, qualified: str) -> Definition | None:
+        """An operator by its qualified name; None where there is none."""
+        if qualified in self._definitions:
+            return self._definitions[qualified]
+        module, _, name = qualified.rpartition(".")
+        found = (shelf.find(name) for shelf in self.shelf(module))
+        operator = next((item for item in found if item is not None), None)
+        if operator is None:
+            return None  # not kept: a text may ask for any name
+        return self._definitions.setdefault(qualified, Definition(qualified, module, operator, True))
+
+    def plan(self, definition: Definition) -> OperatorPlan:
+        """What the engine keeps for an operator, whose syntax lives as long as this does."""
+        key = id(definition.operator)
+        if key not in self._plans:
+            self._plans[key] = OperatorPlan(definition, self.limits, self.budget)
+        return self._plans[key]
+
+
+@lru_cache(MOST_SHIPPED)
+def _shipped_library(dialect: str, limits: Limits) -> _ShippedLibrary:
+    return _ShippedLibrary(dialect, limits)
 
 
 class Library:
@@ -97,7 +157,9 @@ class Library:
         self.dialect = dialect
         self.root = root
         self.limits = limits
-        self.budget = PackBudget(limits)
+        self._shipped = _shipped_library(dialect, limits)
+        self.budget = self._shipped.budget
+        self.budget.renew()
         self.documents: dict[str, Document] = {}
         """The modules of the model that were loaded, by name."""
         self.shadows: frozenset[str] = frozenset()
@@ -105,15 +167,15 @@ class Library:
         self.lost: frozenset[str] = frozenset()
         """The modules of the model that could not be read."""
         self._comparing: set[str] = set()
-        self._shelves: dict[str, tuple[_Shelf, ...]] = {}
         self._definitions: dict[str, Definition | None] = {}
         self._plans: dict[int, tuple[Definition, OperatorPlan]] = {}
+        self._calls = CallMemo()
         self._traits: dict[str, Traits] = {}
 
-    @cached_property
+    @property
     def standard(self) -> frozenset[str]:
         """The names of the shipped modules."""
-        return frozenset(path.stem for path in shipped(FOLDER).glob("*.sknd"))
+        return self._shipped.modules
 
     def find(self, qualified: str) -> Definition | None:
         """An operator by its qualified name; None where there is none."""
@@ -140,7 +202,7 @@ class Library:
         # A comment of a model must not change its numbers; those of the library are tested.
         if definition.standard:
             name = definition.operator.name
-            shelf = next((item for item in self._shelf(definition.module) if item.find(name)), None)
+            shelf = next((item for item in self._shipped.shelf(definition.module) if item.find(name)), None)
             declared = {} if shelf is None else shelf.traits(name)
         return find_traits(
             definition, declared, lambda name: self.traits(self.resolve(name, definition.module))
@@ -161,25 +223,19 @@ class Library:
         module, _, name = qualified.rpartition(".")
         document = self.documents.get(module)
         if document is None:
-            return self._search_shipped(qualified)
+            return self._shipped.find(qualified)
         operator = next((item for item in document.declarations if item.name == name), None)
         if operator is None:
             return None
         twin = self._twin(qualified, operator) if module.removeprefix(f"{MAIN}.") in self.shadows else None
         return twin or Definition(qualified, module, operator)
 
-    def _search_shipped(self, qualified: str) -> Definition | None:
-        module, _, name = qualified.rpartition(".")
-        shelves = self._shelf(module) if module in self.standard else ()
-        operator = next((found for shelf in shelves if (found := shelf.find(name)) is not None), None)
-        return None if operator is None else Definition(qualified, module, operator, True)
-
     def _twin(self, qualified: str, operator: Operator) -> Definition | None:
         """The shipped operator that one of the model only repeats: its text is the same, and so is what it calls.
 
         Of an operator without a body its declarations are compared.
         """
-        shipped = self._search_shipped(qualified.removeprefix(f"{MAIN}."))
+        shipped = self._shipped.find(qualified.removeprefix(f"{MAIN}."))
         if shipped is None:
             return None
         if operator.kind == "intrinsic" == shipped.operator.kind:
@@ -196,29 +252,26 @@ class Library:
         finally:
             self._comparing.discard(qualified)
 
-    def _shelf(self, module: str) -> tuple[_Shelf, ...]:
-        """The files of a standard module; the newer dialect looks into its own first."""
-        if module not in self._shelves:
-            files = [f"{FOLDER}/{module}.sknd"]
-            if self.dialect == NEWER and (shipped(FOLDER) / "newer" / f"{module}.sknd").is_file():
-                files.insert(0, f"{FOLDER}/newer/{module}.sknd")
-            self._shelves[module] = tuple(_Shelf(name, self.limits) for name in files)
-        return self._shelves[module]
-
     def operators(self, module: str) -> tuple[str, ...]:
         """The names of all operators of a module."""
         document = self.documents.get(module)
         if document is not None:
             return tuple(item.name for item in document.declarations)
-        shelves = self._shelf(module) if module in self.standard else ()
+        shelves = self._shipped.shelf(module)
         return tuple(dict.fromkeys(entry.name for shelf in shelves for entry in shelf.outline.entries))
 
     def plan(self, definition: Definition) -> OperatorPlan:
         """What the engine keeps for a definition; made once."""
+        if definition.standard:
+            return self._shipped.plan(definition)
         key = id(definition.operator)
         if key not in self._plans:
             self._plans[key] = (definition, OperatorPlan(definition, self.limits, self.budget))
         return self._plans[key][1]
+
+    def calls(self, definition: Definition) -> CallMemo:
+        """The calls of an operator that were bound before: by any library of the process, or by this one."""
+        return self._shipped.calls if definition.standard else self._calls
 
     def load_modules(self, names: Iterable[str], folder: Path) -> tuple[Diagnostic, ...]:
         """Load modules of operators by name from a folder, with those that they import; gives their findings."""
@@ -228,6 +281,14 @@ class Library:
     def own_modules(self) -> dict[str, Document]:
         """The modules that were loaded and are not the main one, by name."""
         return {name: document for name, document in self.documents.items() if name != MAIN}
+
+    def with_module(self, name: str, document: Document) -> Library:
+        """A library that has one more module, and shares everything that was read."""
+        found = Library(self.dialect, self.root, self.limits)
+        found.documents = {**self.documents, name: document}
+        found.shadows, found.lost = self.shadows, self.lost
+        found._plans = self._plans
+        return found
 
     def load(self, main: Path | Source) -> LoadedModule:
         """The main module of a model, from a folder, a file or a text, with the modules it imports."""

@@ -22,9 +22,21 @@ from lamella.ops.instance import Declared, Fill, Instance, Single
 from lamella.ops.scalars.terms import RANGES
 from lamella.ops.scalars.values import SCALARS, expect_known, word_of
 
+MOST_KEPT = 64
+"""Formulas of one call that are kept with it."""
+
 
 def contractions(instance: Instance) -> tuple[Contraction, ...]:
     """The formulas of a call; none for an operator that is composed or intrinsic."""
+    if instance.memo.formulas is None:
+        found = _write_all(instance)
+        if len(found) > MOST_KEPT:
+            return found
+        instance.memo.formulas = found
+    return instance.memo.formulas
+
+
+def _write_all(instance: Instance) -> tuple[Contraction, ...]:
     plan = instance.plan
     if not isinstance(plan, OperatorPlan):
         return ()

@@ -172,11 +172,22 @@ class Rules(Protocol):
     RULES: tuple[Rule, ...]
 
 
-class Printing(Protocol):
-    """The part of a language whose models are printed and written by stages, for `lamella lower`."""
+class Explains(Protocol):
+    """The part of a language whose models become graphs, for `lamella lower --explain`."""
+
+    def explain(self, model: Model, options: Options) -> list[str]:
+        """What a pass does to the graph of a model, and why."""
+
+
+class Prints(Protocol):
+    """The part of a language whose models are printed, for `lamella lower`."""
 
     def printed(self, model: Model) -> str:
         """The text of a lowered model."""
+
+
+class Printing(Prints, Protocol):
+    """The part of a language whose models are printed and written by stages, for `lamella lower`."""
 
     def write_into(self, model: Model, folder: Path, stem: str) -> Path:
         """Write every stage into a folder; gives the file of the last."""
@@ -298,6 +309,8 @@ class Language:
     """What writes a graph in it."""
     printing: str = ""
     """What prints its models, where `lower` writes them by stages."""
+    prints: str = ""
+    """What prints its models, where `lower` writes them as they are."""
     is_published: bool = False
     """Whether it is one of the five languages."""
 
@@ -323,6 +336,10 @@ class Language:
         """A model in a form below it."""
         return cast(Lowers, _part(self.lowers)).lower(model, to, options)
 
+    def explain(self, model: Model, options: Options) -> list[str]:
+        """What a pass does to the graph of a model, and why: one line for each thing."""
+        return cast(Explains, _part(self.lowers)).explain(model, options)
+
     def save(self, model: Model, path: Path) -> None:
         """Write a model by the ending of the path."""
         cast(Saves, _part(self.saves)).save(model, path)
@@ -338,6 +355,11 @@ class Language:
     def printer(self) -> Printing | None:
         """What prints and writes models by stages; None where they are one file."""
         return cast(Printing, _part(self.printing)) if self.printing else None
+
+    def text(self, model: Model) -> str | None:
+        """The text of a model; None where its language has none that is printed."""
+        part = self.printing or self.prints
+        return cast(Prints, _part(part)).printed(model) if part else None
 
     def rules(self) -> tuple[Rule, ...]:
         """The rules of a published language, in order."""
@@ -374,6 +396,7 @@ SKRIPTND = Language(
     loads="skriptnd.execution",
     saves="skriptnd.execution",
     lowers="skriptnd.execution",
+    prints="skriptnd.execution",
     is_published=True,
 )
 NAC = Language(

@@ -41,6 +41,8 @@ METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
 FORMS = ("sknd", "nac", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
 PRECISIONS = ("f32", "f64")
+EXPLAINED = ("fuse",)
+"""Passes that say what they do."""
 
 ALWAYS = {
     step: ANY
@@ -374,10 +376,20 @@ class Options(ContestOptions):
     after: str | None = field(
         default=None,
         metadata=row(
-            "Kernels: stop behind this pass.",
+            "Stop behind this pass: of kernels, or of a graph on its way to kernels, such as fuse.",
             on("lower", BY_KERNELS | TENSOR),
             "--after PASS | lower | backend",
-            needs=(Need(("to",), ("tensor",)),),
+            needs=(Need(("to",), ("tensor",), TENSOR), Need(("to",), ("tensor", "sknd"), BY_KERNELS)),
+        ),
+    )
+    explain: str | None = field(
+        default=None,
+        metadata=own(
+            "Say what this pass does to the graph, line by line: what it fuses, and what not and why.",
+            on("lower", GRAPHS | NAC),
+            "--explain | lower | backend",
+            choices=EXPLAINED,
+            needs=(Need(("to",), ("sknd",)),),
         ),
     )
     target: str | None = field(

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 from lamella.backend.progress import Progress, no_progress
 from lamella.base.origin import Origin
 from lamella.graph.nodes import Operation, tensors
+from lamella.kernels.launches import LaunchTime
 
 T = TypeVar("T")
 MOST_STEPS = 200_000
@@ -41,7 +42,9 @@ class ProfiledStep(NamedTuple):
 
     @property
     def result(self) -> str:
-        """The tensor that it makes, by which a step is told from others of its operator."""
+        """The tensor that it makes, or its kernel, by which a step is told from others of its operator."""
+        if isinstance(self.item, LaunchTime):
+            return self.item.kernel
         if not isinstance(self.item, Operation):
             return ""
         return next((found.name for item in self.item.outputs for found in tensors(item)), "")
@@ -64,13 +67,21 @@ class Profile:
         self.seconds: dict[str, float] = {}
         """By operator, or by the kind of step."""
         self.counts: dict[str, int] = {}
+        self._is_told = False
 
     def __call__(self, items: Iterable[T], total: int, /) -> Iterator[T]:
-        """The items as they come, each timed until the next one is asked for."""
+        """The items as they come, each timed until the next one is asked for, unless it tells its launches."""
         for item in self._inner(items, total):
+            self._is_told = False
             start = time.perf_counter()
             yield item
-            self._add(ProfiledStep(item, start, time.perf_counter() - start))
+            if not self._is_told:
+                self._add(ProfiledStep(item, start, time.perf_counter() - start))
+
+    def record(self, launch: LaunchTime, /) -> None:
+        """A launch of the step that runs now took its time."""
+        self._is_told = True
+        self._add(ProfiledStep(launch, launch.start, launch.seconds))
 
     def _add(self, step: ProfiledStep) -> None:
         if len(self.steps) < MOST_STEPS:

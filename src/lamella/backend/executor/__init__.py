@@ -6,6 +6,7 @@ formulas as their fallback (cpu, interpreter).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
@@ -26,9 +27,12 @@ from lamella.backend.executor.inputs import (
     list_parts,
     reading,
 )
-from lamella.backend.executor.run import ExecutionContext, GraphRun, OperatorRunner, names_of
+from lamella.backend.executor.profile import LaunchProfile
+from lamella.backend.executor.results import RunResult, SpareStates, deliver, verify_out
+from lamella.backend.executor.run import ExecutionContext, GraphRun, OperatorRunner, names_of, tell_times
+from lamella.backend.executor.segments import Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
-from lamella.backend.progress import Progress, no_progress
+from lamella.backend.progress import Progress, StepClock, no_progress
 from lamella.base import arrays
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
@@ -39,6 +43,7 @@ from lamella.base.placement import OperationPlacement
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Pack, Tensor
+from lamella.kernels.launches import LaunchTime
 from lamella.lang.skriptnd.rules.data import WRONG_SHAPE, WRONG_TYPE
 from lamella.lang.skriptnd.rules.graphs import RANDOM_WEIGHTS
 from lamella.ops.fault import Fault
@@ -88,6 +93,13 @@ class GraphExecutable:
         self.state: dict[str, Array] = {}
         """The variables by name, as they are now."""
         self._seed = seed
+        self._busy = threading.RLock()
+        self._spare = SpareStates()
+        self._tested: dict[str, Array] = {}
+        """Variables that no call updates, as they were found to be what their graph declares."""
+        graph = model.graph
+        self._updated = {item.variable.name for item in graph.updates}
+        self._needed = frozenset(names_of([*graph.outputs, *(item.value for item in graph.updates)]))
         storage = Storage(dtype == "f64", limits.max_total_bytes)
         runner = make_runner(model.library, storage, limits)
         self._context = ExecutionContext(model.library, storage, limits, quantized, runner)
@@ -117,22 +129,89 @@ class GraphExecutable:
 
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once; inputs that are not given are random from the seed where that is wanted, else missing."""
+        return self.run(inputs)
+
+    def run(
+        self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array] | None = None
+    ) -> dict[str, Array]:
+        """Run once; outputs for which `out` has an array are written there, the others are new arrays.
+
+        Calls from several threads run one after the other.
+        """
+        with self._busy:
+            return self._run(inputs, {} if out is None else verify_out(self.outputs, out))
+
+    def profile(self, inputs: Mapping[str, npt.ArrayLike]) -> list[LaunchTime]:
+        """Run once, and tell the seconds of each launch, and of each operation that launches nothing."""
+        with self._busy:
+            before, self.progress = self.progress, LaunchProfile()
+            try:
+                self._run(inputs, {})
+                return self.progress.times
+            finally:
+                self.progress = before
+
+    def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array]) -> dict[str, Array]:
         extents, graph = Extents(), self.model.graph
         self.findings = [*self.model.findings, *self.find_random()]
         taken = self._inputs.take(inputs, extents, lambda name: self._picks.get(name, ()), self.draws)
         drawn = types_of({name: item for name, item in taken.items() if name not in inputs})
         self.drawn = Drawn(drawn, len(self._random), len(graph.variables))
         self._context.runner.begin(extents)
+        require_checks(graph.checks, extents)
+        found = self._run_whole(taken, out) or self._run_nodes(taken, extents)
+        outputs = {name: deliver(name, array, out.get(name)) for name, array in found.outputs.items()}
+        # All updates at once, from what the run computed.
+        states = dict(found.states)
+        del found
+        for name in list(states):
+            self._spare.replace(self.state, name, states.pop(name))
+        return outputs
+
+    def _run_nodes(self, taken: Mapping[str, TensorValue], extents: Extents) -> RunResult:
+        """Run node by node, or segment by segment."""
+        graph = self.model.graph
         run = GraphRun(self._context, extents, np.random.default_rng(self._seed))
         self._enter(run, taken)
         require_checks(graph.checks, run.extents)
-        needed = [*graph.outputs, *(item.value for item in graph.updates)]
-        run.run(graph.nodes, self.inputs, names_of(needed), self.progress)
+        run.run(graph.nodes, self.inputs, self._needed, self.progress)
         require_checks(graph.checks, run.extents)
         outputs = {item.name: _leave(run, item) for item in list_parts(graph.outputs)}
-        # All updates at once, from what the run computed.
-        self.state |= {item.variable.name: np.array(run.array(item.value)) for item in graph.updates}
-        return outputs
+        states = {item.variable.name: np.array(run.array(item.value)) for item in graph.updates}
+        return RunResult(outputs, states)
+
+    def _run_whole(self, taken: Mapping[str, TensorValue], out: Mapping[str, Array]) -> RunResult | None:
+        """Run a graph that is one segment; None where it is not, or where the formulas must say what is wrong."""
+        graph = self.model.graph
+        steps = self._context.runner.cut(graph.nodes, self._needed)
+        if len(steps) != 1 or not isinstance(steps[0], Segment) or self._context.quantized:
+            return None
+        segment = steps[0]
+        if not self._needed <= segment.outputs.keys():
+            return None
+        given = {name: item for name, item in taken.items() if isinstance(item, np.ndarray)}
+        given |= {tensor.name: self._entered(tensor) for tensor in graph.variables}
+        wanted = {name: out[name] for name in out if segment.can_write(name, out[name], given.values())}
+        for item in graph.updates:
+            spare = None if item.value.name in self.outputs else self._spare.take(item.variable.name)
+            if spare is not None:
+                wanted[item.value.name] = spare
+        found: dict[str, Array] | None = None
+        times: list[LaunchTime] | None = [] if isinstance(self.progress, StepClock) else None
+        for _ in self.progress((segment,), 1):
+            found = segment.run(given, wanted, times)
+            tell_times(self.progress, times)
+        return None if found is None else self._split(found)
+
+    def _split(self, found: Mapping[str, Array]) -> RunResult:
+        """What a segment gave, as outputs and states that share no memory."""
+        outputs = {name: arrays.to_exchange(found[name]) for name in self.outputs}
+        states, given = {}, set(self.outputs)
+        for item in self.model.graph.updates:
+            name = item.value.name
+            states[item.variable.name] = np.array(found[name]) if name in given else found[name]
+            given.add(name)
+        return RunResult(outputs, states)
 
     def draw_inputs(self) -> dict[str, Array]:
         """The inputs of a call that gives none, as arrays that many calls can be given."""
@@ -152,6 +231,18 @@ class GraphExecutable:
         for constant in graph.constants:
             with findings_at(constant.tensor.name, constant.tensor.origin):
                 run.put_constant(constant)
+
+    def _entered(self, tensor: Tensor) -> Array:
+        """A variable as it is now, tested against its declaration; one that is the same as before was tested."""
+        found = self.state.get(tensor.name)
+        if found is not None and self._tested.get(tensor.name) is found:
+            return found
+        with findings_at(tensor.name, tensor.origin, self._declaration(tensor.name)):
+            array = self._kept(tensor)
+            Extents().bind(tensor.name, tensor.shape, array.shape)
+        if array is found and tensor.name not in self._updated:
+            self._tested[tensor.name] = array
+        return array
 
     def _kept(self, tensor: Tensor) -> Array:
         """A variable as it is now; `state` is open to everybody, so what stands there is tested."""

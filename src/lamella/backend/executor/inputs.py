@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +69,8 @@ class GraphInputs:
     ) -> dict[str, TensorValue]:
         """The arrays of all inputs; the symbols of their shapes get their values, random ones the largest.
 
-        Inputs that are not given are drawn, or refused where nobody wants that.
+        Inputs that are not given are drawn, or refused where nobody wants that. Those that are dense and of the stored
+        type are read where they lie.
         """
         parts = list_parts(self.graph.inputs)
         findings = [self._unknown(name) for name in given if name not in {part.name for part in parts}]
@@ -111,7 +113,7 @@ class GraphInputs:
 
     def _fit(self, part: Tensor | Pack, given: npt.ArrayLike) -> Array:
         try:
-            return fit(as_array(given), part.element, self.storage)
+            return fit(as_array(given), part.element, self.storage, in_place=True)
         except Malformed as problem:
             raise Fault(INPUT_TYPE, name=part.name, found=str(problem), element=part.element.name) from None
 
@@ -141,19 +143,26 @@ def choose_extent(extent: Extent, extents: Extents) -> int:
 
 def as_array(given: npt.ArrayLike) -> Array:
     """What a caller gives, as an array."""
+    if hasattr(given, "__dlpack__") and not hasattr(given, "__array__"):
+        return np.from_dlpack(cast(Any, given))
     try:
         return np.asarray(given)
     except ValueError:
         raise Malformed("no array: its rows differ in length") from None
 
 
-def fit(values: Array, element: ElementType, storage: Storage) -> Array:
-    """An array in the stored type of a tensor: reals are rounded, integers must fit, kinds do not mix."""
+def fit(values: Array, element: ElementType, storage: Storage, in_place: bool = False) -> Array:
+    """An array in the stored type of a tensor: reals are rounded, integers must fit, kinds do not mix.
+
+    One that is of that type already is copied, unless its numbers stay or it is only read `in_place` for a while.
+    """
     found = arrays.element_type_of(values.dtype)
     if found is None or _kind(found) != _kind(element):
         raise Malformed(f"an array of {values.dtype}")
     native = values.astype(values.dtype.newbyteorder("="), copy=False)
     if native.dtype == storage.dtype(element):
+        if in_place and native.flags.c_contiguous and native.flags.aligned:
+            return _read_only(native)
         return native if _is_fixed(native) else np.array(native, order="C")
     if element.is_float:
         return native.astype(storage.dtype(element)) if storage.wide else arrays.cast(native, element)
@@ -163,6 +172,12 @@ def fit(values: Array, element: ElementType, storage: Storage) -> Array:
     if low < element.minimum or high > element.maximum:
         raise Malformed(f"the number {low if low < element.minimum else high}")
     return arrays.cast(wide, element)
+
+
+def _read_only(values: Array) -> Array:
+    found = values.view()
+    found.flags.writeable = False
+    return found
 
 
 def _is_fixed(values: Array) -> bool:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from lamella.backend.arguments import dtype_of
 from lamella.backend.executor import GraphExecutable
-from lamella.backend.formula.storage import Storage, TensorValue
+from lamella.backend.executor.run import last_reads, make_constant
+from lamella.backend.executor.segments import KernelStep, ListMachine, Segment, SegmentCutter, StepOutput
+from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.reference.operators import (
     BoundOperation,
     CheckedCall,
@@ -22,11 +26,11 @@ from lamella.backend.reference.operators import (
 from lamella.base.arrays import Array, DType
 from lamella.base.dim import substitute, symbols
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import REFERENCE, OperationPlacement
-from lamella.graph.binding import signature
 from lamella.graph.model import Model
-from lamella.graph.nodes import Operation, Pack, tensors
+from lamella.graph.nodes import Node, Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import extents, members
 from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
@@ -34,6 +38,7 @@ from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
 from lamella.ops.library import Library
+from lamella.ops.specialise import TermSpecialiser
 
 Launch = Callable[[str, Sequence[object], int], None]
 """Runs a kernel by its name on arguments, for a number of work-groups."""
@@ -52,11 +57,12 @@ def compile_graph(
     dtype: str = "f32",
     quantized: bool = False,
     limits: Limits = DEFAULT,
+    machine: ListMachine | None = None,
 ) -> KernelExecutable:
-    """Make a graph of known extents callable whose kernels are launched by a function."""
+    """Make a graph of known extents callable whose kernels are launched by a function, or as lists by a machine."""
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
-        return Specialised(program, launch)
+        return Specialised(program, launch, machine=machine)
 
     return KernelExecutable(program.model, specialise, seed, dtype, quantized, limits)
 
@@ -71,6 +77,10 @@ class Specialised:
     program: KernelGraph
     launch: Launch
     strict: bool = False
+    machine: ListMachine | None = None
+    """What runs launch lists; without one each operation is launched by itself."""
+    replaces: tuple[Node, ...] = ()
+    """The nodes of the graph that it was made from, whose place its own take."""
 
 
 Specialise = Callable[[Mapping[str, int]], Specialised]
@@ -91,8 +101,12 @@ class KernelExecutable(GraphExecutable):
     ) -> None:
         inputs = members(model.graph.inputs)
         names = {symbol.name for item in inputs for extent in extents(item) for symbol in symbols(extent)}
-        runner = partial(KernelRunner, specialise=specialise, open_extents=tuple(sorted(names)))
+        runner = partial(
+            KernelRunner, specialise=specialise, open_extents=tuple(sorted(names)), quantized=quantized
+        )
         super().__init__(model, runner, seed, dtype, quantized, limits)
+        # What every call needs is ready before the first.
+        self._context.runner.cut(model.graph.nodes, self._needed)
 
 
 class KernelRunner:
@@ -106,7 +120,9 @@ class KernelRunner:
         *,
         specialise: Specialise,
         open_extents: Sequence[str],
+        quantized: bool = False,
     ) -> None:
+        self._quantized = quantized
         self._make_formulas = partial(FormulaRunner, library, storage, limits)
         self._formulas = self._make_formulas()
         self._specialise = specialise
@@ -121,7 +137,7 @@ class KernelRunner:
         key = tuple(extents.get(name) for name in self._open_extents)
         if key not in self._ready:
             known = {name: extents[name] for name in self._open_extents if name in extents}
-            made = SpecialisedRunner(self._make_formulas(), self._specialise(known))
+            made = SpecialisedRunner(self._make_formulas(), self._specialise(known), self._quantized)
             # Least recently used first: a generation that grows by one token each call would keep all its kernels.
             while len(self._ready) >= MOST_READY:
                 self._ready.popitem(last=False)
@@ -133,6 +149,10 @@ class KernelRunner:
     def placement(self) -> list[OperationPlacement]:
         """Where each operation ran in the last call; nothing before the call that tells the open extents."""
         return [] if self._current is None else self._current.placement()
+
+    def cut(self, nodes: Sequence[Node], kept: Collection[str]) -> Sequence[Node | Segment]:
+        """The nodes in order, with segments for those that launch lists run."""
+        return nodes if self._current is None else self._current.cut(nodes, kept)
 
     def formulas_of(self, operation: Operation) -> tuple[Instance, Sequence[Contraction]]:
         """An operation bound to its definition, with its formulas."""
@@ -150,31 +170,73 @@ class KernelRunner:
         return runner.run(operation, inputs, values, random)
 
 
-@dataclass(frozen=True, slots=True)
-class KernelStep:
-    """An operation of known shapes: the names of its inputs, its constants, the outputs to allocate, its kernels."""
-
-    inputs: tuple[str, ...]
-    constants: Mapping[str, Array | tuple[Array, ...]]
-    outputs: tuple[tuple[str, tuple[int, ...], DType], ...]
-    calls: tuple[KernelCall, ...]
-
-
 class SpecialisedRunner:
     """Runs operations by the kernels of one set of extents, and by formulas what has none.
 
     Where a step of a kernel had no value, the formulas run the operation: they say why, if anything is wrong.
     """
 
-    def __init__(self, formulas: FormulaRunner, specialised: Specialised) -> None:
+    def __init__(self, formulas: FormulaRunner, specialised: Specialised, quantized: bool = False) -> None:
         self._formulas = formulas
+        self._quantized = quantized
         self._program, self._launch = specialised.program, specialised.launch
-        self._strict = specialised.strict
+        self._strict, self._replaces = specialised.strict, specialised.replaces
         self._calls = specialised.program.calls
-        self._steps: dict[int, KernelStep | None] = {}
+        self._steps: dict[tuple[int, object], KernelStep | None] = {}
         """What operations of known shapes do, by the identity of their bound operation, which `formulas` keeps."""
         self._without_value: set[object] = set()
         """Operations that the formulas computed although they have kernels."""
+        self._rows: dict[int, Sequence[Node | Segment]] = {}
+        """Rows of nodes that are cut into segments, by identity: the model keeps them alive."""
+        self._cutter: SegmentCutter | None = None
+        if specialised.machine is not None:
+            self._cutter = self._make_cutter(specialised.machine)
+
+    def _make_cutter(self, machine: ListMachine) -> SegmentCutter:
+        program, storage = self._program, self._formulas.storage
+        constants: dict[str, Array] = {}
+        for item in program.model.graph.constants:
+            with suppress(Fault):  # one that only the run knows is made there
+                constants[item.tensor.name] = make_constant(item, storage, program.extents)
+        return SegmentCutter(
+            program, machine, self._plan_known, self._memory_of, constants, storage.most_bytes
+        )
+
+    def cut(self, nodes: Sequence[Node], kept: Collection[str]) -> Sequence[Node | Segment]:
+        """The nodes in order, with segments for those that launch lists run."""
+        if self._cutter is None or not nodes:
+            return nodes
+        key = id(nodes)
+        if key not in self._rows:
+            # The nodes of the whole graph may have copies in them, for tensors that lie in another way inside.
+            whole = self._program.model.graph.nodes if nodes is self._replaces else nodes
+            self._rows[key] = self._cutter.cut(whole, last_reads(whole, kept))
+        return self._rows[key]
+
+    def _memory_of(self, tensor: Tensor) -> tuple[tuple[int, ...], DType] | None:
+        """The memory of a tensor whose shape the extents of the inputs tell, and which nothing quantises."""
+        if self._quantized and tensor.quantization is not None:
+            return None
+        try:
+            return known_shape(tensor.shape, self._program.extents), self._formulas.storage.dtype(
+                tensor.element
+            )
+        except Fault:
+            return None
+
+    def _plan_known(self, operation: Operation) -> KernelStep | None:
+        """The step of an operation for the extents of the inputs."""
+        try:
+            bound = self._formulas.prepare(operation)
+        except (Fault, Found):
+            return None
+        return self._planned(operation, bound, self._program.extents)
+
+    def _planned(self, operation: Operation, bound: BoundOperation, values: Values) -> KernelStep | None:
+        key = id(bound), self._program.key(operation)
+        if key not in self._steps:
+            self._steps[key] = self._plan(operation, bound, used_values(operation, values))
+        return self._steps[key]
 
     def begin(self) -> None:
         """Forget where the operations of the last call ran."""
@@ -184,7 +246,7 @@ class SpecialisedRunner:
         """Where each operation of the graph runs."""
         places = []
         for node, place in self._program.placed():
-            late = isinstance(node, Operation) and signature(node) in self._without_value
+            late = isinstance(node, Operation) and self._program.key(node) in self._without_value
             places.append(OperationPlacement(place.operation, REFERENCE, NO_VALUE) if late else place)
         return places
 
@@ -197,25 +259,23 @@ class SpecialisedRunner:
     ) -> list[TensorValue] | None:
         """The outputs of an operation; what does not depend on the numbers is found once."""
         bound = self._formulas.prepare(operation)
-        if id(bound) not in self._steps:
-            self._steps[id(bound)] = self._plan(operation, bound, used_values(operation, values))
-        step = self._steps[id(bound)]
-        results = None if step is None else self._run_step(step, inputs)
+        step = self._planned(operation, bound, values)
+        lies = any(
+            item.name in self._program.layouts for item in members((*operation.inputs, *operation.outputs))
+        )
+        results = None if step is None or lies else self._run_step(step, inputs)
         if results is not None:
             return results
         call = self._formulas.check(operation, inputs, values)
-        calls = self._calls.get(signature(call.operation))
+        calls = None if lies else self._calls.get(self._program.key(call.operation))
         if call.kind != "lower" or calls is None:
             return self._formulas.run_checked(call, inputs, random)
         return self._run_calls(call, calls, inputs)
 
     def _plan(self, operation: Operation, bound: BoundOperation, values: Values) -> KernelStep | None:
         """The step of an operation; None where the numbers or the extents of a run have a say in it."""
-        instance, calls = bound.instance, self._calls.get(signature(operation))
-        declared = [item.shape or () for item in instance.outputs if item.items is None]
-        shapes = [[substitute(size, values) for size in shape] for shape in declared]
-        known = all(isinstance(size, int) for shape in shapes for size in shape)
-        if calls is None or instance.checks or not known or len(shapes) < len(instance.outputs):
+        instance, calls = bound.instance, self._calls.get(self._program.key(operation))
+        if calls is None or not _is_known(instance, values):
             return None
         storage = self._formulas.storage
         dtypes = [storage.dtype(item.element) for item in instance.outputs]
@@ -226,23 +286,25 @@ class SpecialisedRunner:
             allocated = [self._formulas.allocate(item, formulas, real, values) for item in instance.outputs]
         except Fault:
             return None
-        arrays = [item for item in allocated if isinstance(item, np.ndarray)]
-        if [item.dtype for item in arrays] != dtypes:
-            return None
-        outputs = tuple(
-            (item.name, array.shape, array.dtype)
-            for item, array in zip(instance.outputs, arrays, strict=True)
-        )
-        return KernelStep(tuple(name for name, _ in instance.inputs), constants, outputs, calls)
+        outputs: list[StepOutput] = []
+        for declared, value, dtype in zip(instance.outputs, allocated, dtypes, strict=True):
+            items = value if isinstance(value, tuple) else (value,)
+            if any(item.dtype != dtype for item in items):
+                return None
+            shapes = tuple(item.shape for item in items)
+            outputs.append(StepOutput(declared.name, shapes, dtype, isinstance(value, tuple)))
+        return KernelStep(tuple(name for name, _ in instance.inputs), constants, tuple(outputs), calls)
 
     def _run_step(self, step: KernelStep, inputs: Sequence[TensorValue]) -> list[TensorValue] | None:
         """The outputs of a step; None where one had no value."""
         held = {name: item for name, item in zip(step.inputs, inputs, strict=True) if item is not None}
         held |= step.constants
         outputs: list[TensorValue] = []
-        for name, shape, dtype in step.outputs:
-            held[name] = output = np.zeros(shape, dtype)
-            outputs.append(output)
+        for item in step.outputs:
+            arrays = tuple(np.zeros(shape, item.dtype) for shape in item.shapes)
+            held[item.name] = arrays if item.is_pack else arrays[0]
+            outputs.append(held[item.name])
+        held |= _temporaries(step.calls)
         return outputs if all(self._run(call, held) for call in step.calls) else None
 
     def _run_calls(
@@ -255,13 +317,14 @@ class SpecialisedRunner:
         real = formulas.storage.real([*dtypes_of(inputs), *stored])
         for declared in instance.outputs:
             held[declared.name] = formulas.allocate(declared, call.bound.specialise(values), real, values)
+        held.update(_temporaries(calls))
         if all(self._run(item, held) for item in calls):
             return [formulas.finish(held[item.name], item) for item in instance.outputs]
         results = formulas.run_formulas(call, inputs)
         # The formulas found nothing wrong where the kernels had no value.
         if self._strict:
             raise Fault(NO_KERNEL, reason=NO_VALUE)
-        self._without_value.add(signature(call.operation))
+        self._without_value.add(self._program.key(call.operation))
         return results
 
     def _run(self, call: KernelCall, held: Mapping[str, Array | tuple[Array, ...]]) -> bool:
@@ -272,6 +335,22 @@ class SpecialisedRunner:
             arguments.append(fault)
         self._launch(call.kernel, arguments, call.groups)
         return not fault[0]
+
+
+def _is_known(instance: Instance, values: Values) -> bool:
+    """Whether extents alone decide the shapes of the outputs and the assertions, and these hold."""
+    shapes = [shape for item in instance.outputs for shape in item.items or (item.shape or (),)]
+    if any(item.size is not None for item in instance.outputs):
+        return False
+    if not all(isinstance(substitute(size, values), int) for shape in shapes for size in shape):
+        return False
+    return all(TermSpecialiser(values).scalar(item.condition) is True for item in instance.checks)
+
+
+def _temporaries(calls: Sequence[KernelCall]) -> dict[str, Array]:
+    """Memory that the kernels of an operation share with each other alone."""
+    operands = {item.name: item for call in calls for item in call.operands if item.is_temporary}
+    return {name: np.zeros(item.shape[::-1], dtype_of(item.element)) for name, item in operands.items()}
 
 
 def _elements(operation: Operation) -> list[ElementType]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 from typing import Protocol
 
 import numpy as np
 
 from lamella.backend.executor.extents import Extents, require_checks
 from lamella.backend.executor.findings import findings_at
+from lamella.backend.executor.segments import Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_extent, known_shape, known_single
-from lamella.backend.progress import Progress, no_progress
+from lamella.backend.progress import Progress, StepClock, no_progress
 from lamella.base.arrays import Array
 from lamella.base.dim import substitute
 from lamella.base.limits import Limits
-from lamella.base.liveness import live_ranges
+from lamella.base.liveness import last_uses, live_ranges
 from lamella.base.placement import OperationPlacement
 from lamella.graph.binding import quantizer_of
 from lamella.graph.compose.decompose import DecomposedCall, compose_call
@@ -32,6 +33,7 @@ from lamella.graph.nodes import (
     regions,
     tensors,
 )
+from lamella.kernels.launches import LaunchTime
 from lamella.lang.skriptnd.rules.graphs import LOOP_TOO_LONG, TOO_MUCH_MEMORY
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
@@ -61,6 +63,9 @@ class OperatorRunner(Protocol):
     def placement(self) -> list[OperationPlacement]:
         """Where each operation ran in the last call, where there is a choice."""
 
+    def cut(self, nodes: Sequence[Node], kept: Collection[str], /) -> Sequence[Node | Segment]:
+        """The nodes in order, with segments for those that run in one call; `kept` is read behind the last one."""
+
 
 @dataclass(slots=True)
 class ExecutionContext:
@@ -71,7 +76,7 @@ class ExecutionContext:
     limits: Limits
     quantized: bool
     runner: OperatorRunner
-    last_uses: dict[int, list[tuple[str, ...]]] = field(default_factory=dict)
+    last_uses: dict[int, tuple[Sequence[object], list[tuple[str, ...]]]] = field(default_factory=dict)
     bodies: dict[int, DecomposedCall] = field(default_factory=dict)
     quantizers: dict[str, Operation] = field(default_factory=dict)
 
@@ -141,13 +146,7 @@ class GraphRun:
             self.late[constant.tensor.name] = constant
 
     def _fill(self, constant: Constant) -> Array:
-        tensor, value = constant.tensor, constant.value
-        shape = known_shape(tensor.shape, self.extents)
-        several = isinstance(value, tuple)
-        singles = [
-            known_single(item, self.extents) for item in (value if isinstance(value, tuple) else (value,))
-        ]
-        return self.context.storage.constant(tensor.element, shape, singles if several else singles[0])
+        return make_constant(constant, self.context.storage, self.extents)
 
     def _quantize(self, tensor: Tensor, value: Array) -> Array:
         if tensor.quantization is None or not self.context.quantized:
@@ -170,16 +169,41 @@ class GraphRun:
         progress: Progress = no_progress,
     ) -> None:
         """Run nodes in order and let go of what is not needed any more."""
-        # By identity: hashing a row of nodes would cost more than the run of a small graph.
-        key = id(nodes)
-        if key not in self.context.last_uses:
-            self.context.last_uses[key] = _last_uses(nodes, inputs, kept)
-        for node, unused in zip(progress(nodes, len(nodes)), self.context.last_uses[key], strict=True):
-            with findings_at(node.operator if isinstance(node, Operation) else "the graph", node.origin):
-                for argument, value in zip(node.outputs, self._run_node(node), strict=True):
-                    self.put(argument, value)
-            for name in unused:
-                self._drop(name)
+        kept = frozenset(kept)
+        steps = self.context.runner.cut(nodes, kept)
+        # By identity: hashing a row of steps would cost more than the run of a small graph. It is kept beside, so that
+        # its identity stays its own.
+        known = self.context.last_uses.get(id(steps))
+        if known is None:
+            order = [
+                node for step in steps for node in (step.operations if isinstance(step, Segment) else (step,))
+            ]
+            known = self.context.last_uses[id(steps)] = steps, _last_uses(order, inputs, kept)
+        unused = iter(known[1])
+        for step in progress(steps, len(steps)):
+            if isinstance(step, Segment):
+                left: Sequence[Node] = () if self._run_segment(step, progress) else step.operations
+            else:
+                left = (step,)
+            for node in left:
+                with findings_at(node.operator if isinstance(node, Operation) else "the graph", node.origin):
+                    for argument, value in zip(node.outputs, self._run_node(node), strict=True):
+                        self.put(argument, value)
+            for names in islice(unused, len(step.operations) if isinstance(step, Segment) else 1):
+                for name in names:
+                    self._drop(name)
+
+    def _run_segment(self, segment: Segment, progress: Progress) -> bool:
+        """Run some operations in one call; False where a step had no value and nothing was done."""
+        times: list[LaunchTime] | None = [] if isinstance(progress, StepClock) else None
+        given = {name: self.array(tensor) for name, tensor in segment.inputs.items()}
+        found = segment.run(given, times=times)
+        if found is None:
+            return False
+        for name, array in found.items():
+            self._hold(name, array)
+        tell_times(progress, times)
+        return True
 
     def _run_node(self, node: Node) -> Sequence[TensorValue]:
         if isinstance(node, Operation):
@@ -224,6 +248,22 @@ class GraphRun:
         for name in self.extents.keys() - before.keys():
             del self.extents[name]
         return [self.array(tensor) for tensor in region.outputs]
+
+
+def tell_times(progress: Progress, times: Iterable[LaunchTime] | None) -> None:
+    """Tell the times of launches to who wants them."""
+    if isinstance(progress, StepClock):
+        for item in times or ():
+            progress.record(item)
+
+
+def make_constant(constant: Constant, storage: Storage, extents: Mapping[str, int]) -> Array:
+    """The array of a constant whose extents are known."""
+    tensor, value = constant.tensor, constant.value
+    shape = known_shape(tensor.shape, extents)
+    several = isinstance(value, tuple)
+    singles = [known_single(item, extents) for item in (value if isinstance(value, tuple) else (value,))]
+    return storage.constant(tensor.element, shape, singles if several else singles[0])
 
 
 def _size(value: Array | tuple[Array, ...]) -> int:
@@ -306,6 +346,11 @@ def _uses_of(node: Node) -> Iterator[str]:
         yield from names_of(region.outputs)
         for inner in region.nodes:
             yield from _uses_of(inner)
+
+
+def last_reads(nodes: Sequence[Node], kept: Iterable[str]) -> dict[str, int]:
+    """The last node of a row that reads each name; what is kept is read behind them all."""
+    return last_uses(_uses_of(node) for node in nodes) | dict.fromkeys(kept, len(nodes))
 
 
 def _last_uses(nodes: Sequence[Node], inputs: Iterable[str], kept: Iterable[str]) -> list[tuple[str, ...]]:

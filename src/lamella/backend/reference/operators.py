@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -25,7 +25,7 @@ from lamella.base.errors import Found
 from lamella.base.limits import Limits
 from lamella.base.placement import OperationPlacement
 from lamella.graph.binding import bind_operation, signature
-from lamella.graph.nodes import Operation, Pack, Tensor, tensors
+from lamella.graph.nodes import Node, Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import Substitution, extent_substitution
 from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED, NO_MEANING
 from lamella.ops.fault import Fault
@@ -106,6 +106,10 @@ class FormulaRunner:
     def placement(self) -> list[OperationPlacement]:
         """Nothing: all operations run here."""
         return []
+
+    def cut(self, nodes: Sequence[Node], kept: Collection[str]) -> Sequence[Node]:
+        """The nodes as they are: each runs by itself."""
+        return nodes
 
     def formulas_of(self, operation: Operation) -> tuple[Instance, Sequence[Contraction]]:
         """An operation bound to its definition, with its formulas."""

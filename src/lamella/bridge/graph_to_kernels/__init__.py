@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from lamella.base.dim import substitute
-from lamella.base.dtype import F32, F64, I64, ElementType
+from lamella.base.dtype import F64
 from lamella.base.errors import Found, Unsupported
 from lamella.base.limits import DEFAULT, Limits
 from lamella.bridge.graph_to_kernels.affine import is_integer
@@ -21,22 +22,42 @@ from lamella.bridge.graph_to_kernels.contraction import (
     plan_steps,
     write_contraction,
 )
+from lamella.bridge.graph_to_kernels.coverage import is_renaming, mark_calls
+from lamella.bridge.graph_to_kernels.group_kernels import GroupPlace, GroupWriter
+from lamella.bridge.graph_to_kernels.groups import Constants, group_of
+from lamella.bridge.graph_to_kernels.inline import Stages, inline
+from lamella.bridge.graph_to_kernels.layouts import (
+    PlacedStages,
+    choose_layouts,
+    fixed_tensors,
+    insert_copies,
+    pinned_tensors,
+)
 from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
-from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked, stored_type
+from lamella.bridge.graph_to_kernels.terms import (
+    TensorView,
+    TermWriter,
+    computing_type,
+    is_picked,
+    stored_type,
+)
 from lamella.bridge.graph_to_kernels.windows import WindowProduct, find_window, write_window
-from lamella.graph.binding import bind_operation, quantizer_of, signature
+from lamella.graph.binding import bind_operation, exact, quantizer_of, signature
 from lamella.graph.compose.decompose import decompose
 from lamella.graph.model import Model
-from lamella.graph.nodes import Graph, Operation, Pack, Tensor, regions, walk
+from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, regions, walk
+from lamella.graph.nodes import tensors as tensors_of
 from lamella.graph.rewrite import members
 from lamella.kernels.build import Builder, FreshNames
+from lamella.kernels.launches import Layout
 from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
+from lamella.kernels.target import TARGETS, Target
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction, Element
 from lamella.ops.instance import Declared, Instance
-from lamella.ops.library import Library
+from lamella.ops.library import FUSED, Library
 from lamella.ops.lower import contractions
 from lamella.ops.specialise import specialise
 
@@ -56,22 +77,74 @@ class KernelWriter:
     wide: bool = False
     extents: Mapping[str, int] = field(default_factory=dict)
     """The numbers of extents that the graph leaves open."""
+    target: Target = TARGETS["cpu-avx512"]
     functions: list[Function] = field(default_factory=list)
+    _plans: dict[object, tuple[Operation, Stages | None]] = field(default_factory=dict)
 
-    def add(self, operation: Operation) -> tuple[KernelCall, ...]:
+    def add(
+        self, operation: Operation, place: GroupPlace | None = None, known: Constants | None = None
+    ) -> tuple[KernelCall, ...]:
         """Write the kernels of an operation, none where it has nothing to compute.
 
-        Unsupported says why there are none: it has no formula, or one that no kernel is written for.
+        Unsupported says why there are none: it has no formula, or one that no kernel is written for. `known` are the
+        values of inputs that are the same everywhere. Inputs have the names that the graph gives them.
         """
         if any(isinstance(item, Pack) for item in operation.outputs):
             raise Unsupported("only the run tells how many tensors it gives")
+        try:
+            return self._add_group(operation, place or GroupPlace(), known or {})
+        except Unsupported:
+            if place is not None and place.layouts:
+                raise
+            return self._add_formulas(operation)
+
+    def plan(self, operation: Operation, fixed: frozenset[str], known: Constants) -> PlacedStages:
+        """The stages of an operation from its formulas, or from those of its components."""
+        literals = tuple(exact(known.get(item.name)) for item in members(operation.inputs))
+        key = signature(operation), literals
+        if key not in self._plans:
+            self._plans[key] = self._plan(operation, known)
+        named, stages = self._plans[key]
+        if stages is None:
+            raise Unsupported("no kernel is written for its formulas together")
+        names = {new: old for old, new in _pairs(operation, named)}
+        return PlacedStages(stages, names, frozenset(new for new, old in names.items() if old in fixed))
+
+    def _plan(self, operation: Operation, known: Constants) -> tuple[Operation, Stages | None]:
+        named = name_operands(self.library, operation)
+        literals = {new: known[old] for old, new in _pairs(operation, named) if old in known}
+        try:
+            group = group_of(self.library, named)
+            group = replace(group, constants={**group.constants, **literals})
+            stages = inline(self.library, group, self.extents, self.wide)
+        except Unsupported:
+            return named, None
+        tables = any(isinstance(value, tuple) for value in stages.constants.values())
+        return named, None if tables else stages
+
+    def _add_group(self, operation: Operation, place: GroupPlace, known: Constants) -> tuple[KernelCall, ...]:
+        placed = self.plan(operation, place.fixed, known)
+        layouts = {new: place.layouts[old] for new, old in placed.names.items() if old in place.layouts}
+        if len(placed.stages.contractions) == 1 and not layouts and _renames(placed.stages):
+            raise Unsupported("it only renames memory")
+        name = f"{operation.operator.replace('.', '_')}_{len(self.functions)}"
+        operands = {item: _operand_key(item) for item in placed.names}
+        here = GroupPlace(placed.fixed, layouts)
+        writing = GroupWriter(name, placed.stages, self.target, here, operands)
+        found = writing.write()
+        self.functions += writing.functions
+        return found
+
+    def _add_formulas(self, operation: Operation) -> tuple[KernelCall, ...]:
+        """The kernels of an operation by its formulas, each one by itself."""
         instance = bind_operation(self.library, operation)
         if instance.definition.operator.kind != "lower":
             raise Unsupported("it has no formula")
         formulas = self._formulas(instance)
         before = len(self.functions)
         try:
-            return tuple(self._write(instance, formulas))
+            tensors = dict(_operations_tensors(instance, self.wide, self.extents))
+            return mark_calls(tuple(self._write(instance, formulas, tensors)), formulas, tensors)
         except Unsupported:
             del self.functions[before:]
             raise
@@ -84,8 +157,9 @@ class KernelWriter:
         except (Fault, Found, ZeroDivisionError):
             raise Unsupported("its formula has no value with these extents") from None
 
-    def _write(self, instance: Instance, formulas: Sequence[Contraction]) -> Iterator[KernelCall]:
-        tensors = dict(_operations_tensors(instance, self.wide, self.extents))
+    def _write(
+        self, instance: Instance, formulas: Sequence[Contraction], tensors: Mapping[Key, TensorView]
+    ) -> Iterator[KernelCall]:
         real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
         tensors = {key: _computed(item, key, formulas, real) for key, item in tensors.items()}
         started: set[Key] = set()
@@ -205,6 +279,47 @@ class KernelWriter:
         return KernelCall(name, tuple(operands), groups, faults)
 
 
+def name_operands(library: Library, operation: Operation) -> Operation:
+    """The operation on tensors that have the names of its operator's parameters, each its own."""
+    instance = bind_operation(library, operation)
+    inputs = [_rename(name, item) for (name, _), item in zip(instance.inputs, operation.inputs, strict=True)]
+    outputs = [
+        _rename(item.name, argument)
+        for item, argument in zip(instance.outputs, operation.outputs, strict=True)
+    ]
+    return replace(operation, inputs=tuple(inputs), outputs=tuple(outputs))
+
+
+def _rename(name: str, argument: Argument) -> Argument:
+    if isinstance(argument, Tensor):
+        return replace(argument, name=name)
+    if not isinstance(argument, tuple):
+        return argument
+    return tuple(replace(item, name=f"{name}:{number}") for number, item in enumerate(argument))
+
+
+def _operand_key(name: str) -> Key:
+    """The operand that a tensor of a named operation is."""
+    word, _, number = name.partition(":")
+    return word, int(number) if number else None
+
+
+def _pairs(operation: Operation, named: Operation) -> Iterator[tuple[str, str]]:
+    """The names of an operation's tensors in the graph, and those of its operator's parameters."""
+    sides = zip((*operation.inputs, *operation.outputs), (*named.inputs, *named.outputs), strict=True)
+    for one, other in sides:
+        for old, new in zip(tensors_of(one), tensors_of(other), strict=True):
+            yield old.name, new.name
+
+
+def _renames(stages: Stages) -> bool:
+    tensors: dict[Key, TensorView] = {
+        (name, None): TensorView(Value("t"), item.element, item.shape)
+        for name, item in stages.tensors.items()
+    }
+    return is_renaming(stages.contractions[0], tensors)
+
+
 # --- the tensors of an operation ----------------------------------------------------------------------------
 
 
@@ -260,13 +375,6 @@ def _computed(held: TensorView, key: Key, formulas: Sequence[Contraction], real:
     return replace(held, element=computing_type(held.element, real))
 
 
-def computing_type(element: ElementType, real: Scalar) -> ElementType:
-    """The type in which elements are computed with."""
-    if element.is_float:
-        return F64 if real.name == "f64" else F32
-    return I64 if element.is_integer else element
-
-
 def _used(formula: Contraction, tensors: Mapping[Key, TensorView]) -> dict[Key, TensorView]:
     """The tensors that a formula names, targets first; none of them may be empty or unknown."""
     found: dict[Key, TensorView] = {}
@@ -286,13 +394,12 @@ __all__ = ["flatten", "graph_to_kernels"]
 
 
 def flatten(model: Model, limits: Limits = DEFAULT) -> Model:
-    """The model with every compound operator replaced by its components, itself where it has none."""
-    return decompose(model, _none, limits)
+    """The model with every compound operator but fused groups replaced by its components."""
+    return decompose(model, _is_group, limits)
 
 
-def _none(operator: str) -> bool:
-    """No operator is taken whole."""
-    return False
+def _is_group(operator: str) -> bool:
+    return operator.startswith(f"{FUSED}.")
 
 
 def graph_to_kernels(
@@ -302,6 +409,8 @@ def graph_to_kernels(
     limits: Limits = DEFAULT,
     extents: Mapping[str, int] | None = None,
     quantized: bool = False,
+    target: Target | None = None,
+    layouts: bool = True,
 ) -> KernelGraph:
     """The kernels of a model; operations that differ in names alone share them.
 
@@ -309,18 +418,91 @@ def graph_to_kernels(
     open; an operation with others has no kernel. With `quantized` what quantises tensors has kernels too.
     """
     flat = decompose(model, keep, limits) if keep else flatten(model, limits)
-    kernels = KernelWriter(flat.library, wide, extents or {})
-    calls: dict[object, tuple[KernelCall, ...]] = {}
-    native: dict[object, str] = {}
+    kernels = KernelWriter(flat.library, wide, extents or {}, target or TARGETS["cpu-avx512"])
     quantizers = _quantizers(flat, limits) if quantized else ()
-    for operation in (*flat.graph.operations(), *quantizers):
-        key = signature(operation)
-        if key not in calls and key not in native:
-            try:
-                calls[key] = kernels.add(operation)
-            except Unsupported as problem:
-                native[key] = str(problem)
-    return KernelGraph(flat, Program(tuple(kernels.functions)), calls, native, kernels.extents, quantizers)
+    known = {
+        item.tensor.name: item.value
+        for item in flat.graph.constants
+        if isinstance(item.value, bool | int | float)
+    }
+    if layouts and not quantized:
+        flat = replace(flat, graph=insert_copies(flat.graph, partial(_plan_one, kernels, known)))
+    placing = _Placing(
+        kernels, KernelGraph(flat, Program(()), {}, {}, kernels.extents, quantizers), known, layouts
+    )
+    return placing.run()
+
+
+def _plan_one(
+    kernels: KernelWriter, known: Constants, operation: Operation, fixed: frozenset[str]
+) -> PlacedStages | None:
+    try:
+        return kernels.plan(operation, fixed, known)
+    except Unsupported:
+        return None
+
+
+class _Placing:
+    """The kernels of a graph while layouts are chosen: where one cannot be written for them, they are given up."""
+
+    def __init__(self, kernels: KernelWriter, program: KernelGraph, known: Constants, layouts: bool) -> None:
+        self.kernels = kernels
+        self.program = program
+        self.known = known
+        self.fixed = fixed_tensors(program.model.graph)
+        self.pinned = pinned_tensors(program.model.graph)
+        self.layouts: dict[str, Layout] = {}
+        self.choosing = layouts and not program.quantizers
+        self.calls: dict[object, tuple[KernelCall, ...]] = {}
+        self.native: dict[object, str] = {}
+
+    def run(self) -> KernelGraph:
+        """Write all kernels."""
+        graph = self.program.model.graph
+        top = [item for item in graph.nodes if isinstance(item, Operation)]
+        while True:
+            plans = [_plan_one(self.kernels, self.known, item, self.fixed) for item in top]
+            for item, plan in zip(top, plans, strict=True):
+                if plan is None:
+                    self.pinned |= set(_names_of(item))
+            self.layouts = choose_layouts(plans, self.pinned) if self.choosing else {}
+            found = replace(self.program, keys=self._keys(), layouts=self.layouts)
+            failed = [item for item in (*graph.operations(), *found.quantizers) if not self._add(found, item)]
+            if not failed:
+                break
+            self.pinned |= {name for item in failed for name in _names_of(item)}
+        used = {call.kernel for calls in self.calls.values() for call in calls}
+        functions = tuple(item for item in self.kernels.functions if item.name in used)
+        return replace(found, program=Program(functions), calls=self.calls, native=self.native)
+
+    def _add(self, found: KernelGraph, operation: Operation) -> bool:
+        """Write the kernels of an operation; False where it has none for the layouts of its tensors."""
+        key = found.key(operation)
+        if key in self.calls or key in self.native:
+            return True
+        own = {name: self.layouts[name] for name in _names_of(operation) if name in self.layouts}
+        try:
+            self.calls[key] = self.kernels.add(operation, GroupPlace(self.fixed, own), self.known)
+        except Unsupported as problem:
+            if own:
+                return False
+            self.native[key] = str(problem)
+        return True
+
+    def _keys(self) -> dict[str, object]:
+        """What kernels depend on beside signatures: which inputs are fixed, which have a value, how tensors lie."""
+        found: dict[str, object] = {}
+        for operation in self.program.model.graph.operations():
+            names = [item.name for item in members(operation.inputs)]
+            values = tuple(exact(self.known.get(name)) for name in names)
+            lies = tuple(self.layouts.get(name) for name in _names_of(operation))
+            first = next((item.name for item in members(operation.outputs)), "")
+            found[first] = tuple(name in self.fixed for name in names), values, lies
+        return found
+
+
+def _names_of(operation: Operation) -> list[str]:
+    return [item.name for item in members((*operation.inputs, *operation.outputs))]
 
 
 def _quantizers(model: Model, limits: Limits) -> tuple[Operation, ...]:
@@ -329,7 +511,7 @@ def _quantizers(model: Model, limits: Limits) -> tuple[Operation, ...]:
     nodes = tuple(item for item in found.values() if item is not None)
     given = tuple(item for node in nodes for item in node.inputs)
     alone = Graph(model.graph.name, given, tuple(item for node in nodes for item in node.outputs), nodes)
-    return tuple(decompose(replace(model, graph=alone), _none, limits).graph.operations())
+    return tuple(decompose(replace(model, graph=alone), _is_group, limits).graph.operations())
 
 
 def _tensors(graph: Graph) -> Iterator[Tensor]:

@@ -16,7 +16,7 @@ from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_pic
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import If, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL
-from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard
+from lamella.ops.formula import Contraction, Counter, Element, Guard
 from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import operands
 
@@ -290,10 +290,12 @@ def _step_in_place(writing: TermWriter, contraction: Contraction) -> None:
     """Assign or join to memory in each step."""
 
     def step() -> None:
-        values = [_saturated(writing, item, target) for item, target in _pairs(contraction)]
+        values = [
+            writing.saturated(item, writing.held(target).element) for item, target in _pairs(contraction)
+        ]
         for value, target in zip(values, contraction.targets, strict=True):
             if contraction.sign not in ASSIGNMENTS:
-                value = _join(writing, contraction.sign, writing.load(target), value, target)
+                value = join(writing, contraction.sign, writing.load(target), value, target)
             writing.store(value, target)
 
     _run_active(writing, _tests(writing, contraction), step)
@@ -333,32 +335,20 @@ def _joined(writing: TermWriter, contraction: Contraction, held: Value, tests: S
 
 
 def _next(writing: TermWriter, contraction: Contraction, held: Value, target: Element) -> Value:
-    value = _saturated(writing, contraction.values[0], target)
+    value = writing.saturated(contraction.values[0], writing.held(target).element)
     if contraction.sign in ASSIGNMENTS:
         return value
-    return _join(writing, contraction.sign, held, value, target)
+    return join(writing, contraction.sign, held, value, target)
 
 
-def _join(writing: TermWriter, sign: str, held: Value, value: Value, target: Element) -> Value:
+def join(writing: TermWriter, sign: str, held: Value, value: Value, target: Element) -> Value:
+    """What an accumulation holds after one more value."""
     kind, function = writing.kind(target), JOINS[sign]
     if function in ("<<", ">>") and kind != BOOL:
         return extreme(writing.here, "min" if function == "<<" else "max", kind, held, value)
     if kind == BOOL and function in ("<<", ">>"):
         function = "&&" if function == "<<" else "||"
     return apply(writing.here, function, kind, [held, value])
-
-
-def _saturated(writing: TermWriter, term: Term, target: Element) -> Value:
-    """A value to store: a real cast to a narrow integer goes to the nearest one."""
-    value = writing.value(term)
-    element = writing.held(target).element
-    if not element.is_integer or element.bits == 64 or not isinstance(term, Apply) or term.function != "cast":
-        return value
-    if writing.kind(term.operands[0]) in (I64, BOOL):
-        return value
-    here = writing.here
-    most = here.arith("min", value, here.constant(element.maximum, I64), type_=I64)
-    return here.arith("max", most, here.constant(element.minimum, I64), type_=I64)
 
 
 def neutral_value(writing: TermWriter, sign: str, target: Element) -> Value:

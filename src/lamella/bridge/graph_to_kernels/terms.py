@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from lamella.base.dtype import ElementType, Kind
+from lamella.base.dtype import F32, F64, ElementType, Kind
+from lamella.base.dtype import I64 as WIDE_INTEGER
+from lamella.base.dtype import find as find_element
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import find_range, is_integer
 from lamella.bridge.graph_to_kernels.functions import I64, apply, convert
 from lamella.kernels.build import Builder
+from lamella.kernels.launches import Layout, dense_layout
 from lamella.lang.tensor.nodes import If, Scalar, Value, Yield
 from lamella.lang.tensor.nodes.types import BOOL, INDEX
 from lamella.ops.formula import Apply, Element, Guard, Index, Lookup
@@ -20,6 +23,8 @@ from lamella.ops.lower import operands
 NARROW = {"bool": "i8", "u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64"}
 """Element types of graphs that the tensor language has not, and what holds their bits."""
 STORED = ("i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64")
+ROUND = "to "
+"""`to f16` is the function that rounds as a tensor of that type does when it holds a value."""
 LONGEST_TABLE = 64
 MOST_TERMS = 3000
 """Terms of one kernel; one that several branches need is written in each, so that nesting may multiply them."""
@@ -31,6 +36,13 @@ def stored_type(element: ElementType) -> str:
     if name not in STORED:
         raise Unsupported(f"elements of type {element} have no memref")
     return name
+
+
+def computing_type(element: ElementType, real: Scalar) -> ElementType:
+    """The type in which elements are computed with."""
+    if element.is_float:
+        return F64 if real.name == "f64" else F32
+    return WIDE_INTEGER if element.is_integer else element
 
 
 def is_picked(element: Element) -> bool:
@@ -45,6 +57,13 @@ class TensorView:
     memref: Value
     element: ElementType
     shape: tuple[int, ...]
+    layout: Layout | None = None
+    """Where its elements lie; row-major without gaps where nothing else is said."""
+
+    @property
+    def lies(self) -> Layout:
+        """The layout, whether it was chosen or is the usual one."""
+        return dense_layout(self.shape) if self.layout is None else self.layout
 
 
 @dataclass(slots=True)
@@ -214,12 +233,39 @@ class TermWriter:
         if term.function in ("&&", "||", "=>") and self.is_risky(term.operands[1]):
             return self._decide(term)
         source = self.kind(term.operands[0])
+        if term.function.startswith(ROUND):
+            return self._round(term)
         if term.function == "cast":
             return convert(self.here, self.value(term.operands[0]), source, self.kind(term))
         values = [self.value(item) for item in term.operands]
         if self._may_divide_by_zero(term):
             values[1] = self._nonzero(values[1])
         return apply(self.here, term.function, source, values)
+
+    def _round(self, term: Apply) -> Value:
+        """A value as a tensor of a type holds it."""
+        element = find_element(term.function.removeprefix(ROUND))
+        if element is None:
+            raise Unsupported(f"it rounds {term.function}")
+        return self.rounded(self.saturated(term.operands[0], element), element, self.kind(term))
+
+    def rounded(self, value: Value, element: ElementType, kind: Scalar) -> Value:
+        """A computed value after it was stored in a type and loaded again."""
+        stored = Scalar(stored_type(element))
+        if element.kind is Kind.BOOL or stored == kind:
+            return value
+        return self.widen(self.here.cast(value, stored), element, kind)
+
+    def saturated(self, term: Term, element: ElementType) -> Value:
+        """A value to store: a real cast to a narrow integer goes to the nearest one."""
+        value = self.value(term)
+        cast = isinstance(term, Apply) and term.function == "cast"
+        if not element.is_integer or element.bits == 64 or not isinstance(term, Apply) or not cast:
+            return value
+        if self.kind(term.operands[0]) in (I64, BOOL):
+            return value
+        most = self.here.arith("min", value, self.here.constant(element.maximum, I64), type_=I64)
+        return self.here.arith("max", most, self.here.constant(element.minimum, I64), type_=I64)
 
     def _choose(self, term: Apply) -> Value:
         condition, then, otherwise = term.operands
@@ -277,7 +323,7 @@ class TermWriter:
         held = self.held(element)
         places = self.places(element, held)
         found = self.here.load(held.memref, places, Scalar(stored_type(held.element)))
-        return self._widen(found, held.element, self.kind(element))
+        return self.widen(found, held.element, self.kind(element))
 
     def _pick(self, element: Element) -> Value:
         """An element of the tensor that the run picks: those of all tensors are read, and one is taken."""
@@ -290,7 +336,8 @@ class TermWriter:
             found = self.here.arith("select", equal, other, found, type_=kind)
         return found
 
-    def _widen(self, value: Value, element: ElementType, kind: Scalar) -> Value:
+    def widen(self, value: Value, element: ElementType, kind: Scalar) -> Value:
+        """A loaded value in the type that is computed with."""
         stored = Scalar(stored_type(element))
         if element.kind is Kind.BOOL:
             return self.here.compare("ne", value, self.here.constant(0, stored))

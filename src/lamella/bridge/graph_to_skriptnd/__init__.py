@@ -8,17 +8,19 @@ from dataclasses import replace
 from typing import NamedTuple, TypedDict
 
 from lamella.base.dim import Condition, DimSymbol, Extent, Logic, Test, bounds, symbols
-from lamella.base.dtype import LANGUAGES
 from lamella.base.origin import Origin
-from lamella.bridge.graph_to_skriptnd.components import (
+from lamella.bridge.graph_to_skriptnd.operators import MAIN, WrittenOperators, module_document, modules_of
+from lamella.graph.components import (
+    IDENTIFIER,
+    RESERVED,
     ComponentWriter,
     condition,
     condition_inputs,
     expression,
     extent,
+    spell,
     type_word,
 )
-from lamella.bridge.graph_to_skriptnd.operators import MAIN, WrittenOperators, module_document, modules_of
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Branch, Graph, Loop, Node, Operation, Pack, Region, Tensor, walk
 from lamella.graph.rewrite import (
@@ -35,16 +37,9 @@ from lamella.graph.rewrite import (
 )
 from lamella.lang.skriptnd import Document
 from lamella.lang.skriptnd import nodes as n
-from lamella.lang.skriptnd.words import BUILT_INS, KEYWORDS
 from lamella.ops.library import Library
 
 # --- names of tensors as identifiers of the language, and back ----------------------------------------------
-
-
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
-_LONGEST = 200
-"""Names of text have a limit, and those of tensors, which are paths of labels, have none."""
-_RESERVED = frozenset((*KEYWORDS, *BUILT_INS, *LANGUAGES["skriptnd"], "_", "main"))
 
 
 class TextNames(NamedTuple):
@@ -64,7 +59,7 @@ def with_identifiers(model: Model) -> Model:
 
 def graph_word(graph: Graph) -> str:
     """The name of a graph without its module."""
-    return _spell(graph.name.removeprefix("main."))
+    return spell(graph.name.removeprefix("main."))
 
 
 def packs(graph: Graph) -> dict[str, tuple[str, ...]]:
@@ -88,25 +83,18 @@ def names_in_text(graph: Graph) -> TextNames:
     items = {name: base for base, names in grouped.items() for name in names}
     tensors = list(dict.fromkeys(items.get(item.name, item.name) for item in defined(graph)))
     own = list(dict.fromkeys(item.name for item in _own_symbols(graph)))
-    taken = {*_RESERVED, *_modules(graph)}
-    found = {name: name for name in tensors if _IDENTIFIER.fullmatch(name) and name not in taken}
-    kept = {name for name in own if _IDENTIFIER.fullmatch(name) and name not in taken and name not in found}
+    taken = {*RESERVED, *_modules(graph)}
+    found = {name: name for name in tensors if IDENTIFIER.fullmatch(name) and name not in taken}
+    kept = {name for name in own if IDENTIFIER.fullmatch(name) and name not in taken and name not in found}
     fresh = FreshNames((*taken, *found, *kept), start=2)
-    found |= {name: fresh.take(_spell(name)) for name in tensors if name not in found}
+    found |= {name: fresh.take(spell(name)) for name in tensors if name not in found}
     words = {name: f"{found[base]}:{name.rpartition(':')[2]}" for name, base in items.items()}
-    return TextNames(
-        found | words, {name: name if name in kept else fresh.take(_spell(name)) for name in own}
-    )
+    return TextNames(found | words, {name: name if name in kept else fresh.take(spell(name)) for name in own})
 
 
 def _modules(graph: Graph) -> Iterator[str]:
     for operation in graph.operations():
         yield from operation.operator.split(".")[:-1]
-
-
-def _spell(name: str) -> str:
-    word = re.sub(r"[^A-Za-z0-9_]", "_", name[:_LONGEST]) or "t"
-    return f"_{word}" if word[0].isdigit() else word
 
 
 def _own_symbols(graph: Graph) -> Iterator[DimSymbol]:

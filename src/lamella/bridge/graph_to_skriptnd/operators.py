@@ -70,7 +70,7 @@ class WrittenOperators:
 def needed(library: Library, names: Iterable[str]) -> list[Definition]:
     """The definitions of operators, with those that they call, in the order of their texts."""
     found: dict[str, Definition] = {}
-    waiting = list(names)
+    waiting = list(names)[::-1]
     while waiting:
         name = waiting.pop()
         definition = None if name in found else library.find(name)

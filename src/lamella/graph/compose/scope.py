@@ -22,7 +22,7 @@ from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.evaluate import Code, Compiler
 from lamella.ops.fault import Fault
 from lamella.ops.instance import Check, Definition
-from lamella.ops.library import Library
+from lamella.ops.library import FUSED, Library
 from lamella.ops.scalars.values import expect_known
 
 # --- names of tensors: the path of labels that leads to them, and how they stay unique ----------------------
@@ -514,7 +514,8 @@ class BodyScope:
 def keeper(library: Library, keep: Callable[[str], bool] | None) -> Callable[[Definition], bool]:
     """Whether an operator stays whole: a primitive always, one with variables or open extents never.
 
-    Of the others the caller chooses by name; without a choice the shipped ones stay and a user's are composed.
+    Of the others the caller chooses by name; without a choice the shipped ones and fused groups stay, and a user's are
+    composed.
     """
     known: dict[str, bool] = {}
     definitions = Definitions("main", {}, library.find_operator, qualify=library.resolve)
@@ -523,7 +524,8 @@ def keeper(library: Library, keep: Callable[[str], bool] | None) -> Callable[[De
         found = known.get(definition.name)
         if found is None:
             operator = definition.operator
-            chosen = definition.standard if keep is None else keep(definition.name)
+            whole = definition.standard or definition.module == FUSED
+            chosen = whole if keep is None else keep(definition.name)
             found = operator.kind != "compose" or (chosen and not must_compose(definition, definitions))
             known[definition.name] = found
         return found

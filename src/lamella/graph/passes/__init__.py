@@ -1,6 +1,7 @@
 """Passes: pure functions from a model to a model, one file each.
 
-`fold_constants`, `specialise_shapes` and `optimise` need more than the model, and are imported from their files.
+`fold_constants`, `specialise_shapes` and `optimise` need more than the model, `merge_products` and `fuse` need
+numpy: they are imported from their files.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from lamella.graph.model import Model
 from lamella.graph.passes.cancel_transposes import cancel_transposes
 from lamella.graph.passes.cse import cse
 from lamella.graph.passes.dce import dce
+from lamella.graph.passes.decompose_all import decompose_all
 from lamella.graph.passes.fast_math import fast_math
+from lamella.graph.passes.fold_batch_norm import fold_batch_norm
+from lamella.graph.passes.fold_transposes import fold_transposes
+from lamella.graph.passes.local_views import local_views
 from lamella.graph.passes.propagate_layout import propagate_layout
 from lamella.graph.passes.simplify import simplify
 from lamella.graph.passes.variable_dce import variable_dce
@@ -22,6 +27,7 @@ Pass: TypeAlias = Callable[[Model], Model]
 
 PASSES: Mapping[str, Pass] = MappingProxyType(
     {
+        "decompose_all": decompose_all,
         "simplify": simplify,
         "propagate_layout": propagate_layout,
         "cancel_transposes": cancel_transposes,
@@ -29,15 +35,37 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "dce": dce,
         "variable_dce": variable_dce,
         "fast_math": fast_math,
+        "fold_transposes": fold_transposes,
+        "fold_batch_norm": fold_batch_norm,
+        "local_views": local_views,
     }
 )
-"""The passes that need nothing but the model, in the order in which they help each other; the last changes numbers."""
+"""The passes that need nothing but the model, in the order in which they help each other."""
+
+BEFORE_KERNELS = (
+    "decompose_all",
+    "simplify",
+    "cancel_transposes",
+    "fold_transposes",
+    "cse",
+    "dce",
+    "fold_batch_norm",
+    "merge_products",
+    "local_views",
+    "cse",
+    "dce",
+    "fuse",
+)
+"""What a graph goes through on its way to kernels, in order."""
 
 INEXACT: Mapping[str, str] = MappingProxyType(
     {
         "propagate_layout": "sums may be added up in another order",
         "variable_dce": "variables that nothing reads go, and with them their numbers",
         "fast_math": "floating-point identities that hold for real numbers alone",
+        "fold_transposes": "sums may be added up in another order",
+        "fold_batch_norm": "weights are rounded after they are scaled",
+        "merge_products": "sums may be added up in another order",
     }
 )
 """What changes by passes that do not keep every bit of every tensor; all others are tested to do so."""

@@ -277,6 +277,29 @@ class OperatorPlan:
         return tuple(found)
 
     @cached_property
+    def is_open(self) -> bool:
+        """Whether some extent or length of an output is left to the run, and named after the result."""
+        extents = [extent for item in self.outputs for extent in item.extents or ()]
+        return any(item.extents is None or item.bound is not None for item in self.outputs) or any(
+            extent.value is None or extent.bound is not None for extent in extents
+        )
+
+    @cached_property
+    def prints(self) -> bool:
+        """Whether a value of the definition is a formatted string, in which a tensor is its name."""
+        parameters = [item for section in SECTIONS for item in self.operator.parameters(section)]
+        stack: list[Node | None] = [
+            *(item.value for item in parameters),
+            *(item.node.value for item in self.usings),
+        ]
+        while stack:
+            found = stack.pop()
+            if isinstance(found, nodes.Format):
+                return True
+            stack += [] if found is None else parts(found)
+        return False
+
+    @cached_property
     def lowerings(self) -> tuple[LoweringPlan, ...]:
         """The formulas."""
         found = [item for item in self.operator.items("lower") if isinstance(item, nodes.Lowering)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from threading import local
 
 from lamella.base.limits import Limits
 from lamella.lang.skriptnd.rules.invocation import NOT_COMPUTABLE, TOO_LARGE
@@ -21,8 +22,11 @@ PACKS = 16
 """How many of the longest packs a model may compute before the run."""
 
 
-class PackBudget:
-    """What the long packs of one model may still cost: a few words can ask for a million items again and again."""
+class PackBudget(local):
+    """What the long packs of one model may still cost: a few words can ask for a million items again and again.
+
+    Each thread has its own: one that composes a model does not spend what another counts with.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.most = PACKS * limits.max_pack

@@ -13,9 +13,10 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend.arguments import verify_arguments
-from lamella.backend.cpu import compile_program
+from lamella.backend.cpu import CompiledKernels, compile_program
 from lamella.backend.cpu.host import host_like
 from lamella.backend.cpu.run.launch import know_sizes
+from lamella.backend.cpu.run.lists import NativeMachine, SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
 from lamella.backend.drawing import Drawn, refuse_missing, types_of
 from lamella.backend.executor.kernels import KernelExecutable, Specialise, Specialised
@@ -32,6 +33,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
 from lamella.bridge.graph_to_kernels import flatten
 from lamella.graph.model import Model
+from lamella.graph.passes.fuse import fuse
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor import write_type
 from lamella.lang.tensor.check.roles import word_of
@@ -100,22 +102,25 @@ def compile_kernels(program: Program, backend: str, options: Options, proved: bo
 
 def compile_kernel_graph(model: KernelGraph, backend: str, options: Options) -> KernelExecutable:
     """Make a graph callable whose kernels are known."""
-    return _executable(model.model, lambda extents: _specialised(model, backend, options), options)
+    arena = SharedArena()
+    return _executable(model.model, lambda extents: _specialised(model, backend, options, arena), options)
 
 
 def compile_open(model: Model, backend: str, options: Options) -> KernelExecutable:
     """Make a graph callable whose open extents each call decides: its kernels are made for those of the call."""
-    flat = flatten(model, options.limits)
+    flat, arena = fuse(flatten(model, options.limits)), SharedArena()
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
-        return _specialised(to_kernels(flat, options, extents), backend, options)
+        found = _specialised(to_kernels(flat, options, extents), backend, options, arena)
+        return replace(found, replaces=flat.graph.nodes)
 
     return _executable(flat, specialise, options)
 
 
-def _specialised(program: KernelGraph, backend: str, options: Options) -> Specialised:
+def _specialised(program: KernelGraph, backend: str, options: Options, arena: SharedArena) -> Specialised:
     kernels = compile_kernels(program.program, backend, options)
-    return Specialised(program, kernels.call, options.strict_backend)
+    machine = NativeMachine(kernels, arena) if isinstance(kernels, CompiledKernels) else None
+    return Specialised(program, kernels.call, options.strict_backend, machine)
 
 
 def _executable(model: Model, specialise: Specialise, options: Options) -> KernelExecutable:

@@ -32,6 +32,11 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     return SKRIPTND.lower(nac_graphs().to_graph(model, options), to, options)
 
 
+def explain(model: Model, options: Options) -> list[str]:
+    """What a pass does to the graph of a file, and why."""
+    return SKRIPTND.explain(nac_graphs().to_graph(model, options), options)
+
+
 def save(model: Model, path: Path, options: Options | None = None) -> None:
     """Write a model by the ending of the path: .nac (bytes of version 1.6), .nacs (assembly text), or its graph."""
     ending = path.suffix.lower()

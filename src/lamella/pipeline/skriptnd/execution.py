@@ -31,6 +31,7 @@ from lamella.bridge.graph_to_skriptnd import (
 from lamella.graph.data import FoundWeights, read_weights, write_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
+from lamella.graph.passes.fuse import fuse_model
 from lamella.graph.rewrite import defined, extents, members
 from lamella.lang.skriptnd import parse, write
 from lamella.lang.skriptnd.nodes import Document
@@ -42,7 +43,7 @@ from lamella.pipeline import languages
 from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, STREAM_ENDINGS
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.compose import ORIGINS, chosen_graph, compose_graph, read_json_in, read_module
-from lamella.pipeline.skriptnd.run_passes import apply_pass
+from lamella.pipeline.skriptnd.run_passes import FUSE, apply_pass, passes_until
 
 if TYPE_CHECKING:
     from lamella.kernels.nodes import KernelGraph
@@ -241,11 +242,8 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     """The graph after the passes that the options name, or its kernels."""
     if to not in ("sknd", "skriptnd", BINARY_FORM, *KERNEL_FORMS):
         raise InputError(f"there is no lowering to '{to}' from here", hint=f"a graph lowers to: {_listed()}")
-    try:
-        for name in options.passes:
-            model = apply_pass(model, name, options.limits)
-    except Found as problem:
-        raise LamellaError(problem.findings) from None
+    last = options.after if to in ("sknd", "skriptnd") else None
+    model = _after_passes(model, (*options.passes, *(passes_until(last) if last else ())), options)
     if to == BINARY_FORM:
         return NAC.from_graph(model, Path(f"{model.graph.name}.nac"), options)
     if to not in KERNEL_FORMS:
@@ -258,6 +256,27 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     if to == "tensor" and options.after is None:
         return kernels
     return KERNELS.lower(kernels, to, options)
+
+
+def _after_passes(model: Model, names: Sequence[str], options: Options) -> Model:
+    try:
+        for name in names:
+            model = apply_pass(model, name, options.limits)
+    except Found as problem:
+        raise LamellaError(problem.findings) from None
+    return model
+
+
+def explain(model: Model, options: Options) -> list[str]:
+    """What fusion groups, and what it leaves apart and why."""
+    names = (*options.passes, *passes_until(FUSE)[:-1])
+    return fuse_model(_after_passes(model, names, options)).lines()
+
+
+def printed(model: Model) -> str:
+    """The modules of a graph one after the other, each behind the name of its file."""
+    texts = {name: write(document) for name, document in graph_to_skriptnd(model).items()}
+    return "\n".join(f"# {name}.sknd\n{text}" for name, text in texts.items())
 
 
 def with_numbers(model: Model, options: Options, all_or_none: bool = True) -> Model:

@@ -12,14 +12,18 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Operation, Tensor
-from lamella.graph.passes import FORMER_NAMES, PASSES
+from lamella.graph.passes import BEFORE_KERNELS, FORMER_NAMES, PASSES, Pass
 from lamella.graph.passes.fold_constants import Evaluate, fold_constants
+from lamella.graph.passes.fuse import fuse
+from lamella.graph.passes.merge_products import merge_products
 from lamella.graph.passes.optimise import optimise
 from lamella.graph.rewrite import Substitution, members, results_of
 from lamella.ops.library import Library
 
-FOLD, OPTIMISE = "fold_constants", "optimise"
-PASS_NAMES = (FOLD, *PASSES, OPTIMISE)
+FOLD, OPTIMISE, FUSE = "fold_constants", "optimise", "fuse"
+ALL_PASSES: Mapping[str, Pass] = {**PASSES, "merge_products": merge_products, FUSE: fuse}
+"""Every pass that needs nothing but the model."""
+PASS_NAMES = (FOLD, *ALL_PASSES, OPTIMISE)
 MOST_KNOWN = 256
 """Operations that an evaluator keeps compiled."""
 
@@ -31,9 +35,18 @@ def apply_pass(model: Model, name: str, limits: Limits = DEFAULT) -> Model:
         return fold_constants(model, evaluator(model.library, limits))
     if name == OPTIMISE:
         return optimise(model, evaluator(model.library, limits)).model
-    if name not in PASSES:
+    if name not in ALL_PASSES:
         raise InputError(f"there is no pass '{name}'", hint=f"passes are: {', '.join(PASS_NAMES)}")
-    return PASSES[name](model)
+    return ALL_PASSES[name](model)
+
+
+def passes_until(last: str) -> tuple[str, ...]:
+    """The passes on the way to kernels, up to one of them."""
+    if last not in BEFORE_KERNELS:
+        hint = f"a graph goes through: {', '.join(BEFORE_KERNELS)}"
+        raise InputError(f"'{last}' is not a pass on the way to kernels", hint=hint)
+    end = len(BEFORE_KERNELS) - BEFORE_KERNELS[::-1].index(last)
+    return BEFORE_KERNELS[:end]
 
 
 def evaluator(library: Library, limits: Limits = DEFAULT) -> Evaluate:

@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lamella.backend.cpu import compile_program
-from lamella.backend.executor.kernels import compile_graph
 from lamella.backend.reference import compile_model
 from lamella.base import dtype
 from lamella.base.arrays import Array, numpy_dtype
@@ -21,6 +19,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, tensors
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.skriptnd.nodes import Dtype
+from tests.support.bridge.launch_lists import compile_lists
 from tests.support.judges.harness import find
 from tests.support.judges.registry import Given, Number
 
@@ -102,8 +101,7 @@ def by_kernels(model: Model, wide: bool = False) -> Run:
 
 def machine_code(kernels: KernelGraph, wide: bool = False) -> Run:
     """Kernels that were lowered already, compiled."""
-    compiled = compile_program(kernels.program)
-    return compile_graph(kernels, compiled.call, dtype="f64" if wide else "f32")
+    return compile_lists(kernels, dtype="f64" if wide else "f32")
 
 
 def by_reference(model: Model, wide: bool = False) -> Run:

@@ -34,9 +34,23 @@ from lamella.backend.cpu.jit import (
     open_cache,
     readable_assembly,
 )
-from lamella.backend.cpu.run.launch import ArgumentPacker
-from lamella.backend.cpu.run.loops import CLOSED, FUTEX, SCRATCH, SETTINGS, STATE, SYMBOLS, write_loops
+from lamella.backend.cpu.run.launch import ArgumentPacker, ArraySlot
+from lamella.backend.cpu.run.loops import (
+    ALONE_SYMBOLS,
+    CLOSED,
+    FUTEX,
+    LINE,
+    PART_LINES,
+    PARTS,
+    SCRATCH,
+    SPINS,
+    STATE,
+    SYMBOLS,
+    write_alone,
+    write_loops,
+)
 from lamella.backend.named import Grid, Groups, NamedKernels, take_grid
+from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.limits import DEFAULT, Limits
@@ -47,7 +61,7 @@ from lamella.kernels.target import Target
 from lamella.lang.tensor import write
 from lamella.lang.tensor.check.memory import Proof
 from lamella.lang.tensor.extensions import lower_extensions
-from lamella.lang.tensor.nodes import CoopApply, Function, Program
+from lamella.lang.tensor.nodes import CoopApply, Function, Group, Program
 from lamella.lang.tensor.rules import running as rules
 
 # --- A pool of threads that share out work-groups: they look for work for a moment, then sleep --------------
@@ -209,6 +223,16 @@ _DISPATCH = ctypes.CFUNCTYPE(
     ctypes.c_int32,
     ctypes.c_void_p,
 )
+_WALK = ctypes.CFUNCTYPE(
+    None,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+)
+_WALK_ALONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _WORKER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)
 _STOP = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _SPIN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
@@ -231,20 +255,24 @@ class FutexPool:
         self._helpers = threads - 1
         self._code = build(write_loops(platform.machine()), SYMBOLS, cache)
         self._dispatch = _DISPATCH(self._code.address("dispatch"))
+        self._walk = _WALK(self._code.address("walk"))
         self._lock = threading.Lock()
         self._own = Arena()
         self._arenas = [Arena() for _ in range(self._helpers)]
         self._space = Arena()
-        self._board = self._space.reserve(SCRATCH + 8 * self._helpers)
+        self._lines = SCRATCH + -(-8 * self._helpers // LINE) * LINE
+        self._board = self._space.reserve(self._lines + LINE * threads)
         self._clear_board()
         self._threads = [self._start(index) for index in range(self._helpers)]
         self._process = os.getpid()
         atexit.register(self.stop)
 
     def _clear_board(self) -> None:
-        ctypes.memset(self._board, 0, SCRATCH + 8 * self._helpers)
+        ctypes.memset(self._board, 0, self._lines + LINE * (self._helpers + 1))
         ctypes.c_int32.from_address(self._board + STATE).value = CLOSED
-        ctypes.c_int64.from_address(self._board + SETTINGS).value = self._count_spins()
+        ctypes.c_int64.from_address(self._board + SPINS).value = self._count_spins()
+        ctypes.c_int64.from_address(self._board + PARTS).value = self._helpers + 1
+        ctypes.c_int64.from_address(self._board + PART_LINES).value = self._board + self._lines
 
     def _count_spins(self) -> int:
         """How often a thread can look within the time that it should."""
@@ -271,6 +299,16 @@ class FutexPool:
             scratch = self._reserve(local_bytes)
             chunk, helpers = chunk_of(groups, self._helpers + 1), min(self._helpers, groups - 1)
             self._dispatch(self._board, kernel, arguments, groups, chunk, helpers, scratch)
+        finally:
+            self._lock.release()
+        return True
+
+    def walk(self, rows: int, count: int, local_bytes: int, times: int) -> bool:
+        """Run the launches of a table at an address; False where the pool is busy and nothing was done."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._walk(self._board, rows, count, self._helpers, self._reserve(local_bytes), times)
         finally:
             self._lock.release()
         return True
@@ -323,6 +361,32 @@ def _make_pool(process: int, threads: int) -> WorkGroupPool:
     return ThreadPool(threads)
 
 
+@cache
+def alone_code() -> LoadedCode:
+    """What one thread needs for launch lists, as machine code."""
+    return build(write_alone(), ALONE_SYMBOLS, open_cache())
+
+
+class ListWalker:
+    """Runs launch lists: on the pool where a launch is worth it, else here."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.fill = alone_code().address("fill")
+        self._alone = _WALK_ALONE(alone_code().address("walk_alone"))
+        self._own = ThreadArena()
+
+    def run(self, rows: int, count: int, shared: bool, local_bytes: int, times: int = 0) -> None:
+        """Run the launches of a table at an address, which says of each whether it is shared."""
+        if shared and self.threads > 1:
+            pool = shared_pool(self.threads)
+            if isinstance(pool, FutexPool) and pool.walk(rows, count, local_bytes, times):
+                return
+        scratch = self._own.arena.reserve(local_bytes) if local_bytes else None
+        if count:
+            self._alone(rows, count, scratch, times)
+
+
 class KernelLauncher:
     """Runs one kernel: on the pool where there is more than one work-group, else here."""
 
@@ -334,6 +398,16 @@ class KernelLauncher:
         self._local_bytes = local_bytes
         self._threads = threads
         self._own = ThreadArena()
+
+    @property
+    def address(self) -> int:
+        """Where the code begins."""
+        return self._address
+
+    @property
+    def local_bytes(self) -> int:
+        """The local memory of a work-group."""
+        return self._local_bytes
 
     def run(self, arguments: bytes, groups: int) -> None:
         """Run all work-groups, in any order; the arguments are the slots of the calling convention."""
@@ -366,6 +440,20 @@ class _Tested:
     statements: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedLaunch:
+    """A launch that is proved, or tested while it runs: code, slots, and which of them are addresses of arrays."""
+
+    code: object
+    """What the machine code lives as long as."""
+    address: int
+    local_bytes: int
+    slots: bytes
+    places: tuple[ArraySlot, ...]
+    tests: Array | None = None
+    """Where a test that fails leaves a number that is not 0; the array is the last argument."""
+
+
 class CompiledKernels(NamedKernels):
     """The kernels of a program as machine code: `kernels.name(A, B, groups=n)` runs one on NumPy arrays, in place."""
 
@@ -389,9 +477,9 @@ class CompiledKernels(NamedKernels):
         self._said: set[str] = set()
         """Kernels of which it is said already that they run with tests."""
         self._refuse_large(limits)
-        count = count_threads() if threads is None else checked_threads(threads)
+        self._threads = count_threads() if threads is None else checked_threads(threads)
         self._code = code
-        self._ready = {entry.name: self._prepare(entry, count) for entry in compiled.entries}
+        self._ready = {entry.name: self._prepare(entry, self._threads) for entry in compiled.entries}
 
     def call(self, name: str, arguments: Sequence[object] = (), groups: Groups = 1) -> None:
         """Run a kernel for a number of work-groups, on all threads; arrays are updated in place."""
@@ -412,6 +500,40 @@ class CompiledKernels(NamedKernels):
         elif findings:
             raise LamellaError(findings)
 
+    @cached_property
+    def walker(self) -> ListWalker:
+        """What runs launch lists on the threads of these kernels."""
+        return ListWalker(self._threads)
+
+    def prepare(self, name: str, arguments: Sequence[object], groups: int) -> PreparedLaunch:
+        """A launch for arrays of these layouts, wherever they will lie; arrays that are written overlap no other.
+
+        Parameters are memrefs and numbers: the tables of a group belong to one call.
+        Unsupported: only the interpreter can test it. LamellaError: it leaves its memory for certain.
+        """
+        function, packer, runner = self._ready[name]
+        if any(isinstance(item.type, Group) for item in function.parameters):
+            raise Unsupported("it takes a group of arrays")
+        has_axes = len(packer.parameters) > len(function.parameters)
+        given = _with_axes(function, arguments, Grid(groups)) if has_axes else arguments
+        packed, places = packer.pack_placed(given, groups)
+        if packed.doubts is None:
+            return PreparedLaunch(self._code, runner.address, runner.local_bytes, packed.slots, tuple(places))
+        tested = self._find_tested(packer.function, packed.doubts)
+        if tested is None or not isinstance(tested.kernels, CompiledKernels):
+            raise Unsupported("only the interpreter can test its accesses")
+        tests = np.zeros(tested.kernel.slots, np.int64)
+        return replace(tested.kernels.prepare(name, [*given, tests], groups), tests=tests)
+
+    def _find_tested(self, function: Function, doubts: Proof) -> _Tested | None:
+        """The kernel with bounds checks, and word of it; None where only the interpreter can test."""
+        is_analysed = any(
+            isinstance(item.instruction, CoopApply) for item in walk(self._find(function.name).body)
+        )
+        tested = None if doubts.opaque or is_analysed else self._test(function, doubts)
+        self._say(function, doubts, tested is None)
+        return tested
+
     def _run_tested(
         self, function: Function, arguments: Sequence[object], groups: int, doubts: Proof
     ) -> list[Diagnostic] | None:
@@ -420,11 +542,7 @@ class CompiledKernels(NamedKernels):
         None where only the interpreter can test it. The function has no extensions any more, but for an apply, which
         is a loop there for the proof alone.
         """
-        is_analysed = any(
-            isinstance(item.instruction, CoopApply) for item in walk(self._find(function.name).body)
-        )
-        tested = None if doubts.opaque or is_analysed else self._test(function, doubts)
-        self._say(function, doubts, tested is None)
+        tested = self._find_tested(function, doubts)
         if tested is None:
             return None
         slots = np.zeros(tested.kernel.slots, np.int64)

@@ -242,6 +242,14 @@ class PackedArguments(NamedTuple):
     doubts: Proof | None = None
 
 
+class ArraySlot(NamedTuple):
+    """The slot that holds the address of an array: which argument it is, and what its address is a multiple of."""
+
+    place: int
+    slot: int
+    alignment: int
+
+
 def pack_arguments(function: Function, arguments: Sequence[object]) -> PackedArguments:
     """The slots for the arguments of one call, verified; LamellaError tells all that does not fit."""
     return ArgumentPacker(function).pack(arguments)
@@ -278,6 +286,16 @@ class ArgumentPacker:
 
     def pack(self, arguments: Sequence[object], groups: int = 1) -> PackedArguments:
         """The slots for the arguments of one call, verified; LamellaError tells all that does not fit."""
+        return self._pack(arguments, groups)[0]
+
+    def pack_placed(
+        self, arguments: Sequence[object], groups: int = 1
+    ) -> tuple[PackedArguments, list[ArraySlot]]:
+        """The same, with the slots that hold addresses: for calls with other memory of the same layout."""
+        packed, plan = self._pack(arguments, groups)
+        return packed, plan.array_slots()
+
+    def _pack(self, arguments: Sequence[object], groups: int) -> tuple[PackedArguments, _PackingPlan]:
         arguments = [item if type(item) is np.ndarray else _plain(item) for item in arguments]
         key = tuple(
             [
@@ -297,8 +315,8 @@ class ArgumentPacker:
             self._refuse(arguments)
         if groups > plan.proved_groups and groups not in plan.proved_counts:
             doubts = self._prove(plan, arguments, groups)
-            return packed if doubts is None else packed._replace(doubts=doubts)
-        return packed
+            return (packed if doubts is None else packed._replace(doubts=doubts)), plan
+        return packed, plan
 
     def _plan(self, key: tuple[object, ...], arguments: Sequence[object]) -> _PackingPlan:
         self._refuse(arguments)
@@ -483,6 +501,10 @@ class _PackingPlan:
             self.proved_groups = groups
         elif len(self.proved_counts) < MOST_PLANS:
             self.proved_counts.add(groups)
+
+    def array_slots(self) -> list[ArraySlot]:
+        """Where the addresses of arrays stand."""
+        return [ArraySlot(place, slot, alignment) for place, slot, alignment, _, _ in self._arrays]
 
     def _add(self, place: int, parameter: Parameter, argument: object, written: bool) -> str:
         """Make room for an argument; the letters of its slots."""

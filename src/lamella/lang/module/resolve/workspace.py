@@ -207,8 +207,8 @@ class Workspace:
         self, search: tuple[Path, ...] = (), limits: Limits = DEFAULT, standard: Path | None = None
     ) -> None:
         self.limits = limits
-        self.standard = SearchFolder(
-            shipped(STANDARD) if standard is None else standard, limits, standard=True
+        self.standard = (
+            _shipped_folder(limits) if standard is None else SearchFolder(standard, limits, standard=True)
         )
         self.search = tuple(self._place(path) for path in search)
         self._folders: dict[Path, SearchFolder] = {place.root: place for place in self.search}
@@ -269,6 +269,12 @@ class Workspace:
         if folder not in self._folders:
             self._folders[folder] = self._place(folder)
         return self._folders[folder]
+
+
+@lru_cache(maxsize=16)
+def _shipped_folder(limits: Limits) -> SearchFolder:
+    """The standard library, whose files a process reads and indexes once."""
+    return SearchFolder(shipped(STANDARD), limits, standard=True)
 
 
 @lru_cache(maxsize=128)

@@ -8,11 +8,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from lamella.base.dim import Atom, Condition, Dim, DimPart, DimSymbol, Extent, Logic, Monomial, symbols
-from lamella.base.dtype import ElementType, name_in
+from lamella.base.dtype import LANGUAGES, ElementType, name_in
 from lamella.graph.nodes import Argument, Branch, Loop, Node, Operation, Pack, Region, Single, Tensor, Value
 from lamella.lang.skriptnd import nodes as n
+from lamella.lang.skriptnd.words import BUILT_INS, KEYWORDS
 from lamella.ops.instance import Definition, Repeated, singles
 from lamella.ops.library import Library
+
+# --- names as identifiers of the language --------------------------------------------------------------------
+
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+LONGEST = 200
+"""Names of text have a limit, and those of tensors, which are paths of labels, have none."""
+RESERVED = frozenset((*KEYWORDS, *BUILT_INS, *LANGUAGES["skriptnd"], "_", "main"))
+
+
+def spell(name: str) -> str:
+    """An identifier that looks like a name; it may be reserved."""
+    word = re.sub(r"[^A-Za-z0-9_]", "_", name[:LONGEST]) or "t"
+    return f"_{word}" if word[0].isdigit() else word
+
 
 # --- values, extents and conditions as expressions of the language ------------------------------------------
 
@@ -132,6 +148,8 @@ class ComponentWriter:
     packs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     words: Mapping[str, n.Expr] = field(default_factory=dict)
     operators: Mapping[str, str] = field(default_factory=dict)
+    module: str = "main"
+    """The module that is written; what it defines is called without the module's name."""
 
     def components(self, nodes: tuple[Node, ...]) -> tuple[n.Component, ...]:
         """One component for each node."""
@@ -191,7 +209,7 @@ class ComponentWriter:
     def _operator(self, name: str) -> str:
         found = self.operators.get(name, name)
         module, _, short = found.rpartition(".")
-        return short if module == "main" else found
+        return short if module == self.module else found
 
     def quantization(self, tensor: Tensor) -> n.Quantization | None:
         """The entry of a tensor in `@quantize`."""

@@ -1,0 +1,365 @@
+"""Launch lists as machine code walks them: one table of launches, one arena, one native call.
+
+Every launch is proved, or replaced by one that tests its accesses, when the list is made; a run writes the addresses
+of what comes from outside into the slots of the launches, and calls.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.backend.arguments import dtype_of
+from lamella.backend.cpu.jit import code_error
+from lamella.backend.cpu.run.kernels import CompiledKernels, PreparedLaunch
+from lamella.backend.cpu.run.launch import address_of
+from lamella.base.arena import aligned
+from lamella.base.arrays import Array
+from lamella.kernels.launches import FILL, BufferView, Launch, LaunchList, LaunchTime
+from lamella.kernels.schedule import ALIGNMENT, place_buffers
+from lamella.lang.tensor.check.kinds import BYTES
+
+WORD = 8
+HUGE = 1 << 21
+"""The bytes of a huge page."""
+SHARED_BYTES = 1 << 17
+"""A launch that touches less memory is done before another thread has heard of it."""
+MOST_SHARED = 1 << 40
+"""Work-groups beyond this are not multiplied by a number of threads."""
+FILL_BYTES = 1 << 16
+"""What one work-group fills."""
+Integers = npt.NDArray[np.int64]
+
+
+# --- memory --------------------------------------------------------------------------------------------------
+
+
+class SharedArena:
+    """Memory that the lists of an executable use one after the other; it grows, and then lies elsewhere."""
+
+    def __init__(self) -> None:
+        self._memory: Array = np.zeros(0, np.uint8)
+        self.address = 0
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self._memory)
+
+    def reserve(self, size: int) -> None:
+        """Have at least so many bytes; what was there before is lost where it has to grow."""
+        if size > self.size:
+            self._memory = allocate_bytes(size)
+            self.address = address_of(self._memory)
+
+    def view(self, offset: int, size: int) -> Array:
+        """Some of its bytes."""
+        return self._memory[offset : offset + size]
+
+
+def allocate_bytes(size: int) -> Array:
+    """Bytes at a multiple of 64; many of them on huge pages where the system gives some."""
+    if size < HUGE:
+        return _cut(np.zeros(size + ALIGNMENT, np.uint8), size, ALIGNMENT)
+    room = mmap.mmap(-1, size + HUGE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):
+            room.madvise(mmap.MADV_HUGEPAGE)
+    return _cut(np.frombuffer(room, np.uint8), size, HUGE)
+
+
+def _cut(room: Array, size: int, alignment: int) -> Array:
+    start = -address_of(room) % alignment
+    return room[start : start + size]
+
+
+def empty_array(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
+    """An array for results, at a multiple of 64 bytes."""
+    count = math.prod(shape)
+    if count * dtype.itemsize < ALIGNMENT:
+        return np.empty(shape, dtype)
+    extra = ALIGNMENT // dtype.itemsize
+    room = np.empty(count + extra, dtype)
+    start = -address_of(room) % ALIGNMENT // dtype.itemsize
+    return room[start : start + count].reshape(shape)
+
+
+# --- the table of launches -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """A slot that holds the address of a view: its buffer, and the bytes from the beginning of it."""
+
+    slot: int
+    buffer: str
+    offset: int
+    alignment: int
+
+
+class _StandIns:
+    """Memory that nobody touches, on which launches are proved before the arrays of a call are known."""
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        # Each argument has pages of its own: one that is written overlaps no other, and any alignment is kept.
+        needs = (sum(_reach(item) + HUGE for item in launch.arguments) for launch in launches)
+        self._room = mmap.mmap(-1, max(needs, default=0) + 2 * HUGE)
+
+    def arrays(self, launch: Launch) -> list[Array]:
+        """An array for each argument."""
+        found: list[Array] = []
+        place = -address_of(np.frombuffer(self._room, np.uint8)) % HUGE
+        for view in launch.arguments:
+            width = BYTES[view.element]
+            strides = [step * width for step in view.strides]
+            found.append(np.ndarray(view.shape, dtype_of(view.element), self._room, place, strides))
+            place += aligned(_reach(view), HUGE)
+        return found
+
+
+class _LaunchTable:
+    """The rows of a list and the slots of its launches; addresses are left open."""
+
+    def __init__(self, kernels: CompiledKernels, launches: Sequence[Launch]) -> None:
+        self.addresses: list[_Address] = []
+        self.code: list[object] = []
+        """What the machine code lives as long as."""
+        self.local_bytes = 0
+        self.faults = np.zeros(max(1, len(launches)), np.int32)
+        self.flags: list[Array] = [self.faults]
+        """What launches write that find something wrong."""
+        self._kernels, self._walker = kernels, kernels.walker
+        self._made: dict[object, PreparedLaunch] = {}
+        self._words: list[Integers] = []
+        self._next = 0
+        stand_ins = _StandIns(launches)
+        rows = [self._add(number, launch, stand_ins) for number, launch in enumerate(launches)]
+        self.slots = np.concatenate([*self._words, np.zeros(1, np.int64)])
+        self.rows = np.array([*rows, (0, 0, 0, 0)], np.int64)
+        self.rows[:, 1] = self.rows[:, 1] * WORD + address_of(self.slots)
+        self.is_shared = bool(self.rows[:, 3].any())
+
+    def _add(self, number: int, launch: Launch, stand_ins: _StandIns) -> tuple[int, int, int, int]:
+        """A row: the address of the kernel, the first of its slots, its work-groups, whether threads share them."""
+        first = self._next
+        if launch.kernel == FILL:
+            address, groups = self._walker.fill, max(1, _reach(launch.arguments[0]) // FILL_BYTES)
+            self._note(launch.arguments[0], first, 1)
+            self._append(np.array([0, _reach(launch.arguments[0])], np.int64))
+        else:
+            address, groups = self._prepare(number, launch, stand_ins, first), launch.groups
+        touched = sum(map(_reach, launch.arguments))
+        shared = 1 < groups <= MOST_SHARED and touched >= SHARED_BYTES and self._walker.threads > 1
+        return address, first, groups, int(shared)
+
+    def _prepare(self, number: int, launch: Launch, stand_ins: _StandIns, first: int) -> int:
+        layouts = tuple((item.element, item.shape, item.strides) for item in launch.arguments)
+        key = launch.kernel, launch.groups, layouts
+        made = self._made.get(key)
+        if made is None:
+            arguments: list[Array] = stand_ins.arrays(launch)
+            if launch.has_fault:
+                arguments.append(self.faults[number : number + 1])
+            made = self._kernels.prepare(launch.kernel, arguments, launch.groups)
+            if made.tests is None and not launch.has_fault:  # what points at nothing of its own serves again
+                self._made[key] = made
+        for place, slot, alignment in made.places:
+            if place < len(launch.arguments):
+                self._note(launch.arguments[place], first + slot, alignment)
+        self.code.append(made.code)
+        self.flags += [] if made.tests is None else [made.tests]
+        self.local_bytes = max(self.local_bytes, made.local_bytes)
+        self._append(np.frombuffer(made.slots, np.int64))
+        return made.address
+
+    def _note(self, view: BufferView, slot: int, alignment: int) -> None:
+        self.addresses.append(_Address(slot, view.buffer, view.offset * BYTES[view.element], alignment))
+
+    def _append(self, words: Integers) -> None:
+        self._words.append(words)
+        self._next += len(words)
+
+
+def _reach(view: BufferView) -> int:
+    """The bytes from the first element of a view to the end of its last."""
+    if 0 in view.shape:
+        return 0
+    steps = zip(view.shape, view.strides, strict=True)
+    return BYTES[view.element] * (1 + sum((size - 1) * step for size, step in steps))
+
+
+# --- lists ---------------------------------------------------------------------------------------------------
+
+
+class _OutsideBuffer:
+    """A buffer whose memory a call brings, with the slots that hold its address."""
+
+    __slots__ = ("address", "alignment", "offsets", "size", "slots")
+
+    def __init__(self, size: int, addresses: Sequence[_Address]) -> None:
+        self.size = size
+        self.alignment = math.lcm(1, *(item.alignment for item in addresses))
+        self.slots = np.array([item.slot for item in addresses], np.int64)
+        self.offsets = np.array([item.offset for item in addresses], np.int64)
+        self.address = -1
+
+    def takes(self, array: Array) -> bool:
+        """Whether an array can be this buffer as it lies in memory."""
+        if array.nbytes != self.size:
+            raise code_error(f"an array of {array.nbytes} bytes for a buffer of {self.size}")
+        return array.flags.c_contiguous and not (self.size and address_of(array) % self.alignment)
+
+
+class NativeList:
+    """A launch list ready to run. Unsupported: a launch is neither proved nor can it be tested."""
+
+    def __init__(self, kernels: CompiledKernels, whole: LaunchList, arena: SharedArena) -> None:
+        self.whole = whole
+        self._walker = kernels.walker
+        self._arena = arena
+        self._base = 0
+        self._table = table = _LaunchTable(kernels, whole.launches)
+        self._direct = _find_direct(whole)
+        entering = {view.buffer for view in whole.inputs.values()}
+        plan = place_buffers(whole, {*entering, *self._direct.values()})
+        self._shared, self._own = plan.shared, allocate_bytes(plan.own_bytes)
+        self.arena_bytes = plan.shared_bytes
+        by_buffer: dict[str, list[_Address]] = {}
+        for item in table.addresses:
+            by_buffer.setdefault(item.buffer, []).append(item)
+        self._outside = {
+            name: _OutsideBuffer(whole.buffers[name].size, by_buffer.get(name, ()))
+            for name in {*entering, *self._direct.values()}
+        }
+        inside = [item for item in table.addresses if item.buffer in plan.shared]
+        self._inside = np.array([item.slot for item in inside], np.int64)
+        table.slots[self._inside] = [plan.shared[item.buffer] + item.offset for item in inside]
+        for item in table.addresses:
+            if item.buffer in plan.own:
+                table.slots[item.slot] = address_of(self._own) + plan.own[item.buffer] + item.offset
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
+    ) -> bool:
+        """Run all launches; False where one found something wrong, and the outputs mean nothing.
+
+        Arrays are as large as their tensors. Outputs are dense, and overlap no input.
+        """
+        self._settle()
+        held = [self._enter(view.buffer, inputs[name]) for name, view in self.whole.inputs.items()]
+        found = {name: self._leave(buffer, outputs[name]) for name, buffer in self._direct.items()}
+        self._walk(times)
+        if any(flags.any() for flags in self._table.flags):
+            for flags in self._table.flags:
+                flags[...] = 0
+            return False
+        for name, view in self.whole.outputs.items():
+            if name not in found:
+                self._copy(view, outputs[name], inputs, found)
+            elif found[name] is not outputs[name]:
+                np.copyto(outputs[name], found[name])
+        del held
+        return True
+
+    def _settle(self) -> None:
+        """Move to where the arena lies now."""
+        self._arena.reserve(self.arena_bytes)
+        if self._base != self._arena.address:
+            self._table.slots[self._inside] += self._arena.address - self._base
+            self._base = self._arena.address
+
+    def _enter(self, buffer: str, array: Array) -> Array:
+        """Let launches read an array, or a copy of it where it cannot be used as it lies; it must live until then."""
+        outside = self._outside[buffer]
+        if not outside.takes(array):
+            room = allocate_bytes(outside.size).view(array.dtype).reshape(array.shape)
+            np.copyto(room, array)
+            array = room
+        self._bind(outside, array)
+        return array
+
+    def _leave(self, buffer: str, array: Array) -> Array:
+        """Let launches write an array, or another one that is copied to it."""
+        outside = self._outside[buffer]
+        if not outside.takes(array):
+            array = allocate_bytes(outside.size).view(array.dtype).reshape(array.shape)
+        self._bind(outside, array)
+        return array
+
+    def _bind(self, outside: _OutsideBuffer, array: Array) -> None:
+        address = address_of(array)
+        if outside.address != address:
+            self._table.slots[outside.slots] = outside.offsets + address
+            outside.address = address
+
+    def _walk(self, times: list[LaunchTime] | None) -> None:
+        table, count = self._table, len(self.whole.launches)
+        if times is None:
+            self._walker.run(address_of(table.rows), count, table.is_shared, table.local_bytes)
+            return
+        stamps = np.zeros((count + 1, 2), np.int64)
+        self._walker.run(
+            address_of(table.rows), count, table.is_shared, table.local_bytes, address_of(stamps)
+        )
+        moments = stamps @ np.array([1.0, 1e-9])
+        seconds = np.diff(stamps, axis=0) @ np.array([1.0, 1e-9])
+        for number, launch in enumerate(self.whole.launches):
+            times.append(
+                LaunchTime(
+                    launch.operator,
+                    launch.kernel or "fill",
+                    float(seconds[number]),
+                    float(moments[number]),
+                    launch.groups,
+                    sum(map(_reach, launch.arguments)),
+                    launch.origin,
+                )
+            )
+
+    def _copy(
+        self, view: BufferView, target: Array, inputs: Mapping[str, Array], written: Mapping[str, Array]
+    ) -> None:
+        """Copy what is no array of its own: an input that comes out again, or two outputs that share memory."""
+        twin = next((name for name, buffer in self._direct.items() if buffer == view.buffer), None)
+        entered = next((name for name, item in self.whole.inputs.items() if item.buffer == view.buffer), None)
+        if twin is not None:
+            source = written[twin]
+        elif entered is not None:
+            source = inputs[entered]
+        else:
+            source = self._arena.view(self._shared[view.buffer], target.nbytes)
+        dense = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
+        np.copyto(target, dense.view(target.dtype).reshape(target.shape))
+
+
+def _find_direct(whole: LaunchList) -> dict[str, str]:
+    """The outputs that launches can write where the caller wants them, with their buffers."""
+    entering = {view.buffer for view in whole.inputs.values()}
+    found: dict[str, str] = {}
+    for name, view in whole.outputs.items():
+        fills = view.offset == 0 and _reach(view) == whole.buffers[view.buffer].size
+        if fills and view.buffer not in entering and view.buffer not in found.values():
+            found[name] = view.buffer
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class NativeMachine:
+    """What runs the launch lists of an executable on the processor: its kernels, and the arena that lists share."""
+
+    kernels: CompiledKernels
+    arena: SharedArena
+
+    def compile(self, whole: LaunchList) -> NativeList:
+        """Make a list runnable."""
+        return NativeList(self.kernels, whole, self.arena)
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
+        """An array for what comes out of a list."""
+        return empty_array(shape, dtype)

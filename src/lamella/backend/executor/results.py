@@ -1,0 +1,88 @@
+"""What leaves a run: outputs, in arrays of the caller where there are some, and the new values of states.
+
+A state that nobody else holds any more is written again two calls later, so that states need no new memory.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+
+from lamella.base.arrays import Array
+from lamella.base.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The outputs of a run and the new values of its variables, both by name; no two share memory."""
+
+    outputs: Mapping[str, Array]
+    states: Mapping[str, Array]
+
+
+# --- arrays of the caller ------------------------------------------------------------------------------------
+
+
+def verify_out(names: Sequence[str], out: Mapping[str, object]) -> dict[str, Array]:
+    """The arrays that a caller gives for outputs, once it is certain that they can be written."""
+    found: dict[str, Array] = {}
+    for name, array in out.items():
+        if name not in names:
+            raise InputError(f"there is no output '{name[:80]}'", hint=f"outputs are: {', '.join(names)}")
+        if not isinstance(array, np.ndarray) or not array.flags.writeable:
+            raise InputError(f"what is given for output '{name}' is no array that can be written")
+        found[name] = array
+    for (name, one), (other, two) in combinations(found.items(), 2):
+        if np.may_share_memory(one, two):
+            raise InputError(f"the arrays for outputs '{name}' and '{other}' share memory")
+    return found
+
+
+def deliver(name: str, array: Array, out: Array | None) -> Array:
+    """An output in the array that its caller gave, where there is one."""
+    if out is None or out is array:
+        return array
+    if out.shape != array.shape or out.dtype != array.dtype:
+        wanted = f"{array.dtype}{list(array.shape)}"
+        raise InputError(f"output '{name}' is {wanted}, its array {out.dtype}{list(out.shape)}")
+    np.copyto(out, array)
+    return out
+
+
+# --- states --------------------------------------------------------------------------------------------------
+
+
+def _references(box: list[Array]) -> tuple[int, int]:
+    """How many references there are to the one array of a list, and to the array that owns its memory."""
+    return sys.getrefcount(box[0]), sys.getrefcount(box[0].base)
+
+
+ALONE = _references([np.zeros(2)[1:]])
+"""The references to a view of memory of its own that nobody else holds: counted the way that this Python does."""
+
+
+@dataclass(slots=True)
+class SpareStates:
+    """Arrays that were values of variables, and that nobody holds any more: by the names of the variables."""
+
+    _spare: dict[str, Array] = field(default_factory=dict)
+    _made: dict[str, weakref.ref[Array]] = field(default_factory=dict)
+    """The values that runs made: an array of somebody else is never written."""
+
+    def take(self, name: str) -> Array | None:
+        """An array for the next value of a variable."""
+        return self._spare.pop(name, None)
+
+    def replace(self, state: dict[str, Array], name: str, array: Array) -> None:
+        """Give a variable its next value, and keep the array of the last one where nobody else does."""
+        made = self._made.get(name)
+        box = [state.pop(name)] if name in state else []
+        state[name] = array
+        if box and made is not None and made() is box[0] and _references(box) == ALONE:
+            self._spare[name] = box[0]
+        self._made[name] = weakref.ref(array)

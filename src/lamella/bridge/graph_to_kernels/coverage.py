@@ -1,0 +1,155 @@
+"""What the formulas of an operation do to memory: which outputs they write whole, which are their inputs renamed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import TypeAlias
+
+from lamella.base.affine import Affine
+from lamella.bridge.graph_to_kernels.affine import Form, find_form, is_integer
+from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, elements
+from lamella.bridge.graph_to_kernels.products import find_digits
+from lamella.bridge.graph_to_kernels.terms import TensorView, is_picked
+from lamella.kernels.nodes import KernelCall
+from lamella.ops.formula import Contraction, Element, Guard
+
+Key: TypeAlias = tuple[str, int | None]
+Box: TypeAlias = tuple[tuple[int, int], ...]
+"""The first place and the number of places along each dimension."""
+MOST_BOXES = 256
+"""Parts of a tensor that are compared with each other."""
+
+
+def mark_calls(
+    calls: Sequence[KernelCall], formulas: Sequence[Contraction], tensors: Mapping[Key, TensorView]
+) -> tuple[KernelCall, ...]:
+    """The calls of an operation, with what an executor may leave out: filling, and copies that only rename."""
+    written = {_key(target) for formula in formulas for target in formula.targets}
+    whole = {key for key in written if is_written_whole(key, formulas, tensors)}
+    renames = len(calls) == len(formulas) == 1 and is_renaming(formulas[0], tensors)
+    return tuple(
+        replace(
+            call,
+            renames=renames,
+            operands=tuple(
+                replace(item, whole=item.whole or (item.name, item.item) in whole) for item in call.operands
+            ),
+        )
+        for call in calls
+    )
+
+
+def _key(element: Element) -> Key:
+    return element.tensor, element.item if is_integer(element.item) else None
+
+
+# --- outputs that are written whole --------------------------------------------------------------------------
+
+
+def is_written_whole(key: Key, formulas: Sequence[Contraction], tensors: Mapping[Key, TensorView]) -> bool:
+    """Whether every element is written, whatever stood there before."""
+    boxes: list[Box] = []
+    for formula in formulas:
+        if _fill_up(boxes, key, tensors):
+            return True
+        if any(item.tensor == key[0] for item in elements(formula)):
+            return False  # it may read what is not written yet
+        for target in formula.targets:
+            if _key(target) != key:
+                continue
+            if formula.sign not in ASSIGNMENTS:
+                # An accumulation starts from its neutral value, or from what a kernel has filled. Where an index is
+                # tested it goes on from memory.
+                return not boxes and not any(isinstance(index, Guard) for index in target.indices)
+            box = _box(formula, target)
+            boxes += [] if box is None else [box]
+    return _fill_up(boxes, key, tensors)
+
+
+def _fill_up(boxes: Sequence[Box], key: Key, tensors: Mapping[Key, TensorView]) -> bool:
+    """Whether boxes make up a tensor: one of them, or all side by side."""
+    if key not in tensors:
+        return False
+    volumes, size = [prod(extent for _, extent in box) for box in boxes], prod(tensors[key].shape)
+    return size in volumes or (sum(volumes) == size and len(boxes) <= MOST_BOXES and _are_apart(boxes))
+
+
+def _box(formula: Contraction, target: Element) -> Box | None:
+    """The places that an assignment writes in every step; None where they are no box or a step may be skipped."""
+    extents = _extents(formula)
+    skips = any(_skips(index) for item in elements(formula) for index in item.indices)
+    if extents is None or formula.condition is not None or skips:
+        return None
+    box: list[tuple[int, int]] = []
+    used: list[str] = []
+    for index in target.indices:
+        form = None if isinstance(index, Guard) else find_form(index, extents)
+        size = prod(extents[name] for name, _ in form.terms) if form is not None else 0
+        names = None if form is None else find_digits(replace(form, constant=0), extents, size)
+        if form is None or names is None:
+            return None
+        used += names
+        box.append((form.constant, size))
+    return tuple(box) if len(set(used)) == len(used) else None
+
+
+def _skips(index: object) -> bool:
+    """Whether an index may skip its step: one that is tested and not replaced on both sides."""
+    return isinstance(index, Guard) and None in (index.below, index.above)
+
+
+def _are_apart(boxes: Sequence[Box]) -> bool:
+    """Whether no two boxes share a place."""
+    return not any(
+        all(
+            one[0] < other[0] + other[1] and other[0] < one[0] + one[1]
+            for one, other in zip(a, b, strict=True)
+        )
+        for number, a in enumerate(boxes)
+        for b in boxes[:number]
+    )
+
+
+def _extents(formula: Contraction) -> dict[str, int] | None:
+    """The extents of the loops; None where one is empty or only the run knows it."""
+    found = {loop.index: loop.extent for loop in formula.loops if isinstance(loop.extent, int)}
+    return found if len(found) == len(formula.loops) and 0 not in found.values() else None
+
+
+# --- copies that only rename ---------------------------------------------------------------------------------
+
+
+def is_renaming(formula: Contraction, tensors: Mapping[Key, TensorView]) -> bool:
+    """Whether a formula copies a tensor element by element in row-major order: `y[i * n + j] = x[i, j]`."""
+    extents = _extents(formula)
+    plain = formula.sign in ASSIGNMENTS and formula.condition is None and len(formula.targets) == 1
+    source = formula.values[0]
+    if extents is None or not plain or not isinstance(source, Element) or is_picked(source):
+        return False
+    target = formula.targets[0]
+    views = tensors.get(_key(target)), tensors.get(_key(source))
+    if views[0] is None or views[1] is None or views[0].element != views[1].element:
+        return False
+    size = prod(views[0].shape)
+    places = [
+        _flat_form(item, view, extents) for item, view in zip((target, source), views, strict=True) if view
+    ]
+    if places[0] is None or places[0] != places[1] or prod(views[1].shape) != size:
+        return False
+    names = find_digits(places[0], extents, size)
+    return names is not None and all(size == 1 or name in names for name, size in extents.items())
+
+
+def _flat_form(element: Element, view: TensorView, extents: Mapping[str, int]) -> Form | None:
+    """The place of an element in the memory of its tensor."""
+    found: Form | None = Affine()
+    stride = 1
+    for index, size in zip(reversed(element.indices), reversed(view.shape), strict=True):
+        form = None if isinstance(index, Guard) else find_form(index, extents)
+        if form is None or found is None:
+            return None
+        found = found.plus(form, stride)
+        stride *= size
+    return found

@@ -1,0 +1,254 @@
+"""The kernels of a group from its stages: attention as one, sums of products as tiles, the rest as row kernels.
+
+Each run of stages gets the best kernel that can be written for it; what several kernels share is a temporary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from lamella.base.dtype import F64
+from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.attention import find_attention, is_product, write_attention
+from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, plan_steps, write_contraction
+from lamella.bridge.graph_to_kernels.coverage import is_written_whole
+from lamella.bridge.graph_to_kernels.flat import FlatLayout
+from lamella.bridge.graph_to_kernels.inline import Stages
+from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
+from lamella.bridge.graph_to_kernels.rows import write_rows
+from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, TileKernel, write_tiles
+from lamella.bridge.graph_to_kernels.tiled import Key, ProductGroup, find_tiles, walk_terms
+from lamella.kernels.build import Builder, FreshNames
+from lamella.kernels.launches import Layout
+from lamella.kernels.nodes import KernelCall, KernelOperand
+from lamella.kernels.target import Target
+from lamella.lang.tensor.nodes import Function, Memref, Parameter, Scalar, Value
+from lamella.lang.tensor.nodes.types import make_memref
+from lamella.ops.formula import Contraction, Element
+
+MOST_REUSE = 8
+"""Steps for each element of the tensors of a sum up to which it wants rows and not tiles."""
+FAULT = Parameter(Value("fault"), make_memref("i32", (1,)))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlace:
+    """Where a group stands: which of its inputs never change, and where its tensors lie."""
+
+    fixed: frozenset[str] = frozenset()
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class GroupWriter:
+    """The kernels of one group while they are written."""
+
+    name: str
+    stages: Stages
+    target: Target
+    place: GroupPlace
+    operands: Mapping[str, Key]
+    """The operand that each input and output is."""
+    functions: list[Function] = field(default_factory=list)
+    calls: list[KernelCall] = field(default_factory=list)
+    products: int = 0
+
+    def write(self) -> tuple[KernelCall, ...]:
+        """Write all kernels; Unsupported where a stage has none."""
+        if any(self._is_narrow(item) for item in self.stages.contractions):
+            raise Unsupported("a sum of a narrow type is rounded by the host")
+        attention = find_attention(self.stages.contractions)
+        if attention is not None:
+            try:
+                self._add_tile(write_attention(attention, self._views, self._real, self.target))
+                return tuple(self.calls)
+            except Unsupported:
+                pass
+        waiting = list(self.stages.contractions)
+        while waiting:
+            waiting = waiting[self._take(waiting) :]
+        return tuple(self.calls)
+
+    @property
+    def _real(self) -> Scalar:
+        wide = any(item.element == F64 for item in self.stages.tensors.values())
+        return Scalar("f64" if wide else "f32")
+
+    @property
+    def _views(self) -> dict[Key, TensorView]:
+        return {
+            (name, None): TensorView(Value(name), item.element, item.shape, self.place.layouts.get(name))
+            for name, item in self.stages.tensors.items()
+        }
+
+    def _is_narrow(self, stage: Contraction) -> bool:
+        """Whether a stage accumulates in another type than its target has."""
+        elements = [self.stages.tensors[item.tensor].element for item in stage.targets]
+        return stage.sign not in ASSIGNMENTS and any(
+            computing_type(item, self._real) != item for item in elements
+        )
+
+    # --- runs of stages -------------------------------------------------------------------------------------------
+
+    def _take(self, stages: Sequence[Contraction]) -> int:
+        """Write a kernel for the first stages; gives how many those are."""
+        if is_product(stages[0]):
+            for count in (_count_ends(stages), 1):
+                try:
+                    self._add_product(stages[:count], stages[count:])
+                    return count
+                except Unsupported:
+                    continue
+        if not is_product(stages[0]) or self._is_skinny(stages[0]):
+            run = next(
+                (place for place, item in enumerate(stages) if place and is_product(item)), len(stages)
+            )
+            for count in range(run, 0, -1):
+                try:
+                    self._add_rows(stages[:count], stages[count:])
+                    return count
+                except Unsupported:
+                    continue
+        self._add_plain(stages[0])
+        return 1
+
+    def _is_skinny(self, stage: Contraction) -> bool:
+        """Whether a sum of products uses each element a few times only, so that memory bounds it and not arithmetic."""
+        extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
+        names = {item.tensor for item in walk_terms(stage) if isinstance(item, Element)}
+        touched = sum(self.stages.tensors[name].volume for name in names)
+        return prod(extents.values()) <= MOST_REUSE * max(touched, 1)
+
+    def _is_started(self, stage: Contraction) -> bool:
+        """Whether a stage goes on from what its target holds."""
+        tensor = stage.targets[0].tensor
+        first = next(item for item in self.stages.contractions if item.targets[0].tensor == tensor)
+        return first is not stage
+
+    def _verify_rows(self, stage: Contraction) -> None:
+        if stage.sign in ASSIGNMENTS:
+            return
+        if self._is_started(stage):
+            raise Unsupported("a sum goes on from what its target holds")
+
+    def _add_product(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
+        hidden = stages[0].targets[0].tensor
+        if len(stages) > 1 and hidden in {*self.stages.outputs, *_read(rest)}:
+            raise Unsupported("the sum itself is needed")
+        fixed = frozenset((name, None) for name in self.place.fixed)
+        group = ProductGroup(stages[0], tuple(stages[1:]))
+        try:
+            tiled = find_tiles(group, self._views, self._real, self.target, fixed)
+            kernels = write_tiles(tiled, self._views)
+        except Unsupported:
+            plan = find_lane_product(group, self._views, self._real, fixed)
+            kernels = write_lane_product(plan, self._views)
+        for kernel in kernels:
+            self._add_tile(kernel)
+        self.products += 1
+
+    def _add_tile(self, kernel: TileKernel) -> None:
+        operands = [
+            self._operand(key[0], parameter.type)
+            for key, parameter in zip(kernel.keys, kernel.parameters, strict=True)
+            if isinstance(parameter.type, Memref)
+        ]
+        self._add(Function(self._next, kernel.parameters, kernel.body), operands, kernel.groups)
+
+    def _add_rows(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
+        for stage in stages:
+            self._verify_rows(stage)
+        made = dict.fromkeys(item.tensor for stage in stages for item in stage.targets)
+        needed = {*self.stages.outputs, *_read(rest)}
+        outputs = frozenset(name for name in made if name in needed)
+        flat = {name: _flat(item) for name, item in self.place.layouts.items()}
+        kernel = write_rows(self._next, stages, self.stages.tensors, outputs, flat)
+        operands = [
+            self._operand(name, parameter.type)
+            for name, parameter in zip(kernel.tensors, kernel.function.parameters, strict=True)
+            if isinstance(parameter.type, Memref)
+        ]
+        self._add(kernel.function, operands, kernel.groups)
+
+    def _add_plain(self, stage: Contraction) -> None:
+        """A kernel of one formula, the way that takes any."""
+        shapes = {item.tensor: self.stages.tensors[item.tensor].shape for item in stage.targets}
+        started = self._is_started(stage)
+        if stage.sign not in ASSIGNMENTS and not started and not plan_steps(stage, shapes).covers:
+            raise Unsupported("its target must be filled first")
+        names = dict.fromkeys(item.tensor for item in walk_terms(stage) if isinstance(item, Element))
+        values = {name: Value(f"t{number}") for number, name in enumerate(names)}
+        views: dict[Key, TensorView] = {
+            (name, None): replace(self._views[name, None], memref=value) for name, value in values.items()
+        }
+        if any(0 in item.shape for item in views.values()):
+            raise Unsupported("a tensor is empty")
+        builder = Builder(FreshNames({*(item.name for item in values.values()), FAULT.value.name}))
+        groups, faults = write_contraction(builder, stage, views, self._real, FAULT.value, started)
+        parameters = [Parameter(item.memref, _strided(item)) for item in views.values()]
+        operands = [
+            replace(self._operand(name, parameter.type), offset=_flat(views[name, None].lies).offset)
+            for name, parameter in zip(names, parameters, strict=True)
+            if isinstance(parameter.type, Memref)
+        ]
+        function = Function(self._next, (*parameters, *([FAULT] if faults else [])), builder.region())
+        self._add(function, operands, groups, faults)
+
+    # --- calls ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _next(self) -> str:
+        return f"{self.name}_{len(self.functions)}" if self.functions else self.name
+
+    def _add(
+        self, function: Function, operands: Sequence[KernelOperand], groups: int, faults: bool = False
+    ) -> None:
+        self.functions.append(function)
+        self.calls.append(KernelCall(function.name, tuple(operands), groups, faults))
+
+    def _operand(self, tensor: str, type_: Memref) -> KernelOperand:
+        shape = tuple(size or 0 for size in type_.shape)
+        strides = tuple(stride or 0 for stride in type_.stride)
+        name, item = self.operands.get(tensor, (f".{tensor.lstrip('.')}", None))
+        if tensor == PACKED[0]:
+            # Each product of a group has a factor of its own to pack.
+            name = f"{tensor}{self.products}"
+        whole = tensor == PACKED[0] or self._is_whole(tensor)
+        return KernelOperand(name, item, shape, type_.element, whole, strides)
+
+    def _is_whole(self, tensor: str) -> bool:
+        written = any(item.tensor == tensor for stage in self.stages.contractions for item in stage.targets)
+        return written and is_written_whole((tensor, None), self.stages.contractions, self._views)
+
+
+def _count_ends(stages: Sequence[Contraction]) -> int:
+    """How many stages are a sum and what is made of it element by element."""
+    hidden = stages[0].targets[0].tensor
+    count = 1
+    for stage in stages[1:]:
+        if stage.sign not in ASSIGNMENTS or hidden not in set(_read([stage])):
+            break
+        count += 1
+    return count
+
+
+def _read(stages: Sequence[Contraction]) -> Iterator[str]:
+    for stage in stages:
+        written = [id(item) for item in stage.targets]
+        for item in walk_terms(stage):
+            if isinstance(item, Element) and id(item) not in written:
+                yield item.tensor
+
+
+def _flat(layout: Layout) -> FlatLayout:
+    """A layout as places in one row of memory: the halo before the tensor is skipped."""
+    offset = sum(low * stride for (low, _), stride in zip(layout.halo, layout.strides, strict=True))
+    return FlatLayout(layout.strides, offset)
+
+
+def _strided(held: TensorView) -> Memref:
+    """The memref of a tensor with a mode for each dimension, the last one first."""
+    return make_memref(stored_type(held.element), held.shape[::-1], held.lies.strides[::-1])

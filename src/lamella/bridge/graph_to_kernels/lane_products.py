@@ -1,0 +1,286 @@
+"""Sums of products whose factors both lie along the output: depthwise convolutions, with what follows them.
+
+The loop that lies closest counts everything and goes over the lanes. A tile is some steps of the next loop of the
+output; windows that overlap share what they load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from lamella.base.affine import Affine
+from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value
+from lamella.bridge.graph_to_kernels.tile_kernels import (
+    PACKED,
+    EndWriter,
+    Parameters,
+    TileKernel,
+    split_group,
+)
+from lamella.bridge.graph_to_kernels.tiled import (
+    Key,
+    PreparedProduct,
+    ProductGroup,
+    Tensors,
+    prepare_product,
+    tile_width,
+)
+from lamella.kernels.build import Builder
+from lamella.lang.tensor.nodes import Cast, Scalar, Value
+from lamella.lang.tensor.nodes.types import FLOATS, INDEX
+
+LANES = 16
+"""Work-items of a subgroup."""
+WIDEST = 8
+"""Steps of the output in a tile."""
+MOST_UNROLLED = 64
+"""Products of a tile that are written without a loop."""
+LANE = Scalar("i32")
+BLOCK = "block"
+
+
+@dataclass(frozen=True, slots=True)
+class LaneProduct:
+    """A sum of products over lanes, cut into tiles."""
+
+    found: PreparedProduct
+    real: Scalar
+    lane: str
+    columns: tuple[str, ...]
+    """The other loops of the output, the closest last."""
+    sums: tuple[str, ...]
+    """Loops that are written."""
+    unrolled: tuple[str, ...]
+    """Sums that are written out."""
+    width: int
+    packed: int | None
+    """Which factor is packed so that it lies along the lanes."""
+
+    @property
+    def extents(self) -> Mapping[str, int]:
+        """The extents of all loops."""
+        return self.found.extents
+
+
+def find_lane_product(
+    group: ProductGroup, tensors: Tensors, real: Scalar, constant: frozenset[Key]
+) -> LaneProduct:
+    """The tiles of a sum over lanes; Unsupported says why it has none."""
+    found = prepare_product(group, tensors, real)
+    output = found.outputs[0]
+    ordered = sorted(
+        (name for name in found.extents if output.stride(name)), key=lambda name: -output.stride(name)
+    )
+    if not ordered or any(item.stride(ordered[-1]) != 1 for item in found.outputs):
+        raise Unsupported("no loop lies closest in its output")
+    lane = ordered[-1]
+    if found.extents[lane] < LANES // 2:
+        raise Unsupported("it has few lanes")
+    sums = tuple(name for name in found.extents if name not in ordered)
+    strides = [access.stride(lane) for access in found.factors]
+    wrong = [place for place, stride in enumerate(strides) if stride not in (0, 1)]
+    if not sums or len(wrong) > 1 or any(found.keys[place] not in constant for place in wrong):
+        raise Unsupported("a factor does not lie along the lanes")
+    if any(set(ordered[:-1]) & found.factors[place].loops() for place in wrong):
+        raise Unsupported("a factor does not lie along the lanes")
+    column = ordered[-2] if len(ordered) > 1 else ""
+    width = tile_width(found.extents[column], WIDEST) if column else 1
+    unrolled = _unrolled(found, sums, column, width)
+    kept = tuple(name for name in sums if name not in unrolled)
+    return LaneProduct(
+        found, real, lane, tuple(ordered[:-1]), kept, unrolled, width, wrong[0] if wrong else None
+    )
+
+
+def _unrolled(found: PreparedProduct, sums: Sequence[str], column: str, width: int) -> tuple[str, ...]:
+    """The sums along a mode that the columns of a tile count too: their windows overlap."""
+    for name in sums:
+        shared = any(
+            (axis := access.axis(name)) is not None and axis.index.coefficient(column)
+            for access in found.factors
+        )
+        if shared and found.extents[name] * width <= MOST_UNROLLED:
+            return (name,)
+    return ()
+
+
+# --- kernels --------------------------------------------------------------------------------------------------
+
+
+def write_lane_product(plan: LaneProduct, tensors: Tensors) -> list[TileKernel]:
+    """The kernels of a sum over lanes, in the order in which they run."""
+    packed = [] if plan.packed is None else [_write_pack(plan, plan.packed)]
+    return [*packed, _LaneWriter(plan, tensors).write()]
+
+
+def _packed_access(plan: LaneProduct, place: int) -> Access:
+    """The packed factor: the lanes lie closest, then the sums."""
+    loops = [plan.lane, *reversed((*plan.sums, *plan.unrolled))]
+    used = plan.found.factors[place].loops()
+    axes, stride = [], 1
+    for name in loops:
+        if name in used:
+            axes.append(Axis(plan.extents[name], stride, Affine(0, ((name, 1),))))
+            stride *= plan.extents[name]
+    return Access(Value("packed"), plan.real.name, tuple(reversed(axes)))
+
+
+def _write_pack(plan: LaneProduct, place: int) -> TileKernel:
+    parameters = Parameters()
+    target = parameters.add(PACKED, _packed_access(plan, place))
+    source = parameters.add(plan.found.keys[place], plan.found.factors[place])
+    builder = parameters.builder()
+    loops = [name for name in (*plan.sums, *plan.unrolled) if name in source.loops()]
+    ends = [builder.constant(plan.extents[name]) for name in (plan.lane, *loops)]
+    with builder.foreach(ends) as (inner, variables):
+        values = dict(zip((plan.lane, *loops), variables, strict=True))
+        value = inner.load(source.memref, source.places(inner, values), plan.real)
+        inner.store(value, target.memref, target.places(inner, values))
+    return parameters.close(builder, 1)
+
+
+@dataclass(slots=True)
+class _LaneWriter:
+    """The kernel of a sum over lanes while it is written."""
+
+    plan: LaneProduct
+    tensors: Tensors
+    parameters: Parameters = field(default_factory=Parameters)
+    accesses: dict[int, Access] = field(default_factory=dict)
+    factors: list[Access] = field(default_factory=list)
+
+    def write(self) -> TileKernel:
+        """Write it."""
+        plan, found = self.plan, self.plan.found
+        for end in found.ends:
+            for key in end.accesses:
+                self.accesses[key] = self.parameters.add(end.keys[key], found.accesses[key])
+        for place, access in enumerate(found.factors):
+            packed = plan.packed == place
+            source = PACKED if packed else found.keys[place]
+            self.factors.append(self.parameters.add(source, _packed_access(plan, place) if packed else access))
+        builder = self.parameters.builder()
+        outer = list(plan.columns[:-1])
+        full, rest = divmod(plan.extents[plan.lane], LANES)
+        sizes = {**plan.extents, BLOCK: full + (rest > 0)}
+        values = split_group(builder, [*outer, BLOCK], sizes)
+        with builder.parallel() as region:
+            lane = region.cast(region.builtin("subgroup_local_id", LANE), INDEX)
+            begin = region.arith("mul", values[BLOCK], region.constant(LANES))
+            here = {**values, plan.lane: region.arith("add", begin, lane)}
+            if not rest:
+                self._walk(region, here)
+            elif not full:
+                self._walk_rest(region, here)
+            else:
+                whole = region.compare("lt", values[BLOCK], region.constant(full))
+                with region.choice(whole) as (then, otherwise):
+                    self._walk(then, here)
+                    self._walk_rest(otherwise, here)
+        return self.parameters.close(builder, prod(sizes[name] for name in (*outer, BLOCK)))
+
+    def _walk_rest(self, builder: Builder, values: Mapping[str, Value]) -> None:
+        """The last lanes: those beyond the end do nothing."""
+        end = builder.constant(self.plan.extents[self.plan.lane])
+        with builder.condition(builder.compare("lt", values[self.plan.lane], end)) as inner:
+            self._walk(inner, values)
+
+    def _walk(self, builder: Builder, values: Mapping[str, Value]) -> None:
+        """The tiles along the closest column loop."""
+        plan = self.plan
+        if not plan.columns:
+            self._tile(builder, dict(values), 1)
+            return
+        name = plan.columns[-1]
+        full, rest = divmod(plan.extents[name], plan.width)
+        if full == 1:
+            self._tile(builder, {**values, name: builder.constant(0)}, plan.width)
+        elif full:
+            with builder.loop(builder.constant(0), builder.constant(full)) as loop:
+                place = loop.variable
+                if plan.width > 1:
+                    place = loop.body.arith("mul", place, loop.body.constant(plan.width))
+                self._tile(loop.body, {**values, name: place}, plan.width)
+        if rest:
+            self._tile(builder, {**values, name: builder.constant(full * plan.width)}, rest)
+
+    def _tile(self, builder: Builder, values: dict[str, Value], width: int) -> None:
+        zero = builder.constant(0.0, self.plan.real)
+        totals = self._sum(builder, values, [zero] * width, self.plan.sums)
+        for number, total in enumerate(totals):
+            self._finish(builder, self._shifted(builder, values, number), total)
+
+    def _shifted(self, builder: Builder, values: dict[str, Value], number: int) -> dict[str, Value]:
+        if not number:
+            return values
+        name = self.plan.columns[-1]
+        return {**values, name: builder.arith("add", values[name], builder.constant(number))}
+
+    def _sum(
+        self, builder: Builder, values: dict[str, Value], start: Sequence[Value], sums: Sequence[str]
+    ) -> list[Value]:
+        if not sums:
+            return self._products(builder, values, start)
+        end = builder.constant(self.plan.extents[sums[0]])
+        carried = [(value, self.plan.real) for value in start]
+        with builder.loop(builder.constant(0), end, carried=carried) as loop:
+            inner = {**values, sums[0]: loop.variable}
+            loop.body.give(*self._sum(loop.body, inner, loop.carried, sums[1:]))
+        return loop.results
+
+    def _products(self, builder: Builder, values: dict[str, Value], start: Sequence[Value]) -> list[Value]:
+        """The products of a tile for one step of the loops; what several of them need is loaded once."""
+        plan, found = self.plan, list(start)
+        column = plan.columns[-1] if plan.columns else ""
+        sum_ = plan.unrolled[0] if plan.unrolled else ""
+        loaded: dict[tuple[int, int], Value] = {}
+        for step in range(plan.extents.get(sum_, 1)):
+            for number in range(len(found)):
+                pair = [
+                    self._load(builder, place, values, {column: number, sum_: step}, loaded)
+                    for place in (0, 1)
+                ]
+                product = builder.arith("mul", *pair, type_=plan.real)
+                found[number] = builder.arith("add", found[number], product, type_=plan.real)
+        return found
+
+    def _load(
+        self,
+        builder: Builder,
+        place: int,
+        values: dict[str, Value],
+        steps: Mapping[str, int],
+        loaded: dict[tuple[int, int], Value],
+    ) -> Value:
+        access = self.factors[place]
+        shift = sum(access.stride(name) * step for name, step in steps.items() if name)
+        if (place, shift) not in loaded:
+            zero = {name: values.get(name) or builder.constant(0) for name in steps if name}
+            here = {**values, **zero}
+            indices = []
+            for axis in reversed(access.axes):
+                more = sum(axis.index.coefficient(name) * step for name, step in steps.items() if name)
+                indices.append(form_value(builder, axis.index + Affine(more), here))
+            loaded[place, shift] = builder.load(access.memref, indices, self.plan.real)
+        return loaded[place, shift]
+
+    def _finish(self, builder: Builder, values: dict[str, Value], total: Value) -> None:
+        """Store what the outputs are made of."""
+        found, real = self.plan.found, self.plan.real
+        target = found.group.product.targets[0].tensor
+        for end in found.ends:
+            formula = end.formula
+            value = total
+            if formula.values[0] is not formula.targets[0]:
+                writing = EndWriter(real, self.tensors, end.extents, [builder])
+                writing.accesses, writing.loops = self.accesses, values
+                value = writing.end_value(end, target, total)
+            access = self.accesses[id(formula.targets[0])]
+            if access.element not in FLOATS:
+                raise Unsupported("its output is no real")
+            if access.element != real.name:
+                value = builder.value(Cast(value, Scalar(access.element)))
+            builder.store(value, access.memref, access.places(builder, values))

@@ -1,0 +1,330 @@
+"""Layouts of the tensors inside a graph: channels closest where products want their rows there, halos for windows.
+
+Nothing of this is seen outside: inputs, outputs and weights lie as the user has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.affine import Form, find_form
+from lamella.bridge.graph_to_kernels.attention import is_product, place_in
+from lamella.bridge.graph_to_kernels.inline import Stages
+from lamella.bridge.graph_to_kernels.tiled import extents_of, meet, meeting, place_of
+from lamella.graph.nodes import Argument, Graph, Node, Operation, Pack, Tensor
+from lamella.graph.rewrite import members, operands_of, results_of
+from lamella.kernels.launches import Layout, dense_layout
+from lamella.ops.formula import Apply, Contraction, Element, Guard
+
+ALIASED = 512
+"""Rows of so many elements, or of a multiple, fall on the same few lines of the first cache."""
+PADDING = 16
+Halo = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedStages:
+    """An operation whose tensors are laid out: its stages, and what their tensors are called in the graph."""
+
+    stages: Stages
+    names: Mapping[str, str]
+    fixed: frozenset[str]
+    """Inputs that are the same in every call, by the names of the stages."""
+
+
+@dataclass(slots=True)
+class Wish:
+    """How a tensor should lie for those who read it."""
+
+    halo: dict[int, tuple[int, int]] = field(default_factory=dict)
+    padded: bool = False
+    """Whether its rows should not be a multiple of the cache's apart."""
+
+    def widen(self, dimension: int, low: int, high: int) -> None:
+        """Ask for room before and behind a dimension."""
+        before = self.halo.get(dimension, (0, 0))
+        self.halo[dimension] = max(before[0], low), max(before[1], high)
+
+
+def choose_layouts(operations: Sequence[PlacedStages | None], pinned: Iterable[str]) -> dict[str, Layout]:
+    """The layouts of tensors that lie in another way than row by row; those that are pinned keep that."""
+    choosing = _Choosing(set(pinned))
+    for item in operations:
+        if item is not None:
+            choosing.read(item)
+    for item in operations:
+        if item is not None:
+            choosing.write(item)
+    return choosing.found
+
+
+class _Choosing:
+    """The layouts while they are chosen."""
+
+    def __init__(self, pinned: set[str]) -> None:
+        self.pinned = pinned
+        self.wishes: dict[str, Wish] = {}
+        self.found: dict[str, Layout] = {}
+        self.orders: dict[str, tuple[int, ...]] = {}
+
+    # --- what readers wish ----------------------------------------------------------------------------------------
+
+    def read(self, item: PlacedStages) -> None:
+        """Collect the wishes of an operation about what it reads."""
+        for stage in item.stages.contractions:
+            factors = product_factors(stage, item.fixed)
+            if factors is None:
+                continue
+            other = factors[1]
+            name = item.names.get(other.tensor)
+            if name is not None and name not in self.pinned:
+                shape = item.stages.tensors[other.tensor].shape
+                self._wish(stage, other, shape, self.wishes.setdefault(name, Wish()))
+
+    def _wish(self, stage: Contraction, element: Element, shape: Sequence[int], wish: Wish) -> None:
+        extents = extents_of(stage)
+        for dimension, (index, size) in enumerate(zip(element.indices, shape, strict=True)):
+            form = find_form(index.index if isinstance(index, Guard) else index, extents)
+            if form is None:
+                return
+            first, last = form.bounds({name: (0, extents[name] - 1) for name in form.symbols})
+            # A strided view takes the places behind its last step too.
+            slack = max([factor - 1 for name, factor in form.terms if _counts(stage, name, extents)] or [0])
+            low, high = max(0, -first), max(0, last + slack - (size - 1))
+            if low or high:
+                wish.widen(dimension, low, high)
+        wish.padded |= len(shape) > 1
+
+    # --- what writers choose --------------------------------------------------------------------------------------
+
+    def write(self, item: PlacedStages) -> None:
+        """Choose how the outputs of an operation lie."""
+        orders = self.orders_of(item)
+        for output in item.stages.outputs:
+            name = item.names[output]
+            if name in self.pinned:
+                continue
+            shape = item.stages.tensors[output].shape
+            order = orders.get(output) or tuple(range(len(shape)))
+            self.orders[name] = order
+            layout = self._layout(shape, order, self.wishes.get(name))
+            if layout != dense_layout(shape):
+                self.found[name] = layout
+
+    def _layout(self, shape: Sequence[int], order: tuple[int, ...], wish: Wish | None) -> Layout:
+        around = [(0, 0)] * len(shape)
+        for dimension, sides in (wish.halo if wish is not None else {}).items():
+            around[dimension] = sides
+        row = shape[order[-1]] + sum(around[order[-1]]) if shape else 1
+        padding = PADDING if wish is not None and wish.padded and row % ALIASED == 0 else 0
+        return dense_layout(shape, order, around, padding)
+
+    def orders_of(self, item: PlacedStages) -> dict[str, tuple[int, ...]]:
+        """The order of the dimensions of each output: that of a product's rows, or that of the largest input."""
+        found: dict[str, tuple[int, ...]] = {}
+        for number, stage in enumerate(item.stages.contractions):
+            factors = product_factors(stage, item.fixed)
+            if factors is not None:
+                ends = item.stages.contractions[number + 1 :]
+                found.update(_row_orders(stage, factors[0], ends, item.stages))
+        inputs = [
+            (name, item.names[name])
+            for name in item.stages.inputs
+            if name in item.names and item.names[name] in self.orders
+        ]
+        for output in item.stages.outputs:
+            shape = item.stages.tensors[output].shape
+            alike = [
+                (item.stages.tensors[name].volume, self.orders[actual])
+                for name, actual in inputs
+                if len(item.stages.tensors[name].shape) == len(shape)
+            ]
+            if output not in found and alike:
+                found[output] = max(alike)[1]
+        return found
+
+
+def product_factors(stage: Contraction, fixed: frozenset[str]) -> tuple[Element, Element] | None:
+    """The fixed factor of a sum of products, and the other one; None where not exactly one is fixed."""
+    value = stage.values[0]
+    if not is_product(stage) or not isinstance(value, Apply):
+        return None
+    first, second = (item for item in value.operands if isinstance(item, Element))
+    if (first.tensor in fixed) == (second.tensor in fixed):
+        return None
+    return (first, second) if first.tensor in fixed else (second, first)
+
+
+def _counts(stage: Contraction, name: str, extents: Mapping[str, int]) -> bool:
+    """Whether a loop counts the target."""
+    forms = [find_form(item, extents) for item in stage.targets[0].indices if not isinstance(item, Guard)]
+    return any(form is not None and form.coefficient(name) for form in forms)
+
+
+def _row_orders(
+    stage: Contraction, weight: Element, ends: Sequence[Contraction], stages: Stages
+) -> dict[str, tuple[int, ...]]:
+    """The dimension of each output of a product that the fixed factor counts alone lies closest."""
+    extents = extents_of(stage)
+    target = stage.targets[0]
+    try:
+        places = [place_of(item, {}, extents) for item in target.indices]
+    except Unsupported:
+        return {}
+    row = _row_loop(stage, weight, places, extents)
+    if row is None:
+        return {}
+    found: dict[str, tuple[int, ...]] = {}
+    if target.tensor in stages.outputs:
+        found[target.tensor] = _last(_dimension(places, row), len(places))
+    for end in ends:
+        output = end.targets[0].tensor
+        read = meeting(end, target.tensor)
+        if output not in stages.outputs or not read:
+            continue
+        try:
+            own = extents_of(end)
+            loops = meet([(item, places) for item in read], own)
+            forms = [place_in(item, loops, own) for item in end.targets[0].indices]
+        except (Unsupported, KeyError):
+            continue
+        found[output] = _last(_dimension(forms, row), len(forms))
+    return found
+
+
+def _row_loop(
+    stage: Contraction, weight: Element, places: Sequence[Form], extents: Mapping[str, int]
+) -> str | None:
+    """The longest loop of the target that only the fixed factor has."""
+    value = stage.values[0]
+    if not isinstance(value, Apply):
+        return None
+    other = next(item for item in value.operands if item is not weight)
+    used = [
+        form
+        for index in (other.indices if isinstance(other, Element) else ())
+        if (form := find_form(index.index if isinstance(index, Guard) else index, extents)) is not None
+    ]
+    names = {name for form in places for name in form.symbols}
+    alone = [name for name in names if not any(form.coefficient(name) for form in used)]
+    return max(alone, key=lambda name: (extents[name], name), default=None)
+
+
+def _dimension(forms: Sequence[Form], loop: str) -> int:
+    return next((place for place, form in enumerate(forms) if form.coefficient(loop)), len(forms) - 1)
+
+
+def _last(dimension: int, rank: int) -> tuple[int, ...]:
+    return (*(place for place in range(rank) if place != dimension), dimension)
+
+
+# --- the border of a graph ------------------------------------------------------------------------------------
+
+
+Planning = Callable[[Operation, frozenset[str]], PlacedStages | None]
+COPY = "math.iden"
+
+
+def pinned_tensors(graph: Graph) -> set[str]:
+    """The tensors that others than operations of the graph see, which lie row by row."""
+    found = {item.name for item in members((*graph.inputs, *graph.outputs, *graph.variables))}
+    found |= {item.tensor.name for item in graph.constants} | {item.value.name for item in graph.updates}
+    for node in graph.nodes:
+        if not isinstance(node, Operation):
+            found |= {item.name for item in (*operands_of(node), *results_of(node))}
+            continue
+        for argument in (*node.inputs, *node.outputs):
+            if isinstance(argument, Pack):
+                found.add(argument.name)
+    return found
+
+
+def insert_copies(graph: Graph, plan: Planning) -> Graph:
+    """The graph with copies of inputs that windows want a halo round, and of outputs that products want otherwise."""
+    if not all(isinstance(node, Operation) for node in graph.nodes):
+        return graph
+    pinned, fixed = pinned_tensors(graph), fixed_tensors(graph)
+    copies = _Copies(pinned, {item.name for item in members(graph.outputs)})
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if isinstance(node, Operation):
+            nodes += copies.change(node, plan(node, fixed))
+    return replace(graph, nodes=tuple(nodes))
+
+
+@dataclass(slots=True)
+class _Copies:
+    """The copies of a graph while they are made."""
+
+    pinned: set[str]
+    outputs: set[str]
+    inside: dict[str, Tensor] = field(default_factory=dict)
+
+    def change(self, operation: Operation, plan: PlacedStages | None) -> Iterator[Node]:
+        """An operation with the copies that it needs before and behind it."""
+        if plan is None:
+            yield operation
+            return
+        wanted = self._wanted(plan)
+        before: dict[str, Tensor] = {}
+        for tensor in _tensors_of(operation.inputs):
+            if tensor.name in wanted:
+                if tensor.name not in self.inside:
+                    self.inside[tensor.name] = replace(tensor, name=f"{tensor.name} inside")
+                    yield _copy(tensor, self.inside[tensor.name], operation)
+                before[tensor.name] = self.inside[tensor.name]
+        choosing = _Choosing(set())
+        orders = choosing.orders_of(plan)
+        behind: dict[str, Tensor] = {}
+        for tensor in _tensors_of(operation.outputs):
+            word = next((new for new, old in plan.names.items() if old == tensor.name), "")
+            order = orders.get(word)
+            if tensor.name in self.outputs and order is not None and order != tuple(range(len(order))):
+                behind[tensor.name] = replace(tensor, name=f"{tensor.name} inside")
+        yield replace(
+            operation,
+            inputs=_renamed(operation.inputs, before),
+            outputs=_renamed(operation.outputs, behind),
+        )
+        for tensor in _tensors_of(operation.outputs):
+            if tensor.name in behind:
+                yield _copy(behind[tensor.name], tensor, operation)
+
+    def _wanted(self, plan: PlacedStages) -> set[str]:
+        choosing = _Choosing(set())
+        choosing.read(plan)
+        return {name for name, wish in choosing.wishes.items() if wish.halo and name in self.pinned}
+
+
+def _copy(source: Tensor, target: Tensor, operation: Operation) -> Operation:
+    return Operation(COPY, (source,), (target,), (), (("T", source.element),), origin=operation.origin)
+
+
+def _tensors_of(arguments: Iterable[Argument]) -> list[Tensor]:
+    return [item for item in members(arguments) if isinstance(item, Tensor)]
+
+
+def _renamed(arguments: Sequence[Argument], names: Mapping[str, Tensor]) -> tuple[Argument, ...]:
+    return tuple(
+        names.get(item.name, item)
+        if isinstance(item, Tensor)
+        else tuple(names.get(part.name, part) for part in item)
+        if isinstance(item, tuple)
+        else item
+        for item in arguments
+    )
+
+
+def fixed_tensors(graph: Graph) -> frozenset[str]:
+    """The tensors that are the same in every call: weights, constants, and what is made of them alone."""
+    updated = {item.variable.name for item in graph.updates}
+    found = {item.name for item in graph.variables if item.name not in updated}
+    found |= {item.tensor.name for item in graph.constants}
+    for node in graph.nodes:
+        if isinstance(node, Operation):
+            given = [item.name for item in members(node.inputs)]
+            if given and all(name in found for name in given):
+                found.update(item.name for item in members(node.outputs))
+    return frozenset(found)

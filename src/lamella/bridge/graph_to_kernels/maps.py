@@ -1,0 +1,188 @@
+"""Maps: formulas that write each element of a tensor once, so that their values can stand where it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from lamella.base.dtype import F32, F64, I64, ElementType
+from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.affine import find_form, is_integer
+from lamella.bridge.graph_to_kernels.groups import GroupFormulas, GroupTensor, MemberFormula
+from lamella.ops.formula import Apply, Element, Guard, Scalar
+from lamella.ops.lower import operands
+
+ASSIGNMENTS = ("=", ":=")
+
+
+def reachable(*roots: object) -> Iterator[object]:
+    """Every term inside these, themselves included, once."""
+    done: set[int] = set()
+    waiting: list[object] = list(roots)
+    while waiting:
+        term = waiting.pop()
+        if id(term) not in done:
+            done.add(id(term))
+            yield term
+            waiting += operands(term)
+
+
+def resolve(names: Mapping[tuple[str, int | None], str], element: Element) -> str:
+    """The tensor of the group that an element of a member belongs to."""
+    if element.item is not None and not is_integer(element.item):
+        raise Unsupported("the run picks a tensor of a pack")
+    found = names.get((element.tensor, element.item))
+    if found is None:
+        raise Unsupported(f"'{element.tensor}' is no tensor here")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class MapFormula:
+    """A formula whose value can stand for an element: how its loops follow from the indices of the element."""
+
+    member: MemberFormula
+    target: Element
+    value: Scalar
+    whole: Mapping[int, str]
+    """The loop that a dimension counts, by its number."""
+    split: Mapping[int, tuple[tuple[str, int, int], ...]]
+    """The loops of a dimension that several count, each with its stride and its extent."""
+    risky: bool
+    """Whether it may have no value in some step, so that every step must be taken."""
+
+
+def find_map(member: MemberFormula, place: int, shape: Sequence[int]) -> MapFormula | None:
+    """The map that assigns a target of a formula; None where it is no map, or where it skips steps."""
+    formula = member.contraction
+    target, value = formula.targets[place], formula.values[place]
+    if formula.sign not in ASSIGNMENTS or formula.condition is not None or any(map(_skips, target.indices)):
+        return None
+    extents = {loop.index: loop.extent for loop in formula.loops if isinstance(loop.extent, int)}
+    inside = list(reachable(value, *target.indices))
+    if len(extents) < len(formula.loops) or any(map(_skips, inside)):
+        return None
+    written = {item.tensor for item in formula.targets}
+    if any(isinstance(item, Element) and item.tensor in written for item in inside):
+        return None
+    whole: dict[int, str] = {}
+    split: dict[int, tuple[tuple[str, int, int], ...]] = {}
+    for number, (index, size) in enumerate(zip(target.indices, shape, strict=True)):
+        parts = _count_through(index, size, extents)
+        if parts is None:
+            return None
+        if len(parts) == 1:
+            whole[number] = parts[0][0]
+        elif parts:
+            split[number] = parts
+    counted = [*whole.values(), *(name for parts in split.values() for name, _, _ in parts)]
+    if sorted(counted) != sorted(name for name, extent in extents.items() if extent != 1):
+        return None
+    risky = any(_may_fail(item, extents) for item in inside)
+    return MapFormula(member, target, value, whole, split, risky)
+
+
+def _skips(item: object) -> bool:
+    return isinstance(item, Guard) and None in (item.below, item.above)
+
+
+def _may_fail(item: object, extents: Mapping[str, int]) -> bool:
+    """Whether a term may have no value: an index that data decide, a quotient of integers."""
+    if isinstance(item, Element):
+        return any(
+            not isinstance(index, Guard) and find_form(index, extents) is None for index in item.indices
+        )
+    return isinstance(item, Apply) and item.type == "int" and item.function in ("/", "\\", "%")
+
+
+def _count_through(
+    index: Scalar | Guard, size: int, extents: Mapping[str, int]
+) -> tuple[tuple[str, int, int], ...] | None:
+    """The loops that together count every place of a dimension once, outermost first."""
+    form = None if isinstance(index, Guard) else find_form(index, extents)
+    if form is None or form.constant:
+        return None
+    stride = 1
+    found: list[tuple[str, int, int]] = []
+    for name, factor in sorted(form.terms, key=lambda item: item[1]):
+        if factor != stride:
+            return None
+        found.append((name, stride, extents[name]))
+        stride *= extents[name]
+    return tuple(reversed(found)) if stride == size else None
+
+
+# --- accumulations that start from a map ---------------------------------------------------------------------
+
+JOINS = MappingProxyType({"+=": "+", "*=": "*", "&=": "&&", "|=": "||", "<=": "<<", ">=": ">>"})
+ACCUMULATED = "/acc"
+"""How the name of a tensor ends that is accumulated apart from what it starts from."""
+
+
+def separate_starts(formulas: GroupFormulas) -> GroupFormulas:
+    """`y = b; y += x * w` as `acc += x * w; y = b + acc`, so that the map of the start can be inlined like others."""
+    found, named = list(formulas.formulas), dict(formulas.tensors)
+    for name, places in writers_of(found).items():
+        numbers = [number for number, _ in places]
+        if numbers != [numbers[0], numbers[0] + 1]:
+            continue
+        first, second = (found[number] for number in numbers)
+        held = named[name]
+        if _is_start(first, held.shape) and _is_accumulation(second, held.shape):
+            summed = GroupTensor(f"{name}{ACCUMULATED}", _computing(held.element), held.shape)
+            named[summed.name] = summed
+            found[numbers[0] : numbers[1] + 1] = _split_start(first, second, summed.name)
+    return GroupFormulas(tuple(found), named, formulas.constants)
+
+
+def writers_of(formulas: Sequence[MemberFormula]) -> dict[str, list[tuple[int, int]]]:
+    """The formulas that write each tensor by their numbers, with the number of the target."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for number, member in enumerate(formulas):
+        for place, target in enumerate(member.contraction.targets):
+            found.setdefault(resolve(member.names, target), []).append((number, place))
+    return found
+
+
+def _is_start(member: MemberFormula, shape: Sequence[int]) -> bool:
+    return len(member.contraction.targets) == 1 and find_map(member, 0, shape) is not None
+
+
+def _is_accumulation(member: MemberFormula, shape: Sequence[int]) -> bool:
+    """Whether a formula accumulates every element of a tensor, and reads none."""
+    formula = member.contraction
+    if formula.sign not in JOINS or len(formula.targets) != 1:
+        return False
+    target = formula.targets[0]
+    extents = {loop.index: loop.extent for loop in formula.loops if isinstance(loop.extent, int)}
+    counted = [
+        _count_through(index, size, extents) for index, size in zip(target.indices, shape, strict=True)
+    ]
+    names = [name for parts in counted if parts is not None for name, _, _ in parts]
+    plain = len(extents) == len(formula.loops) and None not in counted and len(set(names)) == len(names)
+    inside = reachable(*formula.values, formula.condition)
+    return plain and not any(isinstance(item, Element) and item.tensor == target.tensor for item in inside)
+
+
+def _split_start(
+    first: MemberFormula, second: MemberFormula, name: str
+) -> tuple[MemberFormula, MemberFormula]:
+    """The accumulation into a tensor of its own, and the map that joins what it starts from with it."""
+    start, rest = first.contraction, second.contraction
+    (place, _), (target,) = (ACCUMULATED, None), rest.targets
+    accumulated = replace(rest, targets=(replace(target, tensor=place, item=None),))
+    read = replace(start.targets[0], tensor=place, item=None)
+    value = Apply(JOINS[rest.sign], (start.values[0], read), target.type)
+    joined = replace(start, values=(value,))
+    return (
+        MemberFormula(accumulated, {**second.names, (place, None): name}),
+        MemberFormula(joined, {**first.names, (place, None): name}),
+    )
+
+
+def _computing(element: ElementType) -> ElementType:
+    """The type in which elements are accumulated."""
+    if element.is_float:
+        return F64 if element == F64 else F32
+    return I64 if element.is_integer else element

@@ -1,0 +1,342 @@
+"""How the stages of a row kernel run: which loops are work-groups, which one goes over the lanes, what is kept where.
+
+All stages share the *row* loops. Inside a row the stages run one after the other, several in one pass where they have
+the same loops. Lanes go along a loop inside the row where that is the contiguous one, and sums are then combined across
+lanes; else along a row loop, so that each lane has rows of its own and sums nothing with others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from lamella.base.affine import Affine
+from lamella.base.dtype import ElementType
+from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.affine import Form
+from lamella.bridge.graph_to_kernels.contraction import MOST_STEPS
+from lamella.bridge.graph_to_kernels.flat import FlatKernel, FlatStage, place_of
+from lamella.bridge.graph_to_kernels.groups import GroupTensor
+
+GROUP_STEPS = 1 << 15
+"""Steps that are worth a work-group of their own."""
+MOST_GROUPS = 512
+"""Work-groups beyond which they only become larger."""
+MOST_TRIES = 4096
+"""Lengths of pieces that are tried."""
+LANE_BYTES = 256
+"""What the lanes of a subgroup hold of one value: four vectors that do not wait for each other."""
+VECTOR = 16
+MOST_LOCAL = 1 << 20
+"""Bytes of local memory."""
+LANE_SUMS = ("+=", "<=", ">=")
+"""What can be combined across lanes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Stages that run in one nest of loops inside a row."""
+
+    stages: tuple[FlatStage, ...]
+    outer: tuple[str, ...]
+    """Loops round the lanes."""
+    lane: str | None
+    """The loop over the lanes; None where they go along rows, or where there is nothing to loop over."""
+    inner: tuple[str, ...] = ()
+    """Loops inside each lane, which a reduction sums over."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRoom:
+    """The local memory of a tensor: how many elements a row has there, and how far apart the steps of a loop are."""
+
+    count: int
+    strides: Mapping[str, int]
+
+    def place(self, form: Form) -> Form:
+        """Where an element is that lies at a place of the whole tensor."""
+        return Affine(
+            0, tuple(sorted((name, self.strides[name]) for name, _ in form.terms if name in self.strides))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """A kernel of stages, ready to be written."""
+
+    kernel: FlatKernel
+    passes: tuple[Pass, ...]
+    across: str | None
+    """The row loop along which the lanes go, where they do."""
+    lanes: int
+    shared: tuple[str, ...]
+    """Row loops whose steps are work-groups of their own."""
+    cut: str | None
+    """The row loop that is shared out in pieces."""
+    piece: int
+    looped: tuple[str, ...]
+    """Row loops inside a work-group."""
+    registers: frozenset[str]
+    """Tensors of which a row has one element."""
+    locals: Mapping[str, LocalRoom]
+    """Tensors that are kept in local memory."""
+
+    @property
+    def groups(self) -> int:
+        """The number of work-groups."""
+        found = prod(self.kernel.extents[name] for name in self.shared)
+        return found if self.cut is None else found * -(-self.kernel.extents[self.cut] // self.piece)
+
+
+def plan_rows(
+    kernel: FlatKernel, tensors: Mapping[str, GroupTensor], outputs: frozenset[str], sizes: Sequence[int]
+) -> RowPlan:
+    """Decide how a kernel runs; Unsupported where lanes would need what others have computed.
+
+    `sizes` are those that a subgroup may have.
+    """
+    for stage in kernel.stages:
+        _verify(stage, kernel, tensors[stage.tensor])
+    if sum(_steps(kernel, stage) for stage in kernel.stages) > MOST_STEPS:
+        raise Unsupported(f"it takes more than {MOST_STEPS} steps")
+    if not kernel.rows and (len(kernel.stages) > 1 or not kernel.stages[0].is_reduction):
+        raise Unsupported("the stages have no rows in common")
+    registers = frozenset(item.tensor for item in kernel.stages if not set(item.kept) - set(kernel.rows))
+    groups = list(_passes(kernel, registers))
+    across = _choose_lanes(kernel, groups)
+    passes = tuple(_nest(kernel, stages, across) for stages in groups)
+    kept = _kept(kernel, passes, registers, outputs)
+    widest = max(_bytes(tensors[name].element) for name in _named(kernel))
+    counts = (
+        [kernel.extents[across]] if across else [kernel.extents[item.lane] for item in passes if item.lane]
+    )
+    lanes = _lane_count(max(counts, default=1), widest, sizes)
+    local = {name: _room(kernel, name) for name in kept}
+    share = lanes if across else 1
+    if sum(room.count * share * _bytes(tensors[name].element) for name, room in local.items()) > MOST_LOCAL:
+        raise Unsupported("a row is too long for local memory")
+    shared, cut, piece, looped = _share(kernel, across, lanes)
+    return RowPlan(kernel, passes, across, lanes, shared, cut, piece, looped, registers, local)
+
+
+def _steps(kernel: FlatKernel, stage: FlatStage) -> int:
+    return prod(kernel.extents[name] for name in stage.loops)
+
+
+def _bytes(element: ElementType) -> int:
+    return max(element.bits // 8, 1)
+
+
+def _named(kernel: FlatKernel) -> Iterator[str]:
+    for stage in kernel.stages:
+        yield stage.tensor
+        yield from (item.tensor for item in stage.reads())
+
+
+def _verify(stage: FlatStage, kernel: FlatKernel, held: GroupTensor) -> None:
+    """Refuse what writes a place in several steps, or what leaves part of a tensor without a start."""
+    reach = 0
+    for _, factor, extent in sorted(
+        (abs(factor), factor, kernel.extents[name]) for name, factor in stage.place.terms
+    ):
+        if factor <= reach:
+            raise Unsupported("several steps write one place")
+        reach += factor * (extent - 1)
+    if stage.reduced and not stage.is_reduction:
+        raise Unsupported("the last of several steps counts")
+    if stage.is_reduction and prod(kernel.extents[name] for name in stage.kept) != held.volume:
+        raise Unsupported("a sum leaves part of its target as it is")
+
+
+# --- passes -------------------------------------------------------------------------------------------------
+
+
+def inside(kernel: FlatKernel, stage: FlatStage) -> tuple[str, ...]:
+    """The loops of a stage inside a row."""
+    return tuple(name for name in stage.loops if name not in kernel.rows)
+
+
+def _is_partial(kernel: FlatKernel, stage: FlatStage) -> bool:
+    """Whether a reduction keeps loops inside the row."""
+    return stage.is_reduction and bool(set(stage.kept) - set(kernel.rows))
+
+
+def _passes(kernel: FlatKernel, registers: frozenset[str]) -> Iterator[list[FlatStage]]:
+    """Stages one after the other, joined where they run in the same loops."""
+    current: list[FlatStage] = []
+    for stage in kernel.stages:
+        if current and not _joins(kernel, current, stage, registers):
+            yield current
+            current = []
+        current.append(stage)
+    yield current
+
+
+def _joins(
+    kernel: FlatKernel, current: Sequence[FlatStage], stage: FlatStage, registers: frozenset[str]
+) -> bool:
+    if any(_is_partial(kernel, item) for item in (*current, stage)):
+        return False
+    if set(inside(kernel, stage)) != set(inside(kernel, current[0])):
+        return False
+    made = {item.tensor: item for item in current}
+    for read in stage.reads():
+        writer = made.get(read.tensor)
+        if writer is not None and (writer.is_reduction or place_of(read, kernel.table) != writer.place):
+            return False
+    return True
+
+
+def _nest(kernel: FlatKernel, stages: Sequence[FlatStage], across: str | None) -> Pass:
+    loops = inside(kernel, stages[0])
+    if _is_partial(kernel, stages[0]):
+        (stage,) = stages
+        kept = [name for name in loops if name in stage.kept]
+        summed = tuple(name for name in loops if name not in stage.kept)
+        if across is not None:
+            return Pass(tuple(stages), tuple(kept), None, summed)
+        lane = _best(kernel, stages, kept)[0]
+        return Pass(tuple(stages), tuple(name for name in kept if name != lane), lane, summed)
+    if across is not None or not loops:
+        return Pass(tuple(stages), loops, None)
+    lane = _best(kernel, stages, loops)[0]
+    if any(item.is_reduction and item.sign not in LANE_SUMS for item in stages):
+        raise Unsupported("lanes cannot be multiplied or joined by logic")
+    if any(item.is_reduction and item.type == "bool" for item in stages):
+        raise Unsupported("lanes of bool cannot be joined")
+    return Pass(tuple(stages), tuple(name for name in loops if name != lane), lane)
+
+
+# --- lanes --------------------------------------------------------------------------------------------------
+
+
+def _choose_lanes(kernel: FlatKernel, groups: Sequence[Sequence[FlatStage]]) -> str | None:
+    """The row loop along which the lanes go; None where they go along loops inside the row."""
+    within = 0.0
+    for stages in groups:
+        loops = inside(kernel, stages[0])
+        if loops:
+            partial = _is_partial(kernel, stages[0])
+            within += _best(
+                kernel, stages, [name for name in loops if name in stages[0].kept or not partial]
+            )[1]
+    scores = {name: sum(_score(kernel, stages, name) for stages in groups) for name in kernel.rows}
+    best = max(scores, key=lambda name: scores[name], default=None)
+    if not any(inside(kernel, stage) for stage in kernel.stages):
+        return best
+    return best if best is not None and scores[best] > within else None
+
+
+def _best(kernel: FlatKernel, stages: Sequence[FlatStage], loops: Sequence[str]) -> tuple[str, float]:
+    found = {name: _score(kernel, stages, name) for name in loops}
+    best = max(found, key=lambda name: found[name])
+    return best, found[best]
+
+
+def _score(kernel: FlatKernel, stages: Sequence[FlatStage], lane: str) -> float:
+    """How much of the memory of some stages lies side by side in the lanes, if they go along a loop."""
+    extent = kernel.extents[lane]
+    filled = extent / (-(-extent // VECTOR) * VECTOR)
+    total = 0.0
+    for stage in stages:
+        steps = _steps(kernel, stage)
+        for form in stage.forms(kernel.table):
+            if form.terms:
+                total += steps * filled * _closeness(form.coefficient(lane))
+    return total
+
+
+def _closeness(stride: int) -> float:
+    """1 for elements side by side, less than nothing for elements far apart."""
+    return {0: 0.5, 1: 1.0}.get(stride, -1.0)
+
+
+def _lane_count(extent: int, widest: int, sizes: Sequence[int]) -> int:
+    """Lanes of a subgroup: as many as fill vectors well."""
+    fitting = [size for size in sizes if size * min(widest, 8) <= LANE_BYTES * 2 and size >= VECTOR]
+    fitting = [size for size in fitting if size * widest <= LANE_BYTES] or fitting or [max(sizes)]
+    return min(fitting, key=lambda size: (-(-extent // size) * (size // VECTOR + 1), -size))
+
+
+# --- memory -------------------------------------------------------------------------------------------------
+
+
+def _kept(
+    kernel: FlatKernel, passes: Sequence[Pass], registers: frozenset[str], outputs: frozenset[str]
+) -> list[str]:
+    """The tensors that a later pass reads and that are no outputs."""
+    made: dict[str, tuple[int, FlatStage]] = {}
+    found: list[str] = []
+    for number, item in enumerate(passes):
+        for stage in item.stages:
+            for read in stage.reads():
+                place, writer = made.get(read.tensor, (number, stage))
+                if place == number or read.tensor in registers:
+                    continue
+                _verify_lane(kernel, (passes[place], item), writer.place, place_of(read, kernel.table))
+                if read.tensor not in (*outputs, *found):
+                    found.append(read.tensor)
+            made[stage.tensor] = (number, stage)
+    return found
+
+
+def _verify_lane(kernel: FlatKernel, pair: tuple[Pass, Pass], written: Form, read: Form) -> None:
+    """Refuse a lane that reads what another one has written."""
+    writer, reader = pair
+    if written != read:
+        raise Unsupported("a row is read at other places than it is written")
+    if writer.lane is None and reader.lane is None:
+        return
+    if writer.lane != reader.lane or not written.coefficient(writer.lane or ""):
+        raise Unsupported("a lane reads what another has computed")
+
+
+def _room(kernel: FlatKernel, tensor: str) -> LocalRoom:
+    """The local memory of a tensor: its loops inside a row, one behind the other without gaps."""
+    stage = next(item for item in kernel.stages if item.tensor == tensor)
+    strides: dict[str, int] = {}
+    stride = 1
+    for name in reversed(inside(kernel, stage)):
+        if name in stage.kept:
+            strides[name] = stride
+            stride *= kernel.extents[name]
+    return LocalRoom(stride, strides)
+
+
+# --- work-groups --------------------------------------------------------------------------------------------
+
+
+def _share(
+    kernel: FlatKernel, across: str | None, lanes: int
+) -> tuple[tuple[str, ...], str | None, int, tuple[str, ...]]:
+    """Row loops over work-groups, the one that is cut and the length of its pieces, and those that are left."""
+    last = kernel.stages[-1].place
+    order = sorted(kernel.rows, key=lambda name: (name == across, -abs(last.coefficient(name))))
+    rest = sum(_steps(kernel, stage) for stage in kernel.stages)
+    wanted = max(GROUP_STEPS, rest // MOST_GROUPS)
+    shared: list[str] = []
+    for name in order:
+        extent = kernel.extents[name]
+        if name == across or rest // extent < wanted:
+            break
+        shared.append(name)
+        rest //= extent
+    left = order[len(shared) :]
+    if not left or rest < 2 * wanted:
+        return tuple(shared), None, 0, tuple(left)
+    extent = kernel.extents[left[0]]
+    unit = lanes if left[0] == across else 1
+    piece = _piece(extent, -(-extent * wanted // rest), unit)
+    if piece >= extent:
+        return tuple(shared), None, 0, tuple(left)
+    return tuple(shared), left[0], piece, tuple(left)
+
+
+def _piece(extent: int, least: int, unit: int) -> int:
+    """The length of the pieces of a loop: a divisor where there is a fitting one, whole lanes at least."""
+    first = -(-least // unit) * unit
+    for piece in range(first, min(4 * first, extent, first + MOST_TRIES * unit) + 1, unit):
+        if extent % piece == 0:
+            return piece
+    return first

@@ -1,0 +1,481 @@
+"""Row kernels: maps and reductions over the same rows as one kernel, from the stages of a group.
+
+A work-group goes through its rows one after the other. In each row the passes follow each other: sums end in
+registers, what a later pass needs of a whole row stays in local memory, and outputs are written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from lamella.base.affine import Affine
+from lamella.base.dtype import F64
+from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.affine import Form
+from lamella.bridge.graph_to_kernels.contraction import join, neutral_value
+from lamella.bridge.graph_to_kernels.flat import FlatLayout, FlatStage, flatten_stages, row_major, span_of
+from lamella.bridge.graph_to_kernels.groups import GroupTensor
+from lamella.bridge.graph_to_kernels.row_plan import Pass, RowPlan, plan_rows
+from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
+from lamella.kernels.build import Builder, FreshNames
+from lamella.lang.tensor.nodes import Function, If, Parameter, Scalar, SubgroupOperation, Value
+from lamella.lang.tensor.nodes.types import INDEX, Dictionary, DictionaryEntry, make_memref
+from lamella.ops.formula import Contraction, Element
+
+SIZES = (16, 32, 64)
+"""Sizes of subgroups that a kernel may ask for."""
+I32 = Scalar("i32")
+LANE = "lane"
+"""Stands for the number of the lane in places; no loop has this name."""
+LANE_FUNCTIONS = {"+=": "add", "<=": "min", ">=": "max"}
+
+
+@dataclass(frozen=True, slots=True)
+class RowKernel:
+    """A kernel and the tensors that are its arguments in order, each as one mode."""
+
+    function: Function
+    tensors: tuple[str, ...]
+    spans: tuple[int, ...]
+    groups: int
+
+
+def write_rows(
+    name: str,
+    stages: Sequence[Contraction],
+    tensors: Mapping[str, GroupTensor],
+    outputs: frozenset[str],
+    layouts: Mapping[str, FlatLayout] | None = None,
+    sizes: Sequence[int] = SIZES,
+) -> RowKernel:
+    """The kernel of some stages; Unsupported where they cannot run in one.
+
+    `outputs` are the tensors that something outside of the kernel reads.
+    """
+    places = layouts or {}
+    kernel = flatten_stages(stages, tensors, places)
+    plan = plan_rows(kernel, tensors, outputs, sizes)
+    written = {item.tensor for item in kernel.stages}
+    read = dict.fromkeys(item.tensor for stage in kernel.stages for item in stage.reads())
+    named = [*(item.tensor for item in kernel.stages if item.tensor in outputs)]
+    named += [item for item in read if item not in written]
+    memrefs = {item: Value(_memref_name(item, number)) for number, item in enumerate(named)}
+    spans = {
+        item: span_of(tensors[item].shape, places.get(item) or row_major(tensors[item].shape))
+        for item in named
+    }
+    builder = Builder(FreshNames({item.name for item in memrefs.values()}))
+    writing = _Rows(plan, tensors, outputs, builder)
+    writing.write(memrefs, spans)
+    parameters = tuple(
+        Parameter(memrefs[item], make_memref(stored_type(tensors[item].element), (spans[item],)))
+        for item in named
+    )
+    lanes = plan.lanes
+    attributes = Dictionary(
+        (DictionaryEntry("subgroup_size", lanes), DictionaryEntry("work_group_size", (lanes, 1)))
+    )
+    function = Function(name, parameters, builder.region(), attributes)
+    return RowKernel(function, tuple(named), tuple(spans[item] for item in named), plan.groups)
+
+
+def _memref_name(name: str, number: int) -> str:
+    """The name of an argument: the last word of the tensor's, and its number to tell it from others."""
+    word = "".join(char if char.isascii() and char.isalnum() else "_" for char in name.rpartition(".")[2])
+    return f"{word.lstrip('_0123456789') or 't'}_{number}"
+
+
+# --- terms --------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class RowTerms(TermWriter):
+    """The terms of a row kernel: elements have places in flat memory, registers or local memory."""
+
+    forms: Callable[[Element], Form] = lambda element: Affine()
+    registers: dict[str, Value] = field(default_factory=dict)
+    """Tensors of which the row has one element."""
+    single: frozenset[str] = frozenset()
+    passing: dict[str, Value] = field(default_factory=dict)
+    """Elements that this step has computed."""
+    row_depth: int = 0
+    """The level of the innermost row loop."""
+    _sums: dict[tuple[int, Form], tuple[Builder, Value]] = field(default_factory=dict)
+    """Parts of places, by the region in which they are written, which is kept so that its identity stays its own."""
+
+    def load(self, element: Element) -> Value:
+        """The element, from where it is."""
+        if element.tensor in self.passing:
+            return self.passing[element.tensor]
+        if element.tensor in self.single and element.tensor in self.registers:
+            return self.registers[element.tensor]
+        return super(RowTerms, self).load(element)
+
+    def _depth_of(self, term: object) -> int:
+        found = super(RowTerms, self)._depth_of(term)
+        if isinstance(term, Element) and term.tensor in self.registers and found < self.row_depth:
+            self._depths[id(term)] = found = self.row_depth
+        return found
+
+    def places(self, element: Element, held: TensorView) -> list[Value]:
+        """The one index of an element, each part computed where its loops are open."""
+        return [self.sum_of(self.forms(element))]
+
+    def sum_of(self, form: Form) -> Value:
+        """The value of an affine form over open loops."""
+        ordered = sorted(form.terms, key=lambda item: self.depth.get(item[0], 0))
+        prefix: Form = Affine(form.constant)
+        found: Value | None = None
+        for name, factor in ordered:
+            prefix = prefix.plus(Affine(0, ((name, factor),)))
+            level = min(self.depth.get(name, 0), len(self.levels) - 1)
+            found = self._extended(self.levels[level], prefix, found, (name, factor))
+        return self.here.constant(form.constant) if found is None else found
+
+    def _extended(self, builder: Builder, prefix: Form, before: Value | None, part: tuple[str, int]) -> Value:
+        key = (id(builder), prefix)
+        if key not in self._sums:
+            name, factor = part
+            value = self.indices[name]
+            if factor != 1:
+                value = builder.arith("mul", value, builder.constant(factor))
+            if before is not None:
+                value = builder.arith("add", before, value)
+            elif prefix.constant:
+                value = builder.arith("add", value, builder.constant(prefix.constant))
+            self._sums[key] = (builder, value)
+        return self._sums[key][1]
+
+    @contextmanager
+    def level(self, body: Builder) -> Iterator[None]:
+        """A loop: what is written in its body is known in it only."""
+        self.levels.append(body)
+        with self.scope():
+            yield
+        self.levels.pop()
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Code behind which an index has another value: what is written in it is not known afterwards."""
+        self._known.append({})
+        yield
+        self._known.pop()
+
+    def forget(self, depth: int) -> None:
+        """Forget what was written further in than a level: other code, for other values of indices, follows."""
+        depths = {key: found for key, found in self._depths.items() if found <= depth}
+        self._known[0] = {key: value for key, value in self._known[0].items() if key in depths}
+        self._depths = depths
+        self.passing.clear()
+
+
+# --- the kernel ---------------------------------------------------------------------------------------------
+
+
+class _Rows:
+    """The body of a row kernel while it is written."""
+
+    def __init__(
+        self, plan: RowPlan, tensors: Mapping[str, GroupTensor], outputs: frozenset[str], builder: Builder
+    ) -> None:
+        self.plan = plan
+        self.kernel = plan.kernel
+        self.held = tensors
+        self.outputs = outputs
+        self.builder = builder
+        wide = any(tensors[item.tensor].element == F64 for item in self.kernel.stages)
+        wide = wide or any(
+            tensors[read.tensor].element == F64 for item in self.kernel.stages for read in item.reads()
+        )
+        self.real = Scalar("f64" if wide else "f32")
+        self.lane = Value("")
+        self._types: list[Scalar] = []
+        """The types of the values that the loops of a pass carry."""
+
+    def write(self, memrefs: Mapping[str, Value], spans: Mapping[str, int]) -> None:
+        """Write everything."""
+        views: dict[tuple[str, int | None], TensorView] = {
+            (name, None): TensorView(memref, self.held[name].element, (spans[name],))
+            for name, memref in memrefs.items()
+        }
+        share = self.plan.lanes if self.plan.across else 1
+        for name, room in self.plan.locals.items():
+            element = self.held[name].element
+            memref = self.builder.alloca(make_memref(stored_type(element), (room.count * share,), local=True))
+            views[name, None] = TensorView(memref, element, (self.held[name].volume,))
+        for stage in self.kernel.stages:
+            # What is never stored has no memory, but a type.
+            held = self.held[stage.tensor]
+            views.setdefault((stage.tensor, None), TensorView(Value(""), held.element, (held.volume,)))
+        written = frozenset(item.tensor for item in self.kernel.stages) - self.plan.registers
+        self.terms = RowTerms(
+            self.real, views, self.kernel.extents, [self.builder], written=written, forms=self._form
+        )
+        self.terms.single = self.plan.registers
+        self._open_groups()
+
+    def _form(self, element: Element) -> Form:
+        """Where an element is in the memory of its tensor."""
+        (index,) = element.indices
+        form = self.kernel.table.form(index)  # type: ignore[arg-type]
+        if form is None:
+            raise Unsupported("an index is not affine")
+        if element.tensor not in self.plan.locals:
+            return form
+        form = self.plan.locals[element.tensor].place(form)
+        return form if self.plan.across is None else form.times(self.plan.lanes) + Affine(0, ((LANE, 1),))
+
+    # --- rows -----------------------------------------------------------------------------------------------
+
+    def _open_groups(self) -> None:
+        """The work-group's rows, then the lanes."""
+        plan, here = self.plan, self.builder
+        rest = here.builtin("group_id", INDEX) if plan.groups > 1 else here.constant(0)
+        counts = [(name, self.kernel.extents[name]) for name in plan.shared]
+        if plan.cut is not None:
+            counts.append((plan.cut, -(-self.kernel.extents[plan.cut] // plan.piece)))
+        piece: Value | None = None
+        for place, (name, count) in enumerate(reversed(counts)):
+            last = place == len(counts) - 1
+            found = rest if last else here.arith("rem", rest, here.constant(count))
+            rest = rest if last else here.arith("div", rest, here.constant(count))
+            if name == plan.cut:
+                piece = found
+            else:
+                self.terms.open_index(name, found)
+        with here.parallel() as inner:
+            self.lane = inner.cast(inner.builtin("subgroup_local_id", I32), INDEX)
+            self.terms.levels.append(inner)
+            self.terms.open_index(LANE, self.lane)
+            self._open_pieces(piece)
+            self.terms.levels.pop()
+
+    def _open_pieces(self, piece: Value | None) -> None:
+        """The piece of the loop that is shared out; the last one may be shorter."""
+        plan, here = self.plan, self.terms.here
+        if plan.cut is None or piece is None:
+            self._open_rows(plan.looped, None)
+            return
+        extent = self.kernel.extents[plan.cut]
+        begin = here.arith("mul", piece, here.constant(plan.piece))
+        whole, rest = divmod(extent, plan.piece)
+        if rest == 0:
+            self._open_rows(plan.looped, (begin, plan.piece))
+            return
+        sides = []
+        for length in (plan.piece, rest):
+            with self.terms.region() as inner:
+                self._open_rows(plan.looped, (begin, length))
+            sides.append(inner.region())
+        here.put(If(here.compare("lt", piece, here.constant(whole)), sides[0], sides[1]))
+
+    def _open_rows(self, names: Sequence[str], span: tuple[Value, int] | None) -> None:
+        """Loops over rows; the first one may be a piece, the last one the lanes."""
+        if not names:
+            self.terms.row_depth = len(self.terms.levels) - 1
+            self._write_passes()
+            return
+        name, here = names[0], self.terms.here
+        begin, count = (here.constant(0), self.kernel.extents[name]) if span is None else span
+        if name == self.plan.across:
+            self._along_lanes(name, (begin, count), (), lambda _: self._in_lanes())
+            return
+        end = here.arith("add", begin, here.constant(count)) if span is not None else here.constant(count)
+        with here.loop(begin, end) as loop, self.terms.level(loop.body):
+            self.terms.open_index(name, loop.variable)
+            self._open_rows(names[1:], None)
+
+    def _in_lanes(self) -> Sequence[Value]:
+        self.terms.row_depth = len(self.terms.levels) - 1
+        self._write_passes()
+        return ()
+
+    def _write_passes(self) -> None:
+        for item in self.plan.passes:
+            self._write_pass(item)
+            self.terms.forget(self.terms.row_depth)
+        self.terms.registers.clear()
+        self.terms.forget(0)
+
+    # --- passes ---------------------------------------------------------------------------------------------
+
+    def _write_pass(self, item: Pass) -> None:
+        self._types = self._kinds(item.stages)
+        if item.inner:
+            (stage,) = item.stages
+            self._nest(item.outer, item.lane, (), lambda _: self._sum_inside(stage, item.inner))
+            return
+        sums = [stage for stage in item.stages if stage.is_reduction]
+        starts = [self._start(stage) for stage in sums]
+        if not item.outer and item.lane is None:
+            found: Sequence[Value] = self._step(item.stages, starts)
+        else:
+            found = self._nest(item.outer, item.lane, starts, lambda held: self._step(item.stages, held))
+        for stage, value in zip(sums, found, strict=True):
+            self._finish(stage, value if item.lane is None else self._across(stage, value))
+        if not item.outer and item.lane is None:
+            for stage in item.stages:
+                if not stage.is_reduction:
+                    self._finish(stage, self.terms.passing[stage.tensor])
+
+    def _target(self, stage: FlatStage) -> Element:
+        return Element(stage.tensor, (self.kernel.table.affine(stage.place),), stage.type)
+
+    def _start(self, stage: FlatStage) -> Value:
+        return neutral_value(self.terms, stage.sign, self._target(stage))
+
+    def _kinds(self, stages: Sequence[FlatStage]) -> list[Scalar]:
+        return [self.terms.kind(self._target(stage)) for stage in stages if stage.is_reduction]
+
+    def _nest(
+        self,
+        outer: Sequence[str],
+        lane: str | None,
+        held: Sequence[Value],
+        body: Callable[[Sequence[Value]], Sequence[Value]],
+    ) -> Sequence[Value]:
+        """Loops one inside the other round a body; values are carried through all of them."""
+        if not outer:
+            if lane is None:
+                return body(held)
+            here = self.terms.here
+            return self._along_lanes(lane, (here.constant(0), self.kernel.extents[lane]), held, body)
+        here = self.terms.here
+        carried = [(value, self._types[place]) for place, value in enumerate(held)]
+        with (
+            here.loop(
+                here.constant(0), here.constant(self.kernel.extents[outer[0]]), carried=carried
+            ) as loop,
+            self.terms.level(loop.body),
+        ):
+            self.terms.open_index(outer[0], loop.variable)
+            found = self._nest(outer[1:], lane, loop.carried, body)
+            if carried:
+                self.terms.here.give(*found)
+        return loop.results
+
+    def _along_lanes(
+        self,
+        name: str,
+        span: tuple[Value, int],
+        held: Sequence[Value],
+        body: Callable[[Sequence[Value]], Sequence[Value]],
+    ) -> Sequence[Value]:
+        """A loop whose steps are lanes: whole subgroups without a test, the rest behind one."""
+        begin, count = span
+        here, lanes = self.terms.here, self.plan.lanes
+        full = count // lanes * lanes
+        found = held
+        start = here.arith("add", begin, self.lane)
+        if full == lanes:
+            with self.terms.scope():
+                self.terms.open_index(name, start)
+                found = body(found)
+        elif full:
+            carried = [(value, self._types[place]) for place, value in enumerate(held)]
+            ends = here.constant(0), here.constant(full), here.constant(lanes)
+            with here.loop(*ends, carried=carried) as loop, self.terms.level(loop.body):
+                self.terms.open_index(name, loop.body.arith("add", start, loop.variable))
+                found = body(loop.carried)
+                if carried:
+                    self.terms.here.give(*found)
+            found = loop.results
+        if count == full:
+            return found
+        return self._rest(name, (start, full, count - full), found, body)
+
+    def _rest(
+        self,
+        name: str,
+        span: tuple[Value, int, int],
+        held: Sequence[Value],
+        body: Callable[[Sequence[Value]], Sequence[Value]],
+    ) -> Sequence[Value]:
+        """The steps that do not fill a subgroup."""
+        start, full, count = span
+        here = self.terms.here
+        condition = here.compare("lt", self.lane, here.constant(count))
+        with self.terms.region() as inner:
+            self.terms.open_index(name, inner.arith("add", start, inner.constant(full)) if full else start)
+            found = body(held)
+            if held:
+                inner.give(*found)
+        if not held:
+            here.put(If(condition, inner.region()))
+            return ()
+        otherwise = here.inner()
+        otherwise.give(*held)
+        results = [here.names.new() for _ in held]
+        here.put(If(condition, inner.region(), otherwise.region(), tuple(self._types)), results)
+        return results
+
+    # --- steps ----------------------------------------------------------------------------------------------
+
+    def _step(self, stages: Sequence[FlatStage], held: Sequence[Value]) -> list[Value]:
+        """One step of all stages of a pass; gives the sums after it."""
+        sums, found = iter(held), list[Value]()
+        for stage in stages:
+            if stage.is_reduction:
+                found.append(self._joined(stage, next(sums)))
+            else:
+                self._assign(stage)
+        return found
+
+    def _joined(self, stage: FlatStage, held: Value) -> Value:
+        """A sum after one step, which changes nothing where the condition does not hold."""
+        if any(self.terms.is_risky(item) for item in (stage.value, stage.condition)):
+            raise Unsupported("a step may have no value")
+        value = self.terms.saturated(stage.value, self.held[stage.tensor].element)
+        target = self._target(stage)
+        found = join(self.terms, stage.sign, held, value, target)
+        if stage.condition is None:
+            return found
+        condition = self.terms.value(stage.condition)
+        return self.terms.here.arith("select", condition, found, held, type_=self.terms.kind(target))
+
+    def _assign(self, stage: FlatStage) -> None:
+        if self.terms.is_risky(stage.value):
+            raise Unsupported("a step may have no value")
+        element, target = self.held[stage.tensor].element, self._target(stage)
+        value = self.terms.saturated(stage.value, element)
+        stored = stage.tensor in self.outputs or stage.tensor in self.plan.locals
+        if stored and stage.tensor not in self.plan.registers:
+            self.terms.store(value, target)
+        self.terms.passing[stage.tensor] = self.terms.rounded(value, element, self.terms.kind(target))
+
+    def _sum_inside(self, stage: FlatStage, loops: Sequence[str]) -> Sequence[Value]:
+        """A sum in each lane, stored where it belongs."""
+        (found,) = self._nest(loops, None, [self._start(stage)], lambda held: self._step((stage,), held))
+        self.terms.store(found, self._target(stage))
+        return ()
+
+    def _across(self, stage: FlatStage, value: Value) -> Value:
+        """The sums of all lanes as one; the smallest or largest is NaN where one lane has it."""
+        here, kind = self.terms.here, self.terms.kind(self._target(stage))
+        function = LANE_FUNCTIONS[stage.sign]
+        found = here.value(SubgroupOperation(function, "reduce", value, kind))
+        if function == "add" or kind not in (Scalar("f32"), Scalar("f64")):
+            return found
+        zero, sound = here.constant(0.0, kind), here.compare("eq", value, value)
+        doubt = here.arith("select", sound, zero, value, type_=kind)
+        together = here.value(SubgroupOperation("add", "reduce", doubt, kind))
+        return here.arith("select", here.compare("eq", together, together), found, together, type_=kind)
+
+    def _finish(self, stage: FlatStage, value: Value) -> None:
+        """The one element of a row: known from now on, and stored if it leaves."""
+        target, element = self._target(stage), self.held[stage.tensor].element
+        if stage.tensor in self.outputs:
+            self._store_once(value, target)
+        self.terms.registers[stage.tensor] = self.terms.rounded(value, element, self.terms.kind(target))
+
+    def _store_once(self, value: Value, target: Element) -> None:
+        if self.plan.across is not None:
+            self.terms.store(value, target)
+            return
+        here = self.terms.here
+        first = here.compare("eq", self.lane, here.constant(0))
+        with self.terms.region() as inner:
+            self.terms.store(value, target)
+        here.put(If(first, inner.region()))

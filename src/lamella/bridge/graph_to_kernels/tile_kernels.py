@@ -1,0 +1,504 @@
+"""The kernels of a tiled contraction: one that packs the row factor where it must be, and the product itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.accesses import Access, Matrix, form_value, matrix_view
+from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
+from lamella.bridge.graph_to_kernels.tiled import PANEL, End, Key, TiledProduct, walk_terms
+from lamella.kernels.build import Builder, FreshNames
+from lamella.lang.tensor.nodes import (
+    Cast,
+    CoopApply,
+    CoopLoad,
+    Coopmatrix,
+    CoopMulAdd,
+    CoopStore,
+    If,
+    Memref,
+    Parameter,
+    Region,
+    Scalar,
+    Value,
+)
+from lamella.lang.tensor.nodes.types import FLOATS, INDEX, INTEGERS
+from lamella.ops.formula import Element, Index
+
+PACKED: Key = (".packed", None)
+"""The temporary that holds the packed factor."""
+COPIED = 16
+"""Columns that packing copies at a time."""
+STRAIGHT = 4
+"""Steps of the inner sum that are written without a loop."""
+DEPTH = 2
+"""Steps of the inner sum in one turn of its loop."""
+LANE = Scalar("i32")
+
+
+@dataclass(frozen=True, slots=True)
+class TileKernel:
+    """A kernel with the tensors that its parameters are."""
+
+    parameters: tuple[Parameter, ...]
+    keys: tuple[Key, ...]
+    body: Region
+    groups: int
+
+
+def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[TileKernel]:
+    """The kernels of a tiled contraction, in the order in which they run."""
+    found = [_write_pack(tiled)] if tiled.packed else []
+    return [*found, ProductWriter(tiled, tensors).write()]
+
+
+@dataclass(slots=True)
+class Parameters:
+    """The parameters of a kernel while it is written: a tensor that is seen in two shapes is two of them."""
+
+    found: dict[tuple[Key, Memref], Value] = field(default_factory=dict)
+
+    def add(self, key: Key, access: Access) -> Access:
+        """The access with the memref of its parameter."""
+        stem = "".join(char if char.isascii() and char.isalnum() else "_" for char in key[0]).strip("_")
+        name = f"{stem or 't'}{'' if key[1] is None else f'_{key[1]}'}"
+        if name[0].isdigit():
+            name = f"t{name}"
+        taken = {item.name for item in self.found.values()}
+        while (key, access.type) not in self.found and name in taken:
+            name += "_"
+        value = self.found.setdefault((key, access.type), Value(name))
+        return replace(access, memref=value)
+
+    def close(self, builder: Builder, groups: int) -> TileKernel:
+        """The kernel of what was written."""
+        parameters = tuple(Parameter(value, type_) for (_, type_), value in self.found.items())
+        return TileKernel(parameters, tuple(key for key, _ in self.found), builder.region(), groups)
+
+    def builder(self) -> Builder:
+        """A builder whose values have other names."""
+        return Builder(FreshNames({item.name for item in self.found.values()}))
+
+
+# --- packing --------------------------------------------------------------------------------------------------
+
+
+def _write_pack(tiled: TiledProduct) -> TileKernel:
+    """A kernel that copies the row factor into panels; a work-group copies one panel."""
+    parameters, roles = Parameters(), tiled.roles
+    packed = parameters.add(PACKED, tiled.packed_access(Value("packed")))
+    source = parameters.add(tiled.row_key, tiled.row_factor)
+    builder = parameters.builder()
+    batch = [name for name in roles.batch if tiled.row_factor.stride(name)]
+    sizes = {**tiled.extents, PANEL: tiled.panels}
+    values = split_group(builder, [*batch, PANEL], sizes)
+    _begin_rows(builder, tiled, values)
+    groups = 1
+    for name in (*batch, PANEL):
+        groups *= sizes[name]
+
+    def copy(inner: Builder, height: int) -> None:
+        _copy_sums(inner, tiled, (source, packed), dict(values), height, roles.sums)
+
+    with builder.parallel() as region:
+        each_height(region, tiled, values, copy)
+    return parameters.close(builder, groups)
+
+
+def _copy_sums(
+    builder: Builder,
+    tiled: TiledProduct,
+    sides: tuple[Access, Access],
+    values: dict[str, Value],
+    height: int,
+    sums: Sequence[str],
+) -> None:
+    name, extent = sums[0], tiled.extents[sums[0]]
+    if len(sums) > 1:
+        with builder.loop(builder.constant(0), builder.constant(extent)) as loop:
+            _copy_sums(loop.body, tiled, sides, {**values, name: loop.variable}, height, sums[1:])
+        return
+    full = extent // COPIED * COPIED
+    if full:
+        step = builder.constant(COPIED)
+        with builder.loop(builder.constant(0), builder.constant(full), step) as loop:
+            _copy_block(loop.body, tiled, sides, {**values, name: loop.variable}, (height, COPIED))
+    if full < extent:
+        rest = {**values, name: builder.constant(full)}
+        _copy_block(builder, tiled, sides, rest, (height, extent - full))
+
+
+def _copy_block(
+    builder: Builder,
+    tiled: TiledProduct,
+    sides: tuple[Access, Access],
+    values: Mapping[str, Value],
+    shape: tuple[int, int],
+) -> None:
+    full = tiled.whole(shape[0])
+    spans = [(tiled.roles.row, shape[0]), (tiled.roles.sums[-1], shape[1])]
+    source = matrix_view(builder, sides[0], spans, values)
+    spans[0] = (tiled.roles.row, full)
+    target = matrix_view(builder, sides[1], spans, {**values, tiled.roles.row: builder.constant(0)})
+    zero = builder.constant(0)
+    type_ = Coopmatrix(tiled.real.name, full, shape[1], "matrix_a")
+    value = _load(builder, source, (0, 0), type_, shape[0])
+    builder.put(CoopStore(value, target.value, zero, zero))
+
+
+# --- the product ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """A matrix of sums, the loop of its columns, and how many of its rows there are."""
+
+    column: str
+    type: Coopmatrix
+    height: int
+
+    @property
+    def checked(self) -> str:
+        """What a store of it must look at."""
+        return "" if self.height == self.type.rows else "rows"
+
+
+@dataclass(slots=True)
+class ProductWriter:
+    """The kernel of a product while it is written."""
+
+    tiled: TiledProduct
+    tensors: Mapping[Key, TensorView]
+    parameters: Parameters = field(default_factory=Parameters)
+    own: frozenset[Key] = frozenset()
+    """Tensors in memory of the kernel's own, which are no parameters."""
+    accesses: dict[int, Access] = field(default_factory=dict)
+    rows: Access = field(init=False)
+    columns: Access = field(init=False)
+
+    def write(self) -> TileKernel:
+        """Write it."""
+        tiled = self.tiled
+        self.bind(tiled.packed_access(Value("packed")) if tiled.packed else None)
+        builder = self.parameters.builder()
+        block = [] if tiled.blocks == 1 else ["block"]
+        sizes = {**tiled.extents, "block": tiled.blocks, PANEL: tiled.panels}
+        values = split_group(builder, [*tiled.shared, *block, PANEL], sizes)
+        with builder.parallel() as region:
+            self.write_panel(region, values)
+        return self.parameters.close(builder, tiled.groups)
+
+    def bind(self, packed: Access | None) -> None:
+        """Make parameters of all tensors that are none of the kernel's own memory."""
+        tiled = self.tiled
+        for item in tiled.ends:
+            for key in item.accesses:
+                self.accesses[key] = self._parameter(item.keys[key], tiled.accesses[key])
+        if packed is None:
+            self.rows = self._parameter(tiled.row_key, tiled.row_factor)
+        else:
+            self.rows = self._parameter(PACKED, packed)
+        self.columns = self._parameter(tiled.column_key, tiled.column_factor)
+
+    def _parameter(self, key: Key, access: Access) -> Access:
+        return access if key in self.own else self.parameters.add(key, access)
+
+    def write_panels(self, builder: Builder, values: Mapping[str, Value]) -> None:
+        """All panels, one after the other."""
+        if self.tiled.panels == 1:
+            self.write_panel(builder, {**values, PANEL: builder.constant(0)})
+            return
+        with builder.loop(builder.constant(0), builder.constant(self.tiled.panels)) as loop:
+            self.write_panel(loop.body, {**values, PANEL: loop.variable})
+
+    def write_panel(self, builder: Builder, values: Mapping[str, Value]) -> None:
+        """The columns of a work-group in one panel of rows."""
+        places = dict(values)
+        _begin_rows(builder, self.tiled, places)
+        each_height(
+            builder, self.tiled, places, lambda inner, height: self._walk(inner, dict(places), {}, height)
+        )
+
+    # --- columns ------------------------------------------------------------------------------------------------
+
+    def _walk(self, builder: Builder, values: dict[str, Value], counts: dict[str, int], height: int) -> None:
+        """The loops over the columns of a work-group, whole tiles first."""
+        tiled = self.tiled
+        place = tiled.blocked + len(counts)
+        if place >= len(tiled.roles.columns):
+            self._write_tile(builder, values, counts, height)
+            return
+        name, width = tiled.roles.columns[place], tiled.widths[place]
+        full, rest = divmod(tiled.extents[name], width)
+        first, last = builder.constant(0), builder.constant(full)
+        blocked = "block" in values and not counts
+        if blocked:
+            # Counted in tiles, so that it can be proved that the last one ends where the tensor does.
+            tiles = builder.constant(tiled.block // width)
+            first = builder.arith("mul", values["block"], tiles)
+            last = builder.arith("min", builder.arith("add", first, tiles), last)
+        if full == 1 and not blocked:
+            self._walk(builder, {**values, name: first}, {**counts, name: width}, height)
+        elif full:
+            with builder.loop(first, last) as loop:
+                position = loop.variable
+                if width > 1:
+                    position = loop.body.arith("mul", position, loop.body.constant(width))
+                self._walk(loop.body, {**values, name: position}, {**counts, name: width}, height)
+        if rest:
+            with self._last_block(builder, values["block"] if blocked else None) as inner:
+                behind = {**values, name: inner.constant(full * width)}
+                self._walk(inner, behind, {**counts, name: rest}, height)
+
+    @contextmanager
+    def _last_block(self, builder: Builder, block: Value | None) -> Iterator[Builder]:
+        """Where the tile behind the whole ones is written: in the last block only."""
+        if block is None:
+            yield builder
+            return
+        last = builder.constant(self.tiled.blocks - 1)
+        with builder.condition(builder.compare("eq", block, last)) as inner:
+            yield inner
+
+    # --- a tile ---------------------------------------------------------------------------------------------------
+
+    def _write_tile(
+        self, builder: Builder, values: dict[str, Value], counts: Mapping[str, int], height: int
+    ) -> None:
+        column, width, pieces = self._pieces(builder, values, counts)
+        tile = _Tile(
+            column, Coopmatrix(self.tiled.real.name, self.tiled.whole(height), width, "matrix_acc"), height
+        )
+        zero = builder.constant(0.0, tile.type)
+        sums = self._sum(builder, pieces, tile, [zero] * len(pieces), self.tiled.roles.sums)
+        for piece, total in zip(pieces, sums, strict=True):
+            for end in self.tiled.ends:
+                self._finish(builder, end, piece, tile, total)
+
+    def _pieces(
+        self, builder: Builder, values: dict[str, Value], counts: Mapping[str, int]
+    ) -> tuple[str, int, list[dict[str, Value]]]:
+        """The matrices of a tile: the column loop of each, its width, and where each begins."""
+        names = list(counts)
+        if not names:
+            return "", 1, [values]
+        column = names[-1]
+        second = names[-2] if len(names) > 1 else ""
+        pieces = []
+        for number in range(counts.get(second, 1)):
+            place = dict(values)
+            if number:
+                place[second] = builder.arith("add", values[second], builder.constant(number))
+            pieces.append(place)
+        return column, counts[column], pieces
+
+    def _sum(
+        self,
+        builder: Builder,
+        pieces: Sequence[Mapping[str, Value]],
+        tile: _Tile,
+        start: Sequence[Value],
+        sums: Sequence[str],
+    ) -> list[Value]:
+        """The sums of all pieces: loops one inside the other that carry them."""
+        name, extent = sums[0], self.tiled.extents[sums[0]]
+        carried = [(value, tile.type) for value in start]
+        if len(sums) == 1:
+            return self._inner_sum(builder, pieces, tile, start)
+        with builder.loop(builder.constant(0), builder.constant(extent), carried=carried) as loop:
+            places = [{**piece, name: loop.variable} for piece in pieces]
+            loop.body.give(*self._sum(loop.body, places, tile, loop.carried, sums[1:]))
+        return loop.results
+
+    def _inner_sum(
+        self,
+        builder: Builder,
+        pieces: Sequence[Mapping[str, Value]],
+        tile: _Tile,
+        start: Sequence[Value],
+    ) -> list[Value]:
+        name = self.tiled.roles.sums[-1]
+        extent = self.tiled.extents[name]
+        zero = builder.constant(0)
+        spans = (name, extent), (tile.column, tile.type.columns)
+        left = self._row_view(builder, {**pieces[0], name: zero}, tile)
+        right = [matrix_view(builder, self.columns, spans, {**item, name: zero}) for item in pieces]
+        step = extent if extent <= STRAIGHT else DEPTH if extent % DEPTH == 0 else 1
+        if step == extent:
+            return self._add(builder, (left, right), (zero, step), tile, start)
+        carried = [(value, tile.type) for value in start]
+        with builder.loop(zero, builder.constant(extent), builder.constant(step), carried) as loop:
+            sums = self._add(loop.body, (left, right), (loop.variable, step), tile, loop.carried)
+            loop.body.give(*sums)
+        return loop.results
+
+    def _row_view(self, builder: Builder, values: Mapping[str, Value], tile: _Tile) -> Matrix:
+        roles, height = self.tiled.roles, tile.height
+        if self.tiled.packed:
+            values, height = {**values, roles.row: builder.constant(0)}, tile.type.rows
+        spans = (roles.row, height), (roles.sums[-1], self.tiled.extents[roles.sums[-1]])
+        return matrix_view(builder, self.rows, spans, values)
+
+    def _add(
+        self,
+        builder: Builder,
+        views: tuple[Matrix, Sequence[Matrix]],
+        steps: tuple[Value, int],
+        tile: _Tile,
+        start: Sequence[Value],
+    ) -> list[Value]:
+        """Some steps of the inner sum, for all pieces."""
+        (left, right), (position, step), type_ = views, steps, tile.type
+        height = type_.rows if self.tiled.packed else tile.height
+        left_type = Coopmatrix(type_.element, type_.rows, step, "matrix_a")
+        right_type = Coopmatrix(type_.element, step, type_.columns, "matrix_b")
+        a = _load(builder, left, (0, position), left_type, height)
+        return [
+            builder.value(CoopMulAdd(a, _load(builder, item, (position, 0), right_type, step), value, type_))
+            for item, value in zip(right, start, strict=True)
+        ]
+
+    # --- outputs --------------------------------------------------------------------------------------------------
+
+    def _finish(
+        self,
+        builder: Builder,
+        end: End,
+        values: Mapping[str, Value],
+        tile: _Tile,
+        total: Value,
+    ) -> None:
+        """Store what an output is made of, element by element of a tile."""
+        type_ = tile.type
+        spans = (self.tiled.roles.row, tile.height), (tile.column, type_.columns)
+        if end.formula.values[0] is not end.formula.targets[0]:
+            total = self._apply(builder, end, values, tile, total)
+        access = self.accesses[id(end.formula.targets[0])]
+        if access.element not in FLOATS:
+            raise Unsupported("its output is no real")
+        if access.element != type_.element:
+            total = builder.value(Cast(total, replace(type_, element=access.element)))
+        view = matrix_view(builder, access, spans, values)
+        zero = builder.constant(0)
+        builder.put(CoopStore(total, view.value, zero, zero, tile.checked))
+
+    def _apply(
+        self,
+        builder: Builder,
+        end: End,
+        values: Mapping[str, Value],
+        tile: _Tile,
+        total: Value,
+    ) -> Value:
+        row, place, value = (builder.names.new() for _ in range(3))
+        inner = builder.inner()
+        here = dict(values)
+        here[self.tiled.roles.row] = inner.arith("add", values[self.tiled.roles.row], inner.cast(row, INDEX))
+        if tile.column:
+            here[tile.column] = inner.arith("add", values[tile.column], inner.cast(place, INDEX))
+        rows = (self.tiled.roles.row, self.tiled.extents[self.tiled.roles.row]) if tile.checked else ("", 0)
+        writing = EndWriter(self.tiled.real, self.tensors, end.extents, [inner])
+        writing.accesses, writing.loops, (writing.row, writing.end) = self.accesses, here, rows
+        inner.give(writing.end_value(end, self.tiled.group.product.targets[0].tensor, value))
+        return builder.value(CoopApply(row, place, value, total, tile.type, inner.region()))
+
+
+@dataclass(slots=True)
+class EndWriter(TermWriter):
+    """Terms behind a sum: their elements are loaded by their accesses, the sum itself is a value."""
+
+    accesses: Mapping[int, Access] = field(default_factory=dict)
+    loops: Mapping[str, Value] = field(default_factory=dict)
+    sum: tuple[str, Value] = ("", Value(""))
+    row: str = ""
+    """The loop of the rows where a tile has more of them than there are."""
+    end: int = 0
+
+    def end_value(self, item: End, target: str, total: Value) -> Value:
+        """The value of an output at one element of the sum."""
+        self.sum = target, total
+        for name in dict.fromkeys(term.name for term in walk_terms(item.formula) if isinstance(term, Index)):
+            if any(symbol in self.loops for symbol in item.loops[name].symbols):
+                self.open_index(name, form_value(self.here, item.loops[name], self.loops))
+        if self.kind(item.formula.values[0]) != self.real:
+            raise Unsupported("what follows it is no real")
+        return self.value(item.formula.values[0])
+
+    def load(self, element: Element) -> Value:
+        """The element of a tensor, or of the sum."""
+        if element.tensor == self.sum[0]:
+            return self.sum[1]
+        end = (self.row, self.end) if self.row else ("", None)
+        return load_outside(self, element, self.accesses[id(element)], self.loops, end)
+
+
+def load_outside(
+    writing: TermWriter,
+    element: Element,
+    access: Access,
+    loops: Mapping[str, Value],
+    end: tuple[str, int | None],
+) -> Value:
+    """An element of a tensor; lanes of a loop that are beyond its end touch no memory, and get 0."""
+    here, held = writing.here, writing.held(element)
+    stored, (name, last) = Scalar(stored_type(held.element)), end
+    if last is None or name not in access.loops():
+        found = here.load(access.memref, access.places(here, loops), stored)
+        return writing.widen(found, held.element, writing.kind(element))
+    inside = here.compare("lt", loops[name], here.constant(last))
+    then, otherwise, found = here.inner(), here.inner(), here.names.new()
+    then.give(then.load(access.memref, access.places(then, loops), stored))
+    otherwise.give(otherwise.constant(0 if stored.name in INTEGERS else 0.0, stored))
+    here.put(If(inside, then.region(), otherwise.region(), (stored,)), (found,))
+    return writing.widen(found, held.element, writing.kind(element))
+
+
+# --- loops --------------------------------------------------------------------------------------------------------
+
+
+def split_group(builder: Builder, loops: Sequence[str], sizes: Mapping[str, int]) -> dict[str, Value]:
+    """The numbers of loops that the number of a work-group stands for, the last of them the closest."""
+    counted = [name for name in loops if sizes[name] > 1]
+    values = {name: builder.constant(0) for name in loops}
+    rest = builder.builtin("group_id", INDEX) if counted else None
+    for name in reversed(counted):
+        if rest is None:
+            break
+        extent = builder.constant(sizes[name])
+        last = name == counted[0]
+        values[name] = rest if last else builder.arith("rem", rest, extent)
+        rest = None if last else builder.arith("div", rest, extent)
+    return values
+
+
+def _begin_rows(builder: Builder, tiled: TiledProduct, values: dict[str, Value]) -> None:
+    """The first row of a panel."""
+    values[tiled.roles.row] = builder.arith("mul", values[PANEL], builder.constant(tiled.rows))
+
+
+def each_height(
+    builder: Builder, tiled: TiledProduct, values: Mapping[str, Value], write: Callable[[Builder, int], None]
+) -> None:
+    """Write for whole panels, and once more for the last one where it has fewer rows."""
+    full, rest = divmod(tiled.extents[tiled.roles.row], tiled.rows)
+    if not full or not rest:
+        write(builder, tiled.rows if full else rest)
+        return
+    whole = builder.compare("lt", values[PANEL], builder.constant(full))
+    with builder.choice(whole) as (then, otherwise):
+        write(then, tiled.rows)
+        write(otherwise, rest)
+
+
+def _load(
+    builder: Builder, view: Matrix, place: tuple[Value | int, Value | int], type_: Coopmatrix, rows: int
+) -> Value:
+    """A matrix of a view; rows that the view has not are 0."""
+    checked = "" if rows == type_.rows else "rows"
+    row, column = (builder.constant(item) if isinstance(item, int) else item for item in place)
+    if view.transposed:
+        row, column = column, row
+    return builder.value(CoopLoad(view.value, row, column, type_, view.transposed, checked))

@@ -1,0 +1,473 @@
+"""Contractions cut into tiles of cooperative matrices: products and convolutions of any rank, and what surrounds them.
+
+A sum of products `y[…] += a[…] * b[…]` has four sorts of loops: the *row* loop lies closest in the output and counts
+one factor, *column* loops count the other factor, *batch* loops count both, *sums* none of the output. Rows go over
+lanes, columns are registers, and the sums run inside with the tile in registers: a convolution is a product whose
+column factor is read in place, window by window, so nothing is copied. The row factor is read in panels of some rows;
+where it does not lie so it is packed into a temporary, which for a weight happens once, when the model is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from lamella.base.affine import Affine
+from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.accesses import Access, Axis, find_access, fuse_loops, substitute_loops
+from lamella.bridge.graph_to_kernels.affine import Form, find_form
+from lamella.bridge.graph_to_kernels.products import find_digits
+from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
+from lamella.kernels.target import Target
+from lamella.lang.tensor.nodes import Scalar, Value
+from lamella.ops.formula import Apply, Contraction, Element, Guard, Index
+from lamella.ops.formula import Scalar as Term
+from lamella.ops.lower import operands
+
+Key = tuple[str, int | None]
+Tensors = Mapping[Key, TensorView]
+PANEL = "panel"
+"""The name under which the number of a panel counts; no loop of a formula has it."""
+SPARE_REGISTERS = 4
+"""Registers that a tile leaves for columns of the row factor and for a spread element of the other."""
+FEWEST_STEPS = 512
+"""Multiplications below which a contraction is not worth tiles."""
+BLOCK_BYTES = 384 << 10
+"""What the columns of a work-group may read so that it stays in the second cache while panels pass by."""
+GROUP_STEPS = 1 << 16
+"""Multiplications that a work-group should have at least, so that its start does not count."""
+FEWEST_COLUMNS = 4
+"""Columns for which packing a factor that changes from run to run is worth its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductGroup:
+    """A sum of products, and the outputs that are made of it."""
+
+    product: Contraction
+    ends: tuple[Contraction, ...] = ()
+    """`z = f(y, …)`, one for each output; none where the target itself leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which loop is what; columns and batches from the outermost of the output to the closest."""
+
+    row: str
+    columns: tuple[str, ...]
+    batch: tuple[str, ...]
+    sums: tuple[str, ...]
+    """The last one is the inner loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An output that is made of the sum, its loops as forms over those of the sum."""
+
+    formula: Contraction
+    extents: Mapping[str, int]
+    loops: Mapping[str, Form]
+    accesses: Mapping[int, Access]
+    """The accesses of its elements, but those of the sum's target, by their identity."""
+    keys: Mapping[int, Key]
+
+
+@dataclass(frozen=True, slots=True)
+class TiledProduct:
+    """A contraction cut into tiles, ready to be written."""
+
+    group: ProductGroup
+    real: Scalar
+    extents: Mapping[str, int]
+    roles: Roles
+    row_factor: Access
+    row_key: Key
+    column_factor: Access
+    column_key: Key
+    packed: bool
+    ends: tuple[End, ...]
+    accesses: Mapping[int, Access]
+    """The accesses of the ends by the identity of their elements, in the loops of the product."""
+    lanes: int
+    """Rows that fill a vector."""
+    rows: int
+    """Rows of a panel."""
+    widths: tuple[int, ...]
+    """Columns of a tile along each column loop."""
+    blocked: int
+    """Which column loop is shared out in blocks; the steps of those before it are work-groups of their own."""
+    block: int
+    """Steps of that loop in a block."""
+
+    @property
+    def panels(self) -> int:
+        """Panels of rows, the last of which may have fewer."""
+        return -(-self.extents[self.roles.row] // self.rows)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the loop that is shared out."""
+        columns = self.roles.columns
+        return -(-self.extents[columns[self.blocked]] // self.block) if columns else 1
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """The loops whose steps are work-groups of their own."""
+        return (*self.roles.batch, *self.roles.columns[: self.blocked])
+
+    @property
+    def groups(self) -> int:
+        """The number of work-groups."""
+        return prod(self.extents[name] for name in self.shared) * self.blocks * self.panels
+
+    def whole(self, height: int) -> int:
+        """Rows of the vectors that hold so many."""
+        return -(-height // self.lanes) * self.lanes
+
+    def packed_access(self, memref: Value) -> Access:
+        """The packed factor: rows of a panel closest, then the sums, the panels, the batches that it has."""
+        batch = [name for name in self.roles.batch if self.row_factor.stride(name)]
+        loops = [self.roles.row, *reversed(self.roles.sums), PANEL, *reversed(batch)]
+        sizes = {**self.extents, PANEL: self.panels, self.roles.row: self.rows}
+        axes, stride = [], 1
+        for name in loops:
+            axes.append(Axis(sizes[name], stride, Affine(0, ((name, 1),))))
+            stride *= sizes[name]
+        return Access(memref, self.real.name, tuple(reversed(axes)))
+
+
+# --- finding it ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedProduct:
+    """A sum of products with its accesses, loops that are neighbours everywhere as one."""
+
+    group: ProductGroup
+    factors: tuple[Access, Access]
+    keys: tuple[Key, Key]
+    ends: tuple[End, ...]
+    accesses: Mapping[int, Access]
+    """Of the ends, by the identity of their elements."""
+    extents: Mapping[str, int]
+
+    @property
+    def outputs(self) -> list[Access]:
+        """Where the outputs lie."""
+        return [self.accesses[id(item)] for end in self.ends for item in end.formula.targets]
+
+
+def prepare_product(group: ProductGroup, tensors: Tensors, real: Scalar) -> PreparedProduct:
+    """The accesses of a sum of products and of what is made of it."""
+    extents = extents_of(group.product)
+    sum_, left, right = _factors(group.product, tensors, real)
+    digits = _find_digits(group, sum_, extents)
+    factors = [substitute_loops(held_access(item, tensors, extents), digits) for item in (left, right)]
+    places = [place_of(item, digits, extents) for item in sum_.indices]
+    extents = _split_extents(extents, digits)
+    ends = [find_end(item, sum_.tensor, places, tensors) for item in group.ends]
+    if not ends:
+        ends = [_itself(group.product, sum_, extents, tensors)]
+    accesses = {key: access for item in ends for key, access in item.accesses.items()}
+    fixed = frozenset(name for item in ends for name in _numbers(item))
+    fused, sizes = fuse_loops([*factors, *accesses.values()], extents, fixed)
+    sizes = {name: size for name, size in sizes.items() if size > 1}
+    if prod(sizes.values()) < FEWEST_STEPS:
+        raise Unsupported("it is too small for tiles")
+    by_element = dict(zip(accesses, fused[2:], strict=True))
+    keys = key_of(left), key_of(right)
+    return PreparedProduct(group, (fused[0], fused[1]), keys, tuple(ends), by_element, sizes)
+
+
+def find_tiles(
+    group: ProductGroup, tensors: Tensors, real: Scalar, target: Target, constant: frozenset[Key]
+) -> TiledProduct:
+    """The tiles of a contraction; Unsupported says why it has none. `constant` are tensors that never change."""
+    found = prepare_product(group, tensors, real)
+    sizes = found.extents
+    roles, flipped = _find_roles(found.outputs, *found.factors, sizes)
+    row_factor, row_key = found.factors[flipped], found.keys[flipped]
+    columns = prod(sizes[name] for name in roles.columns)
+    packed = _is_packed(row_factor, roles, row_key in constant, columns)
+    lanes, rows, widths = _tile(roles, sizes, target, real)
+    column_factor = found.factors[not flipped]
+    blocked, block = _blocks(column_factor, roles, sizes, (rows, widths))
+    return TiledProduct(
+        group, real, sizes, roles, row_factor, row_key, column_factor, found.keys[not flipped], packed,
+        found.ends, found.accesses, lanes, rows, widths, blocked, block,
+    )  # fmt: skip
+
+
+def extents_of(formula: Contraction) -> dict[str, int]:
+    """The extents of the loops of a formula, all of them known and none empty."""
+    extents = {loop.index: loop.extent for loop in formula.loops if isinstance(loop.extent, int)}
+    if len(extents) != len(formula.loops) or 0 in extents.values():
+        raise Unsupported("an extent is not known, or nothing")
+    return extents
+
+
+def key_of(element: Element) -> Key:
+    """The tensor of an element."""
+    return element.tensor, element.item if isinstance(element.item, int) else None
+
+
+def held_access(element: Element, tensors: Tensors, extents: Mapping[str, int]) -> Access:
+    """The access of an element to its tensor."""
+    held = tensors.get(key_of(element))
+    if held is None or 0 in held.shape:
+        raise Unsupported(f"'{element.tensor}' has no memref")
+    stored = stored_type(held.element)
+    found = find_access(element, held.memref, stored, (held.shape, held.lies), extents)
+    if found is None:
+        raise Unsupported(f"an index of '{element.tensor}' leaves it, or is not affine")
+    return found
+
+
+def _factors(product: Contraction, tensors: Tensors, real: Scalar) -> tuple[Element, Element, Element]:
+    """The target and both factors of a sum of products of one type."""
+    if product.sign != "+=" or product.condition is not None or len(product.targets) != 1:
+        raise Unsupported("it is no plain sum")
+    value = product.values[0]
+    if not isinstance(value, Apply) or value.function != "*":
+        raise Unsupported("it is no sum of products")
+    target, (left, right) = product.targets[0], value.operands
+    if not isinstance(left, Element) or not isinstance(right, Element):
+        raise Unsupported("a factor is no element")
+    if target.tensor in (left.tensor, right.tensor):
+        raise Unsupported("it reads its target")
+    for item in (left, right):
+        held = tensors.get(key_of(item))
+        if held is None or stored_type(held.element) != real.name:
+            raise Unsupported("its elements are of several types")
+    return target, left, right
+
+
+# --- what is made of the sum ---------------------------------------------------------------------------------
+
+
+def _find_digits(group: ProductGroup, target: Element, extents: Mapping[str, int]) -> dict[str, Form]:
+    """Loops of the sum that its readers count in two or more: the loop as a form over its digits."""
+    found: dict[str, Form] = {}
+    for end in group.ends:
+        own = extents_of(end)
+        for element in meeting(end, target.tensor):
+            for index, sums in zip(element.indices, target.indices, strict=True):
+                form = None if isinstance(index, Guard) else find_form(index, own)
+                if form is None or len(form.terms) < 2 or not isinstance(sums, Index):
+                    continue
+                names = find_digits(form, own, extents[sums.name])
+                if names is None:
+                    raise Unsupported("it meets the sum at a place of its own")
+                digits: Form = Affine()
+                for number, name in enumerate(names):
+                    digits = digits + Affine(0, ((f"{sums.name}/{number}", form.coefficient(name)),))
+                if found.setdefault(sums.name, digits) != digits:
+                    raise Unsupported("what follows it counts it in different ways")
+    return found
+
+
+def _split_extents(extents: Mapping[str, int], digits: Mapping[str, Form]) -> dict[str, int]:
+    """The extents of the loops with those that are split replaced by their digits."""
+    found: dict[str, int] = {}
+    for name, extent in extents.items():
+        if name not in digits:
+            found[name] = extent
+            continue
+        above = extent
+        for digit, factor in sorted(digits[name].terms, key=lambda item: -item[1]):
+            found[digit], above = above // factor, factor
+    return found
+
+
+def place_of(index: Term | Guard, digits: Mapping[str, Form], extents: Mapping[str, int]) -> Form:
+    """The index of the sum's target in a dimension, over the digits of its loops."""
+    form = None if isinstance(index, Guard) else find_form(index, extents)
+    if form is None:
+        raise Unsupported("the index of its target is tested, or not affine")
+    for name, split in digits.items():
+        form = form.replace(name, split)
+    return form
+
+
+def meeting(formula: Contraction, tensor: str) -> list[Element]:
+    """The elements of a tensor that a formula names."""
+    return [item for item in walk_terms(formula) if isinstance(item, Element) and item.tensor == tensor]
+
+
+def find_end(formula: Contraction, tensor: str, places: Sequence[Form], tensors: Tensors) -> End:
+    """A formula with its loops in those of the sum, which it reads element by element."""
+    own = extents_of(formula)
+    if formula.sign not in ("=", ":=") or formula.condition is not None or len(formula.targets) != 1:
+        raise Unsupported("what follows it is no plain assignment")
+    loops = meet([(item, places) for item in meeting(formula, tensor)], own)
+    if len(loops) < len(own):
+        raise Unsupported("it has loops that the sum has not")
+    others = [item for item in walk_terms(formula) if isinstance(item, Element) and item.tensor != tensor]
+    accesses = {id(item): substitute_loops(held_access(item, tensors, own), loops) for item in others}
+    return End(formula, own, loops, accesses, {id(item): key_of(item) for item in others})
+
+
+def _itself(product: Contraction, target: Element, extents: Mapping[str, int], tensors: Tensors) -> End:
+    """The sum as its own output: `y = y`."""
+    access = held_access(target, tensors, extents)
+    return End(
+        Contraction((target,), "=", (target,), product.loops),
+        extents,
+        {name: Affine(0, ((name, 1),)) for name in extents},
+        {id(target): access},
+        {id(target): key_of(target)},
+    )
+
+
+def meet(pairs: Sequence[tuple[Element, Sequence[Form]]], own: Mapping[str, int]) -> dict[str, Form]:
+    """The loops of a formula as forms over others, given tensors of which it is known where those others reach."""
+    found: dict[str, Form] = {}
+    for element, places in pairs:
+        for index, place in zip(element.indices, places, strict=True):
+            form = None if isinstance(index, Guard) else find_form(index, own)
+            if form is None:
+                raise Unsupported("it meets the sum at an index that is tested")
+            if form.terms == place.terms == () and form.constant == place.constant:
+                continue
+            mine = sorted(form.terms, key=lambda item: -item[1])
+            if len(mine) == 1 and mine[0][1] == 1 and form.constant == 0:
+                equal = [(mine[0][0], place)]
+            else:
+                # Digits on both sides, of the same weights.
+                theirs = sorted(place.terms, key=lambda item: -item[1])
+                if form.constant != place.constant or [n for _, n in mine] != [n for _, n in theirs]:
+                    raise Unsupported("it meets the sum at a place of its own")
+                units: list[Form] = [Affine(0, ((name, 1),)) for name, _ in theirs]
+                equal = [(name, unit) for (name, _), unit in zip(mine, units, strict=True)]
+            for name, other in equal:
+                if found.setdefault(name, other) != other:
+                    raise Unsupported("it meets the sum at several places")
+    nothing: Form = Affine()
+    return {**{name: nothing for name, size in own.items() if size == 1}, **found}
+
+
+def _numbers(item: End) -> Iterator[str]:
+    """The loops of the sum whose numbers a formula computes with, other than to find its elements."""
+    done: set[int] = set()
+    waiting: list[object] = list(item.formula.values)
+    while waiting:
+        term = waiting.pop()
+        if id(term) in done or isinstance(term, Element):
+            continue
+        done.add(id(term))
+        if isinstance(term, Index):
+            yield from item.loops[term.name].symbols
+        waiting += operands(term)
+
+
+def walk_terms(formula: Contraction) -> Iterator[object]:
+    """Every term of a formula once."""
+    done: set[int] = set()
+    waiting: list[object] = [*formula.targets, *formula.values]
+    while waiting:
+        term = waiting.pop()
+        if id(term) not in done:
+            done.add(id(term))
+            yield term
+            waiting += operands(term)
+
+
+# --- roles -----------------------------------------------------------------------------------------------------
+
+
+def _find_roles(
+    outputs: Sequence[Access], left: Access, right: Access, sizes: Mapping[str, int]
+) -> tuple[Roles, bool]:
+    """Which loop is what, and whether the second factor has the rows."""
+    output = outputs[0]
+    ordered = sorted((name for name in sizes if output.stride(name)), key=lambda name: -output.stride(name))
+    if not ordered:
+        raise Unsupported("its output is one element")
+    row = ordered[-1]
+    flipped = not left.stride(row)
+    row_factor, column_factor = (right, left) if flipped else (left, right)
+    if any(item.stride(row) != 1 for item in outputs) or not row_factor.stride(row):
+        raise Unsupported("no loop lies closest in its output")
+    if row in column_factor.loops():
+        raise Unsupported("both factors have the rows")
+    rest = ordered[:-1]
+    columns = tuple(name for name in rest if name not in row_factor.loops())
+    batch = tuple(name for name in rest if name in row_factor.loops())
+    if any(name not in column_factor.loops() and name in columns for name in rest):
+        raise Unsupported("a loop of the output is in no factor")
+    sums = [name for name in sizes if name not in ordered]
+    if any(name not in left.loops() or name not in right.loops() for name in sums) or not sums:
+        raise Unsupported("a sum runs along one factor only")
+    inner = _inner_sum(sums, columns, column_factor, sizes)
+    return Roles(row, columns, batch, (*(name for name in sums if name != inner), inner)), flipped
+
+
+def _inner_sum(sums: Sequence[str], columns: Sequence[str], factor: Access, sizes: Mapping[str, int]) -> str:
+    """The longest sum that counts a mode of its own, not one that columns count too, as windows do."""
+    alone = [
+        name for name in sums if (axis := factor.axis(name)) is not None and axis.index.symbols == {name}
+    ]
+    return max(alone or list(sums), key=lambda name: sizes[name])
+
+
+def _is_packed(factor: Access, roles: Roles, constant: bool, columns: int) -> bool:
+    """Whether the row factor is packed: what never changes always is, the rest where its rows do not lie closest."""
+    if constant:
+        return True
+    inner = factor.axis(roles.sums[-1])
+    axis = factor.axis(roles.row)
+    direct = factor.stride(roles.row) == 1 and axis is not None and inner is not None and inner is not axis
+    if direct:
+        return False
+    if columns < FEWEST_COLUMNS:
+        raise Unsupported("it has too few columns to pack a factor that changes")
+    return True
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------
+
+
+def _tile(
+    roles: Roles, sizes: Mapping[str, int], target: Target, real: Scalar
+) -> tuple[int, int, tuple[int, ...]]:
+    """The rows of a vector and of a panel, and how many steps of each column loop a tile has."""
+    lanes = max(1, target.vector_bytes // (8 if real.name == "f64" else 4))
+    extents = [sizes[name] for name in roles.columns]
+    rows = lanes if sizes[roles.row] <= lanes else 2 * lanes
+    room = max(1, (target.register_count - SPARE_REGISTERS) * lanes // rows)
+    widths = [1] * len(extents)
+    if extents:
+        widths[-1] = tile_width(extents[-1], room)
+        if len(extents) > 1 and widths[-1] == extents[-1]:
+            widths[-2] = tile_width(extents[-2], max(1, room // widths[-1]))
+    return lanes, rows, tuple(widths)
+
+
+def tile_width(extent: int, most: int) -> int:
+    """The width of tiles along a loop: as few tiles as possible, all about as wide."""
+    if extent <= most:
+        return extent
+    # Two full widths cost registers; a rest that is nearly a tile wastes none. The narrowest that needs no more tiles.
+    tiles = -(-extent // most)
+    return -(-extent // tiles)
+
+
+def _blocks(
+    factor: Access, roles: Roles, sizes: Mapping[str, int], tile: tuple[int, tuple[int, ...]]
+) -> tuple[int, int]:
+    """Which column loop is cut into blocks and how large they are: what a block reads stays in the second cache."""
+    rows, widths = tile
+    sums = {name: sizes[name] for name in roles.sums}
+    inside = dict(sums)
+    steps = rows * prod(sums.values())
+    for place in reversed(range(len(roles.columns))):
+        name, width = roles.columns[place], widths[place]
+        whole = {**inside, name: sizes[name]}
+        if 4 * factor.reach(whole) > BLOCK_BYTES and steps * sizes[name] > GROUP_STEPS:
+            count = sizes[name] // width
+            while count > 1 and 4 * factor.reach({**inside, name: count * width}) > BLOCK_BYTES:
+                count = -(-count // 2)
+            return place, max(1, count) * width
+        inside, steps = whole, steps * sizes[name]
+    return 0, sizes[roles.columns[0]] if roles.columns else 1

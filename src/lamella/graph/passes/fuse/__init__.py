@@ -1,0 +1,206 @@
+"""Fusion: groups of operations become one operation each, of an operator whose body is the group.
+
+    y = relu(conv(x, w))   =   y = fused.conv_relu(x, w)   with   operator conv_relu { @compose { … } }
+
+The operators stand in the module `fused` of the model's library. A body is made of operators with formulas, in
+topological order, so the reference computes the same bits, and a target either writes one kernel for a group or takes
+its members one by one (`compose_call`). Groups never cross the border of a region.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from lamella.graph.model import Model
+from lamella.graph.nodes import Branch, Constant, Graph, Loop, Node, Operation, Region, Tensor
+from lamella.graph.passes.decompose_all import decompose_all
+from lamella.graph.passes.fuse.groups import (
+    DEFAULT_MACHINE,
+    Group,
+    GroupKind,
+    Machine,
+    Part,
+    Refusal,
+    make_part,
+    plan_groups,
+)
+from lamella.graph.passes.fuse.kinds import Facts, Kind, kind_of
+from lamella.graph.passes.fuse.outline import OperatorWriter, Outlined
+from lamella.graph.rewrite import members, operands_of, results_of
+from lamella.ops.library import Library
+
+__all__ = ["Fusion", "GroupKind", "Kind", "Machine", "fuse", "fuse_model", "kind_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class FusedGroup:
+    """One group of a fused model, for people."""
+
+    operator: str
+    kind: GroupKind
+    operators: tuple[str, ...]
+    bytes_saved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """A fused model, its groups, and the neighbours that stayed apart."""
+
+    model: Model
+    groups: tuple[FusedGroup, ...]
+    refusals: tuple[Refusal, ...]
+
+    def lines(self) -> list[str]:
+        """What was fused and what was not, for people: one line each."""
+        found = [
+            f"{item.operator}: {item.kind.value} of {len(item.operators)} ({', '.join(item.operators)}), "
+            f"saves {item.bytes_saved} bytes"
+            for item in self.groups
+        ]
+        found += [
+            f"not fused: {item.maker} -> {item.tensor} -> {item.reader}: {item.reason}"
+            for item in self.refusals
+        ]
+        return found
+
+
+def fuse(model: Model) -> Model:
+    """The model with groups of operations as one each."""
+    return fuse_model(model).model
+
+
+def fuse_model(model: Model, machine: Machine = DEFAULT_MACHINE) -> Fusion:
+    """The model with groups of operations as one each, and why; compound operators are decomposed before."""
+    flat = decompose_all(model)
+    fusing = _Fusing(flat, machine)
+    nodes = fusing.nodes(flat.graph.nodes, _outside(flat.graph))
+    graph = _without_unread(replace(flat.graph, nodes=nodes))
+    fused = replace(flat, graph=graph, library=fusing.writer.finished())
+    return Fusion(fused, tuple(fusing.groups), tuple(fusing.refusals))
+
+
+def _outside(graph: Graph) -> frozenset[str]:
+    """The tensors that are read beyond the nodes of a graph."""
+    return frozenset(item.name for item in (*members(graph.outputs), *(item.value for item in graph.updates)))
+
+
+def _without_unread(graph: Graph) -> Graph:
+    """The graph without constants that only groups read, which hold them now."""
+    read = {item.name for node in graph.nodes for item in operands_of(node)} | _outside(graph)
+    return replace(graph, constants=tuple(item for item in graph.constants if item.tensor.name in read))
+
+
+@dataclass(slots=True)
+class _Fusing:
+    """One model while its parts are fused."""
+
+    model: Model
+    machine: Machine
+    groups: list[FusedGroup] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    writer: OperatorWriter = field(init=False)
+    _weights: frozenset[str] = field(init=False)
+    _constants: dict[str, Constant] = field(init=False)
+    _facts: dict[object, Facts] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        graph = self.model.graph
+        self.writer = OperatorWriter(self.model.library)
+        self._constants = {item.tensor.name: item for item in graph.constants}
+        updated = {item.variable.name for item in graph.updates}
+        weights = {item.name for item in graph.variables} - updated
+        self._weights = frozenset(weights | self._constants.keys())
+
+    @property
+    def library(self) -> Library:
+        """The operators of the model."""
+        return self.model.library
+
+    def nodes(self, nodes: Sequence[Node], visible: frozenset[str]) -> tuple[Node, ...]:
+        """The nodes of a part with its groups outlined; regions are fused inside themselves."""
+        inner = [self._inside(node) for node in nodes]
+        part = make_part(self.library, inner, visible, self._weights, self._facts)
+        groups, refusals = plan_groups(part, self.machine, _no_barrier)
+        self.refusals += refusals
+        return tuple(self._outlined(part, groups))
+
+    def _inside(self, node: Node) -> Node:
+        if isinstance(node, Branch):
+            return replace(
+                node,
+                conditions=tuple(map(self._region, node.conditions)),
+                branches=tuple(map(self._region, node.branches)),
+            )
+        if isinstance(node, Loop):
+            condition = None if node.condition is None else self._region(node.condition)
+            return replace(node, body=self._region(node.body), condition=condition)
+        return node
+
+    def _region(self, region: Region) -> Region:
+        visible = frozenset(item.name for item in region.outputs)
+        return replace(region, nodes=self.nodes(region.nodes, visible))
+
+    def _outlined(self, part: Part, groups: Sequence[Group]) -> Iterator[Node]:
+        """The nodes with one call for each group, in topological order."""
+        owner = {number: place for place, group in enumerate(groups) for number in group.members}
+        units = [group.members for group in groups]
+        units += [[number] for number in range(len(part.nodes)) if number not in owner]
+        for unit in _in_order(part, units):
+            if len(unit) == 1:
+                yield part.nodes[unit[0]]
+            else:
+                yield self._call(part, groups[owner[unit[0]]])
+
+    def _call(self, part: Part, group: Group) -> Operation:
+        operations = tuple(part.operation(number) for number in group.members)
+        made = {item.name for operation in operations for item in results_of(operation)}
+        read = [
+            item for operation in operations for item in members(operation.inputs) if item.name not in made
+        ]
+        outside = dict.fromkeys(item for item in read if isinstance(item, Tensor))
+        held = {name: item for name, item in self._constants.items() if not isinstance(item.value, tuple)}
+        outputs = [
+            item
+            for operation in operations
+            for item in results_of(operation)
+            if isinstance(item, Tensor) and part.is_visible(item.name, group.members)
+        ]
+        found = Outlined(
+            operations,
+            tuple(item for item in outside if item.name not in held),
+            tuple(outputs),
+            tuple(held[item.name] for item in outside if item.name in held),
+        )
+        call = self.writer.call(found)
+        names = tuple(item.operator for item in operations)
+        if group.kind is not None:
+            self.groups.append(FusedGroup(call.operator, group.kind, names, group.bytes_saved))
+        return call
+
+
+def _no_barrier(maker: int, reader: int) -> str | None:
+    return None
+
+
+def _in_order(part: Part, units: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
+    """Groups of nodes in a topological order that keeps to that of the nodes where it can."""
+    owner = {number: place for place, unit in enumerate(units) for number in unit}
+    waits: list[set[int]] = []
+    for place, unit in enumerate(units):
+        names = {item.name for number in unit for item in operands_of(part.nodes[number])}
+        waits.append({owner[part.makers[name]] for name in names if name in part.makers} - {place})
+    readers: dict[int, list[int]] = {}
+    for place, before in enumerate(waits):
+        for other in before:
+            readers.setdefault(other, []).append(place)
+    ready = [(max(unit), place) for place, unit in enumerate(units) if not waits[place]]
+    heapq.heapify(ready)
+    while ready:
+        _, place = heapq.heappop(ready)
+        yield units[place]
+        for other in readers.get(place, ()):
+            waits[other].discard(place)
+            if not waits[other]:
+                heapq.heappush(ready, (max(units[other]), other))

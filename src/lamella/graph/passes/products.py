@@ -1,0 +1,177 @@
+"""Products with weights, told by their formulas: which operand is the weight, which of its axes the result has.
+
+output[b, n] += input[b, c] * weight[n, c]      the weight's axis 0 is the result's axis 1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lamella.base.errors import Found
+from lamella.graph.binding import bind_operation
+from lamella.graph.nodes import Graph, Node, Operation, Tensor, regions, walk
+from lamella.graph.rewrite import operands_of, results_of, uses
+from lamella.ops.fault import Fault
+from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Scalar
+from lamella.ops.instance import Instance
+from lamella.ops.library import Library
+from lamella.ops.lower import contractions
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedProduct:
+    """One call that sums products of an activation and a weight."""
+
+    operation: Operation
+    activation: int
+    """Which input is multiplied with the weight."""
+    weight: int
+    """Which input is the weight."""
+    bias: int | None
+    """Which input is added to each channel; None where the operator takes none."""
+    channel: int
+    """The axis of the result along which the channels lie."""
+    rows: int
+    """The axis of the weight that it is."""
+
+    @property
+    def result(self) -> Tensor:
+        """What the call gives."""
+        (output,) = self.operation.outputs
+        if not isinstance(output, Tensor):
+            raise TypeError(output)
+        return output
+
+    def operand(self, number: int | None) -> Tensor | None:
+        """An input; None where there is none."""
+        found = None if number is None else self.operation.inputs[number]
+        return found if isinstance(found, Tensor) else None
+
+
+class FixedTensors:
+    """The tensors of a graph that are the same in every run, as far as a walk has come, and how often all are read."""
+
+    def __init__(self, graph: Graph, library: Library) -> None:
+        self._library = library
+        updated = {item.variable.name for item in graph.updates}
+        self.names = {item.name for item in graph.variables if item.name not in updated}
+        self.names |= {item.tensor.name for item in graph.constants}
+        self.reads = uses(graph)
+
+    def add(self, node: Node) -> bool:
+        """Take note of a node that the walk has come by; whether what it makes is the same in every run."""
+        fixed = all(item.name in self.names for item in operands_of(node)) and not self._is_random(node)
+        if fixed:
+            self.names.update(item.name for item in results_of(node))
+        return fixed
+
+    def _is_random(self, node: Node) -> bool:
+        inner = (node, *(item for region in regions(node) for item in walk(region.nodes)))
+        return any(
+            isinstance(item, Operation) and "random" in self._library.traits(item.operator) for item in inner
+        )
+
+    def holds(self, item: object) -> bool:
+        """Whether a tensor is one."""
+        return isinstance(item, Tensor) and item.name in self.names
+
+
+def find_product(library: Library, operation: Operation, fixed: FixedTensors) -> WeightedProduct | None:
+    """The product that an operation is; None where it is none, or where its weight changes from run to run."""
+    if len(operation.outputs) != 1 or not isinstance(operation.outputs[0], Tensor):
+        return None
+    try:
+        instance = bind_operation(library, operation)
+        if instance.definition.operator.kind != "lower":
+            return None
+        formulas = contractions(instance)
+    except (Fault, Found):
+        return None
+    sums = [item for item in formulas if item.sign == "+="]
+    if len(sums) != 1 or len(sums[0].targets) != 1 or not _is_started(formulas):
+        return None
+    return _find(library, operation, instance, sums[0], fixed)
+
+
+def _is_started(formulas: tuple[Contraction, ...]) -> bool:
+    """Whether all but the sum only say what it starts from: zero, or a bias."""
+    return all(item.sign in ("+=", "=") for item in formulas) and len(formulas) <= 2
+
+
+def _find(
+    library: Library, operation: Operation, instance: Instance, formula: Contraction, fixed: FixedTensors
+) -> WeightedProduct | None:
+    names = [name for name, _ in instance.inputs]
+    factors = _factors(formula.values[0])
+    if len(factors) != 2:
+        return None
+    weights = [item for item in factors if fixed.holds(operation.inputs[names.index(item.tensor)])]
+    others = [item for item in factors if item not in weights]
+    if len(weights) != 1 or len(others) != 1:
+        return None
+    target, weight, other = formula.targets[0], weights[0], others[0]
+    for channel, place in enumerate(target.indices):
+        used = _names_of(place)
+        # The channel's index is one of the weight alone, or of its group too, as in a grouped convolution.
+        if used and place in weight.indices and place not in other.indices and _is_private(place, target):
+            found = WeightedProduct(
+                operation,
+                names.index(other.tensor),
+                names.index(weight.tensor),
+                None,
+                channel,
+                weight.indices.index(place),
+            )
+            return replace(found, bias=_find_bias(library, found, names))
+    return None
+
+
+def _is_private(place: Scalar | Guard, target: Element) -> bool:
+    """Whether no other axis of the result moves with this index."""
+    used = _names_of(place)
+    return not any(used & _names_of(item) for item in target.indices if item is not place)
+
+
+def _names_of(term: object) -> set[str]:
+    if isinstance(term, Index):
+        return {term.name}
+    if isinstance(term, Apply):
+        return set().union(*map(_names_of, term.operands))
+    return _names_of(term.index) if isinstance(term, Guard) else set()
+
+
+def _factors(value: Scalar) -> list[Element]:
+    if isinstance(value, Apply) and value.function == "*" and len(value.operands) == 2:
+        found = [item for item in value.operands if isinstance(item, Element)]
+        return found if len(found) == 2 and all(item.item is None for item in found) else []
+    return []
+
+
+def _find_bias(library: Library, product: WeightedProduct, names: list[str]) -> int | None:
+    """The input that the sum starts from, one element for each channel; an absent one is tried."""
+    result = product.result
+    vector = Tensor("bias", result.element, (result.shape[product.channel],))
+    for number, item in enumerate(product.operation.inputs):
+        if number in (product.activation, product.weight) or (
+            item is not None and not isinstance(item, Tensor)
+        ):
+            continue
+        inputs = list(product.operation.inputs)
+        inputs[number] = vector
+        try:
+            formulas = contractions(bind_operation(library, replace(product.operation, inputs=tuple(inputs))))
+        except (Fault, Found):
+            continue
+        if any(_starts_from(formula, names[number], product.channel) for formula in formulas):
+            return number
+    return None
+
+
+def _starts_from(formula: Contraction, name: str, channel: int) -> bool:
+    value = formula.values[0]
+    return (
+        formula.sign == "="
+        and isinstance(value, Element)
+        and value.tensor == name
+        and value.indices == (formula.targets[0].indices[channel],)
+    )

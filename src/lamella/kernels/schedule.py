@@ -1,0 +1,220 @@
+"""From operations with kernels to a launch list: buffers, aliases, what runs once, and places in one arena.
+
+A copy that only renames memory becomes an alias; what kernels do not write whole is filled first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TypeAlias
+
+from lamella.base.arena import LiveBlock, aligned, allocate, allocate_in_line
+from lamella.base.liveness import LiveRange, live_ranges
+from lamella.base.origin import Origin
+from lamella.kernels.launches import FILL, Buffer, BufferView, Launch, LaunchList
+from lamella.kernels.nodes import KernelCall, KernelOperand
+from lamella.lang.tensor.check.kinds import BYTES
+from lamella.lang.tensor.nodes.types import packed_stride
+
+OperandKey: TypeAlias = tuple[str, int | None]
+"""A tensor of an operation by the name that its operator gives it, with its place in a pack."""
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledOperation:
+    """An operation of known shapes: its kernels, and the tensor of the graph that each of their operands is."""
+
+    operator: str
+    calls: tuple[KernelCall, ...]
+    tensors: Mapping[OperandKey, str]
+    outputs: tuple[str, ...]
+    origin: Origin | None = None
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """A launch list while it is written.
+
+    `sizes` are the bytes of the tensors; `writes` tells for each kernel which of its parameters it may write;
+    `padded` are the tensors that have a halo.
+    """
+
+    sizes: Mapping[str, int]
+    writes: Mapping[str, Sequence[bool]]
+    padded: Collection[str] = ()
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    launches: list[Launch] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
+    """The buffer of each tensor that is there by now."""
+
+    def give(self, tensor: str) -> None:
+        """Take a tensor from outside."""
+        self.buffers[tensor] = Buffer(self.sizes[tensor])
+        self.places[tensor] = tensor
+
+    def add(self, operation: ScheduledOperation) -> None:
+        """Launch the kernels of an operation."""
+        for call in operation.calls:
+            self._launch(operation, call)
+        for tensor in operation.outputs:
+            if tensor not in self.places:
+                self._begin(operation, tensor, self.sizes[tensor])
+
+    def view(self, tensor: str) -> BufferView:
+        """All of a tensor, as one row of bytes."""
+        return _bytes_of(self.places[tensor], self.sizes[tensor])
+
+    def finish(self, inputs: Iterable[str], outputs: Iterable[str]) -> LaunchList:
+        """The list, with the tensors that go in and those that come out."""
+        return LaunchList(
+            dict(self.buffers),
+            tuple(self.launches),
+            {name: self.view(name) for name in inputs},
+            {name: self.view(name) for name in outputs},
+        )
+
+    def _launch(self, operation: ScheduledOperation, call: KernelCall) -> None:
+        names = [self._tensor(operation, item) for item in call.operands]
+        if call.renames and names[0] not in self.places:
+            self.places[names[0]] = self.places[names[1]]
+            return
+        writes = tuple(place for place, _ in enumerate(names) if self.writes[call.kernel][place])
+        for place in writes:
+            if names[place] not in self.places:
+                operand = call.operands[place]
+                self._begin(operation, names[place], self._size(operand, names[place]), operand.whole)
+        views = tuple(self._view(name, item) for name, item in zip(names, call.operands, strict=True))
+        self.launches.append(
+            Launch(
+                call.kernel,
+                views,
+                writes,
+                call.groups,
+                call.has_fault,
+                operation.operator,
+                operation.origin,
+            )
+        )
+
+    def _begin(self, operation: ScheduledOperation, tensor: str, size: int, whole: bool = False) -> None:
+        """Make a buffer for a tensor, filled where its kernels do not write all of it."""
+        self.buffers[tensor] = Buffer(size, tensor in self.padded)
+        self.places[tensor] = tensor
+        if not whole and size:
+            view = _bytes_of(tensor, size)
+            self.launches.append(
+                Launch(FILL, (view,), (0,), operator=operation.operator, origin=operation.origin)
+            )
+
+    def _tensor(self, operation: ScheduledOperation, operand: KernelOperand) -> str:
+        if operand.is_temporary:
+            # A name of the graph is no path of two: temporaries of two operations never meet.
+            return f"{operation.outputs[0] if operation.outputs else ''}\n{operand.name}"
+        return operation.tensors[operand.name, operand.item]
+
+    def _size(self, operand: KernelOperand, tensor: str) -> int:
+        return self.sizes.get(tensor, BYTES[operand.element] * prod(operand.shape))
+
+    def _view(self, tensor: str, operand: KernelOperand) -> BufferView:
+        strides = operand.strides or tuple(stride or 0 for stride in packed_stride(operand.shape))
+        return BufferView(self.places[tensor], operand.element, operand.shape, strides, operand.offset)
+
+
+def _bytes_of(buffer: str, size: int) -> BufferView:
+    return BufferView(buffer, "i8", (size,), (1,))
+
+
+# --- what runs once ------------------------------------------------------------------------------------------
+
+
+def hoist(whole: LaunchList, fixed: Collection[str]) -> tuple[LaunchList, LaunchList]:
+    """The launches that depend on fixed inputs alone, and the others, which take what those leave as inputs."""
+    changing = {view.buffer for name, view in whole.inputs.items() if name not in fixed}
+    touched = [
+        (
+            {item.buffer for item in launch.arguments},
+            {launch.arguments[place].buffer for place in launch.writes},
+        )
+        for launch in whole.launches
+    ]
+    grows = True
+    while grows:
+        grows = False
+        for used, written in touched:
+            # A buffer that one launch changes in each call is not fixed, whoever else writes it.
+            if not used.isdisjoint(changing) and not written <= changing:
+                changing |= written
+                grows = True
+    is_once = [used.isdisjoint(changing) for used, _ in touched]
+    once = [launch for launch, kept in zip(whole.launches, is_once, strict=True) if kept]
+    each = [launch for launch, kept in zip(whole.launches, is_once, strict=True) if not kept]
+    made = {launch.arguments[place].buffer for launch in once for place in launch.writes}
+    needed = {item.buffer for launch in each for item in launch.arguments}
+    needed |= {view.buffer for view in whole.outputs.values()}
+    kept_views = {name: _bytes_of(name, whole.buffers[name].size) for name in sorted(made & needed)}
+    first = _pruned(LaunchList(whole.buffers, tuple(once), whole.inputs, kept_views))
+    second = LaunchList(whole.buffers, tuple(each), {**whole.inputs, **kept_views}, whole.outputs)
+    return first, _pruned(second)
+
+
+def _pruned(whole: LaunchList) -> LaunchList:
+    """The list with the buffers that it uses, and the inputs that it reads."""
+    used = {item.buffer for launch in whole.launches for item in launch.arguments}
+    used |= {view.buffer for view in whole.outputs.values()}
+    return LaunchList(
+        {name: buffer for name, buffer in whole.buffers.items() if name in used},
+        whole.launches,
+        {name: view for name, view in whole.inputs.items() if view.buffer in used},
+        whole.outputs,
+    )
+
+
+# --- places in an arena --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaPlan:
+    """Where the buffers of a list lie: in an arena that other lists use too, or in memory that stays theirs."""
+
+    shared: Mapping[str, int]
+    own: Mapping[str, int]
+    shared_bytes: int
+    own_bytes: int
+
+
+def place_buffers(whole: LaunchList, outside: Collection[str]) -> ArenaPlan:
+    """Places for all buffers but those outside; no two that are alive at once share a byte."""
+    names = [name for name in whole.buffers if name not in outside]
+    ranges = live_ranges(_steps(whole.launches))
+    end = len(whole.launches)
+    for view in whole.outputs.values():  # read behind the last launch
+        if view.buffer in ranges:
+            ranges[view.buffer] = ranges[view.buffer].until(end)
+    kept = [name for name in names if whole.buffers[name].zeroed]
+    blocks = (_block(name, whole, ranges) for name in names if not whole.buffers[name].zeroed)
+    shared = allocate(blocks, ALIGNMENT)
+    own = allocate_in_line((_block(name, whole, ranges) for name in kept), ALIGNMENT)
+    return ArenaPlan(
+        {name: int(offset) for name, offset in shared.offsets.items() if isinstance(offset, int)},
+        {name: int(offset) for name, offset in own.offsets.items() if isinstance(offset, int)},
+        _total(shared.total),
+        _total(own.total),
+    )
+
+
+def _steps(launches: Sequence[Launch]) -> Iterator[tuple[list[str], list[str]]]:
+    for launch in launches:
+        used = [item.buffer for item in launch.arguments]
+        yield used, [used[place] for place in launch.writes]
+
+
+def _block(name: str, whole: LaunchList, ranges: Mapping[str, LiveRange]) -> LiveBlock:
+    alive = ranges.get(name, LiveRange(0, 0))
+    return LiveBlock(name, whole.buffers[name].size, alive.first, alive.last)
+
+
+def _total(size: object) -> int:
+    return aligned(size, ALIGNMENT) if isinstance(size, int) else 0
