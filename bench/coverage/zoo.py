@@ -171,6 +171,8 @@ def _torchvision(word: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 
 def _transformers(word: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    if importlib.util.find_spec("torchvision") is not None:
+        torchvision()  # transformers would load it without our declarations
     package = importlib.import_module("transformers")
     stem = word.removesuffix("Model")
     configuration = getattr(package, f"{stem}Config")

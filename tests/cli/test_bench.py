@@ -118,3 +118,10 @@ def test_a_fixed_batch_is_said_to_be_fixed(place: Path) -> None:
     assert result.exit_code == 1
     assert "is 3" in result.output
     assert "dynamic=" in result.output
+
+
+def test_a_broken_program_is_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "broken.pt2").write_bytes(b"PK\x03\x04" + b"\0" * 64)
+    result = call("bench", str(tmp_path / "broken.pt2"), *QUICK)
+    assert result.exit_code == 1
+    assert "error[SKR" in result.output

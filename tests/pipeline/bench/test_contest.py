@@ -15,18 +15,18 @@ NOBODY = Material(Path("nothing.sknd"))
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "patience", "problem"),
     [
-        ("import time; time.sleep(60)", "no answer within 3 s"),
-        ("raise ValueError('it\\nhas two lines')", "ValueError: it"),
+        ("import time; time.sleep(60)", 0.5, "no answer within 0.5 s"),
+        ("raise ValueError('it\\nhas two lines')", 300.0, "ValueError: it"),
     ],
 )
 def test_a_contestant_that_fails_is_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problem: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, patience: float, problem: str
 ) -> None:
     (tmp_path / "openvino.py").write_text(text)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (found,) = hold(["openvino"], NOBODY, Terms(rounds=1, patience=3.0), Options())
+    (found,) = hold(["openvino"], NOBODY, Terms(rounds=1, patience=patience), Options())
     assert found.problem == problem
     assert not found.wall
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from io import StringIO
+from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,13 +27,13 @@ from lamella.graph.model import Model as Graph
 from lamella.graph.nodes import Tensor
 from lamella.pipeline.api import make_executable
 from lamella.pipeline.bench.ceilings import Ceilings, measure_ceilings
-from lamella.pipeline.bench.contest import Standing, Terms, difference, hold
+from lamella.pipeline.bench.contest import Standing, Tell, Terms, difference, hold
 from lamella.pipeline.bench.contestants import Material, version_of
 from lamella.pipeline.bench.work import GraphWork, count_graph, extents_of
 from lamella.pipeline.contest_options import PEERS
 from lamella.pipeline.languages import TORCH, language_of
 from lamella.pipeline.options import Options
-from lamella.pipeline.torch.execution import known_containers, load_program, trees_of
+from lamella.pipeline.torch.execution import opened_program
 
 DEFAULT_BACKEND = "cpu"
 BY_ONNX = ("onnxruntime", "openvino")
@@ -50,8 +51,8 @@ class Heat:
     """How many of the standings, the first, are ours."""
     work: GraphWork
     ceilings: Ceilings
-    cached: float = 0.0
-    """Seconds of a second start of our first backend, whose machine code is kept by then."""
+    again: Standing
+    """A second start of our first backend, whose machine code is kept by then."""
 
     @property
     def arithmetic_bound(self) -> float:
@@ -62,6 +63,11 @@ class Heat:
     def bandwidth_bound(self) -> float:
         """Seconds that reading the weights and inputs once takes."""
         return self.work.fixed / self.ceilings.gbytes / 1e9
+
+    @property
+    def cached(self) -> float:
+        """Seconds of the second start; not a number where it failed."""
+        return float("nan") if self.again.problem else self.again.load + self.again.first
 
     @property
     def ratio(self) -> float:
@@ -88,8 +94,8 @@ class Heat:
         return {
             "batch": self.batch,
             "threads": self.threads,
-            "ratio": None if self.ratio != self.ratio else self.ratio,
-            "cached_start": self.cached,
+            "ratio": _finite(self.ratio),
+            "cached_start": _finite(self.cached),
             "macs": self.work.macs,
             "bytes": self.work.fixed,
             "bounds": {"arithmetic": self.arithmetic_bound, "bandwidth": self.bandwidth_bound},
@@ -112,7 +118,9 @@ class Heat:
         return {**facts, **({"kernels": [asdict(step) for step in item.kernels]} if item.kernels else {})}
 
 
-Tell = Callable[[str], None]
+def _finite(value: float) -> float | None:
+    """A number as JSON can say it."""
+    return value if isfinite(value) else None
 
 
 def bench(path: Path, options: Options, tell: Tell = lambda _: None) -> Iterator[Heat]:
@@ -145,7 +153,7 @@ def _hold(
     standings = hold([*ours, *_peers(material, options)], material, terms, options, tell)
     tell("starting again")
     again = hold(ours[:1], material, replace(terms, rounds=0), options)[0]
-    return Heat(batch, threads, standings, len(ours), work, ceilings, again.load + again.first)
+    return Heat(batch, threads, standings, len(ours), work, ceilings, again)
 
 
 def _peers(material: Material, options: Options) -> list[str]:
@@ -195,9 +203,7 @@ def _prepare(path: Path, options: Options, folder: Path, tell: Tell) -> tuple[Gr
     material = Material(path, inputs=drawn)
     if language_of(path, options.language) is not TORCH:
         return executable.model, material
-    with ExitStack() as stack:
-        stack.enter_context(known_containers(trees_of(path)))
-        program: Any = load_program(path, options.limits)
+    with opened_program(path, options.limits) as program:
         if not options.shape:
             material = replace(material, inputs=_examples(program, drawn))
         wanted = [name for name in _peers(replace(material, program=path), options) if name in BY_ONNX]

@@ -78,6 +78,7 @@ class Standing:
 
 
 Tell = Callable[[str], None]
+"""Takes a word on what is going on."""
 
 
 def hold(

@@ -21,7 +21,7 @@ from lamella.base.optional import need
 from lamella.pipeline.api import make_executable
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
-from lamella.pipeline.torch.execution import known_containers, load_program, trees_of
+from lamella.pipeline.torch.execution import opened_program
 
 OURS = "lamella"
 NO_PROGRAM = "{name} runs what torch exported: a .pt2 file"
@@ -82,9 +82,8 @@ class Torch:
         path = material.program
         if path is None:
             raise InputError(NO_PROGRAM.format(name="torch"))
-        self._containers = ExitStack()  # stays open: a call gives results in those containers
-        self._containers.enter_context(known_containers(trees_of(path)))
-        program: Any = load_program(path, options.limits)
+        self._open = ExitStack()  # and stays so: a call gives results in containers of the program
+        program: Any = self._open.enter_context(opened_program(path, options.limits))
         self._module: Callable[..., object] = program.module()
         arrays = [self._torch.from_numpy(np.array(item)) for item in material.inputs.values()]
         self._args, self._kwargs = arguments_of(program, arrays)

@@ -365,14 +365,17 @@ def load(path: Path, options: Options) -> Model:
     return with_extents(found, options)
 
 
-def load_program(path: Path, limits: Limits) -> object:
-    """The program of a .pt2 file as PyTorch runs it, inspected like any other; `known_containers` must be open."""
+@contextmanager
+def opened_program(path: Path, limits: Limits) -> Iterator[object]:
+    """The program of a .pt2 file as PyTorch itself runs it, inspected first; its results have their containers."""
     _require_safe(path, limits)
-    try:
-        return _program(path)
-    except _failures() as problem:
-        place = Span(Binary(shown(path)), 0, 0)
-        raise LamellaError([BROKEN_FILE.at(place, reason=first_line(problem))]) from problem
+    with known_containers(trees_of(path)):
+        try:
+            program = _program(path)
+        except _failures() as problem:
+            place = Span(Binary(shown(path)), 0, 0)
+            raise LamellaError([BROKEN_FILE.at(place, reason=first_line(problem))]) from problem
+        yield program
 
 
 def _require_safe(path: Path, limits: Limits) -> None:
