@@ -111,7 +111,10 @@ class _Folding:
         product, calls = change.product, _Calls(self.library, walk)
         inputs = list(product.operation.inputs)
         shifts, bias = change.operator in SHIFTS.values(), product.operand(product.bias)
-        if product.bias is None and (shifts or len(inputs) > _WITHOUT_BIAS):
+        others = [
+            item for number, item in enumerate(inputs) if number not in (product.activation, product.weight)
+        ]
+        if product.bias is None and (shifts or any(item is not None for item in others)):
             raise Found
         if not shifts:
             inputs[product.weight] = _scaled_weight(change, calls)
@@ -119,10 +122,6 @@ class _Folding:
             inputs[product.bias] = _joined_bias(change, bias, calls)
         yield from calls.made
         yield replace(product.operation, inputs=tuple(inputs), outputs=(output,))
-
-
-_WITHOUT_BIAS = 2
-"""Inputs of a product that has no bias."""
 
 
 @dataclass(slots=True)

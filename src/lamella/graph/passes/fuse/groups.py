@@ -495,6 +495,8 @@ class Grouping:
         self.requests = requests
         self.names: dict[int, str] = {}
         self.findings: list[Diagnostic] = []
+        self.denied: list[Refusal] = []
+        """Groups that were asked for in vain."""
         self.group_of = list(range(len(part.nodes)))
         self.groups: dict[int, list[int]] = {number: [number] for number in range(len(part.nodes))}
         self.kinds: dict[int, GroupKind] = {}
@@ -543,7 +545,8 @@ class Grouping:
         elif hint.refused is not None:
             self.findings.append(replace(hint.refused, message=f"{hint.refused.message}: {problem}"))
         else:
-            self._refuse(name, members[-1], f"{hint.reason}, but {problem}")
+            operators = [part.operation(number).operator for number in (members[0], members[-1])]
+            self.denied.append(Refusal(name, *operators, f"{hint.reason}, but {problem}"))
 
     def _is_between(self, number: int, members: Sequence[int]) -> bool:
         """Whether a view leads from one member to another, by other views too."""
@@ -759,7 +762,7 @@ def plan_groups(part: Part, machine: Machine, requests: Sequence[Request] = ()) 
         number: place for place, item in enumerate(groups) for number in item.members
     }
     final = {item.tensor: item for item in grouping.refusals if _is_apart(part, item, inside)}
-    return GroupPlan(groups, list(final.values()), grouping.findings)
+    return GroupPlan(groups, [*grouping.denied, *final.values()], grouping.findings)
 
 
 def _is_apart(part: Part, refusal: Refusal, inside: Mapping[int, int]) -> bool:
