@@ -89,7 +89,8 @@ def test_fuse_required_of_what_cannot_be_fused_is_an_error(tmp_path: Path) -> No
     with pytest.raises(Found) as problem:
         fuse_model(model)
     (finding,) = problem.value.findings
-    assert finding.code == "E013" and finding.span.text.startswith("@fuse_required")
+    assert finding.code == "E013"
+    assert finding.span.text.startswith("@fuse_required")
     with pytest.raises(LamellaError):
         lamella.lower(model, to="sknd", after="fuse")
 

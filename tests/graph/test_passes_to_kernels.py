@@ -115,12 +115,13 @@ def test_batch_norm_behind_a_convolution_goes(groups: int) -> None:
     before = small(CONV, body, blocks=filters)
     after = fold_batch_norm(ALL_PASSES["decompose_all"](before))
     names = [item.operator for item in after.graph.operations()]
-    assert names.count("nn.conv") == 1 and names[-1] == "nn.conv"
+    assert names.count("nn.conv") == 1
+    assert names[-1] == "nn.conv"
     data = random_arrays(before.graph.variables, {}, 1)
     data["v"] = abs(data["v"]) + 1
     arrays = random_arrays(list(members(before.graph.inputs)), {}, 2)
-    found = [compile_model(Model(item.graph, item.library, data))(**arrays) for item in (before, after)]
-    same(*found, exact=False)
+    first, second = (compile_model(Model(item.graph, item.library, data)) for item in (before, after))
+    same(first(**arrays), second(**arrays), exact=False)
 
 
 def test_an_updated_variable_is_no_weight() -> None:
@@ -173,7 +174,10 @@ def test_other_products_stay(body: str) -> None:
 
 def test_products_are_merged_where_it_pays() -> None:
     """A result that an epilogue consumes on the way would have to be stored."""
-    body = "p = nn.linear(x, w); q = nn.linear(x, u); a = math.exp(p); b2 = math.exp(q); y = layout.concat{axis=1}([a, b2]);"
+    body = (
+        "p = nn.linear(x, w); q = nn.linear(x, u); e = math.exp(p); f = math.exp(q);"
+        "y = layout.concat{axis=1}([e, f]);"
+    )
     before = small("x: real[3, 4];", body, blocks=WEIGHTS)
     assert merge_products(before, Machine(launch=0.0)).graph == before.graph
     assert merge_products(before, Machine(launch=1.0)).graph != before.graph

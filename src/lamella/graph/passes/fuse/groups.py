@@ -407,7 +407,7 @@ def _check_contraction(group: Candidate, contract: int) -> None:
 
 
 def _check_row_prologue(group: Candidate, contract: int, reduces: Sequence[int], wanted: bool) -> None:
-    """A contraction over rows that are normalised as they are packed; on request alone, for packing twice costs more."""
+    """A contraction over rows that are normalised as they are packed: only on request, they may be packed twice."""
     before = _ancestors(group, contract)
     group.expect(before >= set(reduces), "a reduction follows a contraction")
     group.expect(wanted, "the rows before it would be reduced again for every block of the contraction")
@@ -456,11 +456,13 @@ def _check_attention(group: Candidate, contracts: Sequence[int], reduces: Sequen
     group.expect(rows is not None and rows.full == group.size(first), "the rows are not those of the scores")
     if rows is None:
         return
-    inner = sorted(middle - before - {first})
+    after = {number for number in group.members if second in _ancestors(group, number)}
+    inner = [number for number in group.members if number not in before | after | {first, second}]
     spread = {number for number in inner if first not in _ancestors(group, number)}
     _check_spread(group, before | spread)
     for number in (first, *inner):
-        group.expect(number in spread or not group.is_visible(number), "the scores are read elsewhere")
+        stored = group.is_visible(number) and group.size(number) == rows.full
+        group.expect(number in spread or not stored, "the scores are read elsewhere")
     for number in inner:
         facts = group.part.facts[number]
         fits = (
@@ -475,7 +477,25 @@ def _check_attention(group: Candidate, contracts: Sequence[int], reduces: Sequen
         elif reader == second and maker not in spread:
             whole = read.reduced == rows.length and group.size(maker) == rows.full
             group.expect(whole and _stays_in_row(read, rows), "the second contraction is not over the rows")
-    _check_epilogue(group, second, middle | {second})
+    _check_row_epilogue(group, second, set(group.members) - after, rows)
+
+
+def _check_row_epilogue(group: Candidate, contract: int, done: set[int], rows: Rows) -> None:
+    """Behind attention: maps of the elements of its result, which may read one element for each row of the scores."""
+    size = group.size(contract)
+    for number in group.members:
+        fits = group.size(number) in (size, rows.count) and group.part.facts[number].is_pointwise
+        group.expect(number in done or fits, "its iteration space is not that of the contraction")
+    for maker, reader, read, elements in group.edges:
+        if reader in done:
+            continue
+        if elements == group.size(reader):
+            fits = is_identity(read, elements, elements)
+        else:
+            # The rows of the result are those of the scores, each of as many elements as the values are wide.
+            width = size // rows.count
+            fits = elements == rows.count and bool(np.array_equal(read.places, read.targets // width))
+        group.expect(fits, "it reads the result at another place")
 
 
 def _stays_in_row(read: Read, rows: Rows) -> bool:
@@ -545,8 +565,8 @@ class Grouping:
         elif hint.refused is not None:
             self.findings.append(replace(hint.refused, message=f"{hint.refused.message}: {problem}"))
         else:
-            operators = [part.operation(number).operator for number in (members[0], members[-1])]
-            self.denied.append(Refusal(name, *operators, f"{hint.reason}, but {problem}"))
+            first, last = (part.operation(number).operator for number in (members[0], members[-1]))
+            self.denied.append(Refusal(name, first, last, f"{hint.reason}, but {problem}"))
 
     def _is_between(self, number: int, members: Sequence[int]) -> bool:
         """Whether a view leads from one member to another, by other views too."""
@@ -733,14 +753,18 @@ class Grouping:
         """Bytes that need not be written and read: inner tensors, and operands that several members share."""
         group = Candidate(self.part, list(members))
         outputs = {item.name for item in group.outputs}
-        sizes = {self.part.sources(reader)[read.source].name: size for _, reader, read, size in group.edges}
-        elements = {
-            item.name: item.element.bits for number in members for item in results_of(self.part.nodes[number])
-        }
+        readers: dict[Tensor, int] = {}
+        sizes: dict[str, int] = {}
+        for number in members:
+            facts, sources = self.part.facts[number], self.part.sources(number)
+            sizes.update((item.name, size) for item, size in zip(sources, facts.sizes, strict=True))
+            for item in set(sources):
+                readers[item] = readers.get(item, 0) + 1
         found = 0
-        for name, size in sizes.items():
-            trips = 1 if name in outputs else 2
-            found += trips * size * elements[name] // 8
+        for item, count in readers.items():
+            written = item.name in group.made and item.name not in outputs
+            trips = count + 1 if written else count if item.name in group.made else count - 1
+            found += trips * sizes[item.name] * item.element.bits // 8
         return found
 
 
