@@ -17,7 +17,7 @@ from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Node, Operation, Shape, Tensor, Value
 from lamella.graph.passes.dce import dce
-from lamella.graph.passes.products import FixedTensors, WeightedProduct, find_product
+from lamella.graph.passes.products import FixedTensors, KnownProducts, WeightedProduct
 from lamella.graph.rewrite import Replacement, RewriteWalk, rewrite
 from lamella.ops.library import Library
 
@@ -44,6 +44,7 @@ class _Folding:
     def __init__(self, model: Model) -> None:
         self.library: Library = model.library
         self.fixed = FixedTensors(model.graph, model.library)
+        self.products = KnownProducts(model.library, self.fixed)
 
     def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """Take a scale or a shift into the product before it."""
@@ -69,7 +70,7 @@ class _Folding:
                 continue
             if result is node.inputs[1] and operator in ("math.div", "math.sub"):
                 continue
-            product = find_product(self.library, maker, self.fixed)
+            product = self.products.find(maker)
             if product is not None and self._fits(node, product, vector):
                 return _ChannelChange(product, operator, vector)
         return None

@@ -20,7 +20,7 @@ from lamella.graph.model import FusionHint, Model
 from lamella.graph.nodes import Graph, Node, Operation, Tensor, Value
 from lamella.graph.passes.fuse.groups import DEFAULT_MACHINE, Machine
 from lamella.graph.passes.fuse.kinds import Kind, facts_of
-from lamella.graph.passes.products import FixedTensors, WeightedProduct, find_product
+from lamella.graph.passes.products import FixedTensors, KnownProducts, WeightedProduct
 from lamella.graph.rewrite import Replacement, RewriteWalk, operands_of, rewrite
 from lamella.ops.library import Library
 
@@ -64,8 +64,9 @@ class _Merging:
     def _find_groups(self) -> Iterator[list[WeightedProduct]]:
         """Products at the top of the graph that differ in weight and bias alone, and are cheaper as one."""
         found: dict[object, list[WeightedProduct]] = {}
+        products = KnownProducts(self.library, self.fixed)
         for node in self.graph.nodes:
-            product = find_product(self.library, node, self.fixed) if isinstance(node, Operation) else None
+            product = products.find(node) if isinstance(node, Operation) else None
             if product is not None and product.result.quantization is None and self._is_free(product):
                 found.setdefault(_key(product), []).append(product)
         return (group for group in found.values() if len(group) > 1 and self._pays(group))

@@ -21,6 +21,7 @@ from lamella.graph.passes.fuse.groups import (
     DEFAULT_MACHINE,
     Group,
     GroupKind,
+    KnownFacts,
     Machine,
     Part,
     Refusal,
@@ -28,10 +29,9 @@ from lamella.graph.passes.fuse.groups import (
     make_part,
     plan_groups,
 )
-from lamella.graph.passes.fuse.kinds import Facts, Kind, kind_of
+from lamella.graph.passes.fuse.kinds import Kind, kind_of
 from lamella.graph.passes.fuse.outline import OperatorWriter, Outlined
 from lamella.graph.rewrite import members, operands_of, results_of
-from lamella.ops.library import Library
 
 __all__ = ["Fusion", "GroupKind", "Kind", "Machine", "fuse", "fuse_model", "kind_of"]
 
@@ -105,25 +105,21 @@ class _Fusing:
     writer: OperatorWriter = field(init=False)
     _weights: frozenset[str] = field(init=False)
     _constants: dict[str, Constant] = field(init=False)
-    _facts: dict[object, Facts] = field(default_factory=dict)
+    _facts: KnownFacts = field(init=False)
 
     def __post_init__(self) -> None:
         graph = self.model.graph
         self.writer = OperatorWriter(self.model.library)
+        self._facts = KnownFacts(self.model.library, graph)
         self._constants = {item.tensor.name: item for item in graph.constants}
         updated = {item.variable.name for item in graph.updates}
         weights = {item.name for item in graph.variables} - updated
         self._weights = frozenset(weights | self._constants.keys())
 
-    @property
-    def library(self) -> Library:
-        """The operators of the model."""
-        return self.model.library
-
     def nodes(self, nodes: Sequence[Node], visible: frozenset[str]) -> tuple[Node, ...]:
         """The nodes of a part with its groups outlined; regions are fused inside themselves."""
         inner = [self._inside(node) for node in nodes]
-        part = make_part(self.library, inner, visible, self._weights, self._facts)
+        part = make_part(inner, visible, self._weights, self._facts.find)
         requests = [_request(part, hint) for hint in self.model.hints]
         plan = plan_groups(part, self.machine, [item for item in requests if item.members])
         if plan.findings:

@@ -11,7 +11,7 @@ convex and cheaper. What is legal follows from index maps:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -20,9 +20,18 @@ import numpy as np
 from lamella.base.diagnostic import Diagnostic
 from lamella.graph.binding import signature
 from lamella.graph.model import FusionHint
-from lamella.graph.nodes import Node, Operation, Tensor, tensors
-from lamella.graph.passes.fuse.kinds import Facts, Kind, Places, Read, facts_of, is_identity
-from lamella.graph.rewrite import operands_of, results_of
+from lamella.graph.nodes import Graph, Node, Operation, Tensor, tensors
+from lamella.graph.passes.fuse.kinds import (
+    OPAQUE,
+    Facts,
+    Kind,
+    Places,
+    Read,
+    facts_of,
+    is_identity,
+    sample_extents,
+)
+from lamella.graph.rewrite import defined, operands_of, results_of
 from lamella.ops.library import Library
 
 MOST_MEMBERS = 64
@@ -136,14 +145,10 @@ class Part:
 
 
 def make_part(
-    library: Library,
-    nodes: Sequence[Node],
-    visible: frozenset[str],
-    weights: frozenset[str],
-    known: dict[object, Facts],
+    nodes: Sequence[Node], visible: frozenset[str], weights: frozenset[str], find: Callable[[Node], Facts]
 ) -> Part:
     """What grouping asks of a part of a graph; `weights` are the tensors that do not change from run to run."""
-    facts = [_facts(library, node, known) for node in nodes]
+    facts = [find(node) for node in nodes]
     found = Part(nodes, facts, visible, weights)
     for number, node in enumerate(nodes):
         names = {item.name for item in operands_of(node)}
@@ -154,13 +159,22 @@ def make_part(
     return found
 
 
-def _facts(library: Library, node: Node, known: dict[object, Facts]) -> Facts:
-    if not isinstance(node, Operation):
-        return Facts(Kind.OPAQUE)
-    key = signature(node)
-    if key not in known:
-        known[key] = facts_of(library, node)
-    return known[key]
+class KnownFacts:
+    """The facts of the nodes of a graph, those of equal operations found once."""
+
+    def __init__(self, library: Library, graph: Graph) -> None:
+        self._library = library
+        self._extents = sample_extents(defined(graph))
+        self._known: dict[object, Facts] = {}
+
+    def find(self, node: Node) -> Facts:
+        """The facts of a node; control flow is opaque."""
+        if not isinstance(node, Operation):
+            return OPAQUE
+        key = signature(node)
+        if key not in self._known:
+            self._known[key] = facts_of(self._library, node, self._extents)
+        return self._known[key]
 
 
 # --- one legal group --------------------------------------------------------------------------------------------
@@ -486,7 +500,7 @@ def _check_row_epilogue(group: Candidate, contract: int, done: set[int], rows: R
     for number in group.members:
         fits = group.size(number) in (size, rows.count) and group.part.facts[number].is_pointwise
         group.expect(number in done or fits, "its iteration space is not that of the contraction")
-    for maker, reader, read, elements in group.edges:
+    for _, reader, read, elements in group.edges:
         if reader in done:
             continue
         if elements == group.size(reader):
@@ -539,8 +553,20 @@ class Grouping:
             facts = self.part.facts[number]
             if isinstance(node, Operation) and facts.kind in FUSIBLE and not self._is_mover(number):
                 self._join_attention(number)
-                for item in self.part.sources(number):
+                for item in self._by_worth(number):
                     self._join(number, item)
+
+    def _by_worth(self, number: int) -> list[Tensor]:
+        """The operands of an operation, those first that are worth most: of contractions, then large ones."""
+        sizes = dict(
+            zip((item.name for item in self.part.sources(number)), self.part.facts[number].sizes, strict=True)
+        )
+
+        def worth(item: Tensor) -> tuple[bool, int]:
+            _, maker = self._find_movers(item.name)
+            return maker is not None and self._holds_contraction(self.group_of[maker]), sizes[item.name]
+
+        return sorted(self.part.sources(number), key=worth, reverse=True)
 
     def _form(self, request: Request) -> None:
         """One group of all operations that a request names, with the views between them."""
@@ -790,9 +816,9 @@ def plan_groups(part: Part, machine: Machine, requests: Sequence[Request] = ()) 
 
 
 def _is_apart(part: Part, refusal: Refusal, inside: Mapping[int, int]) -> bool:
-    """Whether the neighbours of a refusal did not come together later by another way; views need no reason."""
+    """Whether neighbours did not come together later by another way; views and what runs once need no reason."""
     maker = part.makers[refusal.tensor]
-    if part.facts[maker].is_strided:
+    if part.facts[maker].is_strided or part.static[maker]:
         return False
     readers = part.readers.get(refusal.tensor, ())
     return any(inside.get(maker, -1) != inside.get(reader, -2) for reader in readers)
