@@ -269,8 +269,11 @@ def _after_passes(model: Model, names: Sequence[str], options: Options) -> Model
 
 def explain(model: Model, options: Options) -> list[str]:
     """What fusion groups, and what it leaves apart and why."""
-    names = (*options.passes, *passes_until(FUSE)[:-1])
-    return fuse_model(_after_passes(model, names, options)).lines()
+    before = _after_passes(model, (*options.passes, *passes_until(FUSE)[:-1]), options)
+    try:
+        return fuse_model(before).lines()
+    except Found as problem:
+        raise LamellaError(problem.findings) from None
 
 
 def printed(model: Model) -> str:
