@@ -23,6 +23,7 @@ from lamella.bridge.graph_to_kernels.contraction import (
 )
 from lamella.bridge.graph_to_kernels.group_kernels import TEMPORARY, distinct, split_runs, stages_of
 from lamella.bridge.graph_to_kernels.inline import Stages
+from lamella.bridge.graph_to_kernels.maps import ACCUMULATED
 from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
 from lamella.bridge.graph_to_kernels.rows import RowKernel
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked, stored_type
@@ -87,8 +88,8 @@ class KernelWriter:
         """The kernels of maps and reductions."""
         own = distinct(operation)
         stages = stages_of(self.library, own, self.extents, self.wide)
-        if alone and any(_is_widened(item, stages) for item in stages.contractions):
-            raise Unsupported("the host rounds a sum of a narrow type")
+        if alone and any(name.endswith(ACCUMULATED) for name in stages.tensors):
+            raise Unsupported("a sum starts from something, or the host rounds it")
         names = dict(_parameter_names(bind_operation(self.library, own), own))
         yield from self.add_stages(operation.operator.replace(".", "_"), stages, names, alone)
 
@@ -112,8 +113,6 @@ class KernelWriter:
         self, stem: str, stage: Contraction, stages: Stages, names: Mapping[str, Key]
     ) -> Iterator[KernelCall]:
         """The kernels of a stage that is no row kernel."""
-        if _is_widened(stage, stages):
-            raise Unsupported("a sum of a narrow type is no row kernel")
         taken = {FAULT_NAME}
         tensors: dict[Key, TensorView] = {
             (name, None): TensorView(Value(_memref_name(name, None, taken)), item.element, item.shape)
@@ -349,13 +348,6 @@ def _parameter_names(instance: Instance, operation: Operation) -> Iterator[tuple
         for number, item in enumerate(value if isinstance(value, tuple) else (value,)):
             if isinstance(item, Tensor):
                 yield item.name, (name, number if isinstance(value, tuple) else None)
-
-
-def _is_widened(stage: Contraction, stages: Stages) -> bool:
-    """Whether a stage accumulates in another type than its target has."""
-    elements = [stages.tensors[item.tensor].element for item in stage.targets]
-    real = Scalar("f64" if F64 in elements else "f32")
-    return stage.sign not in ASSIGNMENTS and any(computing_type(item, real) != item for item in elements)
 
 
 def _row_call(kernel: RowKernel, stages: Stages, names: Mapping[str, Key]) -> KernelCall:

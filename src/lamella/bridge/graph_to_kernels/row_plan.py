@@ -145,8 +145,10 @@ def _verify(stage: FlatStage, kernel: FlatKernel, held: GroupTensor) -> None:
         reach += factor * (extent - 1)
     if stage.reduced and not stage.is_reduction:
         raise Unsupported("the last of several steps counts")
-    if stage.is_reduction and prod(kernel.extents[name] for name in stage.kept) != held.volume:
-        raise Unsupported("a sum leaves part of its target as it is")
+    whole = prod(kernel.extents[name] for name in stage.kept) == held.volume
+    used = any(read.tensor == stage.tensor for item in kernel.stages for read in item.reads())
+    if not whole and (stage.is_reduction or used):
+        raise Unsupported("a stage leaves part of its target as it is")
 
 
 # --- passes -------------------------------------------------------------------------------------------------

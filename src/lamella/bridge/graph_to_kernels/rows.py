@@ -150,18 +150,12 @@ class RowTerms(TermWriter):
 
     @contextmanager
     def level(self, body: Builder) -> Iterator[None]:
-        """A loop: what is written in its body is known in it only."""
+        """Code for some values of an index: what is written in it is known in it only."""
         self.levels.append(body)
-        with self.scope():
-            yield
-        self.levels.pop()
-
-    @contextmanager
-    def scope(self) -> Iterator[None]:
-        """Code behind which an index has another value: what is written in it is not known afterwards."""
         self._known.append({})
         yield
         self._known.pop()
+        self.levels.pop()
 
     def forget(self, depth: int) -> None:
         """Forget what was written further in than a level: other code, for other values of indices, follows."""
@@ -370,7 +364,7 @@ class _Rows:
         found = held
         start = here.arith("add", begin, self.lane)
         if full == lanes:
-            with self.terms.scope():
+            with self.terms.level(here):
                 self.terms.open_index(name, start)
                 found = body(found)
         elif full:
@@ -397,7 +391,8 @@ class _Rows:
         start, full, count = span
         here = self.terms.here
         condition = here.compare("lt", self.lane, here.constant(count))
-        with self.terms.region() as inner:
+        inner = here.inner()
+        with self.terms.level(inner):
             self.terms.open_index(name, inner.arith("add", start, inner.constant(full)) if full else start)
             found = body(held)
             if held:
