@@ -18,7 +18,7 @@ from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.contraction import MOST_STEPS
 from lamella.bridge.graph_to_kernels.flat import FlatKernel, FlatStage, place_of
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
-from lamella.bridge.graph_to_kernels.inline import COSTS
+from lamella.bridge.graph_to_kernels.inline import cost_of
 from lamella.bridge.graph_to_kernels.maps import reachable
 from lamella.ops.formula import Apply
 
@@ -263,7 +263,7 @@ def _closeness(stride: int) -> float:
 def _is_heavy(kernel: FlatKernel) -> bool:
     """Whether polynomials of many terms are computed: they hide their own latency, and are a lot of code."""
     inside = (item for stage in kernel.stages for item in reachable(stage.value))
-    return any(isinstance(item, Apply) and COSTS.get(item.function, 0) >= HEAVY for item in inside)
+    return any(isinstance(item, Apply) and cost_of(item) >= HEAVY for item in inside)
 
 
 def _lane_count(extent: int, widest: int, sizes: Sequence[int], most: int) -> int:
