@@ -25,7 +25,7 @@ from lamella.bridge.graph_to_kernels.group_kernels import TEMPORARY, distinct, s
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.maps import ACCUMULATED
 from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
-from lamella.bridge.graph_to_kernels.rows import RowKernel
+from lamella.bridge.graph_to_kernels.rows import SIZES, RowKernel
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked, stored_type
 from lamella.bridge.graph_to_kernels.windows import WindowProduct, find_window, write_window
 from lamella.graph.binding import bind_operation, quantizer_of, signature
@@ -61,6 +61,8 @@ class KernelWriter:
     extents: Mapping[str, int] = field(default_factory=dict)
     """The numbers of extents that the graph leaves open."""
     functions: list[Function] = field(default_factory=list)
+    sizes: Sequence[int] = SIZES
+    """The sizes that a subgroup may have where the kernels will run."""
 
     def add(self, operation: Operation) -> tuple[KernelCall, ...]:
         """Write the kernels of an operation, none where it has nothing to compute.
@@ -100,7 +102,7 @@ class KernelWriter:
 
         `strict` refuses a stage that is no part of a row kernel.
         """
-        for run in split_runs(f"{stem}_{len(self.functions)}", stages):
+        for run in split_runs(f"{stem}_{len(self.functions)}", stages, self.sizes):
             if run.kernel is not None:
                 self.functions.append(run.kernel.function)
                 yield _row_call(run.kernel, stages, names)
@@ -384,14 +386,16 @@ def graph_to_kernels(
     limits: Limits = DEFAULT,
     extents: Mapping[str, int] | None = None,
     quantized: bool = False,
+    sizes: Sequence[int] = SIZES,
 ) -> KernelGraph:
     """The kernels of a model; operations that differ in names alone share them.
 
     `wide` holds and computes every real tensor in 64 bits. `extents` are the numbers of those that the graph leaves
-    open; an operation with others has no kernel. With `quantized` what quantises tensors has kernels too.
+    open; an operation with others has no kernel. With `quantized` what quantises tensors has kernels too. `sizes` are
+    those that a subgroup may have.
     """
     flat = decompose(model, keep, limits) if keep else flatten(model, limits)
-    kernels = KernelWriter(flat.library, wide, extents or {})
+    kernels = KernelWriter(flat.library, wide, extents or {}, sizes=sizes)
     calls: dict[object, tuple[KernelCall, ...]] = {}
     native: dict[object, str] = {}
     quantizers = _quantizers(flat, limits) if quantized else ()

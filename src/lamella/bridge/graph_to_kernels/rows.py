@@ -61,7 +61,9 @@ def write_rows(
     written = dict.fromkeys(item.tensor for item in kernel.stages)
     named = (*(item for item in written if item in outputs), *(item for item in read if item not in written))
     arguments = _Arguments(named, tensors, places)
-    turned = plan_transpose(kernel, tensors)
+    if not sizes:
+        raise Unsupported("no subgroup has a size that row kernels can use")
+    turned = plan_transpose(kernel, tensors) if VECTOR in sizes else None
     plan = None if turned else plan_rows(kernel, tensors, outputs, sizes)
     builder = Builder(FreshNames({item.name for item in arguments.memrefs.values()}))
     if turned is not None:

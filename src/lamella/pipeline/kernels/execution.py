@@ -13,8 +13,10 @@ from lamella.base.origin import with_origin
 from lamella.base.placement import REFERENCE
 from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_kernels import graph_to_kernels
+from lamella.bridge.graph_to_kernels.rows import SIZES
 from lamella.graph.model import Model
 from lamella.kernels.nodes import KernelGraph
+from lamella.kernels.target import find_target
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
 from lamella.pipeline.languages import TENSOR
 from lamella.pipeline.options import Options
@@ -34,7 +36,12 @@ def to_kernels(model: Model, options: Options, extents: Mapping[str, int] | None
     wide, quantized = options.dtype == "f64", options.quantized
     try:
         found = graph_to_kernels(
-            model, wide=wide, limits=options.limits, extents=extents, quantized=quantized
+            model,
+            wide=wide,
+            limits=options.limits,
+            extents=extents,
+            quantized=quantized,
+            sizes=_sizes(options),
         )
     except Found as problem:
         raise LamellaError(problem.findings) from None
@@ -42,6 +49,13 @@ def to_kernels(model: Model, options: Options, extents: Mapping[str, int] | None
     if missing:
         raise LamellaError(missing)
     return found
+
+
+def _sizes(options: Options) -> tuple[int, ...]:
+    """The sizes of subgroups that row kernels may have on the target."""
+    if options.target is None:
+        return SIZES
+    return tuple(size for size in SIZES if size in find_target(options.target).subgroup_sizes)
 
 
 def _missing(kernels: KernelGraph) -> Iterator[Diagnostic]:
