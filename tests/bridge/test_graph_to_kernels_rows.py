@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.cpu import compile_program
+from lamella.backend.executor.kernels import compile_graph
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dtype import F32
 from lamella.bridge.graph_to_kernels import KernelWriter, flatten, graph_to_kernels
@@ -133,6 +134,18 @@ def test_compound_operations_that_are_kept_have_kernels(name: str) -> None:
     (calls,) = kernels.calls.values()
     assert len(calls) <= most
     agree(machine_code(kernels)(**fed), by_reference(model)(**fed))
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2), (1, 2)])
+def test_long_sums_are_shared_by_threads(axes: tuple[int, ...]) -> None:
+    model, fed = build([call("math.sum_reduce<real>", "f32 2 500 300", axes=axes)])
+    kernels = graph_to_kernels(model)
+    (calls,) = kernels.calls.values()
+    assert [item.groups > 1 for item in calls] == [True, False]
+    found = machine_code(kernels)(**fed)
+    agree(found, by_reference(model)(**fed))
+    alone = compile_graph(kernels, compile_program(kernels.program, threads=1).call)(**fed)
+    assert all((alone[name] == found[name]).all() for name in found)
 
 
 def test_calls_that_pass_one_tensor_twice_share_kernels_with_others() -> None:

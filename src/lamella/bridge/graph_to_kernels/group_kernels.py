@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from lamella.base.errors import Unsupported
-from lamella.bridge.graph_to_kernels.groups import group_of
+from lamella.bridge.graph_to_kernels.groups import GroupTensor, group_of
 from lamella.bridge.graph_to_kernels.inline import Stages, inline
 from lamella.bridge.graph_to_kernels.maps import ASSIGNMENTS, reachable
+from lamella.bridge.graph_to_kernels.row_plan import GROUP_STEPS
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowKernel, write_rows
 from lamella.graph.nodes import Argument, Operation, Tensor, tensors
-from lamella.ops.formula import Contraction, Element, Index
+from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.library import Library
 
 MOST_REUSE = 8
@@ -51,7 +53,7 @@ def stages_of(library: Library, operation: Operation, extents: Mapping[str, int]
     found = inline(library, group_of(library, operation), extents, wide)
     if found.constants:
         raise Unsupported("a constant of a component has many values")
-    return found
+    return share_sums(found)
 
 
 def split_runs(stem: str, stages: Stages, sizes: Sequence[int] = SIZES) -> Iterator[Run]:
@@ -72,6 +74,7 @@ def _longest(name: str, stages: Stages, rest: Sequence[Contraction], sizes: Sequ
         try:
             for stage in first:
                 _verify(stage, stages)
+            _keep_parts_apart(first)
             kernel = write_rows(name, first, stages.tensors, _leaving(first, others, stages), sizes=sizes)
         except Unsupported as problem:
             reason = str(problem)
@@ -87,6 +90,14 @@ def _verify(stage: Contraction, stages: Stages) -> None:
     first = next(item for item in stages.contractions if item.targets[0].tensor == target)
     if stage.sign not in ASSIGNMENTS and first is not stage:
         raise Unsupported("a sum goes on from what its target holds")
+
+
+def _keep_parts_apart(first: Sequence[Contraction]) -> None:
+    """Refuse a kernel that sums the parts that it has made: one work-group would make all of them."""
+    made = {item.tensor for stage in first for item in stage.targets if item.tensor.endswith(PARTIAL)}
+    read = {item.tensor for stage in first for item in elements_of(stage) if item not in stage.targets}
+    if made & read:
+        raise Unsupported("threads share a sum")
 
 
 def _leaving(first: Sequence[Contraction], others: Sequence[Contraction], stages: Stages) -> frozenset[str]:
@@ -123,3 +134,94 @@ def is_product(stage: Contraction, stages: Stages) -> bool:
 
 def _loops_of(element: Element) -> set[str]:
     return {item.name for item in reachable(*element.indices) if isinstance(item, Index)}
+
+
+# --- sums that threads share --------------------------------------------------------------------------------
+
+PARTIAL = "/partial"
+"""How the name of a tensor ends that holds sums of parts."""
+SHARED_STEPS = 1 << 17
+"""Steps of one sum for which it is worth sharing them out."""
+MOST_PARTS = 64
+FEW_SUMS = 4
+"""Sums that leave threads without work if each is one work-group's."""
+
+
+def share_sums(stages: Stages) -> Stages:
+    """Long sums of few elements as two stages, so that threads share them: sums of parts, and the sum of those.
+
+    How many parts there are depends on the extents alone, so that every number of threads adds in the same order.
+    """
+    found, tensors = list[Contraction](), dict(stages.tensors)
+    for stage in stages.contractions:
+        parts = _shared(stage, stages)
+        if parts is None:
+            found.append(stage)
+            continue
+        loop, count = parts
+        held = tensors[stage.targets[0].tensor]
+        partial = GroupTensor(f"{held.name}{PARTIAL}", held.element, (count, *held.shape))
+        tensors[partial.name] = partial
+        found += _parted(stage, loop, count, partial.name)
+    return replace(stages, contractions=tuple(found), tensors=tensors)
+
+
+def _shared(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
+    """The loop of a sum that is shared out, and in how many parts."""
+    extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
+    target = stage.targets[0]
+    kept = prod(extents.get(name, 1) for name in _loops_of(target))
+    plain = stage.sign not in ASSIGNMENTS and len(stage.targets) == 1 and not is_product(stage, stages)
+    if not plain or kept > FEW_SUMS or prod(extents.values()) // kept < SHARED_STEPS:
+        return None
+    wanted = min(MOST_PARTS, prod(extents.values()) // GROUP_STEPS)
+    for loop in stage.loops:
+        if loop.index in _loops_of(target) or not isinstance(loop.extent, int):
+            continue
+        fitting = [size for size in range(2, wanted + 1) if loop.extent % size == 0]
+        if fitting:
+            return loop, max(fitting)
+    return None
+
+
+def _parted(stage: Contraction, loop: Loop, count: int, name: str) -> tuple[Contraction, Contraction]:
+    """A sum for each part of a loop, and the sum of all parts."""
+    part, inner = f"{loop.index}/", f"{loop.index}%"
+    length = loop.extent // count if isinstance(loop.extent, int) else 1
+    index = Apply("+", (Apply("*", (Index(part), length), "int"), Index(inner)), "int")
+    (target,) = stage.targets
+    first = replace_index(stage, loop.index, index)
+    loops = [Loop(inner, length) if item is loop else item for item in stage.loops]
+    kept = tuple(item for item in stage.loops if item.index in _loops_of(target))
+    place = Element(name, (Index(part), *target.indices), target.type)
+    sums = replace(first, targets=(place,), loops=(Loop(part, count), *loops))
+    return sums, Contraction((target,), stage.sign, (place,), (*kept, Loop(part, count)))
+
+
+def replace_index(stage: Contraction, name: str, index: Scalar) -> Contraction:
+    """A contraction with a term for a loop index; what its terms share stays shared."""
+    known: dict[int, object] = {}
+
+    def rebuild(term: Any) -> Any:
+        if isinstance(term, Index):
+            return index if term.name == name else term
+        if not isinstance(term, Apply | Element | Lookup | Guard):
+            return term
+        if id(term) not in known:
+            known[id(term)] = again(term)
+        return known[id(term)]
+
+    def again(term: Apply | Element | Lookup | Guard) -> object:
+        if isinstance(term, Apply):
+            return replace(term, operands=tuple(map(rebuild, term.operands)))
+        if isinstance(term, Element):
+            return replace(term, indices=tuple(map(rebuild, term.indices)))
+        if isinstance(term, Lookup):
+            return replace(term, table=tuple(map(rebuild, term.table)), index=rebuild(term.index))
+        return Guard(rebuild(term.index), rebuild(term.below), rebuild(term.above))
+
+    return replace(
+        stage,
+        values=tuple(map(rebuild, stage.values)),
+        condition=rebuild(stage.condition),
+    )
