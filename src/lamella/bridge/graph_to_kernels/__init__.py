@@ -34,6 +34,7 @@ from lamella.bridge.graph_to_kernels.layouts import (
     insert_copies,
     pinned_tensors,
 )
+from lamella.bridge.graph_to_kernels.partial_sums import share_sums
 from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
 from lamella.bridge.graph_to_kernels.terms import (
     TensorView,
@@ -120,7 +121,7 @@ class KernelWriter:
         try:
             group = group_of(self.library, named)
             group = replace(group, constants={**group.constants, **literals})
-            stages = inline(self.library, group, self.extents, self.wide)
+            stages = share_sums(inline(self.library, group, self.extents, self.wide))
         except Unsupported:
             return named, None
         tables = any(isinstance(value, tuple) for value in stages.constants.values())
@@ -142,10 +143,16 @@ class KernelWriter:
         layouts = {new: place.layouts[old] for new, old in placed.names.items() if old in place.layouts}
         if len(placed.stages.contractions) == 1 and not layouts and _renames(placed.stages):
             raise Unsupported("it only renames memory")
-        name = f"{operation.operator.replace('.', '_')}_{len(self.functions)}"
         operands = {item: _operand_key(item) for item in placed.names}
         here = GroupPlace(placed.fixed, layouts)
-        writing = GroupWriter(name, placed.stages, self.target, here, operands)
+        return self.add_stages(operation.operator.replace(".", "_"), placed.stages, operands, here)
+
+    def add_stages(
+        self, stem: str, stages: Stages, operands: Mapping[str, Key], place: GroupPlace | None = None
+    ) -> tuple[KernelCall, ...]:
+        """Write the kernels of stages, whose inputs and outputs are these operands; the others are temporaries."""
+        name = f"{stem}_{len(self.functions)}"
+        writing = GroupWriter(name, stages, self.target, place or GroupPlace(), operands)
         found = writing.write()
         self.functions += writing.functions
         return found

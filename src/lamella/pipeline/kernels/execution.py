@@ -15,6 +15,7 @@ from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_kernels import graph_to_kernels
 from lamella.graph.model import Model
 from lamella.kernels.nodes import KernelGraph
+from lamella.kernels.target import find_target
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
 from lamella.pipeline.languages import TENSOR
 from lamella.pipeline.options import Options
@@ -45,6 +46,7 @@ def to_kernels(
             extents=extents,
             quantized=quantized,
             layouts=layouts,
+            target=None if options.target is None else find_target(options.target),
         )
     except Found as problem:
         raise LamellaError(problem.findings) from None

@@ -249,6 +249,8 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     if to not in KERNEL_FORMS:
         return with_numbers(model, options)
     _require_extents(model, to)
+    if to == "ptx" and options.target is None:
+        options = replace(options, target="cuda")
     kernels = cast("KernelGraph", KERNELS.from_graph(model, Path(), options))
     if not kernels.program.functions:
         reason = placement_line(kernels.placement) or "it has none"
