@@ -292,10 +292,13 @@ class SpecialisedRunner:
         if results is not None:
             return results
         call = self._formulas.check(operation, inputs, values)
-        calls = None if lies else self._calls.get(self._program.key(call.operation))
-        if call.kind != "lower" or calls is None:
-            return self._formulas.run_checked(call, inputs, random)
-        return self._run_calls(call, calls, inputs)
+        key = self._program.key(call.operation)
+        calls = self._calls.get(key)
+        if call.kind == "lower" and calls is not None and not lies:
+            return self._run_calls(call, calls, inputs)
+        if calls is not None:
+            self._without_value.add(key)
+        return self._formulas.run_checked(call, inputs, random)
 
     def _plan(self, operation: Operation, bound: BoundOperation, values: Values) -> KernelStep | None:
         """The step of an operation; None where the numbers or the extents of a run have a say in it."""

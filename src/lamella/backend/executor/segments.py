@@ -43,8 +43,11 @@ class RunnableList(Protocol):
 class ListMachine(Protocol):
     """What runs launch lists."""
 
-    def compile(self, whole: LaunchList) -> RunnableList:
+    def compile(self, whole: LaunchList, once: bool = False) -> RunnableList:
         """Make a list runnable. Unsupported: a launch is neither proved to stay in its memory nor can be tested."""
+
+    def release(self) -> None:
+        """Give back the memory in which lists worked that run once."""
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """An array for what comes out of a list."""
@@ -109,11 +112,15 @@ class OnceResult:
     _seen: list[Array] | None = None
     """The arrays that they ran with."""
 
+    def is_ready(self, given: Mapping[str, Array]) -> bool:
+        """Whether the launches have run with these arrays."""
+        return self._seen is not None and all(
+            given[name] is seen for name, seen in zip(self.inputs, self._seen, strict=True)
+        )
+
     def prepare(self, given: Mapping[str, Array]) -> bool:
-        """Run the launches where they have not run with these arrays; False where one found something wrong."""
+        """Run the launches; False where one found something wrong."""
         now = [given[name] for name in self.inputs]
-        if self._seen is not None and all(map(_is_same, self._seen, now)):
-            return True
         self._seen = None
         if not self.launches.run({**given, **self.constants}, self.kept):
             return False
@@ -122,10 +129,6 @@ class OnceResult:
             array.flags.writeable = False
         self._seen = now
         return True
-
-
-def _is_same(one: object, other: object) -> bool:
-    return one is other
 
 
 OnceResults: TypeAlias = WeakValueDictionary[str, OnceResult]
@@ -153,15 +156,25 @@ class Segment:
     ) -> dict[str, Array] | None:
         """The outputs for some inputs, in the arrays that are wanted or in new ones; None where a step had no value."""
         inputs = {**given, **self.constants}
+        if not self._prepare(given):
+            return None
         for item in self.once:
-            if not item.prepare(given):
-                return None
             inputs |= item.kept
         found = dict(wanted or {})
         for name, (shape, dtype) in self.outputs.items():
             if name not in found:
                 found[name] = self.machine.empty(shape, dtype)
         return found if self.each.run(inputs, found, times) else None
+
+    def _prepare(self, given: Mapping[str, Array]) -> bool:
+        """Run what runs once, as far as it has not run with these arrays; False where a step had no value."""
+        waiting = [item for item in self.once if not item.is_ready(given)]
+        if not waiting:
+            return True
+        try:
+            return all(item.prepare(given) for item in waiting)
+        finally:
+            self.machine.release()
 
     def can_write(self, name: str, array: Array, given: Iterable[Array]) -> bool:
         """Whether an array of the caller can be an output: launches write before they have read all inputs."""
@@ -280,7 +293,7 @@ class SegmentCutter:
             inputs = tuple(name for name in whole.inputs if name not in own)
             sizes = {name: whole.buffers[name].size for name in whole.outputs}
             kept = {name: self._machine.empty((size,), BYTE) for name, size in sizes.items()}
-            found = OnceResult(self._machine.compile(whole), inputs, kept, own)
+            found = OnceResult(self._machine.compile(whole, once=True), inputs, kept, own)
             self._results[key] = found
         return found
 
