@@ -15,12 +15,12 @@ from lamella.graph.compose.decompose import compose_call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation
 from lamella.graph.passes.decompose_all import decompose_all
-from lamella.graph.passes.fuse import Fusion, Kind, Machine, fuse, fuse_model, kind_of
+from lamella.graph.passes.fuse import Fusion, Kind, fuse, fuse_model, kind_of
 from lamella.graph.verify import verify
 from lamella.lang.skriptnd import check, write
 from lamella.ops.library import Library
 from tests.support.graph.running import run, same
-from tests.support.graph.texts import body_of, small
+from tests.support.graph.texts import small
 from tests.support.strategies.graph import models
 
 EXTENTS = st.integers(1, 4).map(lambda size: {"n": size})

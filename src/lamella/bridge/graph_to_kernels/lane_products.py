@@ -161,7 +161,9 @@ class _LaneWriter:
         for place, access in enumerate(found.factors):
             packed = plan.packed == place
             source = PACKED if packed else found.keys[place]
-            self.factors.append(self.parameters.add(source, _packed_access(plan, place) if packed else access))
+            self.factors.append(
+                self.parameters.add(source, _packed_access(plan, place) if packed else access)
+            )
         builder = self.parameters.builder()
         outer = list(plan.columns[:-1])
         full, rest = divmod(plan.extents[plan.lane], LANES)
