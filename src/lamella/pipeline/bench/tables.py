@@ -52,7 +52,7 @@ def _operators(heat: Heat, standing: Standing) -> Iterator[str]:
     if not rows:
         return
     whole = sum(item.seconds for item in rows) or 1.0
-    yield f"{standing.name}, by operator: one run of {whole * 1e3:.2f} ms, with the time of looking at it"
+    yield f"{standing.name}, by operator: {whole * 1e3:.2f} ms in all, each step in its fastest of a few runs"
     yield f"{'ms':>10}{'part':>7}{'calls':>7}{'GF/s':>8}{'of peak':>9}{'GB/s':>8}{'of peak':>9}  operator"
     for item in rows[:MOST_OPERATORS]:
         flops = f"{item.gflops:>8.1f}{item.gflops / heat.ceilings.gflops:>9.1%}" if item.macs else f"{'':17}"

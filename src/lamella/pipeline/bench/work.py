@@ -14,6 +14,7 @@ from lamella.base.dim import Extent, bounds, substitute
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Found
 from lamella.graph.binding import bind_operation
+from lamella.graph.compose.decompose import compose_call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Loop, Node, Operation, Tensor, regions, tensors
 from lamella.ops.fault import Fault
@@ -50,12 +51,15 @@ class Counting:
         self._extents = extents
 
     def operation(self, operation: Operation) -> Work:
-        """The work of one operation; one without formulas only moves its tensors."""
-        given = [item for argument in operation.inputs for item in tensors(argument)]
+        """The work of one operation; a composed one keeps what lies between its components to itself."""
         made = [item for argument in operation.outputs for item in tensors(argument)]
+        moved = sum(size for _, size in self.read_by(operation)) + sum(self._bytes(item) for item in made)
+        inner = self._components(operation)
+        if inner:
+            return Work(
+                sum(times * self.operation(item).macs for item, times in _repeated(inner, self)), moved
+            )
         formulas = self._formulas(operation)
-        touched = sum(self._steps(item) for item in formulas) if formulas else None
-        moved = sum(self._bytes(item, touched) for item in given) + sum(self._bytes(item) for item in made)
         return Work(sum(self._steps(item) for item in formulas if _is_product(item)), moved)
 
     def read_by(self, operation: Operation) -> Iterator[tuple[str, int]]:
@@ -77,6 +81,16 @@ class Counting:
 
     def _steps(self, formula: Contraction) -> int:
         return prod(self.size(loop.extent) for loop in formula.loops)
+
+    def _components(self, operation: Operation) -> tuple[Node, ...]:
+        """What a composed operation is made of; nothing of one that has formulas, or none that are known."""
+        definition = self._library.find(operation.operator)
+        if definition is None or definition.operator.kind != "compose":
+            return ()
+        try:
+            return compose_call(self._library, operation).nodes
+        except (Found, LamellaError):  # a run says what is wrong with it
+            return ()
 
     def _formulas(self, operation: Operation) -> Sequence[Contraction]:
         try:
