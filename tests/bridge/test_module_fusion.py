@@ -78,6 +78,15 @@ def test_fuse_asks_for_what_would_not_pay(tmp_path: Path) -> None:
         assert groups(fuse_model(load(tmp_path, f"{body} {annotation}"))) == [f"{NORM} matmul"]
 
 
+def test_the_scope_says_whether_all_must_be_one_group(tmp_path: Path) -> None:
+    """Two products are never one group; with the whole statement as scope what can be fused still is."""
+    body = "x -> rmsnorm(w) -> matmul(v) -> silu() -> rmsnorm(w) -> matmul(u) -> y @fuse(scope={})"
+    apart = [NORM, "matmul iden silu", NORM]
+    assert groups(fuse_model(load(tmp_path, body.format("local")))) == apart
+    together = [f"{NORM} matmul iden silu", f"{NORM} matmul"]
+    assert groups(fuse_model(load(tmp_path, body.format("global")))) == together
+
+
 def test_fuse_of_what_cannot_be_fused_is_ignored(tmp_path: Path) -> None:
     fusion = fuse_model(load(tmp_path, "x -> matmul(v) -> rmsnorm(w) -> y @fuse(ops=[matmul, rmsnorm])"))
     assert groups(fusion) == [NORM]

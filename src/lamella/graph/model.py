@@ -26,6 +26,8 @@ class FusionHint:
     """Whether no group may hold one of them and something else."""
     is_together: bool = False
     """Whether they are to be one group, whatever that costs."""
+    is_free: bool = False
+    """Whether they may be fused with each other whatever that costs, in one group or in several."""
     kernel: str = ""
     """The name of the group that they are, by which a target may have a kernel of its own."""
     reason: str = ""

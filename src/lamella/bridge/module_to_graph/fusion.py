@@ -28,7 +28,8 @@ def _hints(mark: Mark) -> Iterator[FusionHint]:
         yield FusionHint(_made(_last(mark)), is_apart=True, reason=said)
     elif name == "kernel":
         word = str(arguments.get("name"))
-        yield FusionHint(_made(_last(mark)), True, True, word, f"@kernel({word})")
+        made = _made(_last(mark))
+        yield FusionHint(made, is_apart=True, is_together=True, kernel=word, reason=f"@kernel({word})")
     elif name in ("fuse", "fuse_required"):
         yield from _fused(mark)
 
@@ -40,7 +41,9 @@ def _fused(mark: Mark) -> Iterator[FusionHint]:
         pattern = mark.arguments.get("pattern") or ", ".join(item.name for item in steps)
         why, repair = "it is required, and cannot be one group here", "@fuse is a wish, and may be ignored"
         refused = FUSION.at(mark.annotation.span, name=pattern, why=why, repair=repair)
-    yield FusionHint(_made(steps), is_together=True, reason=f"@{mark.annotation.name}", refused=refused)
+    wide = mark.arguments.get("scope") == "global" and refused is None
+    reason = f"@{mark.annotation.name}"
+    yield FusionHint(_made(steps), is_together=not wide, is_free=wide, reason=reason, refused=refused)
 
 
 def _last(mark: Mark) -> Sequence[BuiltStep]:

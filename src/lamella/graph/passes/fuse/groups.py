@@ -669,7 +669,7 @@ class Grouping:
             self._check_requests(members)
             if reader is not None:
                 self._check_deferred(groups, reader)
-            wanted = reader is None or any(group in self.names for group in groups)
+            wanted = reader is None or any(group in self.names for group in groups) or self._is_free(members)
             kind = judge(Candidate(self.part, members), None if wanted else self.machine)
             self._check_convex(groups)
         except Illegal as problem:
@@ -691,6 +691,10 @@ class Grouping:
     def _refuse(self, tensor: str, reader: int, reason: str) -> None:
         maker = self.part.operation(self.part.makers[tensor]).operator
         self.refusals.append(Refusal(tensor, maker, self.part.operation(reader).operator, reason))
+
+    def _is_free(self, members: Sequence[int]) -> bool:
+        """Whether the model wants these fused, whatever that costs."""
+        return any(item.hint.is_free and item.members.issuperset(members) for item in self.requests)
 
     def _check_requests(self, members: Sequence[int]) -> None:
         inside = set(members)
@@ -762,14 +766,14 @@ class Grouping:
                 number
                 for number in kept
                 if self.part.facts[number].is_strided
-                and self._is_free(number, kind)
+                and self._is_idle(number, kind)
                 and (number not in inner[0] or number not in inner[1])
             ]
             if not border or len(kept) <= 1:
                 return kept
             kept = [number for number in kept if number not in border]
 
-    def _is_free(self, number: int, kind: GroupKind) -> bool:
+    def _is_idle(self, number: int, kind: GroupKind) -> bool:
         """An operand that is spread stays with its contraction: repeated elements have no strides once reshaped."""
         facts = self.part.facts[number]
         spread = facts.size > sum(facts.sizes)
