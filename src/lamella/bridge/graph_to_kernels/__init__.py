@@ -75,6 +75,8 @@ class KernelWriter:
         before = len(self.functions)
         alone = instance.definition.operator.kind == "lower"
         try:
+            if alone and _is_widened(instance, contractions(instance)):
+                raise Unsupported("the host rounds what is accumulated in another type")
             return tuple(self._write_group(operation, alone))
         except Unsupported:
             del self.functions[before:]
@@ -91,7 +93,7 @@ class KernelWriter:
         own = distinct(operation)
         stages = stages_of(self.library, own, self.extents, self.wide)
         if alone and any(name.endswith(ACCUMULATED) for name in stages.tensors):
-            raise Unsupported("a sum starts from something, or the host rounds it")
+            raise Unsupported("a sum starts from something")
         names = dict(_parameter_names(bind_operation(self.library, own), own))
         yield from self.add_stages(operation.operator.replace(".", "_"), stages, names, alone)
 
@@ -350,6 +352,15 @@ def _parameter_names(instance: Instance, operation: Operation) -> Iterator[tuple
         for number, item in enumerate(value if isinstance(value, tuple) else (value,)):
             if isinstance(item, Tensor):
                 yield item.name, (name, number if isinstance(value, tuple) else None)
+
+
+def _is_widened(instance: Instance, formulas: Sequence[Contraction]) -> bool:
+    """Whether an output is accumulated in another type than it has."""
+    summed = {
+        item.tensor for formula in formulas if formula.sign not in ASSIGNMENTS for item in formula.targets
+    }
+    elements = [item.element for item in instance.outputs if item.name in summed]
+    return any(computing_type(item, Scalar("f64" if item == F64 else "f32")) != item for item in elements)
 
 
 def _row_call(kernel: RowKernel, stages: Stages, names: Mapping[str, Key]) -> KernelCall:
