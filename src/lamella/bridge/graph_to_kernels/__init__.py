@@ -145,14 +145,25 @@ class KernelWriter:
             raise Unsupported("it only renames memory")
         operands = {item: _operand_key(item) for item in placed.names}
         here = GroupPlace(placed.fixed, layouts)
-        return self.add_stages(operation.operator.replace(".", "_"), placed.stages, operands, here)
+        return self.add_stages(
+            operation.operator.replace(".", "_"),
+            placed.stages,
+            operands,
+            here,
+            not _is_group(operation.operator),
+        )
 
     def add_stages(
-        self, stem: str, stages: Stages, operands: Mapping[str, Key], place: GroupPlace | None = None
+        self,
+        stem: str,
+        stages: Stages,
+        operands: Mapping[str, Key],
+        place: GroupPlace | None = None,
+        alone: bool = False,
     ) -> tuple[KernelCall, ...]:
         """Write the kernels of stages, whose inputs and outputs are these operands; the others are temporaries."""
         name = f"{stem}_{len(self.functions)}"
-        writing = GroupWriter(name, stages, self.target, place or GroupPlace(), operands)
+        writing = GroupWriter(name, stages, self.target, place or GroupPlace(), operands, alone)
         found = writing.write()
         self.functions += writing.functions
         return found

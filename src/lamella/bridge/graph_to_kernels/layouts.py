@@ -12,6 +12,7 @@ from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.attention import is_product, place_in
 from lamella.bridge.graph_to_kernels.inline import Stages
+from lamella.bridge.graph_to_kernels.maps import ACCUMULATED
 from lamella.bridge.graph_to_kernels.tiled import extents_of, meet, meeting, place_of
 from lamella.graph.nodes import Argument, Graph, Node, Operation, Pack, Tensor
 from lamella.graph.rewrite import members, operands_of, results_of
@@ -106,6 +107,8 @@ class _Choosing:
             name = item.names[output]
             if name in self.pinned:
                 continue
+            for dimension, slack in _strided_targets(item.stages, output):
+                self.wishes.setdefault(name, Wish()).widen(dimension, 0, slack)
             shape = item.stages.tensors[output].shape
             order = orders.get(output) or tuple(range(len(shape)))
             self.orders[name] = order
@@ -144,6 +147,20 @@ class _Choosing:
             if output not in found and alike:
                 found[output] = max(alike)[1]
         return found
+
+
+def _strided_targets(stages: Stages, output: str) -> Iterator[tuple[int, int]]:
+    """The dimensions of an output that a product writes in steps, with the places that a view takes behind the last."""
+    for stage in stages.contractions:
+        target = stage.targets[0]
+        if not is_product(stage) or target.tensor.removesuffix(ACCUMULATED) != output:
+            continue
+        extents = extents_of(stage)
+        for dimension, index in enumerate(target.indices):
+            form = None if isinstance(index, Guard) else find_form(index, extents)
+            step = 1 if form is None else max([factor for _, factor in form.terms] or [1])
+            if step > 1:
+                yield dimension, step - 1
 
 
 def product_factors(stage: Contraction, fixed: frozenset[str]) -> tuple[Element, Element] | None:

@@ -195,6 +195,8 @@ def find_tiles(
     sizes = {**sizes, UNIT: 1}
     lanes, rows, widths = _tile(roles, sizes, target, real)
     column_factor = found.factors[not flipped]
+    for access in (column_factor, *found.outputs, *([] if packed else [row_factor])):
+        _verify_room(access, sizes, (roles.row, *roles.columns[-1:], roles.sums[-1]))
     blocked, block = _blocks(column_factor, roles, sizes, (rows, widths))
     return TiledProduct(
         group, real, sizes, roles, row_factor, row_key, column_factor, found.keys[not flipped], packed,
@@ -374,6 +376,15 @@ def walk_terms(formula: Contraction) -> Iterator[object]:
             done.add(id(term))
             yield term
             waiting += operands(term)
+
+
+def _verify_room(access: Access, extents: Mapping[str, int], loops: Sequence[str]) -> None:
+    """Refuse a strided view whose last step has not the places behind it that the view takes."""
+    for axis in access.axes:
+        factor = max([axis.index.coefficient(name) for name in loops if name] or [0])
+        last = axis.index.bounds({name: (0, extents[name] - 1) for name in axis.index.symbols})[1]
+        if factor > 1 and last + factor > axis.size:
+            raise Unsupported("a strided view has no room behind its last step")
 
 
 # --- roles -----------------------------------------------------------------------------------------------------
