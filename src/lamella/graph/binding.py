@@ -8,6 +8,7 @@ from lamella.ops.fault import Fault
 from lamella.ops.instance import Instance
 from lamella.ops.instantiate import instantiate
 from lamella.ops.library import Library
+from lamella.ops.memo import exact
 
 
 def bind_operation(library: Library, operation: Operation) -> Instance:
@@ -47,15 +48,8 @@ def quantizer_of(tensor: Tensor) -> Operation | None:
 def signature(operation: Operation) -> object:
     """What tells operations apart, names of tensors aside."""
     sides = (tuple(_shape_of(item) for item in side) for side in (operation.inputs, operation.outputs))
-    attributes = tuple((name, _exact(value)) for name, value in operation.attributes)
+    attributes = tuple((name, exact(value)) for name, value in operation.attributes)
     return operation.operator, attributes, operation.types, *sides
-
-
-def _exact(value: object) -> object:
-    """A value that equals no other: 0.0 and -0.0, 1 and 1.0 are two."""
-    if isinstance(value, tuple):
-        return tuple(_exact(item) for item in value)
-    return value.hex() if isinstance(value, float) else value
 
 
 def _shape_of(argument: Argument) -> object:
