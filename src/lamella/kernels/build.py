@@ -210,9 +210,13 @@ def names_of(function: Function) -> FreshNames:
     return FreshNames(used | {item.name for item in defined_values(function.body)})
 
 
+_WITH_BODY = (For, Foreach, ForeachTile, Parallel, CoopApply)
+"""A tuple: a union would be made anew for each instruction of each walk."""
+
+
 def regions(instruction: Instruction) -> tuple[Region, ...]:
     """The regions of an instruction."""
-    if isinstance(instruction, For | Foreach | ForeachTile | Parallel | CoopApply):
+    if isinstance(instruction, _WITH_BODY):
         return (instruction.body,)
     if isinstance(instruction, If):
         return tuple(item for item in (instruction.then, instruction.otherwise) if item is not None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from operator import is_, is_not
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast, get_args
 
@@ -128,7 +129,9 @@ def walk(region: Region) -> Iterator[Statement]:
             waiting.pop()
             continue
         yield statement
-        waiting += [iter(item.statements) for item in reversed(regions(statement.instruction))]
+        inner = regions(statement.instruction)
+        if inner:
+            waiting += [iter(item.statements) for item in reversed(inner)]
 
 
 @dataclass(slots=True)
@@ -149,35 +152,38 @@ def rewrite(region: Region, visit: Visit, spmd: bool = False) -> Region:
         frame = frames[-1]
         if len(frame.done) == len(frame.region.statements):
             frames.pop()
-            found = visit(replace(frame.region, statements=tuple(frame.done)), frame.spmd)
+            found = visit(with_statements(frame.region, frame.done), frame.spmd)
             if not frames:
                 return found
             frames[-1].made.append(found)
             continue
         statement = frame.region.statements[len(frame.done)]
         inner = regions(statement.instruction)
+        if not inner:
+            frame.done.append(statement)
+            continue
         if len(frame.made) < len(inner):
             below = frame.spmd or isinstance(statement.instruction, Foreach | ForeachTile | Parallel)
             frames.append(_OpenRegion(inner[len(frame.made)], below, [], []))
             continue
-        frame.done.append(_remade(statement, frame.made))
+        if any(map(is_not, frame.made, inner)):
+            statement = replace(statement, instruction=with_regions(statement.instruction, frame.made))
+        frame.done.append(statement)
         frame.made = []
 
 
-def _remade(statement: Statement, made: Sequence[Region]) -> Statement:
-    old = regions(statement.instruction)
-    if all(a is b for a, b in zip(made, old, strict=True)):
-        return statement
-    return replace(statement, instruction=with_regions(statement.instruction, made))
+def with_statements(region: Region, statements: Sequence[Statement]) -> Region:
+    """A region with other statements; itself where they are the same, so that what is around it stays too."""
+    if len(statements) == len(region.statements) and all(map(is_, statements, region.statements)):
+        return region
+    return replace(region, statements=tuple(statements))
 
 
 def rename_region(region: Region, renaming: Renaming) -> Region:
     """A region in which values have other names, read or defined, down to the innermost region."""
 
     def visit(found: Region, _: bool) -> Region:
-        return replace(
-            found, statements=tuple(_rename_statement(item, renaming) for item in found.statements)
-        )
+        return with_statements(found, [_rename_statement(item, renaming) for item in found.statements])
 
     return rewrite(region, visit) if renaming else region
 
@@ -230,7 +236,7 @@ def _rename_loops(region: Region, twice: set[str], names: FreshNames) -> Region:
     """What loops define inside their regions; a result of theirs may have the same name, so this comes first."""
 
     def visit(found: Region, _: bool) -> Region:
-        return replace(found, statements=tuple(_own_loop(item, twice, names) for item in found.statements))
+        return with_statements(found, [_own_loop(item, twice, names) for item in found.statements])
 
     return rewrite(region, visit)
 

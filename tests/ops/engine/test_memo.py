@@ -56,6 +56,13 @@ operator o {
 """
 
 
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is bound yet: the tests before may have bound anything."""
+    for library in LIBRARIES.values():
+        monkeypatch.setattr(library._shipped, "calls", CallMemo())
+
+
 def renamed(argument: Argument, name: str) -> Argument:
     """The argument with other tensors of the same types and shapes."""
     if isinstance(argument, tuple):

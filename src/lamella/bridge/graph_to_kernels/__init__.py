@@ -209,9 +209,13 @@ class KernelWriter:
             if item.element != stored_type(tensors[key].element)
         }
         for call in calls:
-            named = tuple(wide.get((item.name, item.item), item) for item in call.operands)
-            whole = (replace(new, whole=old.whole) for new, old in zip(named, call.operands, strict=True))
-            yield replace(call, operands=tuple(whole))
+            named = (
+                replace(item, name=wide[item.name, item.item].name, item=None)
+                if (item.name, item.item) in wide
+                else item
+                for item in call.operands
+            )
+            yield replace(call, operands=tuple(named))
         for key, operand in wide.items():
             yield self._round(instance, tensors[key], computed[key], key, operand, real)
 

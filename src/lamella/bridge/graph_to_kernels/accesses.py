@@ -210,7 +210,8 @@ def matrix_view(
             raise Unsupported("an index counts backwards")
         kept.append((name, widths[name], axis.stride, factor))
         slices.append(Slice(place, widths[name] * factor))
-    if len(kept) > 2 or len({name for name, *_ in kept}) < len(kept) or not kept:
+    names = {name for name, *_ in kept}
+    if len(names) < len(kept) or not kept or any(count > 1 and name not in names for name, count in spans):
         raise Unsupported("its matrix has not two modes")
     sizes, strides = tuple(count * factor for _, count, _, factor in kept), tuple(item[2] for item in kept)
     view = builder.subview(access.memref, slices, Memref(access.element, sizes, strides, access.local))
