@@ -52,16 +52,6 @@ def signature(operation: Operation) -> object:
     return operation.operator, attributes, operation.types, *sides
 
 
-<<<<<<< HEAD
-def exact(value: object) -> object:
-    """A value that equals no other: 0.0 and -0.0, 1 and 1.0 are two."""
-    if isinstance(value, tuple):
-        return tuple(exact(item) for item in value)
-    return value.hex() if isinstance(value, float) else value
-
-
-=======
->>>>>>> h-tests
 def _shape_of(argument: Argument) -> object:
     if isinstance(argument, tuple):
         return tuple((item.element, item.shape) for item in argument)

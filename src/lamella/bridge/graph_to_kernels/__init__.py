@@ -44,7 +44,7 @@ from lamella.bridge.graph_to_kernels.terms import (
     stored_type,
 )
 from lamella.bridge.graph_to_kernels.windows import WindowProduct, find_window, write_window
-from lamella.graph.binding import bind_operation, exact, quantizer_of, signature
+from lamella.graph.binding import bind_operation, quantizer_of, signature
 from lamella.graph.compose.decompose import decompose
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, regions, walk
@@ -61,6 +61,7 @@ from lamella.ops.formula import Contraction, Element, Index, Loop
 from lamella.ops.instance import Declared, Instance
 from lamella.ops.library import FUSED, Library
 from lamella.ops.lower import contractions
+from lamella.ops.memo import exact
 from lamella.ops.specialise import specialise
 
 # --- the kernels of operations: each formula of an operation is one, and one more fills what must -----------
