@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.cpu.jit import LoadedCode, build
-from lamella.backend.cpu.run.kernels import (
+from lamella.backend.cpu.run.pool import (
     ALIGNMENT,
     Arena,
     FutexPool,

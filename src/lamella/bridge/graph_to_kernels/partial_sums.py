@@ -49,7 +49,7 @@ def _shared(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
     target = stage.targets[0]
     kept = prod(extents.get(name, 1) for name in _loops_of(target))
     plain = stage.sign not in ASSIGNMENTS and len(stage.targets) == 1 and not reuses(stage, stages)
-    if not plain or kept > FEW_SUMS or prod(extents.values()) // kept < SHARED_STEPS:
+    if not plain or kept > FEW_SUMS or prod(extents.values()) // max(kept, 1) < SHARED_STEPS:
         return None
     wanted = min(MOST_PARTS, prod(extents.values()) // GROUP_STEPS)
     for loop in stage.loops:
