@@ -57,6 +57,8 @@ class Standing:
     """Seconds from a file to something callable."""
     first: float = 0.0
     """Seconds of the first call, which compiles where that was left to it."""
+    busy: float = 0.0
+    """CPU seconds of both, of all threads: what they take where nobody else is on the machine."""
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     peak: int = 0
@@ -138,7 +140,7 @@ class _Worker:
         if facts is None:
             return
         self.standing.load, self.standing.first = _number(facts, "load"), _number(facts, "first")
-        self.standing.peak = int(_number(facts, "peak"))
+        self.standing.busy, self.standing.peak = _number(facts, "busy"), int(_number(facts, "peak"))
         paths = [self._folder / f"{place}.npy" for place in range(int(_number(facts, "results")))]
         self.standing.results = [read_array(path) for path in paths]
 

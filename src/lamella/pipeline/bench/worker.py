@@ -44,16 +44,16 @@ def serve(orders: BinaryIO, answers: int) -> None:
     """Do what the lines of `orders` ask for until they end."""
     entry: Entry = pickle.load(orders)
     load_packages(entry.name, entry.material)  # their start is not that of a model
-    start = time.perf_counter()
+    start, idle = time.perf_counter(), time.process_time()
     contestant = enter(entry.name, entry.material, entry.threads, entry.options)
     ready = time.perf_counter()
     found = contestant.call()
-    first = time.perf_counter()
+    first, busy = time.perf_counter(), time.process_time() - idle
     results = contestant.results(found)
     for place, array in enumerate(results):
         write_array(entry.folder / f"{place}.npy", array)
-    facts = {"load": ready - start, "first": first - ready, "peak": peak_memory(), "results": len(results)}
-    _answer(answers, facts)
+    times = {"load": ready - start, "first": first - ready, "busy": busy}
+    _answer(answers, {**times, "peak": peak_memory(), "results": len(results)})
     for line in orders:
         is_profile = line.strip() == PROFILE
         _answer(answers, _profile(contestant) if is_profile else _take_round(contestant, float(line)))
