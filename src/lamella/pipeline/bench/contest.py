@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
@@ -87,9 +87,14 @@ def hold(
     names: Sequence[str], material: Material, terms: Terms, options: Options, tell: Tell = lambda _: None
 ) -> list[Standing]:
     """Run a contest; those that cannot take part are in the list with the reason."""
+    given = {
+        item.name: value
+        for item in fields(Options)
+        if (value := getattr(options, item.name)) != getattr(Options(), item.name)
+    }
     with TemporaryDirectory(prefix="lamella-bench-") as folder:
         entries = [
-            Entry(name, material, terms.threads, options, Path(folder) / str(place))
+            Entry(name, material, terms.threads, given, Path(folder) / str(place))
             for place, name in enumerate(names)
         ]
         groups = [[entry] for entry in entries] if terms.apart else [entries]

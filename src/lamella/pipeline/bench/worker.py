@@ -11,10 +11,10 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.paths import read_text
@@ -35,7 +35,8 @@ class Entry:
     name: str
     material: Material
     threads: int
-    options: Options
+    options: Mapping[str, object]
+    """Those that are not as nobody gave them, by name."""
     folder: Path
     """Where it leaves the results of its first call."""
 
@@ -45,7 +46,9 @@ def serve(orders: BinaryIO, answers: int) -> None:
     entry: Entry = pickle.load(orders)
     load_packages(entry.name, entry.material)  # their start is not that of a model
     start, idle = time.perf_counter(), time.process_time()
-    contestant = enter(entry.name, entry.material, entry.threads, entry.options)
+    contestant = enter(
+        entry.name, entry.material, entry.threads, cast("Callable[..., Options]", Options)(**entry.options)
+    )
     ready = time.perf_counter()
     found = contestant.call()
     first, busy = time.perf_counter(), time.process_time() - idle
