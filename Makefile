@@ -20,8 +20,9 @@ demo: .venv/.run ## an architecture and a model checked, run and lowered, as a b
 	@$(RUN) bash examples/kernels/demo.sh build/demo
 	@$(RUN) bash examples/npu/demo.sh build/demo
 
+# Bytecode is kept even where the environment says otherwise: each worker and each command would compile all again.
 test: check ## make check, then all tests
-	$(BIN)/python -m pytest -n $(JOBS) tests
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) tests
 
 check: .venv/.dev ## lint, formatting and types
 	$(BIN)/ruff check .

@@ -6,10 +6,10 @@ import os
 
 import torch
 
-from bench import kernels_compile, kernels_gemm, kernels_rows, kernels_small
+from bench import kernels_compile, kernels_gemm, kernels_groups, kernels_rows, kernels_small
 from bench.contest import Report
 
-PARTS = (*kernels_gemm.PARTS, *kernels_small.PARTS, *kernels_rows.PARTS)
+PARTS = (*kernels_gemm.PARTS, *kernels_small.PARTS, *kernels_rows.PARTS, *kernels_groups.PARTS)
 
 
 def measure(quick: bool) -> None:

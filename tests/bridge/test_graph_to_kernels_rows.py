@@ -10,17 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.cpu import compile_program
+from lamella.backend.executor.kernels import compile_graph
 from lamella.base.arrays import Array, numpy_dtype
-from lamella.bridge.graph_to_kernels import KernelWriter, flatten
+from lamella.base.dtype import F32
+from lamella.bridge.graph_to_kernels import KernelWriter, flatten, graph_to_kernels
 from lamella.bridge.graph_to_kernels.flat import FlatLayout, flatten_stages
 from lamella.bridge.graph_to_kernels.inline import Stages, inline
 from lamella.bridge.graph_to_kernels.row_plan import plan_rows
 from lamella.bridge.graph_to_kernels.rows import SIZES, write_rows
+from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.kernels.nodes import KernelCall
 from lamella.lang.tensor.nodes import Program
 from tests.support.bridge.groups import make_group, whole_group
-from tests.support.bridge.operators.calls import Invocation, agree, build, by_reference, call
+from tests.support.bridge.operators.calls import (
+    Invocation,
+    agree,
+    build,
+    by_reference,
+    call,
+    machine_code,
+)
 
 
 def run_calls(
@@ -68,6 +78,7 @@ ONE_KERNEL = {
         "aten.native_layer_norm", "f32 4 65", "f32 65", "f32 65", normalized_shape=(65,), eps=1e-5
     ),
     "transpose": call("layout.transpose<real>", "f32 2 33 5 18", perm=(0, 2, 3, 1)),
+    "transpose in tiles": call("layout.transpose<real>", "f32 2 48 3 64", perm=(0, 3, 2, 1)),
     "many rows": call("nn.gelu", "f32 130 1000"),
     "a ragged piece": call("math.sum_reduce<real>", "f32 259 1003", axes=(0,)),
     "log softmax": call("aten.log_softmax", "f32 4 50 -2..2", dim=1),
@@ -104,6 +115,48 @@ def test_random_groups_agree_with_the_reference(seed: int, steps: int, sizes: tu
         found = run_group(model, fed)
         assert found is not None
         agree(found, by_reference(model)(**fed))
+
+
+WHOLE = {
+    "softmax": (call("nn.softmax", "f32 3 50", axes=(1,)), 1),
+    "softmax in f16": (call("nn.softmax", "f16 3 50", axes=(1,)), 1),
+    "layer norm": (call("aten.layer_norm", "f32 4 65", "f32 65", "f32 65", normalized_shape=(65,)), 1),
+    "windows": (call("nn.avg_pool", "f32 1 2 9 9", size=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1)), 3),
+    "convolution": (call("aten.conv2d", "f32 1 8 9 9", "f32 4 8 3 3", "f32 4", padding=(1, 1)), 3),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_compound_operations_that_are_kept_have_kernels(name: str) -> None:
+    item, most = WHOLE[name]
+    model, fed = build([item])
+    kernels = graph_to_kernels(model, keep=lambda operator: operator == item.operator)
+    (calls,) = kernels.calls.values()
+    assert len(calls) <= most
+    agree(machine_code(kernels)(**fed), by_reference(model)(**fed))
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2), (1, 2)])
+def test_long_sums_are_shared_by_threads(axes: tuple[int, ...]) -> None:
+    model, fed = build([call("math.sum_reduce<real>", "f32 2 500 300", axes=axes)])
+    kernels = graph_to_kernels(model)
+    (calls,) = kernels.calls.values()
+    assert [item.groups > 1 for item in calls] == [True, False]
+    found = machine_code(kernels)(**fed)
+    agree(found, by_reference(model)(**fed))
+    alone = compile_graph(kernels, compile_program(kernels.program, threads=1).call)(**fed)
+    assert all((alone[name] == found[name]).all() for name in found)
+
+
+def test_calls_that_pass_one_tensor_twice_share_kernels_with_others() -> None:
+    model, fed = build([call("math.sub<real>", "f32 40", "f32 40")])
+    builder = Builder(model.library, "G")
+    x, y = (builder.input(name, F32, (40,)) for name in "xy")
+    found = Model(
+        builder.finish(builder.call("math.sub", x, x), builder.call("math.sub", x, y)), model.library
+    )
+    given = {"x": fed["x0_0"], "y": fed["x0_1"]}
+    agree(machine_code(graph_to_kernels(found))(**given), by_reference(found)(**given))
 
 
 @pytest.mark.parametrize("padding", [0, 3])

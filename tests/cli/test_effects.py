@@ -235,6 +235,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         {"quantized": "--quantized", "inputs": "--input x=x23.npy", **GRAPH_OPTIONS},
     ),
     ("lower", "sknd", "lower plain.sknd --to tensor --shape n=2", {"after": "--after unroll"}),
+    ("lower", "sknd", "lower net.sknd --to sknd -o out", {"explain": "--explain fuse"}),
     ("lower", "sknd", "lower plain.sknd --to llvm --shape n=2", {"target": "--target cuda"}),
     (
         "load",
@@ -377,6 +378,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         },
     ),
     ("lower", "nac", "lower plain.nac --to tensor --shape n=2", {"after": "--after unroll"}),
+    ("lower", "nac", "lower plain.nac --to sknd -o out", {"explain": "--explain fuse"}),
     ("lower", "nac", "lower plain.nac --to llvm --shape n=2", {"target": "--target cuda"}),
     (
         "diff",

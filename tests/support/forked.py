@@ -7,6 +7,7 @@ of imports before it is spent once. How a fresh interpreter starts is judged in 
 from __future__ import annotations
 
 import array
+import gc
 import importlib
 import json
 import os
@@ -101,6 +102,10 @@ def serve(door: str) -> None:
         listener.bind(door)
         listener.listen(16)
         _import_all()
+        _read_shipped()
+        # What exists by now is shared with every fork: no collection of garbage in one shall write to it.
+        gc.collect()
+        gc.freeze()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         while True:
@@ -120,6 +125,11 @@ def _import_all() -> None:
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     sys.path.remove(os.getcwd())  # what `-m` put there
+
+
+def _read_shipped() -> None:
+    """Read the files of the package that most commands read, which a process keeps."""
+    importlib.import_module("lamella").check(ROOT / "examples" / "llama" / "page.module")
 
 
 def _answer(connection: socket.socket) -> NoReturn:

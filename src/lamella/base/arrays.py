@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -117,12 +117,7 @@ def view_memory(image: Array, element: ElementType, shape: tuple[int, ...]) -> A
 def cast(values: Array, to: ElementType) -> Array:
     """Convert: float to integer truncates, then saturates; integers saturate; floats round to nearest even."""
     # NumPy computes with arrays of rank 0 as with numbers.
-    return np.asarray(_convert(values, to, np.trunc))
-
-
-def cast_rounding(values: Array, to: ElementType) -> Array:
-    """Convert like `cast`, but float to integer rounds half to even before it saturates."""
-    return np.asarray(_convert(values, to, np.rint))
+    return np.asarray(_convert(values, to))
 
 
 def wrap(values: Array, to: ElementType) -> Array:
@@ -133,7 +128,7 @@ def wrap(values: Array, to: ElementType) -> Array:
     return (_extend_sign(low) if to.kind is Kind.SIGNED else low).astype(numpy_dtype(to))
 
 
-def _convert(values: Array, to: ElementType, round_off: Callable[[Array], Array]) -> Array:
+def _convert(values: Array, to: ElementType) -> Array:
     source = _known_type(values)
     if source == to or to == types.BOOL:
         return values.copy() if source == to else values != 0
@@ -145,7 +140,7 @@ def _convert(values: Array, to: ElementType, round_off: Callable[[Array], Array]
             raise InputError(f"complex elements ({source}) have no value of type {to}")
         if to.is_float:
             return _to_float(plain, to)
-        return _float_to_integer(plain, to, round_off) if source.is_float else _saturate(plain, to)
+        return _float_to_integer(plain, to) if source.is_float else _saturate(plain, to)
 
 
 def _widen(values: Array, source: ElementType) -> Array:
@@ -165,9 +160,9 @@ def _saturate(values: Array, to: ElementType) -> Array:
     return np.clip(values, low, high).astype(numpy_dtype(to))
 
 
-def _float_to_integer(values: Array, to: ElementType, round_off: Callable[[Array], Array]) -> Array:
+def _float_to_integer(values: Array, to: ElementType) -> Array:
     """Compare before converting: the largest 64-bit integers are no doubles. NaN becomes 0."""
-    whole = round_off(values.astype(np.float64))
+    whole = np.trunc(values.astype(np.float64))
     above, below = whole >= float(to.maximum), whole <= float(to.minimum)
     inside = np.where(above | below | np.isnan(whole), 0.0, whole)
     wide = np.uint64 if to.kind is Kind.UNSIGNED else np.int64

@@ -159,11 +159,6 @@ def ceil_divide(left: int, right: int) -> int:
     return -(-left // right)
 
 
-def align_up(value: int, alignment: int) -> int:
-    """The next multiple of a positive alignment at or above a value."""
-    return mul(ceil_divide(value, alignment), alignment)
-
-
 def product(shape: Iterable[int]) -> int:
     """The product of dimensions; a zero among them does not excuse the others from being in range."""
     whole, empty = 1, False

@@ -27,7 +27,7 @@ from lamella.graph.nodes import (
     Update,
     Value,
 )
-from lamella.graph.rewrite import FreshNames, copy_of
+from lamella.graph.rewrite import FreshNames, copy_of, results_of
 from lamella.lang.skriptnd.rules.names import UNKNOWN_OPERATOR
 from lamella.ops.instance import Declared, Fill, Instance, Repeated
 from lamella.ops.instantiate import instantiate
@@ -264,6 +264,16 @@ class Builder:
         name = self.fresh("r")
         number = steps if isinstance(steps, int) else 0
         return tuple(replace(item, name=f"{name}:{step}") for step in range(1, number + 1))
+
+    @property
+    def length(self) -> int:
+        """How many nodes there are by now."""
+        return len(self._nodes)
+
+    def made_since(self, length: int) -> tuple[str, ...]:
+        """The tensors that nodes made after there were so many."""
+        made = (item for node in self._nodes[length:] for item in results_of(node))
+        return tuple(item.name for item in made)
 
     def update(self, variable: Tensor, value: Tensor) -> None:
         """After a run the variable has this value."""

@@ -15,6 +15,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class FusionHint:
+    """What a model says of operations that are written together: fuse them, keep them apart, or give them a name.
+
+    They are those that make `tensors`, and what these are decomposed into.
+    """
+
+    tensors: frozenset[str]
+    is_apart: bool = False
+    """Whether no group may hold one of them and something else."""
+    is_together: bool = False
+    """Whether they are to be one group, whatever that costs."""
+    is_free: bool = False
+    """Whether they may be fused with each other whatever that costs, in one group or in several."""
+    kernel: str = ""
+    """The name of the group that they are, by which a target may have a kernel of its own."""
+    reason: str = ""
+    refused: Diagnostic | None = None
+    """What is wrong where they cannot be one group; None where that is not asked for."""
+
+    def holds(self, tensor: str) -> bool:
+        """Whether a tensor is made by one of the operations, or inside one."""
+        parts = tensor.split(".")
+        return any(".".join(parts[:count]) in self.tensors for count in range(1, len(parts) + 1))
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A graph with what is needed to run it; two models are equal when their graphs are.
 
@@ -26,6 +52,8 @@ class Model:
     data: Mapping[str, Array] | None = field(default=None, compare=False, repr=False)
     findings: tuple[Diagnostic, ...] = field(default=(), compare=False, repr=False)
     """Warnings about the data."""
+    hints: tuple[FusionHint, ...] = field(default=(), compare=False, repr=False)
+    """What the source says of fusion."""
 
     @property
     def language(self) -> str:

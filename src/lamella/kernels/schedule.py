@@ -172,6 +172,26 @@ def _pruned(whole: LaunchList) -> LaunchList:
     )
 
 
+def split(whole: LaunchList) -> list[LaunchList]:
+    """The parts of a list that have nothing to do with each other: no launch of one touches what another writes."""
+    group_of: dict[str, int] = {}
+    groups: dict[int, list[Launch]] = {}
+    written = {launch.arguments[place].buffer for launch in whole.launches for place in launch.writes}
+    for number, launch in enumerate(whole.launches):
+        touched = {item.buffer for item in launch.arguments} & written
+        joined = sorted({group_of[name] for name in touched if name in group_of})
+        groups[number] = [item for other in joined for item in groups.pop(other)] + [launch]
+        group_of |= {name: number for name, other in group_of.items() if other in joined}
+        group_of |= dict.fromkeys(touched, number)
+    order = {id(launch): number for number, launch in enumerate(whole.launches)}
+    found = []
+    for number, launches in groups.items():
+        outputs = {name: view for name, view in whole.outputs.items() if group_of.get(view.buffer) == number}
+        row = tuple(sorted(launches, key=lambda item: order[id(item)]))
+        found.append(_pruned(LaunchList(whole.buffers, row, whole.inputs, outputs)))
+    return found
+
+
 # --- places in an arena --------------------------------------------------------------------------------------
 
 

@@ -81,6 +81,8 @@ class _Shelf:
             operator, findings = parse_operator(self.source, entry, self.limits)
             if errors(findings):
                 raise Found(*errors(findings))
+            if operator is None:
+                return None
             # The first one stays: what is kept for an operator is found by its identity.
             self.operators.setdefault(name, operator)
         return self.operators[name]

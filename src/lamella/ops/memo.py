@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from types import MappingProxyType, NoneType
+from typing import cast
 
 from lamella.base.dim import Dim
 from lamella.base.dtype import ElementType
@@ -133,8 +134,8 @@ class CallMemo:
             symbols[name] = _without_tensors(symbols[name])
         if instance.checks or not all(map(_is_settled, _values(instance, symbols))):
             return
-        inputs = [(name, _without_tensors(value)) for name, value in instance.inputs]
-        bare = replace(instance, inputs=tuple(inputs), symbols=MappingProxyType(symbols))
+        inputs = tuple((name, cast("Argument", _without_tensors(value))) for name, value in instance.inputs)
+        bare = replace(instance, inputs=inputs, symbols=MappingProxyType(symbols))
         with self._lock:
             if len(self._kept) >= MOST_CALLS:
                 del self._kept[next(iter(self._kept))]

@@ -213,6 +213,8 @@ class Apart:
     name: str
     largest: float
     scale: float
+    unlike: str = ""
+    """Why the arrays cannot be compared: their types or shapes."""
 
     @property
     def relative(self) -> float:
@@ -232,13 +234,14 @@ class Diverging:
 def apart(name: str, one: Array, other: Array) -> Apart:
     """The largest difference of two arrays; equal infinities and NaN are no difference."""
     if one.shape != other.shape or one.dtype != other.dtype:
-        return Apart(name, math.inf, 1.0)
-    left, right = (item.astype(np.float64) for item in (one, other))
-    same = (left == right) | (np.isnan(left) & np.isnan(right))
+        left, right = (f"{item.dtype}[{', '.join(map(str, item.shape))}]" for item in (one, other))
+        return Apart(name, math.inf, 1.0, f"{left} against {right}")
+    first, second = (item.astype(np.float64) for item in (one, other))
+    same = (first == second) | (np.isnan(first) & np.isnan(second))
     with np.errstate(invalid="ignore"):
-        gaps = np.where(same, 0.0, np.abs(left - right))
+        gaps = np.where(same, 0.0, np.abs(first - second))
     largest = float(gaps.max(initial=0.0))
-    scale = float(np.abs(left[np.isfinite(left)]).max(initial=0.0))
+    scale = float(np.abs(first[np.isfinite(first)]).max(initial=0.0))
     return Apart(name, math.inf if math.isnan(largest) else largest, scale)
 
 
@@ -398,7 +401,7 @@ def comparison_lines(found: Comparison) -> Iterator[str]:
 
 
 def _gap(item: Apart) -> str:
-    return f"max abs {item.largest:.3g}, of numbers up to {item.scale:.3g}"
+    return item.unlike or f"max abs {item.largest:.3g}, of numbers up to {item.scale:.3g}"
 
 
 def _count_operators(operations: tuple[Operation, ...]) -> str:
@@ -409,7 +412,8 @@ def _count_operators(operations: tuple[Operation, ...]) -> str:
 
 def _diverging_lines(found: Diverging) -> Iterator[str]:
     gap, left = found.apart, found.left
-    yield f"first diverging operation: {left.operator} -> {printable(gap.name)}: max abs {gap.largest:.3g}"
+    how = gap.unlike or f"max abs {gap.largest:.3g}"
+    yield f"first diverging operation: {left.operator} -> {printable(gap.name)}: {how}"
     for side, operation in (("left", left), ("right", found.right)):
         if operation.origin is not None:
             yield from (f"  {side} from {word}" for word in operation.origin.words())
@@ -433,7 +437,8 @@ def comparison_to_json(found: Comparison) -> dict[str, object]:
 
 def _to_json(item: Apart) -> dict[str, object]:
     largest = item.largest if item.largest < float("inf") else None
-    return {"name": item.name, "max_abs": largest, "scale": item.scale}
+    found: dict[str, object] = {"name": item.name, "max_abs": largest, "scale": item.scale}
+    return {**found, "unlike": item.unlike} if item.unlike else found
 
 
 def write_reproducer(side: Side, found: Diverging, folder: Path, options: Options) -> Path:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import lamella
 from lamella import LamellaError
 from lamella.backend.executor.kernels import KernelExecutable
+from lamella.backend.executor.segments import Segment
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.bridge.graph_to_kernels import graph_to_kernels
@@ -100,6 +104,18 @@ def test_memory_of_dead_tensors_is_used_again() -> None:
     assert lists_of(run)[0].arena_bytes <= 3 * 64 * 64 * 4
 
 
+@pytest.mark.parametrize("element", ["bf16", "f16", "f64", "i32", "i8", "u8"])
+def test_what_is_accumulated_is_rounded_once(element: str) -> None:
+    """The sum is a temporary of a wider type; it wraps or rounds as it is stored."""
+    body = "s = math.sum_reduce{axes=[1]}(x); m = math.max_reduce{axes=[0]}(x); y = math.add(s, m);"
+    model = small(f"x: {element}[40, 30];", body, f"y: {element}[~, ~]")
+    drawn = np.random.default_rng(0).integers(0, 100, (40, 30))
+    fed = drawn / 7 if "f" in element else drawn.astype(np.uint8 if element == "u8" else np.int64)
+    run = made(model)
+    np.testing.assert_allclose(run(x=fed)["y"], compile_model(model)(x=fed)["y"], rtol=1e-7)
+    assert len(lists_of(run)) == 1
+
+
 # --- arrays of the caller ----------------------------------------------------------------------------------------
 
 
@@ -136,7 +152,7 @@ class Exporter:
     def __init__(self, array: Array) -> None:
         self.array = array
 
-    def __dlpack__(self, **options: object) -> object:
+    def __dlpack__(self, **options: Any) -> object:
         return self.array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -174,8 +190,9 @@ def test_what_depends_on_weights_alone_runs_once() -> None:
     model, w = weighted()
     run, x = made(model), draw(2, 3)
     (segment,) = lists_of(run)
-    assert segment.once is not None
-    assert [item.operator for item in segment.once.launches] == ["layout.transpose", "math.exp"]
+    assert [[item.operator for item in part.launches] for part in segment.once] == [
+        ["layout.transpose", "math.exp"]
+    ]
     assert "layout.transpose" not in [item.operator for item in segment.each.launches]
     for array in (w, 2 * w, w):
         run.state["w"] = np.array(array)
@@ -183,6 +200,32 @@ def test_what_depends_on_weights_alone_runs_once() -> None:
             np.testing.assert_allclose(run(x=x)["y"], x @ np.exp(array.T), rtol=1e-5)
     run.reset()
     np.testing.assert_allclose(run(x=x)["y"], x @ np.exp(w.T), rtol=1e-5)
+
+
+def test_all_extents_share_what_runs_once(tmp_path: Path) -> None:
+    """Weights that are prepared for one length are those of every length; what depends on the length is not."""
+    text = """
+        import layout, linalg, math;
+        graph G {
+            @input { x: real[n|64, 3]; }
+            @variable { w: real[4, 3]; }
+            @output { y: real[n, 4]; }
+            @compose { t = layout.transpose{}(w); e = math.exp(t); y = linalg.matmul(x, e); }
+        }
+    """
+    path = tmp_path / "m.sknd"
+    path.write_text(text, encoding="utf-8")
+    run = lamella.compile(path, backend="cpu")
+    assert isinstance(run, KernelExecutable)
+    kept = []
+    for length in (2, 5, 2):
+        x = draw(length, 3)
+        np.testing.assert_allclose(run(x=x)["y"], x @ np.exp(run.state["w"].T), rtol=1e-4)
+        (segment,) = run._context.runner.cut(run.model.graph.nodes, frozenset({"y"}))
+        assert isinstance(segment, Segment)
+        kept.append([id(item) for item in segment.once])
+    assert len(kept[0]) == 1
+    assert kept[0] == kept[1] == kept[2]
 
 
 def test_weights_that_were_read_once_cannot_be_written() -> None:

@@ -96,6 +96,49 @@ def test_it_works_after_sleep(pool: WorkGroupPool) -> None:
     assert (out == 5).all()
 
 
+STEP_TEXT = write_kernel(
+    "kernel_0",
+    load_slots("ptr", "ptr"),
+    """  %next = add i64 %i, 1
+  %around = urem i64 %next, %groups
+  %here = getelementptr i64, ptr %a0, i64 %i
+  %there = getelementptr i64, ptr %a0, i64 %around
+  %one = load i64, ptr %here
+  %two = load i64, ptr %there
+  %sum = sub i64 %two, %one
+  %at = getelementptr i64, ptr %a1, i64 %i
+  store i64 %sum, ptr %at""",
+)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 7])
+def test_the_launches_of_a_list_follow_each_other(threads: int) -> None:
+    """Each reads what its neighbours wrote in the one before: there are more threads than cores, and all meet."""
+    pool = FutexPool(threads, None)
+    random = np.random.default_rng(threads)
+    for groups in (1, 2, 5, 64, 1000):
+        arrays = random.integers(-9, 9, (2, groups))
+        words = np.array([arrays[0].ctypes.data, arrays[1].ctypes.data, arrays[0].ctypes.data], np.int64)
+        count = 60
+        rows = np.zeros((count, 4), np.int64)
+        rows[:, 0], rows[:, 2] = address(STEP_TEXT), groups
+        rows[:, 1] = words.ctypes.data + 8 * (np.arange(count) % 2)
+        rows[:, 3] = random.integers(0, 4, count) > 0
+        expected = arrays[0].copy()
+        times = np.zeros((count + 1, 2), np.int64)
+        for number in range(10):
+            assert pool.walk(rows.ctypes.data, count, 64, times.ctypes.data if number % 2 else 0)
+            for _ in range(count):
+                expected = np.roll(expected, -1) - expected
+            np.testing.assert_array_equal(arrays[0], expected)
+            if number % 3 == 0:
+                time.sleep(0.001)  # long enough for the others to fall asleep
+        moments = times @ np.array([1.0, 1e-9])
+        assert (np.diff(moments) >= 0).all()
+        assert 0 < moments[0] <= time.monotonic()
+    pool.stop()
+
+
 def states() -> set[str]:
     """What the threads of pools are doing: R is running, S is sleeping."""
     found = [thread.native_id for thread in threading.enumerate() if thread.name == "lamella"]

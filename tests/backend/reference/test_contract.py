@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 
 from lamella.backend.formula import contract
-from lamella.backend.formula.contract import run_contraction
 from lamella.backend.formula.scalars import DOUBLE
 from lamella.base.arrays import Array
 from lamella.ops.fault import Fault
 from tests.support.backend.reference.drawing import Case, cases
+from tests.support.backend.reference.running import run_contraction
 from tests.support.backend.reference.steps import Refused, copy_tensors, run_slowly
 
 

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from lamella.backend.formula import contract
-from lamella.backend.formula.contract import evaluate_scalar, run_contraction
+from lamella.backend.formula.contract import evaluate_scalar
 from lamella.backend.formula.evaluate import Tensors
 from lamella.backend.formula.scalars import DOUBLE
 from lamella.lang.skriptnd.rules.graphs import FORMULA_TOO_LONG, INDEX_OUTSIDE
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Loop, Scalar
+from tests.support.backend.reference.running import run_contraction
 from tests.support.backend.reference.steps import copy_tensors, run_slowly
 
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.backend.formula.contract import run_contraction
 from lamella.backend.formula.expression_dag import prepare
 from lamella.backend.formula.scalars import DOUBLE
 from lamella.backend.formula.shortcuts import find_prefix
 from lamella.base.arrays import Array
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Loop
+from tests.support.backend.reference.running import run_contraction
 from tests.support.backend.reference.steps import copy_tensors, run_slowly
 from tests.support.judges.harness import run
 

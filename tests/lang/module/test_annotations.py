@@ -225,6 +225,10 @@ EFFECT_TESTS = {
     "frozen": ("test_module_backward", ""),
     "trainable": ("test_module_annotations", ""),
     "gradient": ("test_module_backward", "mode scale"),
+    "fuse": ("test_module_fusion", "pattern ops scope"),
+    "fuse_required": ("test_module_fusion", "pattern ops scope"),
+    "nofuse": ("test_module_fusion", "reason"),
+    "kernel": ("test_module_fusion", "name fallback"),
     "alias": ("test_module_ir_schedule", ""),
     "noalias": ("test_module_annotations", ""),
     "barrier": ("test_module_annotations", ""),
@@ -269,7 +273,8 @@ INERT_USES = {
     "@trainable(lr_scale=0.5)": (PARAMETER, 1),
     "@gradient(clip=1.0)": (OPERATION, 1),
     "@gradient(skip)": (OPERATION, 0),
-    '@kernel("k")': (OPERATION, 1),
+    '@kernel("k")': (OPERATION, 0),
+    '@kernel("k", autotune=false, workspace=4)': (OPERATION, 2),
 }
 """Uses with the number of notes on them."""
 

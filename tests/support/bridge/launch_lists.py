@@ -20,9 +20,9 @@ def compile_lists(kernels: KernelGraph, threads: int | None = None, **options: A
 
 
 class SegmentLists(NamedTuple):
-    """The launches of a segment: those that run once, if there are any, those of each call, and their memory."""
+    """The launches of a segment: those that run once, those of each call, and the memory of these."""
 
-    once: LaunchList | None
+    once: list[LaunchList]
     each: LaunchList
     arena_bytes: int
 
@@ -36,6 +36,6 @@ def lists_of(run: KernelExecutable) -> list[SegmentLists]:
     for item in runner.cut(graph.nodes, needed):
         if isinstance(item, Segment):
             assert isinstance(item.each, NativeList)
-            once = item.once.whole if isinstance(item.once, NativeList) else None
+            once = [part.launches.whole for part in item.once if isinstance(part.launches, NativeList)]
             found.append(SegmentLists(once, item.each.whole, item.each.arena_bytes))
     return found

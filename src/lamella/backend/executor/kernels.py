@@ -9,11 +9,19 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend.arguments import dtype_of
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.run import last_reads, make_constant
-from lamella.backend.executor.segments import KernelStep, ListMachine, Segment, SegmentCutter, StepOutput
+from lamella.backend.executor.segments import (
+    KernelStep,
+    ListMachine,
+    OnceResults,
+    Segment,
+    SegmentCutter,
+    StepOutput,
+)
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.reference.operators import (
     BoundOperation,
@@ -27,6 +35,7 @@ from lamella.base.arrays import Array, DType
 from lamella.base.dim import substitute, symbols
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Found
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import REFERENCE, OperationPlacement
 from lamella.graph.model import Model
@@ -123,6 +132,8 @@ class KernelRunner:
         quantized: bool = False,
     ) -> None:
         self._quantized = quantized
+        self._results = OnceResults()
+        """What weights become, for all extents: a copy for each set of them would be a model for each."""
         self._make_formulas = partial(FormulaRunner, library, storage, limits)
         self._formulas = self._make_formulas()
         self._specialise = specialise
@@ -137,7 +148,9 @@ class KernelRunner:
         key = tuple(extents.get(name) for name in self._open_extents)
         if key not in self._ready:
             known = {name: extents[name] for name in self._open_extents if name in extents}
-            made = SpecialisedRunner(self._make_formulas(), self._specialise(known), self._quantized)
+            made = SpecialisedRunner(
+                self._make_formulas(), self._specialise(known), self._quantized, self._results
+            )
             # Least recently used first: a generation that grows by one token each call would keep all its kernels.
             while len(self._ready) >= MOST_READY:
                 self._ready.popitem(last=False)
@@ -176,7 +189,13 @@ class SpecialisedRunner:
     Where a step of a kernel had no value, the formulas run the operation: they say why, if anything is wrong.
     """
 
-    def __init__(self, formulas: FormulaRunner, specialised: Specialised, quantized: bool = False) -> None:
+    def __init__(
+        self,
+        formulas: FormulaRunner,
+        specialised: Specialised,
+        quantized: bool = False,
+        results: OnceResults | None = None,
+    ) -> None:
         self._formulas = formulas
         self._quantized = quantized
         self._program, self._launch = specialised.program, specialised.launch
@@ -190,17 +209,22 @@ class SpecialisedRunner:
         """Rows of nodes that are cut into segments, by identity: the model keeps them alive."""
         self._cutter: SegmentCutter | None = None
         if specialised.machine is not None:
-            self._cutter = self._make_cutter(specialised.machine)
+            self._cutter = self._make_cutter(
+                specialised.machine, OnceResults() if results is None else results
+            )
 
-    def _make_cutter(self, machine: ListMachine) -> SegmentCutter:
+    def _make_cutter(self, machine: ListMachine, results: OnceResults) -> SegmentCutter:
         program, storage = self._program, self._formulas.storage
         constants: dict[str, Array] = {}
         for item in program.model.graph.constants:
             with suppress(Fault):  # one that only the run knows is made there
                 constants[item.tensor.name] = make_constant(item, storage, program.extents)
-        return SegmentCutter(
-            program, machine, self._plan_known, self._memory_of, constants, storage.most_bytes
-        )
+        return SegmentCutter(program, machine, self, constants, results)
+
+    @property
+    def most_bytes(self) -> int:
+        """How much memory a run may use."""
+        return self._formulas.storage.most_bytes
 
     def cut(self, nodes: Sequence[Node], kept: Collection[str]) -> Sequence[Node | Segment]:
         """The nodes in order, with segments for those that launch lists run."""
@@ -210,10 +234,11 @@ class SpecialisedRunner:
         if key not in self._rows:
             # The nodes of the whole graph may have copies in them, for tensors that lie in another way inside.
             whole = self._program.model.graph.nodes if nodes is self._replaces else nodes
-            self._rows[key] = self._cutter.cut(whole, last_reads(whole, kept))
+            with gc_paused():
+                self._rows[key] = self._cutter.cut(whole, last_reads(whole, kept))
         return self._rows[key]
 
-    def _memory_of(self, tensor: Tensor) -> tuple[tuple[int, ...], DType] | None:
+    def memory_of(self, tensor: Tensor) -> tuple[tuple[int, ...], DType] | None:
         """The memory of a tensor whose shape the extents of the inputs tell, and which nothing quantises."""
         if self._quantized and tensor.quantization is not None:
             return None
@@ -224,7 +249,7 @@ class SpecialisedRunner:
         except Fault:
             return None
 
-    def _plan_known(self, operation: Operation) -> KernelStep | None:
+    def plan_step(self, operation: Operation) -> KernelStep | None:
         """The step of an operation for the extents of the inputs."""
         try:
             bound = self._formulas.prepare(operation)
@@ -267,10 +292,13 @@ class SpecialisedRunner:
         if results is not None:
             return results
         call = self._formulas.check(operation, inputs, values)
-        calls = None if lies else self._calls.get(self._program.key(call.operation))
-        if call.kind != "lower" or calls is None:
-            return self._formulas.run_checked(call, inputs, random)
-        return self._run_calls(call, calls, inputs)
+        key = self._program.key(call.operation)
+        calls = self._calls.get(key)
+        if call.kind == "lower" and calls is not None and not lies:
+            return self._run_calls(call, calls, inputs)
+        if calls is not None:
+            self._without_value.add(key)
+        return self._formulas.run_checked(call, inputs, random)
 
     def _plan(self, operation: Operation, bound: BoundOperation, values: Values) -> KernelStep | None:
         """The step of an operation; None where the numbers or the extents of a run have a say in it."""
@@ -288,10 +316,9 @@ class SpecialisedRunner:
             return None
         outputs: list[StepOutput] = []
         for declared, value, dtype in zip(instance.outputs, allocated, dtypes, strict=True):
-            items = value if isinstance(value, tuple) else (value,)
-            if any(item.dtype != dtype for item in items):
+            shapes = tuple(item.shape for item in (value if isinstance(value, tuple) else (value,)))
+            if not _are_stored(calls, declared.name, dtype):
                 return None
-            shapes = tuple(item.shape for item in items)
             outputs.append(StepOutput(declared.name, shapes, dtype, isinstance(value, tuple)))
         return KernelStep(tuple(name for name, _ in instance.inputs), constants, tuple(outputs), calls)
 
@@ -313,10 +340,13 @@ class SpecialisedRunner:
         """The outputs of an operation whose shapes only this run tells."""
         formulas, instance, values = self._formulas, call.bound.instance, call.values
         held = formulas.tensors(instance, inputs, values)
-        stored = [formulas.storage.dtype(item.element) for item in instance.outputs]
-        real = formulas.storage.real([*dtypes_of(inputs), *stored])
-        for declared in instance.outputs:
-            held[declared.name] = formulas.allocate(declared, call.bound.specialise(values), real, values)
+        dtypes = [formulas.storage.dtype(item.element) for item in instance.outputs]
+        real = formulas.storage.real([*dtypes_of(inputs), *dtypes])
+        for declared, dtype in zip(instance.outputs, dtypes, strict=True):
+            room = formulas.allocate(declared, call.bound.specialise(values), real, values)
+            stored = formulas.finish(room, declared)
+            written = _are_stored(calls, declared.name, dtype)
+            held[declared.name] = stored if written and stored is not None else room
         held.update(_temporaries(calls))
         if all(self._run(item, held) for item in calls):
             return [formulas.finish(held[item.name], item) for item in instance.outputs]
@@ -347,6 +377,12 @@ def _is_known(instance: Instance, values: Values) -> bool:
     return all(TermSpecialiser(values).scalar(item.condition) is True for item in instance.checks)
 
 
+def _are_stored(calls: Sequence[KernelCall], name: str, dtype: DType) -> bool:
+    """Whether kernels hold an output in the type in which it is stored, and not in that which they compute with."""
+    operands = (item for call in calls for item in call.operands if item.name == name)
+    return all(dtype_of(item.element).itemsize == dtype.itemsize for item in operands)
+
+
 def _temporaries(calls: Sequence[KernelCall]) -> dict[str, Array]:
     """Memory that the kernels of an operation share with each other alone."""
     operands = {item.name: item for call in calls for item in call.operands if item.is_temporary}
@@ -371,4 +407,7 @@ def _argument(held: Mapping[str, Array | tuple[Array, ...]], operand: KernelOper
     stored = STORED.get(operand.element)
     if stored is not None and dense.dtype != stored:
         dense = dense.view(stored)
-    return dense.reshape(operand.shape[::-1]).T
+    if operand.strides is None:
+        return dense.reshape(operand.shape[::-1]).T
+    steps = [stride * dense.itemsize for stride in operand.strides]
+    return as_strided(dense.reshape(-1)[operand.offset :], operand.shape, steps)

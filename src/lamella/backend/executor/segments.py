@@ -6,10 +6,12 @@ segment in which a kernel finds a step without value, or a test that fails: the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from math import prod
 from typing import Protocol, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -18,9 +20,10 @@ from lamella.base.arrays import Array, DType
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
 from lamella.graph.nodes import Argument, Node, Operation, Pack, Tensor, tensors
-from lamella.kernels.launches import LaunchList, LaunchTime
+from lamella.kernels.launches import FILL, LaunchList, LaunchTime
 from lamella.kernels.nodes import KernelCall, KernelGraph
-from lamella.kernels.schedule import OperandKey, ScheduledOperation, Scheduler, hoist
+from lamella.kernels.schedule import OperandKey, ScheduledOperation, Scheduler, hoist, split
+from lamella.lang.tensor import write
 from lamella.lang.tensor.nodes import Program
 
 
@@ -40,8 +43,11 @@ class RunnableList(Protocol):
 class ListMachine(Protocol):
     """What runs launch lists."""
 
-    def compile(self, whole: LaunchList) -> RunnableList:
+    def compile(self, whole: LaunchList, once: bool = False) -> RunnableList:
         """Make a list runnable. Unsupported: a launch is neither proved to stay in its memory nor can be tested."""
+
+    def release(self) -> None:
+        """Give back the memory in which lists worked that run once."""
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """An array for what comes out of a list."""
@@ -68,10 +74,20 @@ class KernelStep:
 
 
 TensorShape: TypeAlias = tuple[tuple[int, ...], DType]
-KnownMemory: TypeAlias = Callable[[Tensor], TensorShape | None]
-"""The shape and the type in which a tensor is held; None where only the run tells."""
-PlanStep: TypeAlias = Callable[[Operation], KernelStep | None]
-"""What an operation does; None where the numbers of a run have a say in it."""
+
+
+class StepPlanner(Protocol):
+    """What knows operations for one set of extents."""
+
+    @property
+    def most_bytes(self) -> int:
+        """How much memory a run may use."""
+
+    def plan_step(self, operation: Operation) -> KernelStep | None:
+        """What an operation does; None where the numbers of a run have a say in it."""
+
+    def memory_of(self, tensor: Tensor) -> TensorShape | None:
+        """The shape and the type in which a tensor is held; None where only the run tells."""
 
 
 class _NoLaunches:
@@ -85,6 +101,40 @@ class _NoLaunches:
         return True
 
 
+@dataclass(slots=True, weakref_slot=True)
+class OnceResult:
+    """What launches leave that run once: again only where they are given other arrays."""
+
+    launches: RunnableList
+    inputs: tuple[str, ...]
+    kept: Mapping[str, Array]
+    constants: Mapping[str, Array]
+    _seen: list[Array] | None = None
+    """The arrays that they ran with."""
+
+    def is_ready(self, given: Mapping[str, Array]) -> bool:
+        """Whether the launches have run with these arrays."""
+        return self._seen is not None and all(
+            given[name] is seen for name, seen in zip(self.inputs, self._seen, strict=True)
+        )
+
+    def prepare(self, given: Mapping[str, Array]) -> bool:
+        """Run the launches; False where one found something wrong."""
+        now = [given[name] for name in self.inputs]
+        self._seen = None
+        if not self.launches.run({**given, **self.constants}, self.kept):
+            return False
+        for array in now:
+            # Nobody tells when somebody writes into an array that was read once: so nobody can.
+            array.flags.writeable = False
+        self._seen = now
+        return True
+
+
+OnceResults: TypeAlias = WeakValueDictionary[str, OnceResult]
+"""What all sets of extents share: results of equal launches on equal inputs, by a text that tells both."""
+
+
 @dataclass(slots=True)
 class Segment:
     """Some operations in a row as launches: those that run once, and those of each run."""
@@ -96,13 +146,7 @@ class Segment:
     machine: ListMachine
     constants: Mapping[str, Array]
     each: RunnableList = field(default_factory=_NoLaunches)
-    once: RunnableList | None = None
-    fixed: tuple[str, ...] = ()
-    """The inputs that what runs once depends on."""
-    kept: dict[str, Array] = field(default_factory=dict)
-    """What the launches that run once leave."""
-    seen: list[Array] | None = None
-    """The arrays that they ran with."""
+    once: Sequence[OnceResult] = ()
 
     def run(
         self,
@@ -112,39 +156,31 @@ class Segment:
     ) -> dict[str, Array] | None:
         """The outputs for some inputs, in the arrays that are wanted or in new ones; None where a step had no value."""
         inputs = {**given, **self.constants}
-        if not self._prepare(inputs):
+        if not self._prepare(given):
             return None
+        for item in self.once:
+            inputs |= item.kept
         found = dict(wanted or {})
         for name, (shape, dtype) in self.outputs.items():
             if name not in found:
                 found[name] = self.machine.empty(shape, dtype)
-        return found if self.each.run(inputs | self.kept, found, times) else None
+        return found if self.each.run(inputs, found, times) else None
+
+    def _prepare(self, given: Mapping[str, Array]) -> bool:
+        """Run what runs once, as far as it has not run with these arrays; False where a step had no value."""
+        waiting = [item for item in self.once if not item.is_ready(given)]
+        if not waiting:
+            return True
+        try:
+            return all(item.prepare(given) for item in waiting)
+        finally:
+            self.machine.release()
 
     def can_write(self, name: str, array: Array, given: Iterable[Array]) -> bool:
         """Whether an array of the caller can be an output: launches write before they have read all inputs."""
         shape, dtype = self.outputs[name]
         fits = array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
         return fits and not any(np.may_share_memory(array, item) for item in given)
-
-    def _prepare(self, inputs: Mapping[str, Array]) -> bool:
-        """Run what runs once, where it has not run with these arrays."""
-        if self.once is None:
-            return True
-        now = [inputs[name] for name in self.fixed]
-        if self.seen is not None and all(map(_is_same, self.seen, now)):
-            return True
-        self.seen = None
-        if not self.once.run(inputs, self.kept):
-            return False
-        for array in now:
-            # Nobody tells when somebody writes into an array that was read once: so nobody can.
-            array.flags.writeable = False
-        self.seen = now
-        return True
-
-
-def _is_same(one: object, other: object) -> bool:
-    return one is other
 
 
 class SegmentCutter:
@@ -154,19 +190,17 @@ class SegmentCutter:
         self,
         program: KernelGraph,
         machine: ListMachine,
-        plan: PlanStep,
-        memory: KnownMemory,
+        planner: StepPlanner,
         constants: Mapping[str, Array],
-        most_bytes: int,
+        results: OnceResults,
     ) -> None:
         graph = program.model.graph
         updated = {item.variable.name for item in graph.updates}
         self._fixed = {item.name for item in graph.variables} - updated
         self._constants = constants
         self._machine = machine
-        self._plan = plan
-        self._memory = memory
-        self._most_bytes = most_bytes
+        self._planner = planner
+        self._results = results
         self._writes = KernelWrites(program.program)
         self._layouts = program.layouts
 
@@ -188,9 +222,11 @@ class SegmentCutter:
             return None
         if any(isinstance(item, Pack) for item in (*node.inputs, *node.outputs)):
             return None
-        sizes = {item.name: self._memory(item) for item in (*_flat(node.inputs), *_flat(node.outputs))}
+        sizes = {
+            item.name: self._planner.memory_of(item) for item in (*_flat(node.inputs), *_flat(node.outputs))
+        }
         known = {name: memory for name, memory in sizes.items() if memory is not None}
-        step = self._plan(node) if len(known) == len(sizes) else None
+        step = self._planner.plan_step(node) if len(known) == len(sizes) else None
         return None if step is None else _PlannedOperation(node, step, known)
 
     def _segments(
@@ -242,15 +278,37 @@ class SegmentCutter:
     def _compile(self, whole: LaunchList, segment: Segment) -> Segment:
         first, second = hoist(whole, {*self._fixed, *segment.constants})
         segment.each = self._machine.compile(second)
-        if first.launches:
-            segment.once = self._machine.compile(first)
-            segment.fixed = tuple(name for name in first.inputs if name not in segment.constants)
-            sizes = {name: first.buffers[name].size for name in first.outputs}
-            segment.kept = {name: self._machine.empty((size,), BYTE) for name, size in sizes.items()}
-        lists = [segment.each, *([] if segment.once is None else [segment.once])]
-        if max(item.arena_bytes for item in lists) > self._most_bytes:
+        segment.once = [self._once(item, segment.constants) for item in split(first)]
+        lists = (segment.each, *(item.launches for item in segment.once))
+        if max(item.arena_bytes for item in lists) > self._planner.most_bytes:
             raise Unsupported("it needs more memory than there may be")
         return segment
+
+    def _once(self, whole: LaunchList, constants: Mapping[str, Array]) -> OnceResult:
+        """The result of launches that run once; that of equal ones for other extents, where there is one."""
+        key = self._describe(whole, constants)
+        found = self._results.get(key)
+        if found is None:
+            own = {name: constants[name] for name in whole.inputs if name in constants}
+            inputs = tuple(name for name in whole.inputs if name not in own)
+            sizes = {name: whole.buffers[name].size for name in whole.outputs}
+            kept = {name: self._machine.empty((size,), BYTE) for name, size in sizes.items()}
+            found = OnceResult(self._machine.compile(whole, once=True), inputs, kept, own)
+            self._results[key] = found
+        return found
+
+    def _describe(self, whole: LaunchList, constants: Mapping[str, Array]) -> str:
+        """A text that two lists share only where they compute the same: kernels by their text, constants by theirs."""
+        names = {name: f"in {name}" for name in whole.inputs}
+        for name in names.keys() & constants.keys():
+            array = constants[name]
+            names[name] = f"{array.dtype} {array.shape} {sha256(array.tobytes()).hexdigest()}"
+        parts = [f"{names.get(name, name)} {buffer}" for name, buffer in whole.buffers.items()]
+        for launch in whole.launches:
+            text = "" if launch.kernel == FILL else self._writes.text(launch.kernel)
+            places = [replace(item, buffer=names.get(item.buffer, item.buffer)) for item in launch.arguments]
+            parts.append(f"{text} {places} {launch.groups}")
+        return sha256("\n".join((*parts, *whole.outputs)).encode()).hexdigest()
 
 
 BYTE = np.dtype(np.uint8)
@@ -269,6 +327,10 @@ class KernelWrites(Mapping[str, Sequence[bool]]):
             written = written_parameters(function)
             self._found[kernel] = [item.value.name in written for item in function.parameters]
         return self._found[kernel]
+
+    def text(self, kernel: str) -> str:
+        """The text of a kernel, whatever its name."""
+        return write(Program((replace(self._functions[kernel], name="kernel"),)))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._functions)

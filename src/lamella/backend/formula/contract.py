@@ -105,17 +105,10 @@ LONGEST = 1 << 40
 FEW_STEPS, WIDE_STEP = 256, 4096
 
 
-def run_contraction(
-    contraction: Contraction, tensors: Tensors, real: Real = SINGLE, limits: Limits = DEFAULT
-) -> None:
-    """Run a contraction with known extents; its outputs among the tensors are written in place."""
-    run_formula(prepare(contraction), tensors, real, limits)
-
-
 def run_formula(
     formula: PreparedFormula, tensors: Tensors, real: Real = SINGLE, limits: Limits = DEFAULT
 ) -> None:
-    """Run a prepared contraction."""
+    """Run a prepared contraction; its outputs among the tensors are written in place."""
     box: Box = tuple((0, extent) for extent in formula.extents)
     if volume(box) == 0:
         return

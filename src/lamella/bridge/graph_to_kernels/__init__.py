@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 
 from lamella.base.dim import substitute
 from lamella.base.dtype import F64
@@ -33,6 +34,7 @@ from lamella.bridge.graph_to_kernels.layouts import (
     insert_copies,
     pinned_tensors,
 )
+from lamella.bridge.graph_to_kernels.partial_sums import share_sums
 from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
 from lamella.bridge.graph_to_kernels.terms import (
     TensorView,
@@ -55,7 +57,7 @@ from lamella.kernels.target import TARGETS, Target
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.fault import Fault
-from lamella.ops.formula import Contraction, Element
+from lamella.ops.formula import Contraction, Element, Index, Loop
 from lamella.ops.instance import Declared, Instance
 from lamella.ops.library import FUSED, Library
 from lamella.ops.lower import contractions
@@ -67,6 +69,7 @@ from lamella.ops.specialise import specialise
 Key = tuple[str, int | None]
 FAULT = make_memref("i32", (1,))
 FAULT_NAME = "fault"
+F32 = Scalar("f32")
 
 
 @dataclass(slots=True)
@@ -112,25 +115,44 @@ class KernelWriter:
 
     def _plan(self, operation: Operation, known: Constants) -> tuple[Operation, Stages | None]:
         named = name_operands(self.library, operation)
+        if self._is_rounded_by_host(named):
+            return named, None
         literals = {new: known[old] for old, new in _pairs(operation, named) if old in known}
         try:
             group = group_of(self.library, named)
             group = replace(group, constants={**group.constants, **literals})
-            stages = inline(self.library, group, self.extents, self.wide)
+            stages = share_sums(inline(self.library, group, self.extents, self.wide))
         except Unsupported:
             return named, None
         tables = any(isinstance(value, tuple) for value in stages.constants.values())
         return named, None if tables else stages
+
+    def _is_rounded_by_host(self, operation: Operation) -> bool:
+        """Whether an operator of its own accumulates in a narrow type: the host then holds it in a wide one."""
+        instance = bind_operation(self.library, operation)
+        narrow = [item.name for item in instance.outputs if computing_type(item.element, F32) != item.element]
+        if not narrow or instance.definition.operator.kind != "lower":
+            return False
+        return any(
+            formula.sign not in ASSIGNMENTS and any(item.tensor in narrow for item in formula.targets)
+            for formula in contractions(instance)
+        )
 
     def _add_group(self, operation: Operation, place: GroupPlace, known: Constants) -> tuple[KernelCall, ...]:
         placed = self.plan(operation, place.fixed, known)
         layouts = {new: place.layouts[old] for new, old in placed.names.items() if old in place.layouts}
         if len(placed.stages.contractions) == 1 and not layouts and _renames(placed.stages):
             raise Unsupported("it only renames memory")
-        name = f"{operation.operator.replace('.', '_')}_{len(self.functions)}"
         operands = {item: _operand_key(item) for item in placed.names}
         here = GroupPlace(placed.fixed, layouts)
-        writing = GroupWriter(name, placed.stages, self.target, here, operands)
+        return self.add_stages(operation.operator.replace(".", "_"), placed.stages, operands, here)
+
+    def add_stages(
+        self, stem: str, stages: Stages, operands: Mapping[str, Key], place: GroupPlace | None = None
+    ) -> tuple[KernelCall, ...]:
+        """Write the kernels of stages, whose inputs and outputs are these operands; the others are temporaries."""
+        name = f"{stem}_{len(self.functions)}"
+        writing = GroupWriter(name, stages, self.target, place or GroupPlace(), operands)
         found = writing.write()
         self.functions += writing.functions
         return found
@@ -144,7 +166,10 @@ class KernelWriter:
         before = len(self.functions)
         try:
             tensors = dict(_operations_tensors(instance, self.wide, self.extents))
-            return mark_calls(tuple(self._write(instance, formulas, tensors)), formulas, tensors)
+            real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
+            computed = {key: _computed(item, key, formulas, real) for key, item in tensors.items()}
+            calls = mark_calls(tuple(self._write(instance, formulas, computed, real)), formulas, tensors)
+            return tuple(self._rounded(instance, calls, tensors, computed, real))
         except Unsupported:
             del self.functions[before:]
             raise
@@ -157,11 +182,64 @@ class KernelWriter:
         except (Fault, Found, ZeroDivisionError):
             raise Unsupported("its formula has no value with these extents") from None
 
-    def _write(
-        self, instance: Instance, formulas: Sequence[Contraction], tensors: Mapping[Key, TensorView]
+    def _rounded(
+        self,
+        instance: Instance,
+        calls: Sequence[KernelCall],
+        tensors: Mapping[Key, TensorView],
+        computed: Mapping[Key, TensorView],
+        real: Scalar,
     ) -> Iterator[KernelCall]:
-        real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
-        tensors = {key: _computed(item, key, formulas, real) for key, item in tensors.items()}
+        """The calls with what is accumulated in a wider type as a temporary, which is rounded once at the end."""
+        used = {(item.name, item.item): item for call in calls for item in call.operands}
+        wide = {
+            key: replace(item, name=f".{item.name}.{item.item or 0}", item=None)
+            for key, item in used.items()
+            if item.element != stored_type(tensors[key].element)
+        }
+        for call in calls:
+            named = tuple(wide.get((item.name, item.item), item) for item in call.operands)
+            whole = (replace(new, whole=old.whole) for new, old in zip(named, call.operands, strict=True))
+            yield replace(call, operands=tuple(whole))
+        for key, operand in wide.items():
+            yield self._round(instance, tensors[key], computed[key], key, operand, real)
+
+    def _round(
+        self,
+        instance: Instance,
+        held: TensorView,
+        computed: TensorView,
+        key: Key,
+        operand: KernelOperand,
+        real: Scalar,
+    ) -> KernelCall:
+        """A kernel that stores a temporary in the type of its tensor."""
+        rows, columns = prod(held.shape[:-1]), prod(held.shape[-1:])
+        flat = {
+            key: replace(held, shape=(rows, columns)),
+            (operand.name, None): replace(
+                computed, shape=(rows, columns), memref=Value(f"{held.memref.name}_wide")
+            ),
+        }
+        kind = "real" if held.element.is_float else "int"
+        place = Index("i"), Index("j")
+        copy = Contraction(
+            (Element(key[0], place, kind, key[1]),),
+            "=",
+            (Element(operand.name, place, kind),),
+            (Loop("i", rows), Loop("j", columns)),
+        )
+        found = self._kernel(instance, copy, flat, real, False)
+        first, second = found.operands
+        return replace(found, operands=(replace(first, whole=True), second))
+
+    def _write(
+        self,
+        instance: Instance,
+        formulas: Sequence[Contraction],
+        tensors: Mapping[Key, TensorView],
+        real: Scalar,
+    ) -> Iterator[KernelCall]:
         started: set[Key] = set()
         for formula in formulas:
             keys = [_key(target) for target in formula.targets]
@@ -368,7 +446,7 @@ def _held(name: str, item: object, wide: bool, extents: Mapping[str, int]) -> Te
 
 
 def _computed(held: TensorView, key: Key, formulas: Sequence[Contraction], real: Scalar) -> TensorView:
-    """A tensor that is accumulated is held in the type that is computed with, and rounded once by the host."""
+    """A tensor that is accumulated is held in the type that is computed with, and rounded once at the end."""
     signs = {item.sign for item in formulas if any(target.tensor == key[0] for target in item.targets)}
     if signs <= set(ASSIGNMENTS):
         return held

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 
 from lamella.base.dtype import F64
 from lamella.base.errors import Unsupported
@@ -17,7 +16,8 @@ from lamella.bridge.graph_to_kernels.coverage import is_written_whole
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
-from lamella.bridge.graph_to_kernels.rows import write_rows
+from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, elements_of, reuses
+from lamella.bridge.graph_to_kernels.rows import SIZES, write_rows
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, TileKernel, write_tiles
 from lamella.bridge.graph_to_kernels.tiled import Key, ProductGroup, find_tiles, walk_terms
@@ -29,8 +29,6 @@ from lamella.lang.tensor.nodes import Function, Memref, Parameter, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.formula import Contraction, Element
 
-MOST_REUSE = 8
-"""Steps for each element of the tensors of a sum up to which it wants rows and not tiles."""
 FAULT = Parameter(Value("fault"), make_memref("i32", (1,)))
 
 
@@ -102,7 +100,7 @@ class GroupWriter:
                     return count
                 except Unsupported:
                     continue
-        if not is_product(stages[0]) or self._is_skinny(stages[0]):
+        if not reuses(stages[0], self.stages):
             run = next(
                 (place for place, item in enumerate(stages) if place and is_product(item)), len(stages)
             )
@@ -114,13 +112,6 @@ class GroupWriter:
                     continue
         self._add_plain(stages[0])
         return 1
-
-    def _is_skinny(self, stage: Contraction) -> bool:
-        """Whether a sum of products uses each element a few times only, so that memory bounds it and not arithmetic."""
-        extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
-        names = {item.tensor for item in walk_terms(stage) if isinstance(item, Element)}
-        touched = sum(self.stages.tensors[name].volume for name in names)
-        return prod(extents.values()) <= MOST_REUSE * max(touched, 1)
 
     def _is_started(self, stage: Contraction) -> bool:
         """Whether a stage goes on from what its target holds."""
@@ -161,11 +152,13 @@ class GroupWriter:
     def _add_rows(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
         for stage in stages:
             self._verify_rows(stage)
+        _keep_parts_apart(stages)
         made = dict.fromkeys(item.tensor for stage in stages for item in stage.targets)
         needed = {*self.stages.outputs, *_read(rest)}
         outputs = frozenset(name for name in made if name in needed)
         flat = {name: _flat(item) for name, item in self.place.layouts.items()}
-        kernel = write_rows(self._next, stages, self.stages.tensors, outputs, flat)
+        sizes = tuple(item for item in SIZES if item in self.target.subgroup_sizes) or SIZES
+        kernel = write_rows(self._next, stages, self.stages.tensors, outputs, flat, sizes)
         operands = [
             self._operand(name, parameter.type)
             for name, parameter in zip(kernel.tensors, kernel.function.parameters, strict=True)
@@ -233,6 +226,14 @@ def _count_ends(stages: Sequence[Contraction]) -> int:
             break
         count += 1
     return count
+
+
+def _keep_parts_apart(first: Sequence[Contraction]) -> None:
+    """Refuse a kernel that sums the parts that it has made: one work-group would make all of them."""
+    made = {item.tensor for stage in first for item in stage.targets if item.tensor.endswith(PARTIAL)}
+    read = {item.tensor for stage in first for item in elements_of(stage) if item not in stage.targets}
+    if made & read:
+        raise Unsupported("threads share a sum")
 
 
 def _read(stages: Sequence[Contraction]) -> Iterator[str]:

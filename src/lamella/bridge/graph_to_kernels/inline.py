@@ -38,7 +38,7 @@ from lamella.bridge.graph_to_kernels.maps import (
     writers_of,
 )
 from lamella.bridge.graph_to_kernels.substitution import TermTable
-from lamella.bridge.graph_to_kernels.terms import ROUND
+from lamella.bridge.graph_to_kernels.terms import POWERS, ROUND
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.library import Library
 
@@ -60,6 +60,13 @@ MEMORY_COST = 4
 """What it costs to write an element that is computed once, and to read it again."""
 LEAST_GAIN = 50
 """A map becomes a stage of its own where that saves one in so many parts of the work of the group."""
+
+
+def cost_of(term: Apply) -> int:
+    """What a function costs."""
+    if term.function == "**" and term.operands[1] in POWERS:
+        return 2
+    return COSTS.get(term.function, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,7 +490,7 @@ class _StageWriter:
         }
 
     def _work(self, term: object) -> int:
-        weight = COSTS.get(term.function, 1) if isinstance(term, Apply) else int(isinstance(term, Element))
+        weight = cost_of(term) if isinstance(term, Apply) else int(isinstance(term, Element))
         if isinstance(term, Apply) and term.type == "int" and self.table.form(term) is not None:
             weight = 0
         return weight * self._evaluations(term) if weight else 0

@@ -10,7 +10,7 @@ from lamella.base.dtype import F32, F64, I64, ElementType
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import find_form, is_integer
 from lamella.bridge.graph_to_kernels.groups import GroupFormulas, GroupTensor, MemberFormula
-from lamella.ops.formula import Apply, Element, Guard, Scalar
+from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Scalar
 from lamella.ops.lower import operands
 
 ASSIGNMENTS = ("=", ":=")
@@ -121,19 +121,45 @@ ACCUMULATED = "/acc"
 
 
 def separate_starts(formulas: GroupFormulas) -> GroupFormulas:
-    """`y = b; y += x * w` as `acc += x * w; y = b + acc`, so that the map of the start can be inlined like others."""
-    found, named = list(formulas.formulas), dict(formulas.tensors)
-    for name, places in writers_of(found).items():
-        numbers = [number for number, _ in places]
-        if numbers != [numbers[0], numbers[0] + 1]:
+    """`y = b; y += x * w` as `acc += x * w; y = b + acc`, so that the map of the start can be inlined like others.
+
+    A sum of a narrow type is accumulated in the type that is computed in, and rounded by a map. What accumulates one
+    step only is a map.
+    """
+    found, named = list[MemberFormula](), dict(formulas.tensors)
+    writers = writers_of(formulas.formulas)
+    waiting = list(formulas.formulas)
+    while waiting:
+        member = waiting.pop(0)
+        target = resolve(member.names, member.contraction.targets[0])
+        held, numbers = named[target], {number for number, _ in writers[target]}
+        if len(numbers) == 1:
+            member = _without_sum(member, held.shape)
+        start, total = _start_and_sum(member, waiting[:1], len(numbers), held)
+        if total is None:
+            found.append(member)
             continue
-        first, second = (found[number] for number in numbers)
-        held = named[name]
-        if _is_start(first, held.shape) and _is_accumulation(second, held.shape):
-            summed = GroupTensor(f"{name}{ACCUMULATED}", _computing(held.element), held.shape)
-            named[summed.name] = summed
-            found[numbers[0] : numbers[1] + 1] = _split_start(first, second, summed.name)
+        if start is not None:
+            waiting.pop(0)
+        summed = GroupTensor(f"{target}{ACCUMULATED}", _computing(held.element), held.shape)
+        named[summed.name] = summed
+        found += _split_start(start, total, summed.name)
     return GroupFormulas(tuple(found), named, formulas.constants)
+
+
+def _start_and_sum(
+    member: MemberFormula, following: Sequence[MemberFormula], count: int, held: GroupTensor
+) -> tuple[MemberFormula | None, MemberFormula | None]:
+    """A map and the sum that goes on from it, or a sum of a narrow type alone; None for what is neither."""
+    if count == 1 and _is_accumulation(member, held.shape) and _computing(held.element) != held.element:
+        return None, member
+    if count != 2 or not following or not _is_start(member, held.shape):
+        return None, None
+    (total,) = following
+    same = resolve(total.names, total.contraction.targets[0]) == resolve(
+        member.names, member.contraction.targets[0]
+    )
+    return (member, total) if same and _is_accumulation(total, held.shape) else (None, None)
 
 
 def writers_of(formulas: Sequence[MemberFormula]) -> dict[str, list[tuple[int, int]]]:
@@ -143,6 +169,15 @@ def writers_of(formulas: Sequence[MemberFormula]) -> dict[str, list[tuple[int, i
         for place, target in enumerate(member.contraction.targets):
             found.setdefault(resolve(member.names, target), []).append((number, place))
     return found
+
+
+def _without_sum(member: MemberFormula, shape: Sequence[int]) -> MemberFormula:
+    """A reduction over nothing as the map that it is."""
+    formula = member.contraction
+    if formula.sign not in JOINS or len(formula.targets) != 1:
+        return member
+    assigned = replace(member, contraction=replace(formula, sign="="))
+    return member if find_map(assigned, 0, shape) is None else assigned
 
 
 def _is_start(member: MemberFormula, shape: Sequence[int]) -> bool:
@@ -166,18 +201,25 @@ def _is_accumulation(member: MemberFormula, shape: Sequence[int]) -> bool:
 
 
 def _split_start(
-    first: MemberFormula, second: MemberFormula, name: str
+    first: MemberFormula | None, second: MemberFormula, name: str
 ) -> tuple[MemberFormula, MemberFormula]:
     """The accumulation into a tensor of its own, and the map that joins what it starts from with it."""
-    start, rest = first.contraction, second.contraction
-    (place, _), (target,) = (ACCUMULATED, None), rest.targets
-    accumulated = replace(rest, targets=(replace(target, tensor=place, item=None),))
-    read = replace(start.targets[0], tensor=place, item=None)
-    value = Apply(JOINS[rest.sign], (start.values[0], read), target.type)
-    joined = replace(start, values=(value,))
+    rest = second.contraction
+    (target,) = rest.targets
+    accumulated = replace(rest, targets=(replace(target, tensor=ACCUMULATED, item=None),))
+    if first is None:
+        inside = {item.name for item in reachable(*target.indices) if isinstance(item, Index)}
+        loops = tuple(loop for loop in rest.loops if loop.index in inside)
+        value: Scalar = replace(target, tensor=ACCUMULATED, item=None)
+        joined, names = Contraction((target,), "=", (value,), loops), second.names
+    else:
+        start, names = first.contraction, first.names
+        read = replace(start.targets[0], tensor=ACCUMULATED, item=None)
+        value = Apply(JOINS[rest.sign], (start.values[0], read), target.type)
+        joined = replace(start, values=(value,))
     return (
-        MemberFormula(accumulated, {**second.names, (place, None): name}),
-        MemberFormula(joined, {**first.names, (place, None): name}),
+        MemberFormula(accumulated, {**second.names, (ACCUMULATED, None): name}),
+        MemberFormula(joined, {**names, (ACCUMULATED, None): name}),
     )
 
 

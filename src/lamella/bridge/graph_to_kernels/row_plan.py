@@ -18,6 +18,9 @@ from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.contraction import MOST_STEPS
 from lamella.bridge.graph_to_kernels.flat import FlatKernel, FlatStage, place_of
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
+from lamella.bridge.graph_to_kernels.inline import cost_of
+from lamella.bridge.graph_to_kernels.maps import reachable
+from lamella.ops.formula import Apply
 
 GROUP_STEPS = 1 << 15
 """Steps that are worth a work-group of their own."""
@@ -27,6 +30,8 @@ MOST_TRIES = 4096
 """Lengths of pieces that are tried."""
 LANE_BYTES = 256
 """What the lanes of a subgroup hold of one value: four vectors that do not wait for each other."""
+HEAVY = 16
+"""What a function costs that is a polynomial of many terms."""
 VECTOR = 16
 MOST_LOCAL = 1 << 20
 """Bytes of local memory."""
@@ -111,7 +116,8 @@ def plan_rows(
     counts = (
         [kernel.extents[across]] if across else [kernel.extents[item.lane] for item in passes if item.lane]
     )
-    lanes = _lane_count(max(counts, default=1), widest, sizes)
+    most = LANE_BYTES // 2 if _is_heavy(kernel) else LANE_BYTES
+    lanes = _lane_count(max(counts, default=1), widest, sizes, most)
     local = {name: _room(kernel, name) for name in kept}
     share = lanes if across else 1
     if sum(room.count * share * _bytes(tensors[name].element) for name, room in local.items()) > MOST_LOCAL:
@@ -145,8 +151,10 @@ def _verify(stage: FlatStage, kernel: FlatKernel, held: GroupTensor) -> None:
         reach += factor * (extent - 1)
     if stage.reduced and not stage.is_reduction:
         raise Unsupported("the last of several steps counts")
-    if stage.is_reduction and prod(kernel.extents[name] for name in stage.kept) != held.volume:
-        raise Unsupported("a sum leaves part of its target as it is")
+    whole = prod(kernel.extents[name] for name in stage.kept) == held.volume
+    used = any(read.tensor == stage.tensor for item in kernel.stages for read in item.reads())
+    if not whole and (stage.is_reduction or used):
+        raise Unsupported("a stage leaves part of its target as it is")
 
 
 # --- passes -------------------------------------------------------------------------------------------------
@@ -252,10 +260,15 @@ def _closeness(stride: int) -> float:
     return {0: 0.5, 1: 1.0}.get(stride, -1.0)
 
 
-def _lane_count(extent: int, widest: int, sizes: Sequence[int]) -> int:
-    """Lanes of a subgroup: as many as fill vectors well."""
-    fitting = [size for size in sizes if size * min(widest, 8) <= LANE_BYTES * 2 and size >= VECTOR]
-    fitting = [size for size in fitting if size * widest <= LANE_BYTES] or fitting or [max(sizes)]
+def _is_heavy(kernel: FlatKernel) -> bool:
+    """Whether polynomials of many terms are computed: they hide their own latency, and are a lot of code."""
+    inside = (item for stage in kernel.stages for item in reachable(stage.value))
+    return any(isinstance(item, Apply) and cost_of(item) >= HEAVY for item in inside)
+
+
+def _lane_count(extent: int, widest: int, sizes: Sequence[int], most: int) -> int:
+    """Lanes of a subgroup: as many as fill vectors well, and no more bytes than given."""
+    fitting = [size for size in sizes if size * widest <= most] or [min(sizes)]
     return min(fitting, key=lambda size: (-(-extent // size) * (size // VECTOR + 1), -size))
 
 

@@ -6,9 +6,8 @@ registers, what a later pass needs of a whole row stays in local memory, and out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from lamella.base.affine import Affine
 from lamella.base.dtype import F64
@@ -17,8 +16,10 @@ from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.contraction import join, neutral_value
 from lamella.bridge.graph_to_kernels.flat import FlatLayout, FlatStage, flatten_stages, row_major, span_of
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
-from lamella.bridge.graph_to_kernels.row_plan import Pass, RowPlan, plan_rows
-from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
+from lamella.bridge.graph_to_kernels.row_plan import VECTOR, Pass, RowPlan, plan_rows
+from lamella.bridge.graph_to_kernels.row_terms import RowTerms
+from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
+from lamella.bridge.graph_to_kernels.transposing import TransposeWriter, plan_transpose
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import Function, If, Parameter, Scalar, SubgroupOperation, Value
 from lamella.lang.tensor.nodes.types import INDEX, Dictionary, DictionaryEntry, make_memref
@@ -56,119 +57,65 @@ def write_rows(
     """
     places = layouts or {}
     kernel = flatten_stages(stages, tensors, places)
-    plan = plan_rows(kernel, tensors, outputs, sizes)
-    written = {item.tensor for item in kernel.stages}
     read = dict.fromkeys(item.tensor for stage in kernel.stages for item in stage.reads())
-    named = [*(item.tensor for item in kernel.stages if item.tensor in outputs)]
-    named += [item for item in read if item not in written]
-    memrefs = {item: Value(_memref_name(item, number)) for number, item in enumerate(named)}
-    spans = {
-        item: span_of(tensors[item].shape, places.get(item) or row_major(tensors[item].shape))
-        for item in named
-    }
-    builder = Builder(FreshNames({item.name for item in memrefs.values()}))
-    writing = _Rows(plan, tensors, outputs, builder)
-    writing.write(memrefs, spans)
-    parameters = tuple(
-        Parameter(memrefs[item], make_memref(stored_type(tensors[item].element), (spans[item],)))
-        for item in named
-    )
-    lanes = plan.lanes
+    written = dict.fromkeys(item.tensor for item in kernel.stages)
+    named = (*(item for item in written if item in outputs), *(item for item in read if item not in written))
+    arguments = _Arguments(named, tensors, places)
+    if not sizes:
+        raise Unsupported("no subgroup has a size that row kernels can use")
+    turned = plan_transpose(kernel, tensors) if VECTOR in sizes else None
+    plan = None if turned else plan_rows(kernel, tensors, outputs, sizes)
+    builder = Builder(FreshNames({item.name for item in arguments.memrefs.values()}))
+    if turned is not None:
+        TransposeWriter(turned, tensors, builder, arguments.real).write(arguments.views())
+        lanes, groups = VECTOR, turned.groups
+    elif plan is not None:
+        _Rows(plan, tensors, outputs, builder, arguments.real).write(arguments)
+        lanes, groups = plan.lanes, plan.groups
     attributes = Dictionary(
         (DictionaryEntry("subgroup_size", lanes), DictionaryEntry("work_group_size", (lanes, 1)))
     )
-    function = Function(name, parameters, builder.region(), attributes)
-    return RowKernel(function, tuple(named), tuple(spans[item] for item in named), plan.groups)
+    function = Function(name, arguments.parameters(), builder.region(), attributes)
+    return RowKernel(function, named, tuple(arguments.spans.values()), groups)
+
+
+class _Arguments:
+    """The arguments of a kernel: tensors in flat memory."""
+
+    def __init__(
+        self, names: Sequence[str], tensors: Mapping[str, GroupTensor], layouts: Mapping[str, FlatLayout]
+    ) -> None:
+        self.held = {name: tensors[name] for name in names}
+        self.memrefs = {name: Value(_memref_name(name, number)) for number, name in enumerate(names)}
+        self.spans = {
+            name: span_of(item.shape, layouts.get(name) or row_major(item.shape))
+            for name, item in self.held.items()
+        }
+
+    @property
+    def real(self) -> Scalar:
+        """The type of reals."""
+        return Scalar("f64" if any(item.element == F64 for item in self.held.values()) else "f32")
+
+    def views(self) -> dict[tuple[str, int | None], TensorView]:
+        """What terms know of the tensors."""
+        return {
+            (name, None): TensorView(memref, self.held[name].element, (self.spans[name],))
+            for name, memref in self.memrefs.items()
+        }
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters of the kernel."""
+        return tuple(
+            Parameter(memref, make_memref(stored_type(self.held[name].element), (self.spans[name],)))
+            for name, memref in self.memrefs.items()
+        )
 
 
 def _memref_name(name: str, number: int) -> str:
     """The name of an argument: the last word of the tensor's, and its number to tell it from others."""
     word = "".join(char if char.isascii() and char.isalnum() else "_" for char in name.rpartition(".")[2])
     return f"{word.lstrip('_0123456789') or 't'}_{number}"
-
-
-# --- terms --------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class RowTerms(TermWriter):
-    """The terms of a row kernel: elements have places in flat memory, registers or local memory."""
-
-    forms: Callable[[Element], Form] = lambda element: Affine()
-    registers: dict[str, Value] = field(default_factory=dict)
-    """Tensors of which the row has one element."""
-    single: frozenset[str] = frozenset()
-    passing: dict[str, Value] = field(default_factory=dict)
-    """Elements that this step has computed."""
-    row_depth: int = 0
-    """The level of the innermost row loop."""
-    _sums: dict[tuple[int, Form], tuple[Builder, Value]] = field(default_factory=dict)
-    """Parts of places, by the region in which they are written, which is kept so that its identity stays its own."""
-
-    def load(self, element: Element) -> Value:
-        """The element, from where it is."""
-        if element.tensor in self.passing:
-            return self.passing[element.tensor]
-        if element.tensor in self.single and element.tensor in self.registers:
-            return self.registers[element.tensor]
-        return super(RowTerms, self).load(element)
-
-    def _depth_of(self, term: object) -> int:
-        found = super(RowTerms, self)._depth_of(term)
-        if isinstance(term, Element) and term.tensor in self.registers and found < self.row_depth:
-            self._depths[id(term)] = found = self.row_depth
-        return found
-
-    def places(self, element: Element, held: TensorView) -> list[Value]:
-        """The one index of an element, each part computed where its loops are open."""
-        return [self.sum_of(self.forms(element))]
-
-    def sum_of(self, form: Form) -> Value:
-        """The value of an affine form over open loops."""
-        ordered = sorted(form.terms, key=lambda item: self.depth.get(item[0], 0))
-        prefix: Form = Affine(form.constant)
-        found: Value | None = None
-        for name, factor in ordered:
-            prefix = prefix.plus(Affine(0, ((name, factor),)))
-            level = min(self.depth.get(name, 0), len(self.levels) - 1)
-            found = self._extended(self.levels[level], prefix, found, (name, factor))
-        return self.here.constant(form.constant) if found is None else found
-
-    def _extended(self, builder: Builder, prefix: Form, before: Value | None, part: tuple[str, int]) -> Value:
-        key = (id(builder), prefix)
-        if key not in self._sums:
-            name, factor = part
-            value = self.indices[name]
-            if factor != 1:
-                value = builder.arith("mul", value, builder.constant(factor))
-            if before is not None:
-                value = builder.arith("add", before, value)
-            elif prefix.constant:
-                value = builder.arith("add", value, builder.constant(prefix.constant))
-            self._sums[key] = (builder, value)
-        return self._sums[key][1]
-
-    @contextmanager
-    def level(self, body: Builder) -> Iterator[None]:
-        """A loop: what is written in its body is known in it only."""
-        self.levels.append(body)
-        with self.scope():
-            yield
-        self.levels.pop()
-
-    @contextmanager
-    def scope(self) -> Iterator[None]:
-        """Code behind which an index has another value: what is written in it is not known afterwards."""
-        self._known.append({})
-        yield
-        self._known.pop()
-
-    def forget(self, depth: int) -> None:
-        """Forget what was written further in than a level: other code, for other values of indices, follows."""
-        depths = {key: found for key, found in self._depths.items() if found <= depth}
-        self._known[0] = {key: value for key, value in self._known[0].items() if key in depths}
-        self._depths = depths
-        self.passing.clear()
 
 
 # --- the kernel ---------------------------------------------------------------------------------------------
@@ -178,28 +125,26 @@ class _Rows:
     """The body of a row kernel while it is written."""
 
     def __init__(
-        self, plan: RowPlan, tensors: Mapping[str, GroupTensor], outputs: frozenset[str], builder: Builder
+        self,
+        plan: RowPlan,
+        tensors: Mapping[str, GroupTensor],
+        outputs: frozenset[str],
+        builder: Builder,
+        real: Scalar,
     ) -> None:
         self.plan = plan
         self.kernel = plan.kernel
         self.held = tensors
         self.outputs = outputs
         self.builder = builder
-        wide = any(tensors[item.tensor].element == F64 for item in self.kernel.stages)
-        wide = wide or any(
-            tensors[read.tensor].element == F64 for item in self.kernel.stages for read in item.reads()
-        )
-        self.real = Scalar("f64" if wide else "f32")
+        self.real = real
         self.lane = Value("")
         self._types: list[Scalar] = []
         """The types of the values that the loops of a pass carry."""
 
-    def write(self, memrefs: Mapping[str, Value], spans: Mapping[str, int]) -> None:
+    def write(self, arguments: _Arguments) -> None:
         """Write everything."""
-        views: dict[tuple[str, int | None], TensorView] = {
-            (name, None): TensorView(memref, self.held[name].element, (spans[name],))
-            for name, memref in memrefs.items()
-        }
+        views = arguments.views()
         share = self.plan.lanes if self.plan.across else 1
         for name, room in self.plan.locals.items():
             element = self.held[name].element
@@ -370,7 +315,7 @@ class _Rows:
         found = held
         start = here.arith("add", begin, self.lane)
         if full == lanes:
-            with self.terms.scope():
+            with self.terms.level(here):
                 self.terms.open_index(name, start)
                 found = body(found)
         elif full:
@@ -397,7 +342,8 @@ class _Rows:
         start, full, count = span
         here = self.terms.here
         condition = here.compare("lt", self.lane, here.constant(count))
-        with self.terms.region() as inner:
+        inner = here.inner()
+        with self.terms.level(inner):
             self.terms.open_index(name, inner.arith("add", start, inner.constant(full)) if full else start)
             found = body(held)
             if held:

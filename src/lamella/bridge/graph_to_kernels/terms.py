@@ -25,6 +25,8 @@ NARROW = {"bool": "i8", "u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64"}
 STORED = ("i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64")
 ROUND = "to "
 """`to f16` is the function that rounds as a tensor of that type does when it holds a value."""
+POWERS = (2.0, 3.0, 4.0)
+"""Exponents for which products are faster than `pow`."""
 LONGEST_TABLE = 64
 MOST_TERMS = 3000
 """Terms of one kernel; one that several branches need is written in each, so that nesting may multiply them."""
@@ -237,10 +239,19 @@ class TermWriter:
             return self._round(term)
         if term.function == "cast":
             return convert(self.here, self.value(term.operands[0]), source, self.kind(term))
+        if term.function == "**" and term.type == "real" and term.operands[1] in POWERS:
+            return self._power(self.value(term.operands[0]), POWERS.index(term.operands[1]) + 2)
         values = [self.value(item) for item in term.operands]
         if self._may_divide_by_zero(term):
             values[1] = self._nonzero(values[1])
         return apply(self.here, term.function, source, values)
+
+    def _power(self, value: Value, exponent: int) -> Value:
+        """A small power as products, within a unit in the last place of what `pow` gives."""
+        square = self.here.arith("mul", value, value, type_=self.real)
+        if exponent == 2:
+            return square
+        return self.here.arith("mul", square, value if exponent == 3 else square, type_=self.real)
 
     def _round(self, term: Apply) -> Value:
         """A value as a tensor of a type holds it."""

@@ -29,6 +29,8 @@ Key = tuple[str, int | None]
 Tensors = Mapping[Key, TensorView]
 PANEL = "panel"
 """The name under which the number of a panel counts; no loop of a formula has it."""
+UNIT = "unit"
+"""A loop of one step, which counts nothing."""
 SPARE_REGISTERS = 4
 """Registers that a tile leaves for columns of the row factor and for a spread element of the other."""
 FEWEST_STEPS = 512
@@ -190,6 +192,7 @@ def find_tiles(
     row_factor, row_key = found.factors[flipped], found.keys[flipped]
     columns = prod(sizes[name] for name in roles.columns)
     packed = _is_packed(row_factor, roles, row_key in constant, columns)
+    sizes = {**sizes, UNIT: 1}
     lanes, rows, widths = _tile(roles, sizes, target, real)
     column_factor = found.factors[not flipped]
     blocked, block = _blocks(column_factor, roles, sizes, (rows, widths))
@@ -399,16 +402,18 @@ def _find_roles(
     sums = [name for name in sizes if name not in ordered]
     if any(name not in left.loops() or name not in right.loops() for name in sums) or not sums:
         raise Unsupported("a sum runs along one factor only")
-    inner = _inner_sum(sums, columns, column_factor, sizes)
+    inner = _inner_sum(sums, (row_factor, column_factor), sizes)
     return Roles(row, columns, batch, (*(name for name in sums if name != inner), inner)), flipped
 
 
-def _inner_sum(sums: Sequence[str], columns: Sequence[str], factor: Access, sizes: Mapping[str, int]) -> str:
-    """The longest sum that counts a mode of its own, not one that columns count too, as windows do."""
+def _inner_sum(sums: Sequence[str], factors: Sequence[Access], sizes: Mapping[str, int]) -> str:
+    """The longest sum that counts a mode of its own, not one that columns count too, as windows do; else one step."""
     alone = [
-        name for name in sums if (axis := factor.axis(name)) is not None and axis.index.symbols == {name}
+        name
+        for name in sums
+        if all((axis := item.axis(name)) is not None and axis.index.symbols == {name} for item in factors)
     ]
-    return max(alone or list(sums), key=lambda name: sizes[name])
+    return max(alone, key=lambda name: sizes[name], default=UNIT)
 
 
 def _is_packed(factor: Access, roles: Roles, constant: bool, columns: int) -> bool:
@@ -417,7 +422,7 @@ def _is_packed(factor: Access, roles: Roles, constant: bool, columns: int) -> bo
         return True
     inner = factor.axis(roles.sums[-1])
     axis = factor.axis(roles.row)
-    direct = factor.stride(roles.row) == 1 and axis is not None and inner is not None and inner is not axis
+    direct = factor.stride(roles.row) == 1 and axis is not None and inner is not axis
     if direct:
         return False
     if columns < FEWEST_COLUMNS:

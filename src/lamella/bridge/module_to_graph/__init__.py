@@ -12,6 +12,7 @@ from lamella.base.dtype import I64, find_in
 from lamella.base.errors import Found
 from lamella.base.source import Span
 from lamella.bridge.module_to_graph.annotations import annotate_port
+from lamella.bridge.module_to_graph.fusion import fusion_hints
 from lamella.bridge.module_to_graph.lowering import (
     OPEN,
     GraphLowering,
@@ -69,7 +70,7 @@ def module_to_graph(instance: Instance, settings: Settings | None = None) -> Com
         graph = None
     if errors(lowering.findings):
         graph = None
-    model = None if graph is None else Model(graph, settings.library)
+    model = None if graph is None else Model(graph, settings.library, hints=fusion_hints(lowering.marks))
     weights = tuple(lowering.weights.values())
     return Compiled(
         model,
@@ -124,9 +125,16 @@ def _call_by_name(graph: Graph, names: Sequence[str], lowering: GraphLowering) -
         return graph
     # What has the name of an output now makes way for it.
     changes |= {name: lowering.builder.fresh(name) for name in changes.values() if name not in changes}
-    lowering.marks = [replace(item, tensor=_renamed(item.tensor, changes)) for item in lowering.marks]
+    lowering.marks = [_renamed_mark(item, changes) for item in lowering.marks]
     lowering.names = [(path, _renamed(tensor, changes)) for path, tensor in lowering.names]
     return rename(graph, changes)
+
+
+def _renamed_mark(mark: Mark, names: Mapping[str, str]) -> Mark:
+    steps = tuple(
+        replace(item, tensors=tuple(names.get(name, name) for name in item.tensors)) for item in mark.steps
+    )
+    return replace(mark, tensor=_renamed(mark.tensor, names), steps=steps)
 
 
 def _renamed(tensor: Tensor, names: Mapping[str, str]) -> Tensor:

@@ -10,7 +10,7 @@ from lamella.base.dtype import F32, ElementType
 from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.calls import PrimitiveCall, adapt, make
 from lamella.bridge.module_to_graph.lowering import CallSite, GraphLowering, dtype_word, element_named
-from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Mark, Precision, Scaling
+from lamella.bridge.module_to_graph.nodes import Bound, BuiltStep, InstanceFrame, Mark, Precision, Scaling
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.annotations import POLICIES, read_annotation
 from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
@@ -27,7 +27,12 @@ SMALL = 8
 
 
 def annotate(
-    value: Bound, annotations: Sequence[Annotation], name: str, frame: InstanceFrame, lowering: GraphLowering
+    value: Bound,
+    annotations: Sequence[Annotation],
+    name: str,
+    frame: InstanceFrame,
+    lowering: GraphLowering,
+    steps: tuple[BuiltStep, ...] = (),
 ) -> Bound:
     """The value with its annotations, each kept beside the graph; the last `@dtype` says its type.
 
@@ -45,7 +50,8 @@ def annotate(
             value = _copy(value, item, name, frame, lowering)
         elif item.name == "gradient":
             value = lowering.control_gradient(value, item, frame)
-    lowering.marks += [Mark(frame.place(name), value, item, reading.arguments) for item, reading in read]
+    path = frame.place(name)
+    lowering.marks += [Mark(path, value, item, reading.arguments, steps) for item, reading in read]
     return value
 
 

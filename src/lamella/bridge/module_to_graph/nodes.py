@@ -49,6 +49,14 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
+class BuiltStep:
+    """An operation of a statement: what it is called there, and the tensors that were made for it."""
+
+    name: str
+    tensors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """An annotation on a tensor of the graph, for what comes behind the graph: hooks, probes, memory, sharding.
 
@@ -59,6 +67,8 @@ class Mark:
     tensor: Tensor
     annotation: Annotation
     arguments: Mapping[str, ArgumentValue] = field(default_factory=dict)
+    steps: tuple[BuiltStep, ...] = ()
+    """The operations that it speaks of."""
 
 
 @dataclass(frozen=True, slots=True)

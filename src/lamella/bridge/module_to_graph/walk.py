@@ -9,7 +9,7 @@ from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.annotations import annotate, annotate_port, by_recipe, perform, precisely
 from lamella.bridge.module_to_graph.calls import bind, is_unknown
 from lamella.bridge.module_to_graph.lowering import GraphLowering, match_type, require_call
-from lamella.bridge.module_to_graph.nodes import UNKNOWN, Bound, InstanceFrame, Members, Unknown
+from lamella.bridge.module_to_graph.nodes import UNKNOWN, Bound, BuiltStep, InstanceFrame, Members, Unknown
 from lamella.bridge.module_to_graph.statements import (
     find_callee,
     find_forward,
@@ -192,8 +192,9 @@ def _output(name: str, port: Port | None, frame: InstanceFrame, lowering: GraphL
 
 def run_flow(flow: Flow, frame: InstanceFrame, lowering: GraphLowering) -> None:
     """Build one statement; where it is wrong, what it binds is unknown."""
+    steps: list[BuiltStep] = []
     try:
-        values = _flow_values(flow, frame, lowering)
+        values = _flow_values(flow, frame, lowering, steps)
     except Found as problem:
         lowering.report(problem.finding, frame.origin)
         values = [UNKNOWN] * len(flow.targets)
@@ -202,10 +203,13 @@ def run_flow(flow: Flow, frame: InstanceFrame, lowering: GraphLowering) -> None:
         if target.name != DROPPED:
             # In rising rank: of two @dtype the last one holds.
             marks = (*last.annotations, *target.annotations, *flow.annotations)
-            frame.bound[target.name] = annotate(value, marks, target.name, frame, lowering)
+            frame.bound[target.name] = annotate(value, marks, target.name, frame, lowering, tuple(steps))
 
 
-def _flow_values(flow: Flow, frame: InstanceFrame, lowering: GraphLowering) -> list[Bound]:
+def _flow_values(
+    flow: Flow, frame: InstanceFrame, lowering: GraphLowering, steps: list[BuiltStep]
+) -> list[Bound]:
+    """What a statement binds; `steps` gets what each of its operations made."""
     values = [_source(item, frame, lowering) for item in flow.sources]
     for number, step in enumerate(flow.steps):
         last = number == len(flow.steps) - 1
@@ -214,9 +218,12 @@ def _flow_values(flow: Flow, frame: InstanceFrame, lowering: GraphLowering) -> l
             continue
         targets = tuple(target.name for target in flow.targets) if last else ()
         with precisely((*step.annotations, *(flow.annotations if last else ())), frame, lowering):
+            before = lowering.builder.length
             values = list(_apply(step, values, targets, frame, lowering))
+            steps.append(BuiltStep(step.callee.span.text, lowering.builder.made_since(before)))
         if not last:
-            values = [annotate(item, step.annotations, "", frame, lowering) for item in values[:1]]
+            own = (steps[-1],)
+            values = [annotate(item, step.annotations, "", frame, lowering, own) for item in values[:1]]
     if len(flow.targets) > len(values) and not any(isinstance(item, Unknown) for item in values):
         operation = flow.steps[-1].span.text if flow.steps else flow.span.text
         finding = constants.ARITY.at(

@@ -17,7 +17,7 @@ from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Node, Operation, Shape, Tensor, Value
 from lamella.graph.passes.dce import dce
-from lamella.graph.passes.products import FixedTensors, WeightedProduct, find_product
+from lamella.graph.passes.products import FixedTensors, KnownProducts, WeightedProduct
 from lamella.graph.rewrite import Replacement, RewriteWalk, rewrite
 from lamella.ops.library import Library
 
@@ -44,6 +44,7 @@ class _Folding:
     def __init__(self, model: Model) -> None:
         self.library: Library = model.library
         self.fixed = FixedTensors(model.graph, model.library)
+        self.products = KnownProducts(model.library, self.fixed)
 
     def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """Take a scale or a shift into the product before it."""
@@ -69,7 +70,7 @@ class _Folding:
                 continue
             if result is node.inputs[1] and operator in ("math.div", "math.sub"):
                 continue
-            product = find_product(self.library, maker, self.fixed)
+            product = self.products.find(maker)
             if product is not None and self._fits(node, product, vector):
                 return _ChannelChange(product, operator, vector)
         return None
@@ -111,7 +112,10 @@ class _Folding:
         product, calls = change.product, _Calls(self.library, walk)
         inputs = list(product.operation.inputs)
         shifts, bias = change.operator in SHIFTS.values(), product.operand(product.bias)
-        if product.bias is None and (shifts or len(inputs) > _WITHOUT_BIAS):
+        others = [
+            item for number, item in enumerate(inputs) if number not in (product.activation, product.weight)
+        ]
+        if product.bias is None and (shifts or any(item is not None for item in others)):
             raise Found
         if not shifts:
             inputs[product.weight] = _scaled_weight(change, calls)
@@ -119,10 +123,6 @@ class _Folding:
             inputs[product.bias] = _joined_bias(change, bias, calls)
         yield from calls.made
         yield replace(product.operation, inputs=tuple(inputs), outputs=(output,))
-
-
-_WITHOUT_BIAS = 2
-"""Inputs of a product that has no bias."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from itertools import product
 
 from lamella.base.dim import Extent, mul
 from lamella.base.errors import Found
@@ -83,6 +84,8 @@ class Block:
 
 def match_blocks(old: Shape, new: Shape) -> list[Block] | None:
     """The smallest blocks of axes that correspond; None where open extents leave that open."""
+    if 0 in old:
+        return None  # every product is equal then
     found: list[Block] = []
     i = j = 0
     while i < len(old) or j < len(new):
@@ -105,26 +108,15 @@ def match_blocks(old: Shape, new: Shape) -> list[Block] | None:
 
 
 def _grow(old: Shape, new: Shape) -> Block | None:
-    """The shortest axes from here on with as many elements on both sides."""
-    if not old or not new:
-        return None
-    left, right, i, j = old[0], new[0], 1, 1
-    while left != right:
-        shorter = _is_shorter(left, right)
-        if shorter is None or (i if shorter else j) >= len(old if shorter else new):
-            return None
-        if shorter:
-            left, i = mul(left, old[i]), i + 1
-        else:
-            right, j = mul(right, new[j]), j + 1
-    return Block(old[:i], new[:j])
+    """The fewest axes from here on with as many elements on both sides."""
+    pairs = sorted(product(range(1, len(old) + 1), range(1, len(new) + 1)), key=sum)
+    found = (Block(old[:i], new[:j]) for i, j in pairs if _volume(old[:i]) == _volume(new[:j]))
+    return next(found, None)
 
 
-def _is_shorter(left: Extent, right: Extent) -> bool | None:
-    if isinstance(left, int) and isinstance(right, int):
-        return left < right if left and right else None
-    # One side is open: more of the side that is a number so far may make them equal.
-    return isinstance(left, int) if isinstance(left, int) != isinstance(right, int) else None
+def _volume(shape: Shape) -> Extent:
+    start: Extent = 1
+    return reduce(mul, shape, start)
 
 
 Step = tuple[str, dict[str, Value]]

@@ -16,11 +16,11 @@ from math import prod
 from lamella.base.errors import Found
 from lamella.graph.binding import signature
 from lamella.graph.build import call
-from lamella.graph.model import Model
+from lamella.graph.model import FusionHint, Model
 from lamella.graph.nodes import Graph, Node, Operation, Tensor, Value
 from lamella.graph.passes.fuse.groups import DEFAULT_MACHINE, Machine
 from lamella.graph.passes.fuse.kinds import Kind, facts_of
-from lamella.graph.passes.products import FixedTensors, WeightedProduct, find_product
+from lamella.graph.passes.products import FixedTensors, KnownProducts, WeightedProduct
 from lamella.graph.rewrite import Replacement, RewriteWalk, operands_of, rewrite
 from lamella.ops.library import Library
 
@@ -28,7 +28,7 @@ from lamella.ops.library import Library
 def merge_products(model: Model, machine: Machine = DEFAULT_MACHINE) -> Model:
     """The model with one product in the place of several that read the same activation, where it pays."""
     graph = _fixed_first(model)
-    merging = _Merging(model.library, graph, machine)
+    merging = _Merging(model.library, graph, machine, model.hints)
     return replace(model, graph=rewrite(graph, merging.visit)) if merging.groups else model
 
 
@@ -46,6 +46,7 @@ class _Merging:
     library: Library
     graph: Graph
     machine: Machine
+    hints: tuple[FusionHint, ...]
     fixed: FixedTensors = field(init=False)
     groups: dict[str, list[WeightedProduct]] = field(init=False)
     """The products that are one, by the result of each."""
@@ -63,11 +64,16 @@ class _Merging:
     def _find_groups(self) -> Iterator[list[WeightedProduct]]:
         """Products at the top of the graph that differ in weight and bias alone, and are cheaper as one."""
         found: dict[object, list[WeightedProduct]] = {}
+        products = KnownProducts(self.library, self.fixed)
         for node in self.graph.nodes:
-            product = find_product(self.library, node, self.fixed) if isinstance(node, Operation) else None
-            if product is not None and product.result.quantization is None:
+            product = products.find(node) if isinstance(node, Operation) else None
+            if product is not None and product.result.quantization is None and self._is_free(product):
                 found.setdefault(_key(product), []).append(product)
         return (group for group in found.values() if len(group) > 1 and self._pays(group))
+
+    def _is_free(self, product: WeightedProduct) -> bool:
+        """Whether the model does not want the product by itself."""
+        return not any(item.is_apart and item.holds(product.result.name) for item in self.hints)
 
     def _pays(self, group: Sequence[WeightedProduct]) -> bool:
         activation = group[0].operand(group[0].activation)

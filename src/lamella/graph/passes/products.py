@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lamella.base.errors import Found
-from lamella.graph.binding import bind_operation
+from lamella.graph.binding import bind_operation, signature
 from lamella.graph.nodes import Graph, Node, Operation, Tensor, regions, walk
 from lamella.graph.rewrite import operands_of, results_of, uses
 from lamella.ops.fault import Fault
@@ -76,10 +76,27 @@ class FixedTensors:
         return isinstance(item, Tensor) and item.name in self.names
 
 
+class KnownProducts:
+    """The products of a graph, equal operations looked at once."""
+
+    def __init__(self, library: Library, fixed: FixedTensors) -> None:
+        self._library = library
+        self._fixed = fixed
+        self._known: dict[object, WeightedProduct | None] = {}
+
+    def find(self, operation: Operation) -> WeightedProduct | None:
+        """The product that an operation is; None where it is none, or where its weight changes from run to run."""
+        if len(operation.outputs) != 1 or not isinstance(operation.outputs[0], Tensor):
+            return None
+        key = signature(operation), tuple(map(self._fixed.holds, operation.inputs))
+        if key not in self._known:
+            self._known[key] = find_product(self._library, operation, self._fixed)
+        found = self._known[key]
+        return None if found is None else replace(found, operation=operation)
+
+
 def find_product(library: Library, operation: Operation, fixed: FixedTensors) -> WeightedProduct | None:
-    """The product that an operation is; None where it is none, or where its weight changes from run to run."""
-    if len(operation.outputs) != 1 or not isinstance(operation.outputs[0], Tensor):
-        return None
+    """The product that an operation of one result is, by its formulas."""
     try:
         instance = bind_operation(library, operation)
         if instance.definition.operator.kind != "lower":

@@ -33,6 +33,8 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
 from lamella.bridge.graph_to_kernels import flatten
 from lamella.graph.model import Model
+from lamella.graph.passes.fold_batch_norm import fold_batch_norm
+from lamella.graph.passes.fold_transposes import fold_transposes
 from lamella.graph.passes.fuse import fuse
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor import write_type
@@ -108,13 +110,22 @@ def compile_kernel_graph(model: KernelGraph, backend: str, options: Options) -> 
 
 def compile_open(model: Model, backend: str, options: Options) -> KernelExecutable:
     """Make a graph callable whose open extents each call decides: its kernels are made for those of the call."""
-    flat, arena = fuse(flatten(model, options.limits)), SharedArena()
+    flat, arena = _prepare(model, options), SharedArena()
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
-        found = _specialised(to_kernels(flat, options, extents), backend, options, arena)
+        program = to_kernels(flat, options, extents, layouts=backend == "cpu")
+        found = _specialised(program, backend, options, arena)
         return replace(found, replaces=flat.graph.nodes)
 
     return _executable(flat, specialise, options)
+
+
+def _prepare(model: Model, options: Options) -> Model:
+    """The fused graph: what weights alone decide is folded into them first."""
+    flat = flatten(model, options.limits)
+    if options.quantized:
+        return fuse(flat)
+    return fuse(fold_batch_norm(fold_transposes(flat)))
 
 
 def _specialised(program: KernelGraph, backend: str, options: Options, arena: SharedArena) -> Specialised:

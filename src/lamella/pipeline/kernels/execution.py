@@ -15,6 +15,7 @@ from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_kernels import graph_to_kernels
 from lamella.graph.model import Model
 from lamella.kernels.nodes import KernelGraph
+from lamella.kernels.target import find_target
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
 from lamella.pipeline.languages import TENSOR
 from lamella.pipeline.options import Options
@@ -29,12 +30,23 @@ def from_graph(model: Model, path: Path, options: Options) -> KernelGraph:
     return to_kernels(model, options)
 
 
-def to_kernels(model: Model, options: Options, extents: Mapping[str, int] | None = None) -> KernelGraph:
-    """The kernels of a graph; LamellaError holds each operation that has none where the options are strict."""
+def to_kernels(
+    model: Model, options: Options, extents: Mapping[str, int] | None = None, layouts: bool = True
+) -> KernelGraph:
+    """The kernels of a graph; LamellaError holds each operation that has none where the options are strict.
+
+    Without `layouts` every tensor lies row by row.
+    """
     wide, quantized = options.dtype == "f64", options.quantized
     try:
         found = graph_to_kernels(
-            model, wide=wide, limits=options.limits, extents=extents, quantized=quantized
+            model,
+            wide=wide,
+            limits=options.limits,
+            extents=extents,
+            quantized=quantized,
+            layouts=layouts,
+            target=None if options.target is None else find_target(options.target),
         )
     except Found as problem:
         raise LamellaError(problem.findings) from None

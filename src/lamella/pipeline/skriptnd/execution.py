@@ -249,6 +249,8 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     if to not in KERNEL_FORMS:
         return with_numbers(model, options)
     _require_extents(model, to)
+    if to == "ptx" and options.target is None:
+        options = replace(options, target="cuda")
     kernels = cast("KernelGraph", KERNELS.from_graph(model, Path(), options))
     if not kernels.program.functions:
         reason = placement_line(kernels.placement) or "it has none"
@@ -269,8 +271,11 @@ def _after_passes(model: Model, names: Sequence[str], options: Options) -> Model
 
 def explain(model: Model, options: Options) -> list[str]:
     """What fusion groups, and what it leaves apart and why."""
-    names = (*options.passes, *passes_until(FUSE)[:-1])
-    return fuse_model(_after_passes(model, names, options)).lines()
+    before = _after_passes(model, (*options.passes, *passes_until(FUSE)[:-1]), options)
+    try:
+        return fuse_model(before).lines()
+    except Found as problem:
+        raise LamellaError(problem.findings) from None
 
 
 def printed(model: Model) -> str:

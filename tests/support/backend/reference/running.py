@@ -1,4 +1,4 @@
-"""Short ways to run a text."""
+"""Short ways to run a text or a formula."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Callable, Mapping
 import numpy.typing as npt
 
 from lamella.backend.executor import GraphExecutable
+from lamella.backend.formula.contract import run_formula
+from lamella.backend.formula.evaluate import Tensors
+from lamella.backend.formula.expression_dag import prepare
+from lamella.backend.formula.scalars import SINGLE, Real
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import errors
@@ -14,6 +18,7 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Source
 from lamella.graph.compose import compose
 from lamella.graph.model import Model
+from lamella.ops.formula import Contraction
 from lamella.ops.library import Library
 
 IMPORTS = "import algo, image, layer, layout, linalg, math, misc, nn, quant, rand;\n"
@@ -47,3 +52,8 @@ def ready(
 def run(text: str, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
     """The outputs of a text for some inputs."""
     return ready(text)(**inputs)
+
+
+def run_contraction(contraction: Contraction, tensors: Tensors, real: Real = SINGLE) -> None:
+    """Run a contraction with known extents; its outputs among the tensors are written in place."""
+    run_formula(prepare(contraction), tensors, real)

@@ -13,7 +13,6 @@ from lamella.backend.reference import compile_model
 from lamella.base import dtype
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.bridge.graph_to_kernels import graph_to_kernels
-from lamella.graph.binding import signature
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, tensors
@@ -84,7 +83,7 @@ def draw(told: str, seed: int) -> Array:
 def natives(kernels: KernelGraph) -> set[str]:
     """The operators of a graph that no kernel computes though they have something to compute."""
     operations = [item for item in kernels.model.graph.operations() if not _is_empty(item.outputs)]
-    return {item.operator for item in operations if signature(item) not in kernels.calls}
+    return {item.operator for item in operations if kernels.key(item) not in kernels.calls}
 
 
 def _is_empty(outputs: Sequence[Argument]) -> bool:

@@ -10,7 +10,7 @@ import math
 import mmap
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from lamella.lang.tensor.check.kinds import BYTES
 WORD = 8
 HUGE = 1 << 21
 """The bytes of a huge page."""
-SHARED_BYTES = 1 << 17
+SHARED_BYTES = 1 << 18
 """A launch that touches less memory is done before another thread has heard of it."""
 MOST_SHARED = 1 << 40
 """Work-groups beyond this are not multiplied by a number of threads."""
@@ -57,6 +57,10 @@ class SharedArena:
         if size > self.size:
             self._memory = allocate_bytes(size)
             self.address = address_of(self._memory)
+
+    def release(self) -> None:
+        """Give its memory back."""
+        self._memory, self.address = np.zeros(0, np.uint8), 0
 
     def view(self, offset: int, size: int) -> Array:
         """Some of its bytes."""
@@ -355,10 +359,16 @@ class NativeMachine:
 
     kernels: CompiledKernels
     arena: SharedArena
+    once: SharedArena = field(default_factory=SharedArena)
+    """The arena of lists that run once."""
 
-    def compile(self, whole: LaunchList) -> NativeList:
+    def compile(self, whole: LaunchList, once: bool = False) -> NativeList:
         """Make a list runnable."""
-        return NativeList(self.kernels, whole, self.arena)
+        return NativeList(self.kernels, whole, self.once if once else self.arena)
+
+    def release(self) -> None:
+        """Give back the memory in which lists worked that run once."""
+        self.once.release()
 
     def empty(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
         """An array for what comes out of a list."""

@@ -13,23 +13,25 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from lamella.graph.model import Model
+from lamella.base.errors import Found
+from lamella.graph.model import FusionHint, Model
 from lamella.graph.nodes import Branch, Constant, Graph, Loop, Node, Operation, Region, Tensor
 from lamella.graph.passes.decompose_all import decompose_all
 from lamella.graph.passes.fuse.groups import (
     DEFAULT_MACHINE,
     Group,
     GroupKind,
+    KnownFacts,
     Machine,
     Part,
     Refusal,
+    Request,
     make_part,
     plan_groups,
 )
-from lamella.graph.passes.fuse.kinds import Facts, Kind, kind_of
+from lamella.graph.passes.fuse.kinds import Kind, kind_of
 from lamella.graph.passes.fuse.outline import OperatorWriter, Outlined
 from lamella.graph.rewrite import members, operands_of, results_of
-from lamella.ops.library import Library
 
 __all__ = ["Fusion", "GroupKind", "Kind", "Machine", "fuse", "fuse_model", "kind_of"]
 
@@ -103,28 +105,27 @@ class _Fusing:
     writer: OperatorWriter = field(init=False)
     _weights: frozenset[str] = field(init=False)
     _constants: dict[str, Constant] = field(init=False)
-    _facts: dict[object, Facts] = field(default_factory=dict)
+    _facts: KnownFacts = field(init=False)
 
     def __post_init__(self) -> None:
         graph = self.model.graph
         self.writer = OperatorWriter(self.model.library)
+        self._facts = KnownFacts(self.model.library, graph)
         self._constants = {item.tensor.name: item for item in graph.constants}
         updated = {item.variable.name for item in graph.updates}
         weights = {item.name for item in graph.variables} - updated
         self._weights = frozenset(weights | self._constants.keys())
 
-    @property
-    def library(self) -> Library:
-        """The operators of the model."""
-        return self.model.library
-
     def nodes(self, nodes: Sequence[Node], visible: frozenset[str]) -> tuple[Node, ...]:
         """The nodes of a part with its groups outlined; regions are fused inside themselves."""
         inner = [self._inside(node) for node in nodes]
-        part = make_part(self.library, inner, visible, self._weights, self._facts)
-        groups, refusals = plan_groups(part, self.machine, _no_barrier)
-        self.refusals += refusals
-        return tuple(self._outlined(part, groups))
+        part = make_part(inner, visible, self._weights, self._facts.find)
+        requests = [_request(part, hint) for hint in self.model.hints]
+        plan = plan_groups(part, self.machine, [item for item in requests if item.members])
+        if plan.findings:
+            raise Found(*plan.findings)
+        self.refusals += plan.refusals
+        return tuple(self._outlined(part, plan.groups))
 
     def _inside(self, node: Node) -> Node:
         if isinstance(node, Branch):
@@ -148,10 +149,8 @@ class _Fusing:
         units = [group.members for group in groups]
         units += [[number] for number in range(len(part.nodes)) if number not in owner]
         for unit in _in_order(part, units):
-            if len(unit) == 1:
-                yield part.nodes[unit[0]]
-            else:
-                yield self._call(part, groups[owner[unit[0]]])
+            group = owner.get(unit[0])
+            yield part.nodes[unit[0]] if group is None else self._call(part, groups[group])
 
     def _call(self, part: Part, group: Group) -> Operation:
         operations = tuple(part.operation(number) for number in group.members)
@@ -173,15 +172,16 @@ class _Fusing:
             tuple(outputs),
             tuple(held[item.name] for item in outside if item.name in held),
         )
-        call = self.writer.call(found)
+        call = self.writer.call(found, group.name)
         names = tuple(item.operator for item in operations)
-        if group.kind is not None:
-            self.groups.append(FusedGroup(call.operator, group.kind, names, group.bytes_saved))
+        self.groups.append(FusedGroup(call.operator, group.kind, names, group.bytes_saved))
         return call
 
 
-def _no_barrier(maker: int, reader: int) -> str | None:
-    return None
+def _request(part: Part, hint: FusionHint) -> Request:
+    """The nodes of a part that a hint speaks of."""
+    made = enumerate([item.name for item in results_of(node)] for node in part.nodes)
+    return Request(frozenset(number for number, names in made if any(map(hint.holds, names))), hint)
 
 
 def _in_order(part: Part, units: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:

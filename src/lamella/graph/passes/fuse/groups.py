@@ -12,15 +12,26 @@ convex and cheaper. What is legal follows from index maps:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
 
+from lamella.base.diagnostic import Diagnostic
 from lamella.graph.binding import signature
-from lamella.graph.nodes import Node, Operation, Tensor, tensors
-from lamella.graph.passes.fuse.kinds import Facts, Kind, Places, Read, facts_of, is_identity
-from lamella.graph.rewrite import operands_of, results_of
+from lamella.graph.model import FusionHint
+from lamella.graph.nodes import Graph, Node, Operation, Tensor, tensors
+from lamella.graph.passes.fuse.kinds import (
+    OPAQUE,
+    Facts,
+    Kind,
+    Places,
+    Read,
+    facts_of,
+    is_identity,
+    sample_extents,
+)
+from lamella.graph.rewrite import defined, operands_of, results_of
 from lamella.ops.library import Library
 
 MOST_MEMBERS = 64
@@ -70,8 +81,18 @@ class Group:
     """Operations of one part of a graph that become one, by their numbers in it."""
 
     members: list[int]
-    kind: GroupKind | None = None
+    kind: GroupKind
     bytes_saved: int = 0
+    name: str = ""
+    """What the model calls it, where it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the model says of some nodes of a part."""
+
+    members: frozenset[int]
+    hint: FusionHint
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +145,10 @@ class Part:
 
 
 def make_part(
-    library: Library,
-    nodes: Sequence[Node],
-    visible: frozenset[str],
-    weights: frozenset[str],
-    known: dict[object, Facts],
+    nodes: Sequence[Node], visible: frozenset[str], weights: frozenset[str], find: Callable[[Node], Facts]
 ) -> Part:
     """What grouping asks of a part of a graph; `weights` are the tensors that do not change from run to run."""
-    facts = [_facts(library, node, known) for node in nodes]
+    facts = [find(node) for node in nodes]
     found = Part(nodes, facts, visible, weights)
     for number, node in enumerate(nodes):
         names = {item.name for item in operands_of(node)}
@@ -142,13 +159,22 @@ def make_part(
     return found
 
 
-def _facts(library: Library, node: Node, known: dict[object, Facts]) -> Facts:
-    if not isinstance(node, Operation):
-        return Facts(Kind.OPAQUE)
-    key = signature(node)
-    if key not in known:
-        known[key] = facts_of(library, node)
-    return known[key]
+class KnownFacts:
+    """The facts of the nodes of a graph, those of equal operations found once."""
+
+    def __init__(self, library: Library, graph: Graph) -> None:
+        self._library = library
+        self._extents = sample_extents(defined(graph))
+        self._known: dict[object, Facts] = {}
+
+    def find(self, node: Node) -> Facts:
+        """The facts of a node; control flow is opaque."""
+        if not isinstance(node, Operation):
+            return OPAQUE
+        key = signature(node)
+        if key not in self._known:
+            self._known[key] = facts_of(self._library, node, self._extents)
+        return self._known[key]
 
 
 # --- one legal group --------------------------------------------------------------------------------------------
@@ -209,8 +235,8 @@ class Candidate:
 FUSIBLE = (Kind.MAP, Kind.VIEW, Kind.REDUCE, Kind.CONTRACT)
 
 
-def judge(group: Candidate, machine: Machine) -> GroupKind:
-    """The kind of a group; Illegal says why it is none."""
+def judge(group: Candidate, machine: Machine | None) -> GroupKind:
+    """The kind of a group; Illegal says why it is none. Without a machine it is wanted, whatever it costs."""
     _check_members(group)
     contracts, reduces = group.of_kind(Kind.CONTRACT), group.of_kind(Kind.REDUCE)
     if not contracts:
@@ -223,7 +249,8 @@ def judge(group: Candidate, machine: Machine) -> GroupKind:
         _check_contraction(group, contracts[0])
         return GroupKind.CONTRACT
     if len(contracts) == 1:
-        raise Illegal("a reduction follows a contraction")
+        _check_row_prologue(group, contracts[0], reduces, wanted=machine is None)
+        return GroupKind.CONTRACT
     if len(contracts) == 2 and reduces:
         _check_attention(group, contracts, reduces)
         return GroupKind.ATTENTION
@@ -254,7 +281,7 @@ def _check_members(group: Candidate) -> None:
     group.expect(len(static) == 1, "one runs once for all runs, the other each time")
 
 
-def _check_map(group: Candidate, machine: Machine) -> None:
+def _check_map(group: Candidate, machine: Machine | None) -> None:
     """Maps that one loop nest computes: over the places of the outputs, which are the same for all."""
     sizes = {group.size(number) for number in group.members if group.is_visible(number)}
     group.expect(len(sizes) == 1, "the results have different iteration spaces")
@@ -266,6 +293,8 @@ def _check_map(group: Candidate, machine: Machine) -> None:
         group.expect(
             facts.is_pointwise or facts.kind is Kind.VIEW, "its elements are written by several formulas"
         )
+        if machine is None:
+            continue
         again = max(read.steps - size, 0) * facts.cost
         saved = 2 * machine.seconds(4 * size) + machine.launch * 1e-6
         group.expect(
@@ -391,6 +420,23 @@ def _check_contraction(group: Candidate, contract: int) -> None:
     _check_epilogue(group, contract, before | {contract})
 
 
+def _check_row_prologue(group: Candidate, contract: int, reduces: Sequence[int], wanted: bool) -> None:
+    """A contraction over rows that are normalised as they are packed: only on request, they may be packed twice."""
+    before = _ancestors(group, contract)
+    group.expect(before >= set(reduces), "a reduction follows a contraction")
+    group.expect(wanted, "the rows before it would be reduced again for every block of the contraction")
+    rows = find_rows(group.part.facts[reduces[0]])
+    if rows is None:
+        raise Illegal("the reduction does not run over rows")
+    for maker, reader, read, _ in group.edges:
+        if reader in before:
+            _check_in_row(group, maker, reader, read, rows)
+        elif reader == contract:
+            whole = read.reduced == rows.length and group.size(maker) == rows.full
+            group.expect(whole and _stays_in_row(read, rows), "the contraction is not over the rows")
+    _check_epilogue(group, contract, before | {contract})
+
+
 def _check_spread(group: Candidate, before: Iterable[int]) -> None:
     for number in before:
         facts = group.part.facts[number]
@@ -424,11 +470,13 @@ def _check_attention(group: Candidate, contracts: Sequence[int], reduces: Sequen
     group.expect(rows is not None and rows.full == group.size(first), "the rows are not those of the scores")
     if rows is None:
         return
-    inner = sorted(middle - before - {first})
+    after = {number for number in group.members if second in _ancestors(group, number)}
+    inner = [number for number in group.members if number not in before | after | {first, second}]
     spread = {number for number in inner if first not in _ancestors(group, number)}
     _check_spread(group, before | spread)
     for number in (first, *inner):
-        group.expect(number in spread or not group.is_visible(number), "the scores are read elsewhere")
+        stored = group.is_visible(number) and group.size(number) == rows.full
+        group.expect(number in spread or not stored, "the scores are read elsewhere")
     for number in inner:
         facts = group.part.facts[number]
         fits = (
@@ -443,7 +491,25 @@ def _check_attention(group: Candidate, contracts: Sequence[int], reduces: Sequen
         elif reader == second and maker not in spread:
             whole = read.reduced == rows.length and group.size(maker) == rows.full
             group.expect(whole and _stays_in_row(read, rows), "the second contraction is not over the rows")
-    _check_epilogue(group, second, middle | {second})
+    _check_row_epilogue(group, second, set(group.members) - after, rows)
+
+
+def _check_row_epilogue(group: Candidate, contract: int, done: set[int], rows: Rows) -> None:
+    """Behind attention: maps of the elements of its result, which may read one element for each row of the scores."""
+    size = group.size(contract)
+    for number in group.members:
+        fits = group.size(number) in (size, rows.count) and group.part.facts[number].is_pointwise
+        group.expect(number in done or fits, "its iteration space is not that of the contraction")
+    for _, reader, read, elements in group.edges:
+        if reader in done:
+            continue
+        if elements == group.size(reader):
+            fits = is_identity(read, elements, elements)
+        else:
+            # The rows of the result are those of the scores, each of as many elements as the values are wide.
+            width = size // rows.count
+            fits = elements == rows.count and bool(np.array_equal(read.places, read.targets // width))
+        group.expect(fits, "it reads the result at another place")
 
 
 def _stays_in_row(read: Read, rows: Rows) -> bool:
@@ -454,17 +520,17 @@ def _stays_in_row(read: Read, rows: Rows) -> bool:
 # --- the search ---------------------------------------------------------------------------------------------------
 
 
-Barrier = Callable[[int, int], str | None]
-"""Why the makers and readers of two nodes must stay apart, where something says so."""
-
-
 class Grouping:
     """Groups of a part of a graph while they grow."""
 
-    def __init__(self, part: Part, machine: Machine, barrier: Barrier) -> None:
+    def __init__(self, part: Part, machine: Machine, requests: Sequence[Request]) -> None:
         self.part = part
         self.machine = machine
-        self.barrier = barrier
+        self.requests = requests
+        self.names: dict[int, str] = {}
+        self.findings: list[Diagnostic] = []
+        self.denied: list[Refusal] = []
+        """Groups that were asked for in vain."""
         self.group_of = list(range(len(part.nodes)))
         self.groups: dict[int, list[int]] = {number: [number] for number in range(len(part.nodes))}
         self.kinds: dict[int, GroupKind] = {}
@@ -479,13 +545,61 @@ class Grouping:
             self._ancestors[number] = found
 
     def run(self) -> None:
-        """Let every operation join the groups of its operands, in topological order."""
+        """Form the groups that are asked for, then let every operation join those of its operands, in order."""
+        for request in self.requests:
+            if request.hint.is_together:
+                self._form(request)
         for number, node in enumerate(self.part.nodes):
             facts = self.part.facts[number]
             if isinstance(node, Operation) and facts.kind in FUSIBLE and not self._is_mover(number):
                 self._join_attention(number)
-                for item in self.part.sources(number):
+                for item in self._by_worth(number):
                     self._join(number, item)
+
+    def _by_worth(self, number: int) -> list[Tensor]:
+        """The operands of an operation, those first that are worth most: of contractions, then large ones."""
+        sizes = dict(
+            zip((item.name for item in self.part.sources(number)), self.part.facts[number].sizes, strict=True)
+        )
+
+        def worth(item: Tensor) -> tuple[bool, int]:
+            _, maker = self._find_movers(item.name)
+            return maker is not None and self._holds_contraction(self.group_of[maker]), sizes[item.name]
+
+        return sorted(self.part.sources(number), key=worth, reverse=True)
+
+    def _form(self, request: Request) -> None:
+        """One group of all operations that a request names, with the views between them."""
+        part, hint = self.part, request.hint
+        members = [
+            number
+            for number in sorted(request.members)
+            if isinstance(part.nodes[number], Operation) and not self._is_mover(number)
+        ]
+        if not members:
+            return
+        inner = [
+            number
+            for number in request.members
+            if self._is_mover(number) and self._is_between(number, members)
+        ]
+        groups = [self.group_of[number] for number in (*members, *inner)]
+        name = next(iter(results_of(part.nodes[members[-1]]))).name
+        problem = self._merge(groups, None)
+        if problem is None:
+            self.names[self.group_of[members[-1]]] = hint.kernel
+        elif hint.refused is not None:
+            self.findings.append(replace(hint.refused, message=f"{hint.refused.message}: {problem}"))
+        else:
+            first, last = (part.operation(number).operator for number in (members[0], members[-1]))
+            self.denied.append(Refusal(name, first, last, f"{hint.reason}, but {problem}"))
+
+    def _is_between(self, number: int, members: Sequence[int]) -> bool:
+        """Whether a view leads from one member to another, by other views too."""
+        names = [item.name for item in results_of(self.part.nodes[number])]
+        readers = [reader for name in names for reader in self.part.readers.get(name, ())]
+        _, maker = self._find_movers(names[0])
+        return maker in members and any(reader in members or self._is_mover(reader) for reader in readers)
 
     def _join_attention(self, number: int) -> None:
         """A contraction over the rows of scores joins with the contraction that made them."""
@@ -498,7 +612,7 @@ class Grouping:
             makers = {self._maker_group(source) for source in self._operands(rows)} - {None, rows}
             for scores in makers:
                 if scores is not None and self._holds_contraction(scores):
-                    self._merge([scores, rows, self.group_of[number]], item.name, number)
+                    self._try([scores, rows, self.group_of[number]], item.name, number)
 
     def _holds_contraction(self, group: int) -> bool:
         return any(self.part.facts[number].kind is Kind.CONTRACT for number in self.groups[group])
@@ -520,12 +634,12 @@ class Grouping:
         movers, maker = self._find_movers(item.name)
         group = self.group_of[number]
         if maker is not None and self.group_of[maker] != group:
-            fused = self._merge([self.group_of[maker], *movers, group], item.name, number)
+            fused = self._try([self.group_of[maker], *movers, group], item.name, number)
             if fused or self.part.facts[number].kind is not Kind.CONTRACT:
                 return
         spread = [place for place, mover in enumerate(movers) if self._spreads(mover)]
         if spread and self.part.facts[number].kind is Kind.CONTRACT:
-            self._merge([*movers[: max(spread) + 1], group], item.name, number)
+            self._try([*movers[: max(spread) + 1], group], item.name, number)
 
     def _spreads(self, number: int) -> bool:
         facts = self.part.facts[number]
@@ -540,17 +654,26 @@ class Grouping:
             maker = self.part.makers.get(self.part.sources(maker)[0].name)
         return found, maker if maker is not None and isinstance(self.part.nodes[maker], Operation) else None
 
-    def _merge(self, groups: list[int], tensor: str, reader: int) -> bool:
+    def _try(self, groups: list[int], tensor: str, reader: int) -> bool:
+        """Merge the groups of a reader and of what it reads; whether that went."""
+        problem = self._merge(groups, reader)
+        if problem is not None:
+            self._refuse(tensor, reader, problem)
+        return problem is None
+
+    def _merge(self, groups: list[int], reader: int | None) -> str | None:
+        """Make groups one, or say why not; without a reader they are asked for, whatever that costs."""
         groups = list(dict.fromkeys(groups))
         members = sorted({number for group in groups for number in self.groups[group]})
         try:
-            self._check_barriers(members)
-            self._check_deferred(groups, reader)
-            kind = judge(Candidate(self.part, members), self.machine)
+            self._check_requests(members)
+            if reader is not None:
+                self._check_deferred(groups, reader)
+            wanted = reader is None or any(group in self.names for group in groups) or self._is_free(members)
+            kind = judge(Candidate(self.part, members), None if wanted else self.machine)
             self._check_convex(groups)
         except Illegal as problem:
-            self._refuse(tensor, reader, str(problem))
-            return False
+            return str(problem)
         first = min(groups)
         self.groups[first] = members
         self.kinds[first] = kind
@@ -560,20 +683,24 @@ class Grouping:
         for number in members:
             self.group_of[number] = first
         self._update_ancestors(first, set(groups))
-        return True
+        names = [self.names.pop(group) for group in groups if group in self.names]
+        if names:
+            self.names[first] = max(names)
+        return None
 
     def _refuse(self, tensor: str, reader: int, reason: str) -> None:
         maker = self.part.operation(self.part.makers[tensor]).operator
         self.refusals.append(Refusal(tensor, maker, self.part.operation(reader).operator, reason))
 
-    def _check_barriers(self, members: Sequence[int]) -> None:
+    def _is_free(self, members: Sequence[int]) -> bool:
+        """Whether the model wants these fused, whatever that costs."""
+        return any(item.hint.is_free and item.members.issuperset(members) for item in self.requests)
+
+    def _check_requests(self, members: Sequence[int]) -> None:
         inside = set(members)
-        for number in members:
-            for name in {item.name for item in operands_of(self.part.nodes[number])}:
-                maker = self.part.makers.get(name)
-                reason = self.barrier(maker, number) if maker in inside and maker is not None else None
-                if reason is not None:
-                    raise Illegal(reason)
+        for request in self.requests:
+            if request.hint.is_apart and inside & request.members and not inside <= request.members:
+                raise Illegal(request.hint.reason)
 
     def _check_deferred(self, groups: Sequence[int], reader: int) -> None:
         """What only reductions read stays with them, where its operand must be in memory anyway.
@@ -618,10 +745,12 @@ class Grouping:
         """The groups of more than one operation, those that only rename memory at their borders peeled off."""
         found: list[Group] = []
         for group, members in sorted(self.groups.items()):
-            kind = self.kinds.get(group)
-            kept = self._peeled(members, kind) if kind is not None else []
-            if kind is not None and len(kept) > 1 and not self._only_moves(kept):
-                found.append(Group(kept, kind, self._saved(kept)))
+            kind, name = self.kinds.get(group), self.names.get(group, "")
+            if kind is None:
+                continue
+            kept = members if name else self._peeled(members, kind)
+            if name or (len(kept) > 1 and not self._only_moves(kept)):
+                found.append(Group(kept, kind, self._saved(kept), name))
         return found
 
     def _only_moves(self, members: Sequence[int]) -> bool:
@@ -637,14 +766,14 @@ class Grouping:
                 number
                 for number in kept
                 if self.part.facts[number].is_strided
-                and self._is_free(number, kind)
+                and self._is_idle(number, kind)
                 and (number not in inner[0] or number not in inner[1])
             ]
             if not border or len(kept) <= 1:
                 return kept
             kept = [number for number in kept if number not in border]
 
-    def _is_free(self, number: int, kind: GroupKind) -> bool:
+    def _is_idle(self, number: int, kind: GroupKind) -> bool:
         """An operand that is spread stays with its contraction: repeated elements have no strides once reshaped."""
         facts = self.part.facts[number]
         spread = facts.size > sum(facts.sizes)
@@ -654,33 +783,46 @@ class Grouping:
         """Bytes that need not be written and read: inner tensors, and operands that several members share."""
         group = Candidate(self.part, list(members))
         outputs = {item.name for item in group.outputs}
-        sizes = {self.part.sources(reader)[read.source].name: size for _, reader, read, size in group.edges}
-        elements = {
-            item.name: item.element.bits for number in members for item in results_of(self.part.nodes[number])
-        }
+        readers: dict[Tensor, int] = {}
+        sizes: dict[str, int] = {}
+        for number in members:
+            facts, sources = self.part.facts[number], self.part.sources(number)
+            sizes.update((item.name, size) for item, size in zip(sources, facts.sizes, strict=True))
+            for item in set(sources):
+                readers[item] = readers.get(item, 0) + 1
         found = 0
-        for name, size in sizes.items():
-            trips = 1 if name in outputs else 2
-            found += trips * size * elements[name] // 8
+        for item, count in readers.items():
+            written = item.name in group.made and item.name not in outputs
+            trips = count + 1 if written else count if item.name in group.made else count - 1
+            found += trips * sizes[item.name] * item.element.bits // 8
         return found
 
 
-def plan_groups(part: Part, machine: Machine, barrier: Barrier) -> tuple[list[Group], list[Refusal]]:
-    """The groups of a part of a graph, and which neighbours stay apart."""
-    grouping = Grouping(part, machine, barrier)
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """The groups of a part of a graph, which neighbours stay apart, and what was asked for in vain."""
+
+    groups: list[Group]
+    refusals: list[Refusal]
+    findings: list[Diagnostic]
+
+
+def plan_groups(part: Part, machine: Machine, requests: Sequence[Request] = ()) -> GroupPlan:
+    """The groups of a part of a graph."""
+    grouping = Grouping(part, machine, requests)
     grouping.run()
     groups = grouping.finish()
     inside: Mapping[int, int] = {
         number: place for place, item in enumerate(groups) for number in item.members
     }
     final = {item.tensor: item for item in grouping.refusals if _is_apart(part, item, inside)}
-    return groups, list(final.values())
+    return GroupPlan(groups, [*grouping.denied, *final.values()], grouping.findings)
 
 
 def _is_apart(part: Part, refusal: Refusal, inside: Mapping[int, int]) -> bool:
-    """Whether the neighbours of a refusal did not come together later by another way; views need no reason."""
+    """Whether neighbours did not come together later by another way; views and what runs once need no reason."""
     maker = part.makers[refusal.tensor]
-    if part.facts[maker].is_strided:
+    if part.facts[maker].is_strided or part.static[maker]:
         return False
     readers = part.readers.get(refusal.tensor, ())
     return any(inside.get(maker, -1) != inside.get(reader, -2) for reader in readers)

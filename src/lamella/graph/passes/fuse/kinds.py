@@ -8,7 +8,7 @@ time, never numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
@@ -109,13 +109,16 @@ def kind_of(library: Library, operation: Operation) -> Kind:
     return facts_of(library, operation).kind
 
 
-def facts_of(library: Library, operation: Operation) -> Facts:
-    """Kind, accesses and cost of an operation; one without usable formulas is opaque."""
+def facts_of(library: Library, operation: Operation, extents: Mapping[str, int] | None = None) -> Facts:
+    """Kind, accesses and cost of an operation; one without usable formulas is opaque.
+
+    `extents` are numbers for open ones, the same for all operations that are compared.
+    """
     arguments = (*operation.inputs, *operation.outputs)
     if any(isinstance(item, Pack) for item in arguments) or "random" in library.traits(operation.operator):
         return OPAQUE
     results = [item for argument in operation.outputs for item in tensors(argument)]
-    numbers = sample_extents(item.shape for argument in arguments for item in tensors(argument))
+    numbers = {**sample_extents(members(arguments)), **(extents or {})}
     try:
         instance = bind_operation(library, operation)
         if instance.definition.operator.kind != "lower" or not results:
@@ -126,10 +129,10 @@ def facts_of(library: Library, operation: Operation) -> Facts:
         return OPAQUE
 
 
-def sample_extents(shapes: Iterator[tuple[Extent, ...]]) -> dict[str, int]:
+def sample_extents(items: Iterable[Tensor | Pack]) -> dict[str, int]:
     """A number for every open extent: primes, so that no two products of extents are equal by accident."""
     found: dict[str, int] = {}
-    for symbol in (item for shape in shapes for extent in shape for item in symbols(extent)):
+    for symbol in (found for item in items for extent in item.shape for found in symbols(extent)):
         if symbol.name not in found:
             wanted = PRIMES[len(found) % len(PRIMES)]
             found[symbol.name] = max(min(wanted, symbol.high), symbol.low, 1)

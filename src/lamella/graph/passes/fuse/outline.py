@@ -62,15 +62,16 @@ class OperatorWriter:
         document = n.Document(tuple(n.Import((name,)) for name in modules), tuple(self.operators))
         return self.library.with_module(FUSED, document)
 
-    def call(self, group: Outlined) -> Operation:
-        """One call in the place of a group."""
+    def call(self, group: Outlined, wanted: str = "") -> Operation:
+        """One call in the place of a group, by the name that is wanted or by one that says what it does."""
         graph = Graph("body", group.inputs, group.outputs, group.members, constants=group.constants)
         open_extents = _symbols(graph)
-        body = _with_plain_names(graph, open_extents)
         numbered = _numbered(graph, open_extents)
-        name = self._by_body.get(numbered)
+        key = numbered, wanted
+        name = self._by_body.get(key)
         if name is None:
-            name = self._by_body[numbered] = self._define(body, self._words(group.members))
+            words = spell(wanted) if wanted else self._words(group.members)
+            name = self._by_body[key] = self._define(_with_plain_names(graph, open_extents), words)
         attributes: list[tuple[str, Value]] = [
             (word, Dim((((symbol,), 1),)))
             for word, symbol in zip(self._attributes(name), open_extents.values(), strict=True)
@@ -195,6 +196,8 @@ def _numbered(graph: Graph, open_extents: Mapping[str, DimSymbol]) -> object:
 
 
 def _renamed(graph: Graph, names: Mapping[str, str], extents: Mapping[str, str]) -> Graph:
+    if not extents:
+        return rename(graph, names)
     renewed = rename_symbols(graph, {name: f" {word}" for name, word in extents.items()})
     renewed = rename(renewed, names)
     return rename_symbols(renewed, {f" {word}": word for word in extents.values()})

@@ -1,0 +1,135 @@
+"""Long sums of few elements in parts, so that threads share them: sums of parts, and the sum of those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from lamella.bridge.graph_to_kernels.groups import GroupTensor
+from lamella.bridge.graph_to_kernels.inline import Stages
+from lamella.bridge.graph_to_kernels.maps import ASSIGNMENTS, reachable
+from lamella.bridge.graph_to_kernels.row_plan import GROUP_STEPS
+from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Lookup, Loop, Scalar
+
+MOST_REUSE = 8
+"""Steps for each element of the tensors of a sum beyond which it wants tiles and not rows."""
+PARTIAL = "/partial"
+"""How the name of a tensor ends that holds sums of parts."""
+SHARED_STEPS = 1 << 17
+"""Steps of one sum for which it is worth sharing them out."""
+MOST_PARTS = 64
+FEW_SUMS = 4
+"""Sums that leave threads without work if each is one work-group's."""
+
+
+def share_sums(stages: Stages) -> Stages:
+    """Long sums of few elements as two stages, so that threads share them: sums of parts, and the sum of those.
+
+    How many parts there are depends on the extents alone, so that every number of threads adds in the same order.
+    """
+    found, tensors = list[Contraction](), dict(stages.tensors)
+    for stage in stages.contractions:
+        parts = _shared(stage, stages)
+        if parts is None:
+            found.append(stage)
+            continue
+        loop, count = parts
+        held = tensors[stage.targets[0].tensor]
+        partial = GroupTensor(f"{held.name}{PARTIAL}", held.element, (count, *held.shape))
+        tensors[partial.name] = partial
+        found += _parted(stage, loop, count, partial.name)
+    return replace(stages, contractions=tuple(found), tensors=tensors)
+
+
+def _shared(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
+    """The loop of a sum that is shared out, and in how many parts."""
+    extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
+    target = stage.targets[0]
+    kept = prod(extents.get(name, 1) for name in _loops_of(target))
+    plain = stage.sign not in ASSIGNMENTS and len(stage.targets) == 1 and not reuses(stage, stages)
+    if not plain or kept > FEW_SUMS or prod(extents.values()) // kept < SHARED_STEPS:
+        return None
+    wanted = min(MOST_PARTS, prod(extents.values()) // GROUP_STEPS)
+    for loop in stage.loops:
+        if loop.index in _loops_of(target) or not isinstance(loop.extent, int):
+            continue
+        fitting = [size for size in range(2, wanted + 1) if loop.extent % size == 0]
+        if fitting:
+            return loop, max(fitting)
+    return None
+
+
+def _parted(stage: Contraction, loop: Loop, count: int, name: str) -> tuple[Contraction, Contraction]:
+    """A sum for each part of a loop, and the sum of all parts."""
+    part, inner = f"{loop.index}/", f"{loop.index}%"
+    length = loop.extent // count if isinstance(loop.extent, int) else 1
+    index = Apply("+", (Apply("*", (Index(part), length), "int"), Index(inner)), "int")
+    (target,) = stage.targets
+    first = replace_index(stage, loop.index, index)
+    loops = [Loop(inner, length) if item is loop else item for item in stage.loops]
+    kept = tuple(item for item in stage.loops if item.index in _loops_of(target))
+    place = Element(name, (Index(part), *target.indices), target.type)
+    sums = replace(first, targets=(place,), loops=(Loop(part, count), *loops))
+    return sums, Contraction((target,), stage.sign, (place,), (*kept, Loop(part, count)))
+
+
+def replace_index(stage: Contraction, name: str, index: Scalar) -> Contraction:
+    """A contraction with a term for a loop index; what its terms share stays shared."""
+    known: dict[int, object] = {}
+
+    def rebuild(term: Any) -> Any:
+        if isinstance(term, Index):
+            return index if term.name == name else term
+        if not isinstance(term, Apply | Element | Lookup | Guard):
+            return term
+        if id(term) not in known:
+            known[id(term)] = again(term)
+        return known[id(term)]
+
+    def again(term: Apply | Element | Lookup | Guard) -> object:
+        if isinstance(term, Apply):
+            return replace(term, operands=tuple(map(rebuild, term.operands)))
+        if isinstance(term, Element):
+            return replace(term, indices=tuple(map(rebuild, term.indices)))
+        if isinstance(term, Lookup):
+            return replace(term, table=tuple(map(rebuild, term.table)), index=rebuild(term.index))
+        return Guard(rebuild(term.index), rebuild(term.below), rebuild(term.above))
+
+    return replace(
+        stage,
+        values=tuple(map(rebuild, stage.values)),
+        condition=rebuild(stage.condition),
+    )
+
+
+def elements_of(stage: Contraction) -> Iterator[Element]:
+    """Every element that a stage names."""
+    roots = (*stage.targets, *stage.values, stage.condition)
+    return (item for item in reachable(*roots) if isinstance(item, Element))
+
+
+def reuses(stage: Contraction, stages: Stages) -> bool:
+    """Whether a reduction uses elements again and again: two tensors that each lack an index of the other's."""
+    if stage.sign in ASSIGNMENTS:
+        return False
+    extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
+    kept = {name for target in stage.targets for name in _loops_of(target)} & {
+        name for name, extent in extents.items() if extent > 1
+    }
+    touched, seen = 0, list[set[str]]()
+    for element in elements_of(stage):
+        names = _loops_of(element)
+        touched += min(prod(extents.get(name, 1) for name in names), stages.tensors[element.tensor].volume)
+        if names - kept:
+            seen.append(names & kept)
+    crossed = any(one - other and other - one for one in seen for other in seen)
+    return crossed or prod(extents.values()) > MOST_REUSE * max(touched, 1)
+
+
+def _loops_of(element: Element) -> set[str]:
+    return {item.name for item in reachable(*element.indices) if isinstance(item, Index)}
+
+
+# --- sums that threads share --------------------------------------------------------------------------------
