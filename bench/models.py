@@ -62,7 +62,8 @@ def measure(name: str, batch: int, threads: int, wanted: argparse.Namespace) -> 
 def head(names: Sequence[str]) -> str:
     """The names of the columns."""
     words = "".join(f"{name[:11]:>12}" for name in names)
-    tail = f"{'bound':>9}{'ratio':>7}{'compile':>9}{'cached':>8}{'peak MB':>9}{'ORT MB':>8}{'differs':>9}"
+    start = f"{'compile':>9}{'CPU':>7}{'cached':>8}{'CPU':>7}"
+    tail = f"{'bound':>9}{'ratio':>7}{start}{'peak MB':>9}{'ORT MB':>8}{'differs':>9}"
     return f"{'model':16}{'batch':>6}{'thr':>4}{words}{tail}"
 
 
@@ -71,7 +72,7 @@ def told(name: str, heat: Heat) -> Iterator[str]:
     times = "".join(f"{_time(item, heat.threads):>12}" for item in heat.standings)
     ours = heat.standings[0]
     bound = max(heat.arithmetic_bound, heat.bandwidth_bound) * 1e3
-    start = f"{ours.load + ours.first:>8.2f}s{heat.cached:>7.2f}s"
+    start = f"{ours.load + ours.first:>8.2f}s{ours.busy:>6.2f}s{heat.cached:>7.2f}s{heat.again.busy:>6.2f}s"
     runtime = next((item.peak for item in heat.standings if item.name == "onnxruntime"), 0)
     apart = heat.differs(ours)
     tail = f"{ours.peak / 1e6:>9.0f}{runtime / 1e6:>8.0f}{math.nan if apart is None else apart[1]:>9.1e}"

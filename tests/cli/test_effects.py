@@ -130,6 +130,7 @@ DECLARED = {
     "against": "tests/cli/test_bench.py",
     "thread_counts": "only the clock shows it",
     "batches": "tests/cli/test_bench.py",
+    "page": "tests/cli/test_bench.py",
     "round_seconds": "only the clock shows it",
     "targets": "no step is done without them: tests/cli/test_nac_training.py",
 }

@@ -31,8 +31,8 @@ def bench(file: Path, options: Options) -> None:
         if not options.as_json:
             for line in heat_lines(heat):
                 click.echo(printable(line))
-    if options.html is not None:
-        write_text(options.html, bench_page(str(file), processor(), heats))
+    if options.page is not None:
+        write_text(options.page, bench_page(str(file), processor(), heats))
     if options.as_json:
         facts = {"model": str(file), "processor": processor(), "contests": [heat.to_json() for heat in heats]}
         print_json({"ok": True, "diagnostics": [], **facts})

@@ -61,6 +61,13 @@ class Words(click.Choice[str]):
         return self.fail(f"'{printable(value, 60)}' is not one of {', '.join(known)}{meant}", param, ctx)
 
 
+class WordList(Words):
+    """Several words with commas between them, each of them one of those that are known."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return ",".join(super(WordList, self).convert(word.strip(), param, ctx) for word in value.split(","))
+
+
 file_argument = click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 
 
@@ -126,10 +133,9 @@ def _numbers(
     return found
 
 
-def _peers(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> tuple[str, ...]:
-    """`--against torch,openvino` as the names of peers."""
-    words = [word.strip() for item in value for word in item.split(",") if word.strip()]
-    return tuple(Words(PEERS).convert(word, parameter, ctx) for word in words)
+def _split(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> tuple[str, ...]:
+    """`--against torch,openvino` as words."""
+    return tuple(word for item in value for word in item.split(","))
 
 
 def _order(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -148,7 +154,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 SPECIAL: Mapping[str, Mapping[str, object]] = {
     "limits": {"multiple": True, "callback": _limits},
     "order": {"callback": _order},
-    "against": {"multiple": True, "callback": _peers},
+    "against": {"type": WordList(PEERS), "callback": _split},
     "groups": {"callback": _groups},
     "trace": {"is_flag": True, "default": None, "callback": _line_printer},
     "root": {"type": FOLDER},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lamella.pipeline.effects import GRAPHS, NAC, on, own
 
@@ -21,6 +22,7 @@ class ContestOptions:
             "but for inductor.",
             on("bench", GRAPHS | NAC),
             "--against PEER,… | bench | contest",
+            choices=PEERS,
         ),
     )
     thread_counts: tuple[int, ...] = field(
@@ -51,5 +53,13 @@ class ContestOptions:
             "--seconds S | bench | contest",
             least=0,
             most=3600,
+        ),
+    )
+    page: Path | None = field(
+        default=None,
+        metadata=own(
+            "Write a self-contained page: the table, the roofline, the time line.",
+            on("bench", GRAPHS | NAC),
+            "--html OUT.html | bench | output",
         ),
     )

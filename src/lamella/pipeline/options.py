@@ -739,10 +739,7 @@ class Options(ContestOptions):
     html: Path | None = field(
         default=None,
         metadata=own(
-            "Write a self-contained page with the timeline.",
-            {"sim": NEM, "bench": GRAPHS | NAC},
-            "--html | sim bench | output",
-            helps={"bench": "Write a self-contained page: the table, the roofline, the time line."},
+            "Write a self-contained page with the timeline.", on("sim", NEM), "--html | sim | output"
         ),
     )
     advise: bool = field(

@@ -72,3 +72,13 @@ class Twice(nn.Module):
 
 def test_a_weight_counts_once_however_often_it_is_read() -> None:
     assert counted(Twice(), (torch.randn(2, 4),)) == GraphWork(2 * 2 * 4 * 4, 4 * (16 + 8))
+
+
+def test_a_composed_operation_has_the_work_of_its_components() -> None:
+    module, inputs = nn.MultiheadAttention(8, 2, batch_first=True).eval(), (torch.randn(2, 5, 8),) * 3
+    model = lamella.from_torch(module, inputs)
+    assert isinstance(model, Model)
+    assert count_graph(model, {}).macs == count_graph(flatten(model), {}).macs
+    # q, k, v and the output; scores and what they mix
+    products = 4 * 2 * 5 * 8 * 8 + 2 * (2 * 2 * 5 * 5 * 4)
+    assert products <= count_graph(model, {}).macs <= 1.2 * products

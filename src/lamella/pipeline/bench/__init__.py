@@ -96,6 +96,7 @@ class Heat:
             "threads": self.threads,
             "ratio": _finite(self.ratio),
             "cached_start": _finite(self.cached),
+            "cached_start_cpu": self.again.busy,
             "macs": self.work.macs,
             "bytes": self.work.fixed,
             "bounds": {"arithmetic": self.arithmetic_bound, "bandwidth": self.bandwidth_bound},
@@ -113,7 +114,7 @@ class Heat:
             "median": item.median(self.threads),
             "samples": len(item.wall),
         }
-        facts |= {"load": item.load, "first": item.first, "peak_bytes": item.peak}
+        facts |= {"load": item.load, "first": item.first, "start_cpu": item.busy, "peak_bytes": item.peak}
         facts |= {} if apart is None else {"difference": {"absolute": apart[0], "relative": apart[1]}}
         return {**facts, **({"kernels": [asdict(step) for step in item.kernels]} if item.kernels else {})}
 

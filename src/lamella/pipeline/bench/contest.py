@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
@@ -57,6 +57,8 @@ class Standing:
     """Seconds from a file to something callable."""
     first: float = 0.0
     """Seconds of the first call, which compiles where that was left to it."""
+    busy: float = 0.0
+    """CPU seconds of both, of all threads: what they take where nobody else is on the machine."""
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     peak: int = 0
@@ -85,9 +87,14 @@ def hold(
     names: Sequence[str], material: Material, terms: Terms, options: Options, tell: Tell = lambda _: None
 ) -> list[Standing]:
     """Run a contest; those that cannot take part are in the list with the reason."""
+    given = {
+        item.name: value
+        for item in fields(Options)
+        if (value := getattr(options, item.name)) != getattr(Options(), item.name)
+    }
     with TemporaryDirectory(prefix="lamella-bench-") as folder:
         entries = [
-            Entry(name, material, terms.threads, options, Path(folder) / str(place))
+            Entry(name, material, terms.threads, given, Path(folder) / str(place))
             for place, name in enumerate(names)
         ]
         groups = [[entry] for entry in entries] if terms.apart else [entries]
@@ -138,7 +145,7 @@ class _Worker:
         if facts is None:
             return
         self.standing.load, self.standing.first = _number(facts, "load"), _number(facts, "first")
-        self.standing.peak = int(_number(facts, "peak"))
+        self.standing.busy, self.standing.peak = _number(facts, "busy"), int(_number(facts, "peak"))
         paths = [self._folder / f"{place}.npy" for place in range(int(_number(facts, "results")))]
         self.standing.results = [read_array(path) for path in paths]
 

@@ -11,10 +11,10 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.paths import read_text
@@ -35,7 +35,8 @@ class Entry:
     name: str
     material: Material
     threads: int
-    options: Options
+    options: Mapping[str, object]
+    """Those that are not as nobody gave them, by name."""
     folder: Path
     """Where it leaves the results of its first call."""
 
@@ -44,16 +45,18 @@ def serve(orders: BinaryIO, answers: int) -> None:
     """Do what the lines of `orders` ask for until they end."""
     entry: Entry = pickle.load(orders)
     load_packages(entry.name, entry.material)  # their start is not that of a model
-    start = time.perf_counter()
-    contestant = enter(entry.name, entry.material, entry.threads, entry.options)
+    start, idle = time.perf_counter(), time.process_time()
+    contestant = enter(
+        entry.name, entry.material, entry.threads, cast("Callable[..., Options]", Options)(**entry.options)
+    )
     ready = time.perf_counter()
     found = contestant.call()
-    first = time.perf_counter()
+    first, busy = time.perf_counter(), time.process_time() - idle
     results = contestant.results(found)
     for place, array in enumerate(results):
         write_array(entry.folder / f"{place}.npy", array)
-    facts = {"load": ready - start, "first": first - ready, "peak": peak_memory(), "results": len(results)}
-    _answer(answers, facts)
+    times = {"load": ready - start, "first": first - ready, "busy": busy}
+    _answer(answers, {**times, "peak": peak_memory(), "results": len(results)})
     for line in orders:
         is_profile = line.strip() == PROFILE
         _answer(answers, _profile(contestant) if is_profile else _take_round(contestant, float(line)))
