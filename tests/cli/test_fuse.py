@@ -50,7 +50,10 @@ def test_the_fused_graph_is_written_read_and_compared(graph: Path, tmp_path: Pat
 
 def test_fusion_is_explained(graph: Path) -> None:
     found = call(graph, "--explain", "fuse")
-    assert found.output == "fused.linear_relu_neg: contract of 3 (nn.linear, nn.relu, math.neg), saves 672 bytes\n"
+    assert (
+        found.output
+        == "fused.linear_relu_neg: contract of 3 (nn.linear, nn.relu, math.neg), saves 672 bytes\n"
+    )
 
 
 def test_a_pass_that_is_not_on_the_way_is_refused(graph: Path) -> None:
