@@ -47,8 +47,11 @@ class Fusion:
     refusals: tuple[Refusal, ...]
 
     def lines(self) -> list[str]:
-        """What was fused and what was not, for people: one line each."""
-        found = [
+        """What was fused and what was not, for people: one line in all, then one for each."""
+        after = sum(1 for _ in self.model.graph.operations())
+        before = after + sum(len(item.operators) - 1 for item in self.groups)
+        found = [f"{before} operations become {after}, of which {len(self.groups)} are groups"]
+        found += [
             f"{item.operator}: {item.kind.value} of {len(item.operators)} ({', '.join(item.operators)}), "
             f"saves {item.bytes_saved} bytes"
             for item in self.groups
