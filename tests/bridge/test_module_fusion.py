@@ -135,6 +135,13 @@ def test_kernel_names_the_group(tmp_path: Path) -> None:
     same(run(model, {}), run(fusion.model, {}))
 
 
+def test_kernels_may_have_any_name(tmp_path: Path) -> None:
+    model = load(tmp_path, '(x, r) -> add() -> y @kernel("3x3 / fast")')
+    fusion = fuse_model(model)
+    assert [item.operator for item in fusion.groups] == ["fused.group_3x3___fast"]
+    same(run(model, {}), run(fusion.model, {}))
+
+
 def test_kernel_of_one_operation_is_a_group_too(tmp_path: Path) -> None:
     fusion = fuse_model(load(tmp_path, '(x, r) -> add() -> a; a -> silu() -> y @kernel("my_silu")'))
     assert [(item.operator, item.operators) for item in fusion.groups] == [("fused.my_silu", ("nn.silu",))]

@@ -179,6 +179,16 @@ GROUPS = {
         "a = math.exp(x); y = math.add(a, z);",
         [],
     ),
+    "nor is what stands before it": (
+        "x: real[4]; z: real[900, 900, 4];",
+        "a = math.exp(x); b = math.neg(a); y = math.add(b, z);",
+        ["map: exp neg"],
+    ),
+    "what is cheap is": (
+        "x: real[4]; z: real[9, 9, 4];",
+        "a = math.neg(x); y = math.add(a, z);",
+        ["map: neg add"],
+    ),
     "softmax": ("x: real[9, 4];", "y = nn.softmax(x);", [f"row: {ROW}"]),
     "softmax of an outer axis": ("x: real[9, 4, 5];", "y = nn.softmax{axes=[1]}(x);", [f"row: {ROW}"]),
     "softmax of an open extent": ("x: real[n|9, m|7];", "y = nn.softmax{axes=[1]}(x);", [f"row: {ROW}"]),

@@ -18,8 +18,8 @@ from lamella.graph.binding import signature
 from lamella.graph.build import call
 from lamella.graph.model import FusionHint, Model
 from lamella.graph.nodes import Graph, Node, Operation, Tensor, Value
-from lamella.graph.passes.fuse.groups import DEFAULT_MACHINE, Machine
 from lamella.graph.passes.fuse.kinds import Kind, facts_of
+from lamella.graph.passes.fuse.machine import DEFAULT_MACHINE, Machine
 from lamella.graph.passes.products import FixedTensors, KnownProducts, WeightedProduct
 from lamella.graph.rewrite import Replacement, RewriteWalk, operands_of, rewrite
 from lamella.ops.library import Library

@@ -17,20 +17,12 @@ from lamella.base.errors import Found
 from lamella.graph.model import FusionHint, Model
 from lamella.graph.nodes import Branch, Constant, Graph, Loop, Node, Operation, Region, Tensor
 from lamella.graph.passes.decompose_all import decompose_all
-from lamella.graph.passes.fuse.groups import (
-    DEFAULT_MACHINE,
-    Group,
-    GroupKind,
-    KnownFacts,
-    Machine,
-    Part,
-    Refusal,
-    Request,
-    make_part,
-    plan_groups,
-)
+from lamella.graph.passes.fuse.groups import Group, Refusal, Request, plan_groups
 from lamella.graph.passes.fuse.kinds import Kind, kind_of
+from lamella.graph.passes.fuse.legality import GroupKind
+from lamella.graph.passes.fuse.machine import DEFAULT_MACHINE, Machine
 from lamella.graph.passes.fuse.outline import OperatorWriter, Outlined
+from lamella.graph.passes.fuse.parts import KnownFacts, Part, make_part
 from lamella.graph.rewrite import members, operands_of, results_of
 
 __all__ = ["Fusion", "GroupKind", "Kind", "Machine", "fuse", "fuse_model", "kind_of"]
@@ -55,8 +47,11 @@ class Fusion:
     refusals: tuple[Refusal, ...]
 
     def lines(self) -> list[str]:
-        """What was fused and what was not, for people: one line each."""
-        found = [
+        """What was fused and what was not, for people: one line in all, then one for each."""
+        after = sum(1 for _ in self.model.graph.operations())
+        before = after + sum(len(item.operators) - 1 for item in self.groups)
+        found = [f"{before} operations become {after}, of which {len(self.groups)} are groups"]
+        found += [
             f"{item.operator}: {item.kind.value} of {len(item.operators)} ({', '.join(item.operators)}), "
             f"saves {item.bytes_saved} bytes"
             for item in self.groups

@@ -75,6 +75,25 @@ class Read:
     guarded: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How the elements of a tensor fall into rows: `length` of them, `stride` apart."""
+
+    full: int
+    count: int
+    stride: int
+
+    @property
+    def length(self) -> int:
+        """Elements of a row."""
+        return self.full // self.count
+
+    def row(self, places: Places) -> Places:
+        """The rows of elements."""
+        block = self.length * self.stride
+        return places // block * self.stride + places % self.stride
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
     """What is known of an operation: its kind, its accesses, its size and cost."""
@@ -88,6 +107,8 @@ class Facts:
     steps: int = 0
     cost: int = 0
     """Floating-point operations of one step."""
+    rows: Rows | None = None
+    """The rows that a reduction sums up; None where its steps do not fall into rows of one stride."""
     is_moving: bool = False
     """Whether every element is an element of an input, untouched."""
     is_strided: bool = False
@@ -190,7 +211,20 @@ class _Classifier:
         sizes = tuple(size_of(item, self.numbers) for item in self.given)
         if strided and pointwise and is_identity(reads[0], sizes[reads[0].source], self.size):
             kind = Kind.VIEW
-        return Facts(kind, tuple(reads), self.size, sizes, steps, cost, moving, strided, pointwise)
+        rows = self._rows(reads, sizes) if kind is Kind.REDUCE else None
+        return Facts(kind, tuple(reads), self.size, sizes, steps, cost, rows, moving, strided, pointwise)
+
+    def _rows(self, reads: Sequence[Read], sizes: Sequence[int]) -> Rows | None:
+        """The rows that a reduction sums up, the elements of each apart by a product of trailing extents."""
+        if not self.size or len({item.source for item in reads}) != 1:
+            return None
+        read, full = reads[0], sizes[reads[0].source]
+        if full % self.size or read.steps != full:
+            return None
+        extents = [_known(substitute(extent, self.numbers)) for extent in self.given[read.source].shape]
+        strides = dict.fromkeys(prod(extents[axis:]) for axis in range(len(extents), 0, -1))
+        found = (Rows(full, self.size, stride) for stride in strides if self.size % stride == 0)
+        return next((item for item in found if np.array_equal(item.row(read.places), read.targets)), None)
 
     def _formula(self, formula: Contraction) -> tuple[Kind, list[Read]]:
         inner = [item for item in _elements(formula) if not any(item is target for target in formula.targets)]

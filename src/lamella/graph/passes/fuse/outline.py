@@ -20,7 +20,7 @@ from lamella.graph.components import (
     spell,
     type_word,
 )
-from lamella.graph.nodes import Constant, Graph, Operation, Tensor, Value
+from lamella.graph.nodes import Constant, Graph, Operation, Pack, Tensor, Value
 from lamella.graph.rewrite import FreshNames, defined, members, rename, rename_symbols
 from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd.check.definitions import invoked
@@ -53,6 +53,7 @@ class OperatorWriter:
         self.operators: list[n.Operator] = [] if known is None else list(known.declarations)
         self._names = FreshNames((*(item.name for item in self.operators), *RESERVED, FUSED), start=2)
         self._by_body: dict[object, str] = {}
+        self._attributes: dict[str, list[str]] = {}
         self._copies: dict[str, str] = {}
 
     def finished(self) -> Library:
@@ -74,23 +75,20 @@ class OperatorWriter:
             name = self._by_body[key] = self._define(_with_plain_names(graph, open_extents), words)
         attributes: list[tuple[str, Value]] = [
             (word, Dim((((symbol,), 1),)))
-            for word, symbol in zip(self._attributes(name), open_extents.values(), strict=True)
+            for word, symbol in zip(self._attributes[name], open_extents.values(), strict=True)
         ]
-        origin = Origin(f"{FUSED}.{name}", None, _anchor(group.members).origin)
+        origin = Origin(f"{FUSED}.{name}", None, group.members[-1].origin)
         return Operation(f"{FUSED}.{name}", group.inputs, group.outputs, tuple(attributes), origin=origin)
 
-    def _attributes(self, name: str) -> list[str]:
-        operator = next(item for item in self.operators if item.name == name)
-        return [item.name for item in operator.parameters("attrib")]
-
     def _define(self, body: Graph, words: str) -> str:
-        name = self._names.take(words)
+        # A name that begins with an underscore is private, and could not be called.
+        name = self._names.take(words if words[0].isalpha() else f"group{words}")
         called = {item.operator for item in body.nodes if isinstance(item, Operation)}
         copies = {item: f"{FUSED}.{self._copied(item)}" for item in sorted(called) if self._is_private(item)}
         writer = ComponentWriter(self.library, operators=copies, module=FUSED)
-        symbols_used = list(_symbols(body))
+        self._attributes[name] = list(_symbols(body))
         sections: dict[str, tuple[n.Statement, ...]] = {
-            "attrib": tuple(n.Parameter(item, n.TypeSpec("int")) for item in symbols_used),
+            "attrib": tuple(n.Parameter(item, n.TypeSpec("int")) for item in self._attributes[name]),
             "input": tuple(map(_declare, members(body.inputs))),
             "output": tuple(map(_declare, members(body.outputs))),
             "constant": tuple(
@@ -139,14 +137,7 @@ class OperatorWriter:
         return self._copies[name]
 
 
-def _anchor(group: Sequence[Operation]) -> Operation:
-    """The operation that a group is told after: its last."""
-    return group[-1]
-
-
-def _declare(item: Tensor | object) -> n.Parameter:
-    if not isinstance(item, Tensor):
-        raise TypeError(item)
+def _declare(item: Tensor | Pack) -> n.Parameter:
     shape = tuple(n.Extent(extent(size)) for size in item.shape)
     return n.Parameter(item.name, n.TypeSpec(type_word(item.element), shape=shape))
 

@@ -1,0 +1,33 @@
+"""The ceilings of a machine, as far as fusion weighs them against each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Measured ceilings of one core: what a round trip through memory costs in computation."""
+
+    gflops: float = 60.0
+    """Floating-point operations of elementwise code, in 10⁹ a second."""
+    bandwidth: float = 12.0
+    """Memory traffic in 10⁹ bytes a second."""
+    cache_bandwidth: float = 60.0
+    """Traffic of what the second-level cache holds, in 10⁹ bytes a second."""
+    cache: int = 1 << 20
+    """Bytes of the second-level cache."""
+    launch: float = 0.5
+    """Microseconds that one more kernel costs."""
+
+    def seconds(self, size: int) -> float:
+        """The time to move bytes once."""
+        rate = self.cache_bandwidth if size <= self.cache // 2 else self.bandwidth
+        return size / rate * 1e-9
+
+    def compute(self, flops: float) -> float:
+        """The time of floating-point operations."""
+        return flops / self.gflops * 1e-9
+
+
+DEFAULT_MACHINE = Machine()
