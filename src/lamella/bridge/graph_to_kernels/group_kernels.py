@@ -170,9 +170,9 @@ def _shared(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
     """The loop of a sum that is shared out, and in how many parts."""
     extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
     target = stage.targets[0]
-    kept = prod(extents.get(name, 1) for name in _loops_of(target))
+    kept = max(1, prod(extents.get(name, 1) for name in _loops_of(target)))
     plain = stage.sign not in ASSIGNMENTS and len(stage.targets) == 1 and not is_product(stage, stages)
-    if not plain or kept > FEW_SUMS or prod(extents.values()) // kept < SHARED_STEPS:
+    if not plain or kept > FEW_SUMS or prod(extents.values()) < SHARED_STEPS * kept:
         return None
     wanted = min(MOST_PARTS, prod(extents.values()) // GROUP_STEPS)
     for loop in stage.loops:
