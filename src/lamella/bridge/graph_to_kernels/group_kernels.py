@@ -13,6 +13,7 @@ from lamella.bridge.graph_to_kernels.inline import Stages, inline
 from lamella.bridge.graph_to_kernels.maps import ASSIGNMENTS, reachable
 from lamella.bridge.graph_to_kernels.row_plan import GROUP_STEPS
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowKernel, write_rows
+from lamella.bridge.graph_to_kernels.scans import LANES, find_scan, write_scan
 from lamella.graph.nodes import Argument, Operation, Tensor, tensors
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.library import Library
@@ -80,12 +81,30 @@ def _longest(name: str, stages: Stages, rest: Sequence[Contraction], sizes: Sequ
             reason = str(problem)
             continue
         return Run(first, kernel)
-    return Run(tuple(rest[:1]), None, reason)
+    return _scan_run(name, stages, rest[0], sizes) or Run(tuple(rest[:1]), None, reason)
+
+
+def _scan_run(name: str, stages: Stages, stage: Contraction, sizes: Sequence[int]) -> Run | None:
+    """A cumulative sum; None where the stage is none."""
+    scan = find_scan(stage, stages.tensors) if LANES in sizes else None
+    if scan is None:
+        return None
+    size = stages.tensors[scan.target].volume
+    try:
+        _verify_first(stage, stages)
+        function, groups = write_scan(name, scan, size)
+    except Unsupported:
+        return None
+    return Run((stage,), RowKernel(function, (scan.target, scan.source), (size, size), groups))
 
 
 def _verify(stage: Contraction, stages: Stages) -> None:
     if is_product(stage, stages):
         raise Unsupported("a stage is a product")
+    _verify_first(stage, stages)
+
+
+def _verify_first(stage: Contraction, stages: Stages) -> None:
     target = stage.targets[0].tensor
     first = next(item for item in stages.contractions if item.targets[0].tensor == target)
     if stage.sign not in ASSIGNMENTS and first is not stage:
