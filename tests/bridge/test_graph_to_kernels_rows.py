@@ -136,6 +136,19 @@ def test_compound_operations_that_are_kept_have_kernels(name: str) -> None:
     agree(machine_code(kernels)(**fed), by_reference(model)(**fed))
 
 
+@pytest.mark.parametrize(("shape", "axis"), [("5 100", 1), ("3 50 20", 1), ("130", 0), ("3 4 5", 0)])
+def test_cumulative_sums_take_a_step_for_each_element(shape: str, axis: int) -> None:
+    ways = [(exclusive, reverse) for exclusive in (False, True) for reverse in (False, True)]
+    items = [
+        call("math.cumsum", f"f32 {shape} -1..1", axis=axis, exclusive=exclusive, reverse=reverse)
+        for exclusive, reverse in ways
+    ]
+    model, fed = build(items)
+    kernels = graph_to_kernels(model)
+    assert all(len(found) == 1 and len(found[0].operands[0].shape) == 1 for found in kernels.calls.values())
+    agree(machine_code(kernels)(**fed), by_reference(model)(**fed))
+
+
 @pytest.mark.parametrize("axes", [(0, 1, 2), (1, 2)])
 def test_long_sums_are_shared_by_threads(axes: tuple[int, ...]) -> None:
     model, fed = build([call("math.sum_reduce<real>", "f32 2 500 300", axes=axes)])

@@ -61,16 +61,18 @@ def write_rows(
     written = dict.fromkeys(item.tensor for item in kernel.stages)
     named = (*(item for item in written if item in outputs), *(item for item in read if item not in written))
     arguments = _Arguments(named, tensors, places)
+    wide = any(tensors[item].element == F64 for item in (*written, *read))
+    real = Scalar("f64" if wide else "f32")
     if not sizes:
         raise Unsupported("no subgroup has a size that row kernels can use")
-    turned = plan_transpose(kernel, tensors) if VECTOR in sizes else None
+    turned = plan_transpose(kernel, tensors, arguments.spans) if VECTOR in sizes else None
     plan = None if turned else plan_rows(kernel, tensors, outputs, sizes)
     builder = Builder(FreshNames({item.name for item in arguments.memrefs.values()}))
     if turned is not None:
-        TransposeWriter(turned, tensors, builder, arguments.real).write(arguments.views())
+        TransposeWriter(turned, tensors, builder, real).write(arguments.views())
         lanes, groups = VECTOR, turned.groups
     elif plan is not None:
-        _Rows(plan, tensors, outputs, builder, arguments.real).write(arguments)
+        _Rows(plan, tensors, outputs, builder, real).write(arguments)
         lanes, groups = plan.lanes, plan.groups
     attributes = Dictionary(
         (DictionaryEntry("subgroup_size", lanes), DictionaryEntry("work_group_size", (lanes, 1)))
@@ -91,11 +93,6 @@ class _Arguments:
             name: span_of(item.shape, layouts.get(name) or row_major(item.shape))
             for name, item in self.held.items()
         }
-
-    @property
-    def real(self) -> Scalar:
-        """The type of reals."""
-        return Scalar("f64" if any(item.element == F64 for item in self.held.values()) else "f32")
 
     def views(self) -> dict[tuple[str, int | None], TensorView]:
         """What terms know of the tensors."""

@@ -57,8 +57,13 @@ class TransposePlan:
         )
 
 
-def plan_transpose(kernel: FlatKernel, tensors: Mapping[str, GroupTensor]) -> TransposePlan | None:
-    """The tiles of a map that reads across its order; None where it does not, or where tiles do not fit."""
+def plan_transpose(
+    kernel: FlatKernel, tensors: Mapping[str, GroupTensor], spans: Mapping[str, int]
+) -> TransposePlan | None:
+    """The tiles of a map that reads across its order; None where it does not, or where tiles do not fit.
+
+    `spans` are the sizes of the memory of the tensors.
+    """
     if len(kernel.stages) != 1 or kernel.stages[0].is_reduction or len(kernel.stages[0].loops) < 2:
         return None
     (stage,) = kernel.stages
@@ -80,7 +85,7 @@ def plan_transpose(kernel: FlatKernel, tensors: Mapping[str, GroupTensor]) -> Tr
     piece = _piece(extents[across], depth, extents[along])
     turned = frozenset(form for tensor, form in far if tensors[tensor].element == F32)
     plan = TransposePlan(kernel, stage, along, across, width, depth, others, piece, turned)
-    fits = all(_matrix_places(plan, form, tensors[tensor].volume) for tensor, form in far if form in turned)
+    fits = all(_matrix_places(plan, form, spans[tensor]) for tensor, form in far if form in turned)
     return plan if turned and fits else None
 
 

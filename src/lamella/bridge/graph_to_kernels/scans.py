@@ -1,0 +1,186 @@
+"""Cumulative sums as one kernel: the sum of all elements before each one, in as many steps as there are elements.
+
+`y[z] += x[|z - k|], k < n` is the sum of `x[0] … x[z]`: every step goes on from the one before. Lanes go along a
+dimension that lies side by side and is not summed; where the summed one does, a subgroup scans as many elements as it
+has lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from lamella.base.affine import Affine
+from lamella.base.dtype import F32
+from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.affine import Form, find_form
+from lamella.bridge.graph_to_kernels.flat import row_major
+from lamella.bridge.graph_to_kernels.groups import GroupTensor
+from lamella.bridge.graph_to_kernels.transposing import form_value
+from lamella.kernels.build import Builder, FreshNames
+from lamella.lang.tensor.nodes import Function, Parameter, Scalar, SubgroupOperation, Value
+from lamella.lang.tensor.nodes.types import INDEX, Dictionary, DictionaryEntry, make_memref
+from lamella.ops.formula import Contraction, Element, Guard, Index
+
+LANES = 16
+REAL = Scalar("f32")
+
+
+@dataclass(frozen=True, slots=True)
+class CumulativeSum:
+    """A cumulative sum over a loop, which may go backward, and may leave out the element of the step itself."""
+
+    source: str
+    target: str
+    place: Form
+    """Where an element is read and written."""
+    loop: str
+    backward: bool
+    exclusive: bool
+    extents: Mapping[str, int]
+    """The loop that is summed, and all others."""
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The loops that are not summed."""
+        return tuple(name for name in self.extents if name != self.loop)
+
+
+def find_scan(stage: Contraction, tensors: Mapping[str, GroupTensor]) -> CumulativeSum | None:
+    """The cumulative sum that a stage is; None where it is none."""
+    value = stage.values[0]
+    if stage.sign != "+=" or stage.condition is not None or not isinstance(value, Element):
+        return None
+    extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
+    (target,) = stage.targets if len(stage.targets) == 1 else (None,)
+    guards = [place for place, item in enumerate(value.indices) if isinstance(item, Guard)]
+    if target is None or len(guards) != 1 or len(extents) < len(stage.loops):
+        return None
+    held, made = tensors[value.tensor], tensors[target.tensor]
+    guard = value.indices[guards[0]]
+    index = target.indices[guards[0]] if len(target.indices) == len(value.indices) else None
+    if held.element != F32 or made.element != F32 or not isinstance(index, Index) or held.shape != made.shape:
+        return None
+    steps = _find_steps(guard, index.name, extents, held.shape[guards[0]])
+    others = [item for place, item in enumerate(value.indices) if place != guards[0]]
+    same = others == [item for place, item in enumerate(target.indices) if place != guards[0]]
+    if steps is None or not same:
+        return None
+    counter, backward, exclusive = steps
+    plain = [item.name for item in others if isinstance(item, Index)]
+    kept = {name: extent for name, extent in extents.items() if name != counter}
+    if len(set(plain)) < len(plain) or {*plain, index.name} != set(kept):
+        return None
+    if any(not isinstance(item, Index) and item != 0 for item in others):
+        return None
+    place = _place(target, made)
+    return CumulativeSum(value.tensor, target.tensor, place, index.name, backward, exclusive, kept)
+
+
+def _find_steps(
+    guard: object, loop: str, extents: Mapping[str, int], size: int
+) -> tuple[str, bool, bool] | None:
+    """The loop that counts backwards from each step, whether it goes the other way, and whether it starts beside it."""
+    if not isinstance(guard, Guard) or guard.below is not None or guard.above is not None:
+        return None
+    form = find_form(guard.index, extents)
+    if form is None or len(form.terms) != 2 or form.coefficient(loop) != 1 or extents[loop] != size:
+        return None
+    ((counter, factor),) = (item for item in form.terms if item[0] != loop)
+    if extents[counter] != size or form.constant not in (0, factor) or abs(factor) != 1:
+        return None
+    return counter, factor == 1, form.constant != 0
+
+
+def _place(element: Element, held: GroupTensor) -> Form:
+    found: Form = Affine()
+    for index, stride in zip(element.indices, row_major(held.shape).strides, strict=True):
+        if isinstance(index, Index):
+            found = found.plus(Affine(0, ((index.name, 1),)), stride)
+    return found
+
+
+# --- the kernel ---------------------------------------------------------------------------------------------
+
+
+def write_scan(name: str, scan: CumulativeSum, size: int) -> tuple[Function, int]:
+    """The kernel, whose arguments are the target and the source as one mode each; and its work-groups."""
+    builder = Builder(FreshNames({"y", "x"}))
+    closest = next((item for item in scan.rows if scan.place.coefficient(item) == 1), None)
+    groups = prod(scan.extents[item] for item in scan.rows if item != closest)
+    places = dict(_open_groups(builder, [item for item in scan.rows if item != closest], scan.extents))
+    attributes = None
+    if closest is not None:
+        end = builder.constant(scan.extents[closest])
+        with builder.foreach([end]) as (inner, variables):
+            _write_steps(inner, scan, {**places, closest: variables[0]})
+    elif scan.place.coefficient(scan.loop) != 1:
+        raise Unsupported("nothing lies side by side")
+    else:
+        with builder.parallel() as inner:
+            _write_lanes(inner, scan, places)
+        entries = (("subgroup_size", LANES), ("work_group_size", (LANES, 1)))
+        attributes = Dictionary(tuple(DictionaryEntry(key, value) for key, value in entries))
+    parameters = tuple(Parameter(Value(item), make_memref("f32", (size,))) for item in ("y", "x"))
+    return Function(name, parameters, builder.region(), attributes), groups
+
+
+def _open_groups(
+    builder: Builder, names: Sequence[str], extents: Mapping[str, int]
+) -> Iterator[tuple[str, Value]]:
+    rest = builder.builtin("group_id", INDEX) if names else None
+    for place, name in enumerate(reversed(names)):
+        if rest is None:
+            return
+        last = place == len(names) - 1
+        yield name, rest if last else builder.arith("rem", rest, builder.constant(extents[name]))
+        rest = rest if last else builder.arith("div", rest, builder.constant(extents[name]))
+
+
+def _write_steps(builder: Builder, scan: CumulativeSum, places: Mapping[str, Value]) -> None:
+    """One element after the other in each lane."""
+    extent = scan.extents[scan.loop]
+    start = builder.constant(0.0, REAL)
+    zero, end = builder.constant(0), builder.constant(extent)
+    with builder.loop(zero, end, carried=[(start, REAL)]) as loop:
+        body, (held,) = loop.body, loop.carried
+        step = body.arith("sub", body.constant(extent - 1), loop.variable) if scan.backward else loop.variable
+        place = form_value(body, scan.place, {**places, scan.loop: step})
+        found = body.arith("add", held, body.load(Value("x"), [place], REAL), type_=REAL)
+        body.store(held if scan.exclusive else found, Value("y"), [place])
+        body.give(found)
+
+
+def _write_lanes(builder: Builder, scan: CumulativeSum, places: Mapping[str, Value]) -> None:
+    """As many elements at once as there are lanes, then those that are left."""
+    extent = scan.extents[scan.loop]
+    full = extent // LANES * LANES
+    lane = builder.cast(builder.builtin("subgroup_local_id", Scalar("i32")), INDEX)
+    held = builder.constant(0.0, REAL)
+    if full:
+        ends = builder.constant(0), builder.constant(full), builder.constant(LANES)
+        with builder.loop(*ends, carried=[(held, REAL)]) as loop:
+            step = loop.body.arith("add", loop.variable, lane)
+            loop.body.give(_write_chunk(loop.body, scan, places, step, loop.carried[0]))
+        (held,) = loop.results
+    if extent > full:
+        inside = builder.compare("lt", lane, builder.constant(extent - full))
+        with builder.condition(inside) as rest:
+            step = rest.arith("add", lane, rest.constant(full))
+            _write_chunk(rest, scan, places, step, held)
+
+
+def _write_chunk(
+    builder: Builder, scan: CumulativeSum, places: Mapping[str, Value], step: Value, held: Value
+) -> Value:
+    """The elements of all lanes; gives the sum behind them."""
+    if scan.backward:
+        step = builder.arith("sub", builder.constant(scan.extents[scan.loop] - 1), step)
+    place = form_value(builder, scan.place, {**places, scan.loop: step})
+    value = builder.load(Value("x"), [place], REAL)
+    form = "exclusive_scan" if scan.exclusive else "inclusive_scan"
+    before = builder.value(SubgroupOperation("add", form, value, REAL))
+    builder.store(builder.arith("add", held, before, type_=REAL), Value("y"), [place])
+    total = builder.value(SubgroupOperation("add", "reduce", value, REAL))
+    return builder.arith("add", held, total, type_=REAL)
