@@ -13,7 +13,7 @@ from lamella.bridge.graph_to_kernels.inline import Stages, inline
 from lamella.bridge.graph_to_kernels.maps import ASSIGNMENTS, reachable
 from lamella.bridge.graph_to_kernels.row_plan import GROUP_STEPS
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowKernel, write_rows
-from lamella.bridge.graph_to_kernels.scans import LANES, find_scan, write_scan
+from lamella.bridge.graph_to_kernels.scans import find_scan
 from lamella.graph.nodes import Argument, Operation, Tensor, tensors
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.library import Library
@@ -81,30 +81,12 @@ def _longest(name: str, stages: Stages, rest: Sequence[Contraction], sizes: Sequ
             reason = str(problem)
             continue
         return Run(first, kernel)
-    return _scan_run(name, stages, rest[0], sizes) or Run(tuple(rest[:1]), None, reason)
-
-
-def _scan_run(name: str, stages: Stages, stage: Contraction, sizes: Sequence[int]) -> Run | None:
-    """A cumulative sum; None where the stage is none."""
-    scan = find_scan(stage, stages.tensors) if LANES in sizes else None
-    if scan is None:
-        return None
-    size = stages.tensors[scan.target].volume
-    try:
-        _verify_first(stage, stages)
-        function, groups = write_scan(name, scan, size)
-    except Unsupported:
-        return None
-    return Run((stage,), RowKernel(function, (scan.target, scan.source), (size, size), groups))
+    return Run(tuple(rest[:1]), None, reason)
 
 
 def _verify(stage: Contraction, stages: Stages) -> None:
     if is_product(stage, stages):
         raise Unsupported("a stage is a product")
-    _verify_first(stage, stages)
-
-
-def _verify_first(stage: Contraction, stages: Stages) -> None:
     target = stage.targets[0].tensor
     first = next(item for item in stages.contractions if item.targets[0].tensor == target)
     if stage.sign not in ASSIGNMENTS and first is not stage:
@@ -135,7 +117,7 @@ def elements_of(stage: Contraction) -> Iterator[Element]:
 
 def is_product(stage: Contraction, stages: Stages) -> bool:
     """Whether a reduction uses elements again and again: two tensors that each lack an index of the other's."""
-    if stage.sign in ASSIGNMENTS:
+    if stage.sign in ASSIGNMENTS or find_scan(stage, stages.tensors) is not None:
         return False
     extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
     kept = {name for target in stage.targets for name in _loops_of(target)} & {
@@ -191,6 +173,7 @@ def _shared(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
     target = stage.targets[0]
     kept = max(1, prod(extents.get(name, 1) for name in _loops_of(target)))
     plain = stage.sign not in ASSIGNMENTS and len(stage.targets) == 1 and not is_product(stage, stages)
+    plain = plain and find_scan(stage, stages.tensors) is None
     if not plain or kept > FEW_SUMS or prod(extents.values()) < SHARED_STEPS * kept:
         return None
     wanted = min(MOST_PARTS, prod(extents.values()) // GROUP_STEPS)
