@@ -17,8 +17,7 @@ from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, elements_of, reuses
-from lamella.bridge.graph_to_kernels.rows import SIZES, RowKernel, write_rows
-from lamella.bridge.graph_to_kernels.scans import LANES, find_scan, write_scan
+from lamella.bridge.graph_to_kernels.rows import SIZES, write_rows
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, TileKernel, write_tiles
 from lamella.bridge.graph_to_kernels.tiled import Key, ProductGroup, find_tiles, walk_terms
@@ -113,8 +112,6 @@ class GroupWriter:
                     return count
                 except Unsupported:
                     continue
-        if self._add_scan(stages[0]):
-            return 1
         if self.alone and is_product(stages[0]):
             raise Unsupported("its products are no tiles")
         self._add_plain(stages[0])
@@ -165,22 +162,7 @@ class GroupWriter:
         outputs = frozenset(name for name in made if name in needed)
         flat = {name: _flat(item) for name, item in self.place.layouts.items()}
         sizes = tuple(item for item in SIZES if item in self.target.subgroup_sizes) or SIZES
-        self._add_row(write_rows(self._next, stages, self.stages.tensors, outputs, flat, sizes))
-
-    def _add_scan(self, stage: Contraction) -> bool:
-        """A kernel of a cumulative sum; whether the stage is one."""
-        scan = find_scan(stage, self.stages.tensors) if LANES in self.target.subgroup_sizes else None
-        if scan is None or self._is_started(stage) or {scan.target, scan.source} & self.place.layouts.keys():
-            return False
-        size = self.stages.tensors[scan.target].volume
-        try:
-            function, groups = write_scan(self._next, scan, size)
-        except Unsupported:
-            return False
-        self._add_row(RowKernel(function, (scan.target, scan.source), (size, size), groups))
-        return True
-
-    def _add_row(self, kernel: RowKernel) -> None:
+        kernel = write_rows(self._next, stages, self.stages.tensors, outputs, flat, sizes)
         operands = [
             self._operand(name, parameter.type)
             for name, parameter in zip(kernel.tensors, kernel.function.parameters, strict=True)

@@ -11,6 +11,7 @@ from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.maps import ASSIGNMENTS, reachable
 from lamella.bridge.graph_to_kernels.row_plan import GROUP_STEPS
+from lamella.bridge.graph_to_kernels.scans import find_scan
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Lookup, Loop, Scalar
 
 MOST_REUSE = 8
@@ -49,6 +50,8 @@ def _shared(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
     target = stage.targets[0]
     kept = prod(extents.get(name, 1) for name in _loops_of(target))
     plain = stage.sign not in ASSIGNMENTS and len(stage.targets) == 1 and not reuses(stage, stages)
+    if find_scan(stage, stages.tensors) is not None:
+        return None
     if not plain or kept > FEW_SUMS or prod(extents.values()) // max(kept, 1) < SHARED_STEPS:
         return None
     wanted = min(MOST_PARTS, prod(extents.values()) // GROUP_STEPS)
@@ -112,7 +115,7 @@ def elements_of(stage: Contraction) -> Iterator[Element]:
 
 def reuses(stage: Contraction, stages: Stages) -> bool:
     """Whether a reduction uses elements again and again: two tensors that each lack an index of the other's."""
-    if stage.sign in ASSIGNMENTS:
+    if stage.sign in ASSIGNMENTS or find_scan(stage, stages.tensors) is not None:
         return False
     extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
     kept = {name for target in stage.targets for name in _loops_of(target)} & {

@@ -18,6 +18,7 @@ from lamella.bridge.graph_to_kernels.flat import FlatLayout, FlatStage, flatten_
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.row_plan import VECTOR, Pass, RowPlan, plan_rows
 from lamella.bridge.graph_to_kernels.row_terms import RowTerms
+from lamella.bridge.graph_to_kernels.scans import LANES, find_scan, write_scan
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.bridge.graph_to_kernels.transposing import TransposeWriter, plan_transpose
 from lamella.kernels.build import Builder, FreshNames
@@ -56,6 +57,11 @@ def write_rows(
     `outputs` are the tensors that something outside of the kernel reads.
     """
     places = layouts or {}
+    scan = find_scan(stages[0], tensors) if len(stages) == 1 and LANES in sizes else None
+    if scan is not None and not {scan.target, scan.source} & set(places):
+        size = tensors[scan.target].volume
+        function, groups = write_scan(name, scan, size)
+        return RowKernel(function, (scan.target, scan.source), (size, size), groups)
     kernel = flatten_stages(stages, tensors, places)
     read = dict.fromkeys(item.tensor for stage in kernel.stages for item in stage.reads())
     written = dict.fromkeys(item.tensor for item in kernel.stages)
