@@ -55,6 +55,8 @@ class GroupWriter:
     functions: list[Function] = field(default_factory=list)
     calls: list[KernelCall] = field(default_factory=list)
     products: int = 0
+    partial: set[str] = field(default_factory=set)
+    """Sums that go on from zeros, because no step writes every element."""
 
     def write(self) -> tuple[KernelCall, ...]:
         """Write all kernels; Unsupported where a stage has none."""
@@ -175,7 +177,10 @@ class GroupWriter:
         shapes = {item.tensor: self.stages.tensors[item.tensor].shape for item in stage.targets}
         started = self._is_started(stage)
         if stage.sign not in ASSIGNMENTS and not started and not plan_steps(stage, shapes).covers:
-            raise Unsupported("its target must be filled first")
+            if stage.sign != "+=":
+                raise Unsupported("its target must be filled first")
+            started = True  # what is not written whole holds zeros before
+            self.partial |= {item.tensor for item in stage.targets}
         names = dict.fromkeys(item.tensor for item in walk_terms(stage) if isinstance(item, Element))
         values = {name: Value(f"t{number}") for number, name in enumerate(names)}
         views: dict[Key, TensorView] = {
@@ -217,6 +222,8 @@ class GroupWriter:
         return KernelOperand(name, item, shape, type_.element, whole, strides)
 
     def _is_whole(self, tensor: str) -> bool:
+        if tensor in self.partial:
+            return False
         written = any(item.tensor == tensor for stage in self.stages.contractions for item in stage.targets)
         return written and is_written_whole((tensor, None), self.stages.contractions, self._views)
 
