@@ -6,6 +6,7 @@ formulas as their fallback (cpu, interpreter).
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -39,6 +40,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
 from lamella.base.errors import Found, InputError, Malformed
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.mapping import check_maps, map_of
 from lamella.base.placement import OperationPlacement
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.model import Model
@@ -92,6 +94,8 @@ class GraphExecutable:
         """What the last call drew."""
         self.state: dict[str, Array] = {}
         """The variables by name, as they are now."""
+        self._maps: list[mmap.mmap] = []
+        """The files whose pages variables are."""
         self._seed = seed
         self._busy = threading.RLock()
         self._spare = SpareStates()
@@ -126,6 +130,8 @@ class GraphExecutable:
         for tensor in self.model.graph.variables:
             with findings_at(tensor.name, tensor.origin, self._declaration(tensor.name)):
                 self.state[tensor.name] = self._start(tensor)
+        maps = (map_of(array) for array in self.state.values())
+        self._maps = list({id(item): item for item in maps if item is not None}.values())
 
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once; inputs that are not given are random from the seed where that is wanted, else missing."""
@@ -153,6 +159,7 @@ class GraphExecutable:
 
     def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array]) -> dict[str, Array]:
         extents, graph = Extents(), self.model.graph
+        check_maps(self._maps)
         self.findings = [*self.model.findings, *self.find_random()]
         taken = self._inputs.take(inputs, extents, lambda name: self._picks.get(name, ()), self.draws)
         drawn = types_of({name: item for name, item in taken.items() if name not in inputs})

@@ -23,6 +23,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dim import Extent, bounds, substitute, symbols
 from lamella.base.dtype import ElementType, Kind
 from lamella.base.errors import Found, Malformed
+from lamella.base.mapping import is_unwritable
 from lamella.base.source import Span
 from lamella.graph.compose.decompose import compose_call
 from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, tensors
@@ -181,9 +182,10 @@ def _read_only(values: Array) -> Array:
 
 
 def _is_fixed(values: Array) -> bool:
-    """Whether an array keeps its numbers without a copy: its memory is its own, and nobody may write there."""
+    """Whether an array keeps its numbers without a copy: nobody may write to its memory, its own or that of a file."""
     flags = values.flags
-    return flags.owndata and flags.c_contiguous and flags.aligned and not flags.writeable
+    is_kept = flags.owndata or is_unwritable(values)
+    return is_kept and flags.c_contiguous and flags.aligned and not flags.writeable
 
 
 def _kind(element: ElementType) -> str:

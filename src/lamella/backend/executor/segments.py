@@ -19,6 +19,7 @@ from lamella.backend.arguments import written_parameters
 from lamella.base.arrays import Array, DType
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
+from lamella.base.mapping import release_pages
 from lamella.graph.nodes import Argument, Node, Operation, Pack, Tensor, tensors
 from lamella.kernels.launches import FILL, LaunchList, LaunchTime
 from lamella.kernels.nodes import KernelCall, KernelGraph
@@ -127,6 +128,7 @@ class OnceResult:
         for array in now:
             # Nobody tells when somebody writes into an array that was read once: so nobody can.
             array.flags.writeable = False
+            release_pages(array)
         self._seen = now
         return True
 

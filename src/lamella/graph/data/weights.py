@@ -14,11 +14,11 @@ from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dtype import ElementType
 from lamella.base.errors import InputError, cause_of
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.paths import is_folder, read_bytes_in, shown
+from lamella.base.paths import is_folder, map_bytes, map_bytes_in, read_bytes_in, shown
 from lamella.base.source import Span
 from lamella.base.writer import make_folder, write_bytes
 from lamella.graph.data.dat import Stored, decode_dat, encode_dat, read_dat, refuse, whole
-from lamella.graph.data.safetensors import decode_safetensors, read_safetensors, write_safetensors
+from lamella.graph.data.safetensors import decode_safetensors, write_safetensors
 from lamella.graph.nodes import Graph, Quantization, Tensor, Value
 from lamella.lang.skriptnd.rules import data as rules
 
@@ -237,7 +237,7 @@ def _sources_beside(path: Path, limits: Limits) -> dict[str, list[_Source]]:
             return decode_dat(read_bytes_in(folder, path.name, limits), file)
 
         return {path.name.removesuffix(TENSOR_FILE): [_Source(file, read)]}
-    return _stored(file, decode_safetensors(read_bytes_in(folder, path.name, limits), file))
+    return _stored(file, decode_safetensors(map_bytes_in(folder, path.name, limits).data, file))
 
 
 def _sources_in(path: Path, limits: Limits) -> dict[str, list[_Source]]:
@@ -247,7 +247,7 @@ def _sources_in(path: Path, limits: Limits) -> dict[str, list[_Source]]:
     if path.suffix != STORE_FILE:
         hint = "weights are a folder of .dat files or a .safetensors file"
         raise InputError(f"'{file}' is no file of weights", path=file, hint=hint)
-    return _stored(file, read_safetensors(path, limits))
+    return _stored(file, decode_safetensors(map_bytes(path, limits).data, file))
 
 
 def _stored(file: str, arrays: Mapping[str, Array]) -> dict[str, list[_Source]]:
