@@ -201,7 +201,7 @@ def test_a_device_in_the_place_of_a_stage_is_not_replaced(kernels: Path, tmp_pat
 
 def test_the_kernels_of_a_graph_are_printed_written_and_compared(graph: Path, tmp_path: Path) -> None:
     text = right("lower", graph, "--to", "tensor")
-    assert "gemm" in text
+    assert "cooperative_matrix_mul_add" in text
     assert "read again, largest difference" in right("lower", graph, "--to", "tensor", "-o", tmp_path / "out")
     assert (tmp_path / "out" / "m.tensor").read_text(encoding="utf-8") == text
     assert right("check", tmp_path / "out" / "m.tensor")
@@ -213,9 +213,10 @@ def test_a_graph_lowers_to_machine_code(graph: Path, form: str) -> None:
 
 
 def test_a_pass_of_the_kernels_of_a_graph(graph: Path) -> None:
-    text = right("lower", graph, "--to", "tensor", "--after", "lower-linalg")
-    assert "gemm" not in text
-    assert "foreach" in text
+    assert "cooperative_matrix_apply" in right("lower", graph, "--to", "tensor", "--after", "choose-sizes")
+    text = right("lower", graph, "--to", "tensor", "--after", "lower-extensions")
+    assert "cooperative_matrix_apply" not in text
+    assert "cooperative_matrix_mul_add" in text
 
 
 @pytest.mark.parametrize(

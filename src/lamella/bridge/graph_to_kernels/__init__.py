@@ -1,7 +1,7 @@
-"""A graph as kernels: one for each formula of each operation, matrix products as `gemm`.
+"""A graph as kernels: those of its fused groups and of its other operations.
 
-Operations that are composed are decomposed first; those without a formula, and the few formulas that no kernel is
-written for, stay native.
+Other compound operations are decomposed first, and groups that have no kernel as a whole; those without a formula, and
+the few formulas that no kernel is written for, stay native.
 """
 
 from __future__ import annotations
@@ -484,7 +484,7 @@ def _pack(name: str, tensors: Mapping[Key, TensorView]) -> list[Key]:
     return [key for key in tensors if key[0] == name]
 
 
-__all__ = ["flatten", "graph_to_kernels"]
+__all__ = ["KernelOptions", "flatten", "graph_to_kernels"]
 
 
 def flatten(model: Model, limits: Limits = DEFAULT) -> Model:
@@ -496,35 +496,76 @@ def _is_group(operator: str) -> bool:
     return operator.startswith(f"{FUSED}.")
 
 
+@dataclass(frozen=True, slots=True)
+class KernelOptions:
+    """What the kernels of a graph depend on beside the graph."""
+
+    wide: bool = False
+    """Whether every real tensor is held and computed in 64 bits."""
+    extents: Mapping[str, int] = field(default_factory=dict)
+    """The numbers of extents that the graph leaves open; an operation with others has no kernel."""
+    quantized: bool = False
+    """Whether what quantises tensors has kernels too."""
+    target: Target = TARGETS["cpu-avx512"]
+    layouts: bool = True
+    """Whether tensors inside the graph may lie in another way than row by row."""
+
+
 def graph_to_kernels(
     model: Model,
     keep: Callable[[str], bool] | None = None,
-    wide: bool = False,
     limits: Limits = DEFAULT,
-    extents: Mapping[str, int] | None = None,
-    quantized: bool = False,
-    target: Target | None = None,
-    layouts: bool = True,
+    options: KernelOptions | None = None,
 ) -> KernelGraph:
     """The kernels of a model; operations that differ in names alone share them.
 
-    `wide` holds and computes every real tensor in 64 bits. `extents` are the numbers of those that the graph leaves
-    open; an operation with others has no kernel. With `quantized` what quantises tensors has kernels too.
+    A compound operator that `keep` chooses, without it a fused group, is written whole. Where it has no kernels as a
+    whole its components are written instead, so only what really has none is native.
     """
-    flat = decompose(model, keep, limits) if keep else flatten(model, limits)
-    kernels = KernelWriter(flat.library, wide, extents or {}, target or TARGETS["cpu-avx512"])
-    quantizers = _quantizers(flat, limits) if quantized else ()
+    chosen, kept = options or KernelOptions(), keep or _is_group
+    kernels = KernelWriter(model.library, chosen.wide, chosen.extents, chosen.target)
+    calls: dict[object, tuple[KernelCall, ...]] = {}
+    refused: set[str] = set()
+    while True:
+        flat = decompose(model, partial(_stays, kept, frozenset(refused)), limits)
+        quantizers = _quantizers(flat, limits) if chosen.quantized else ()
+        found = _write_kernels(flat, kernels, quantizers, chosen.layouts and not chosen.quantized, calls)
+        compound = set(_compound_natives(found))
+        if compound <= refused:
+            return found
+        refused |= compound
+
+
+def _stays(kept: Callable[[str], bool], refused: frozenset[str], operator: str) -> bool:
+    return kept(operator) and operator not in refused
+
+
+def _write_kernels(
+    flat: Model,
+    kernels: KernelWriter,
+    quantizers: tuple[Operation, ...],
+    layouts: bool,
+    calls: dict[object, tuple[KernelCall, ...]],
+) -> KernelGraph:
+    """The kernels of a model whose operations stay as they are."""
     known = {
         item.tensor.name: item.value
         for item in flat.graph.constants
         if isinstance(item.value, bool | int | float)
     }
-    if layouts and not quantized:
+    if layouts:
         flat = replace(flat, graph=insert_copies(flat.graph, partial(_plan_one, kernels, known)))
-    placing = _Placing(
-        kernels, KernelGraph(flat, Program(()), {}, {}, kernels.extents, quantizers), known, layouts
-    )
-    return placing.run()
+    program = KernelGraph(flat, Program(()), {}, {}, kernels.extents, quantizers)
+    return _Placing(kernels, program, known, layouts, calls).run()
+
+
+def _compound_natives(kernels: KernelGraph) -> Iterator[str]:
+    """The operators without kernels that have components which may have some."""
+    for operation in (*kernels.model.graph.operations(), *kernels.quantizers):
+        definition = kernels.model.library.find(operation.operator)
+        compound = definition is not None and definition.operator.kind == "compose"
+        if compound and kernels.key(operation) in kernels.native:
+            yield operation.operator
 
 
 def _plan_one(
@@ -539,15 +580,22 @@ def _plan_one(
 class _Placing:
     """The kernels of a graph while layouts are chosen: where one cannot be written for them, they are given up."""
 
-    def __init__(self, kernels: KernelWriter, program: KernelGraph, known: Constants, layouts: bool) -> None:
+    def __init__(
+        self,
+        kernels: KernelWriter,
+        program: KernelGraph,
+        known: Constants,
+        layouts: bool,
+        calls: dict[object, tuple[KernelCall, ...]],
+    ) -> None:
         self.kernels = kernels
         self.program = program
         self.known = known
         self.fixed = fixed_tensors(program.model.graph)
         self.pinned = pinned_tensors(program.model.graph)
         self.layouts: dict[str, Layout] = {}
-        self.choosing = layouts and not program.quantizers
-        self.calls: dict[object, tuple[KernelCall, ...]] = {}
+        self.choosing = layouts
+        self.calls = calls
         self.native: dict[object, str] = {}
 
     def run(self) -> KernelGraph:
@@ -565,9 +613,11 @@ class _Placing:
             if not failed:
                 break
             self.pinned |= {name for item in failed for name in _names_of(item)}
-        used = {call.kernel for calls in self.calls.values() for call in calls}
+        needed = {found.key(item) for item in (*graph.operations(), *found.quantizers)}
+        calls = {key: item for key, item in self.calls.items() if key in needed}
+        used = {call.kernel for item in calls.values() for call in item}
         functions = tuple(item for item in self.kernels.functions if item.name in used)
-        return replace(found, program=Program(functions), calls=self.calls, native=self.native)
+        return replace(found, program=Program(functions), calls=calls, native=self.native)
 
     def _add(self, found: KernelGraph, operation: Operation) -> bool:
         """Write the kernels of an operation; False where it has none for the layouts of its tensors."""

@@ -12,7 +12,7 @@ from lamella.base.errors import Found
 from lamella.base.origin import with_origin
 from lamella.base.placement import REFERENCE
 from lamella.base.source import NOWHERE
-from lamella.bridge.graph_to_kernels import graph_to_kernels
+from lamella.bridge.graph_to_kernels import KernelOptions, graph_to_kernels
 from lamella.graph.model import Model
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import find_target
@@ -39,15 +39,9 @@ def to_kernels(
     """
     wide, quantized = options.dtype == "f64", options.quantized
     try:
-        found = graph_to_kernels(
-            model,
-            wide=wide,
-            limits=options.limits,
-            extents=extents,
-            quantized=quantized,
-            layouts=layouts,
-            target=None if options.target is None else find_target(options.target),
-        )
+        target = KernelOptions().target if options.target is None else find_target(options.target)
+        chosen = KernelOptions(wide, extents or {}, quantized, target, layouts)
+        found = graph_to_kernels(model, limits=options.limits, options=chosen)
     except Found as problem:
         raise LamellaError(problem.findings) from None
     missing = list(_missing(found)) if options.strict_backend else []

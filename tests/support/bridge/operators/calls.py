@@ -12,7 +12,7 @@ import numpy as np
 from lamella.backend.reference import compile_model
 from lamella.base import dtype
 from lamella.base.arrays import Array, numpy_dtype
-from lamella.bridge.graph_to_kernels import graph_to_kernels
+from lamella.bridge.graph_to_kernels import KernelOptions, graph_to_kernels
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, tensors
@@ -95,7 +95,7 @@ Run: TypeAlias = Callable[..., Mapping[str, Array]]
 
 def by_kernels(model: Model, wide: bool = False) -> Run:
     """A model whose operations run as machine code."""
-    return machine_code(graph_to_kernels(model, wide=wide), wide)
+    return machine_code(graph_to_kernels(model, options=KernelOptions(wide)), wide)
 
 
 def machine_code(kernels: KernelGraph, wide: bool = False) -> Run:
