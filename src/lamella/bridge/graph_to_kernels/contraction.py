@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TypeAlias
 
 from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form, find_form, find_range
+from lamella.bridge.graph_to_kernels.borders import Window, cut_borders, find_windows
 from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked
 from lamella.kernels.build import Builder
@@ -46,16 +47,20 @@ class LoopSplit:
     """Whether each work-item writes one place only, so that the value can be held while the inner loops run."""
     covers: bool
     """Whether the steps write every element of the target."""
+    windows: Mapping[str, Window] = field(default_factory=dict)
+    """Inner loops that count a tested index itself."""
 
 
-def plan_steps(contraction: Contraction, shapes: Mapping[str, tuple[int, ...]]) -> LoopSplit:
-    """Decide how the steps are taken; `shapes` are those of the targets."""
+def plan_steps(
+    contraction: Contraction, shapes: Mapping[str, tuple[int, ...]], strides: Sequence[int] = ()
+) -> LoopSplit:
+    """Decide how the steps are taken; `shapes` are those of the targets, `strides` those of the first of them."""
     extents = {loop.index: _known(loop.extent) for loop in contraction.loops}
     if prod(extents.values()) > MOST_STEPS:
         raise Unsupported(f"it takes more than {MOST_STEPS} steps")
     forms = [_forms(target, extents) for target in contraction.targets]
     free = _free(contraction, forms, extents)
-    order = [name for name in _order(forms[0]) if name in free]
+    order = [name for name in _order(forms[0], strides) if name in free]
     loops = [loop.index for loop in contraction.loops if extents[loop.index] != 1]
     inner = tuple(name for name in loops if name not in free)
     reads = _reads_target(contraction)
@@ -106,9 +111,12 @@ def _read_form(element: Element, place: int, extents: Mapping[str, int]) -> Form
     return None if isinstance(index, Guard) else find_form(index, extents)
 
 
-def _order(forms: list[Form]) -> list[str]:
-    """The indices of the target in the order of its dimensions, one that counts several of them once."""
-    return list(dict.fromkeys(form.terms[0][0] for form in forms if len(form.terms) == 1))
+def _order(forms: list[Form], strides: Sequence[int]) -> list[str]:
+    """The indices of the target as it lies in memory, the closest last; one that counts several dimensions once."""
+    places = sorted(range(len(forms)), key=lambda place: -strides[place] if strides else 0)
+    return list(
+        dict.fromkeys(forms[place].terms[0][0] for place in places if len(forms[place].terms) == 1)
+    )
 
 
 def _reads_target(contraction: Contraction) -> bool:
@@ -189,14 +197,23 @@ def write_contraction(
     if any(is_picked(target) for target in contraction.targets):
         raise Unsupported("the run picks the tensor that it writes")
     shapes = {target.tensor: _shape(tensors, target) for target in contraction.targets}
-    steps = plan_steps(contraction, shapes)
+    first = tensors.get((contraction.targets[0].tensor, contraction.targets[0].item))  # type: ignore[arg-type]
+    steps = plan_steps(contraction, shapes, () if first is None else first.lies.strides)
     written = frozenset(target.tensor for target in contraction.targets)
-    writing = TermWriter(real, tensors, steps.extents, [builder], written=written, fault=fault)
     if not started and contraction.sign not in ASSIGNMENTS and not steps.covers:
         raise Unsupported("its target must be filled first")
-    with _open_items(writing, steps):
-        _write_steps(writing, contraction, steps, started)
-    return _count(steps.groups, steps), writing.faults
+    sizes = {key: held.shape for key, held in tensors.items()}
+    parts = cut_borders(contraction, steps.items[-1], sizes) if steps.items else [contraction]
+    faults = False
+    for part in parts:
+        extents = {loop.index: _known(loop.extent) for loop in part.loops}
+        writing = TermWriter(real, tensors, extents, [builder], written=written, fault=fault)
+        lane = steps.items[-1] if steps.items else None
+        windows = find_windows(part, steps.inner, lane, sizes) if steps.held else {}
+        with _open_items(writing, replace(steps, extents=extents)):
+            _write_steps(writing, part, replace(steps, extents=extents, windows=windows), started)
+        faults |= writing.faults
+    return _count(steps.groups, steps), faults
 
 
 def _shape(tensors: Mapping[tuple[str, int | None], TensorView], target: Element) -> tuple[int, ...]:
@@ -217,15 +234,30 @@ def _count(names: Sequence[str], steps: LoopSplit) -> int:
 def _open_items(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
     """The loops over work-groups and work-items; lanes run along the last dimension."""
     _open_groups(writing, steps)
-    builder = writing.here
-    names = list(reversed(steps.items))
-    ends = [builder.constant(steps.extents[name]) for name in names] or [builder.constant(1)]
-    with builder.foreach(ends) as (inner, variables):
-        writing.levels.append(inner)
-        for name, variable in zip(names, variables, strict=False):
-            writing.open_index(name, variable)
+    with _open_outer(writing, steps.items[:-1]):
+        builder, lane = writing.here, steps.items[-1:]
+        ends = [builder.constant(steps.extents[name]) for name in lane] or [builder.constant(1)]
+        with builder.foreach(ends) as (inner, variables):
+            writing.levels.append(inner)
+            for name, variable in zip(lane, variables, strict=False):
+                writing.open_index(name, variable)
+            yield
+        writing.levels.pop()
+
+
+@contextmanager
+def _open_outer(writing: TermWriter, names: Sequence[str]) -> Iterator[None]:
+    """Loops round the lanes."""
+    if not names:
         yield
-    writing.levels.pop()
+        return
+    builder = writing.here
+    with builder.loop(builder.constant(0), builder.constant(writing.extents[names[0]])) as loop:
+        writing.levels.append(loop.body)
+        writing.open_index(names[0], loop.variable)
+        with _open_outer(writing, names[1:]):
+            yield
+        writing.levels.pop()
 
 
 def _open_groups(writing: TermWriter, steps: LoopSplit) -> None:
@@ -245,12 +277,12 @@ def _open_groups(writing: TermWriter, steps: LoopSplit) -> None:
 
 def _write_steps(writing: TermWriter, contraction: Contraction, steps: LoopSplit, started: bool) -> None:
     if not steps.held:
-        with _open_loops(writing, steps.inner, ()) as _:
+        with _open_loops(writing, steps, steps.inner, ()) as _:
             _step_in_place(writing, contraction)
         return
     target = contraction.targets[0]
     if writing.is_risky(target) or (contraction.sign in ASSIGNMENTS and not steps.inner):
-        with _open_loops(writing, steps.inner, ()):
+        with _open_loops(writing, steps, steps.inner, ()):
             _step_in_place(writing, contraction)
         return
     if started or contraction.sign in ASSIGNMENTS:
@@ -258,14 +290,16 @@ def _write_steps(writing: TermWriter, contraction: Contraction, steps: LoopSplit
     else:
         first = neutral_value(writing, contraction.sign, target)
     kind = writing.kind(target)
-    with _open_loops(writing, steps.inner, ((first, kind),)) as found:
-        found.append(_joined(writing, contraction, found[0], _tests(writing, contraction)))
+    counted = {id(guard) for item in steps.windows.values() for guard in item.guards}
+    tests = [item for item in _tests(writing, contraction) if id(item[0]) not in counted]
+    with _open_loops(writing, steps, steps.inner, ((first, kind),)) as found:
+        found.append(_joined(writing, contraction, found[0], tests))
     writing.store(found[-1], target)
 
 
 @contextmanager
 def _open_loops(
-    writing: TermWriter, names: Sequence[str], carried: Sequence[tuple[Value, Scalar]]
+    writing: TermWriter, steps: LoopSplit, names: Sequence[str], carried: Sequence[tuple[Value, Scalar]]
 ) -> Iterator[list[Value]]:
     """Loops one inside the other; a carried value comes in first, and the last of the list leaves them."""
     if not names:
@@ -273,17 +307,33 @@ def _open_loops(
         yield found
         return
     builder = writing.here
+    window = steps.windows.get(names[0])
     zero, end = builder.constant(0), builder.constant(writing.extents[names[0]])
-    with builder.loop(zero, end, carried=carried) as loop:
+    ends = (zero, end) if window is None else _ends(writing, window)
+    with builder.loop(*ends, carried=carried) as loop:
         writing.levels.append(loop.body)
         writing.open_index(names[0], loop.variable)
+        for guard in () if window is None else window.guards:
+            writing.know(guard.index, names[0])
         inner = [(value, kind) for value, (_, kind) in zip(loop.carried, carried, strict=True)]
-        with _open_loops(writing, names[1:], inner) as found:
+        with _open_loops(writing, steps, names[1:], inner) as found:
             yield found
         if carried:
             loop.body.give(found[-1])
         writing.levels.pop()
     found[-1:] = loop.results or found[-1:]
+
+
+def _ends(writing: TermWriter, window: Window) -> tuple[Value, Value]:
+    """Where a window begins and ends inside its tensor."""
+    here = writing.here
+    base = here.constant(window.base.constant)
+    for name, factor in window.base.terms:
+        part = here.arith("mul", writing.indices[name], here.constant(factor))
+        base = here.arith("add", base, part)
+    end = here.arith("add", base, here.constant(writing.extents[window.loop]))
+    size = here.constant(window.size)
+    return here.arith("max", base, here.constant(0)), here.arith("min", end, size)
 
 
 def _step_in_place(writing: TermWriter, contraction: Contraction) -> None:

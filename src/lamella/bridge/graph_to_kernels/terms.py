@@ -217,6 +217,10 @@ class TermWriter:
         self.indices[name] = value
         self._integers[name] = self.here.cast(value, I64)
 
+    def know(self, term: Term, name: str) -> None:
+        """Say that a term is what an open index counts."""
+        self._known[0][id(term)] = self._integers[name]
+
     def _write(self, term: Term) -> Value:
         self._count += 1
         if self._count > MOST_TERMS:
