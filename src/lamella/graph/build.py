@@ -85,12 +85,13 @@ def call(
     inputs: Sequence[Argument],
     attributes: Mapping[str, Value],
     names: Sequence[str],
+    types: Mapping[str, ElementType] | None = None,
 ) -> Operation:
     """An operation on tensors, its results under these names; Found says what is wrong with it."""
-    instance = bind(library, operator, inputs, attributes, {}, names)
+    instance = bind(library, operator, inputs, attributes, types or {}, names)
     outputs = tuple(result(item, name) for item, name in zip(instance.outputs, names, strict=True))
-    types = tuple(instance.types.items())
-    return Operation(operator, tuple(inputs), outputs, _plain(instance), types)
+    bound = tuple(instance.types.items())
+    return Operation(operator, tuple(inputs), outputs, _plain(instance), bound)
 
 
 def _plain(instance: Instance) -> tuple[tuple[str, Value], ...]:

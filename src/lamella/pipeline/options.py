@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from lamella.base.limits import DEFAULT, Limits
+from lamella.graph.passes.reduce_precision import PRECISIONS
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
 from lamella.pipeline.contest_options import ContestOptions
 from lamella.pipeline.effects import (
@@ -40,7 +41,7 @@ DIALECTS = ("specification", "newer")
 METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
 FORMS = ("sknd", "nac", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
-PRECISIONS = ("f32", "f64")
+REALS = ("f32", "f64")
 EXPLAINED = ("fuse",)
 """Passes that say what they do."""
 
@@ -280,7 +281,7 @@ class Options(ContestOptions):
                 Need(("backend",), ("reference", *WITH_KERNELS), NAC, ("compile",), unless="f64"),
                 Need(("to",), CODE, ANY - SKND - SOURCES, ("lower",)),
             ),
-            choices=PRECISIONS,
+            choices=REALS,
         ),
     )
     quantized: bool = field(
@@ -289,6 +290,19 @@ class Options(ContestOptions):
             "SkriptND: apply the quantisation that the model describes.",
             on("compile", SKND | kinds("graph kernels")),
             "--quantized | run | backend",
+        ),
+    )
+    precision: str = field(
+        default="f32",
+        metadata=row(
+            "Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow.",
+            {**on("compile, lower", BY_KERNELS - kinds("kernels")), "bench": GRAPHS | NAC},
+            "--precision | run lower bench | backend",
+            needs=(
+                Need(("backend",), ("cpu",), steps=("compile",)),
+                Need(("to", "after"), CODE, steps=("lower",)),
+            ),
+            choices=PRECISIONS,
         ),
     )
     order: str = field(

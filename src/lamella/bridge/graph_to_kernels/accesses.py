@@ -111,6 +111,21 @@ def substitute_loops(access: Access, forms: Mapping[str, Form]) -> Access:
     return replace(access, axes=tuple(axes))
 
 
+def split_axes(access: Access, extents: Mapping[str, int]) -> Access:
+    """The access with a mode that two loops count, one inside the other, as two modes."""
+    axes: list[Axis] = []
+    for axis in access.axes:
+        terms = sorted(axis.index.terms, key=lambda item: -item[1])
+        inner = terms[-1:]
+        size = terms[0][1] if len(terms) == 2 and inner[0][1] == 1 and axis.index.constant == 0 else 0
+        if size < 2 or extents.get(inner[0][0]) != size or axis.size % size:
+            axes.append(axis)
+            continue
+        axes.append(Axis(axis.size // size, axis.stride * size, Affine(0, ((terms[0][0], 1),))))
+        axes.append(Axis(size, axis.stride, Affine(0, ((inner[0][0], 1),))))
+    return replace(access, axes=tuple(axes))
+
+
 # --- loops that are one: neighbours in every access -----------------------------------------------------------
 
 

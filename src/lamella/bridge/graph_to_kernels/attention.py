@@ -416,7 +416,7 @@ class _AttentionWriter:
         return TiledProduct(
             ProductGroup(roles.attention.scores), roles.real, extents,
             Roles(row, (column,), (), (total,)),
-            nothing, QUERIES, nothing, QUERIES, False, (), {}, roles.lanes, panel, (width,), 0, columns,
+            nothing, QUERIES, nothing, QUERIES, False, (), {}, (), roles.lanes, panel, (width,), 0, columns,
         )  # fmt: skip
 
     # --- rows of scores -------------------------------------------------------------------------------------------

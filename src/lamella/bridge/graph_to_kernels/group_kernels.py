@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from lamella.base.dtype import F64
 from lamella.base.errors import Unsupported
-from lamella.bridge.graph_to_kernels.attention import find_attention, is_product, write_attention
+from lamella.bridge.graph_to_kernels.attention import find_attention, write_attention
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, plan_steps, write_contraction
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
+from lamella.bridge.graph_to_kernels.factors import is_contraction
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
@@ -97,7 +98,7 @@ class GroupWriter:
 
     def _take(self, stages: Sequence[Contraction]) -> int:
         """Write a kernel for the first stages; gives how many those are."""
-        if is_product(stages[0]):
+        if is_contraction(stages[0]):
             for count in (_count_ends(stages), 1):
                 try:
                     self._add_product(stages[:count], stages[count:])
@@ -106,7 +107,7 @@ class GroupWriter:
                     continue
         if not reuses(stages[0], self.stages):
             run = next(
-                (place for place, item in enumerate(stages) if place and is_product(item)), len(stages)
+                (place for place, item in enumerate(stages) if place and is_contraction(item)), len(stages)
             )
             for count in range(run, 0, -1):
                 try:
@@ -114,7 +115,7 @@ class GroupWriter:
                     return count
                 except Unsupported:
                     continue
-        if self.alone and is_product(stages[0]):
+        if self.alone and is_contraction(stages[0]):
             raise Unsupported("its products are no tiles")
         self._add_plain(stages[0])
         return 1

@@ -21,6 +21,7 @@ from lamella.base.affine import Affine
 from lamella.base.dtype import F32, F64, ElementType, Kind
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form
+from lamella.bridge.graph_to_kernels.factors import find_decoded
 from lamella.bridge.graph_to_kernels.groups import (
     Constants,
     Group,
@@ -231,6 +232,8 @@ class _Inlining:
 
     def _gain(self, name: str, uses: Sequence[_Use]) -> int:
         """How much work it saves to compute a map once and to read what it gave."""
+        if all(find_decoded(item.root, scaled=True) is not None for item in uses):
+            return 0  # Codes are what should be read from memory, however often.
         volume = self.formulas.tensors[name].volume
         reads = sum(item.evaluations for item in uses)
         once = min(item.work * min(volume, item.evaluations) // max(item.evaluations, 1) for item in uses)

@@ -70,6 +70,8 @@ def find_lane_product(
 ) -> LaneProduct:
     """The tiles of a sum over lanes; Unsupported says why it has none."""
     found = prepare_product(group, tensors, real)
+    if found.scales or any(item.element != real.name for item in found.factors):
+        raise Unsupported("a factor is decoded")
     output = found.outputs[0]
     ordered = sorted(
         (name for name in found.extents if output.stride(name)), key=lambda name: -output.stride(name)

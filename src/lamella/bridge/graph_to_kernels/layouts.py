@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
-from lamella.bridge.graph_to_kernels.attention import is_product, place_in
+from lamella.bridge.graph_to_kernels.attention import place_in
+from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.maps import ACCUMULATED
 from lamella.bridge.graph_to_kernels.tiled import extents_of, meet, meeting, place_of
@@ -153,7 +154,7 @@ def _strided_targets(stages: Stages, output: str) -> Iterator[tuple[int, int]]:
     """The dimensions of an output that a product writes in steps, with the places that a view takes behind the last."""
     for stage in stages.contractions:
         target = stage.targets[0]
-        if not is_product(stage) or target.tensor.removesuffix(ACCUMULATED) != output:
+        if not is_contraction(stage) or target.tensor.removesuffix(ACCUMULATED) != output:
             continue
         extents = extents_of(stage)
         for dimension, index in enumerate(target.indices):
@@ -165,10 +166,10 @@ def _strided_targets(stages: Stages, output: str) -> Iterator[tuple[int, int]]:
 
 def product_factors(stage: Contraction, fixed: frozenset[str]) -> tuple[Element, Element] | None:
     """The fixed factor of a sum of products, and the other one; None where not exactly one is fixed."""
-    value = stage.values[0]
-    if not is_product(stage) or not isinstance(value, Apply):
+    factors = find_factors(stage)
+    if factors is None:
         return None
-    first, second = (item for item in value.operands if isinstance(item, Element))
+    first, second = (item.element for item in factors)
     if (first.tensor in fixed) == (second.tensor in fixed):
         return None
     return (first, second) if first.tensor in fixed else (second, first)

@@ -144,7 +144,7 @@ def _copy_block(
     spans[0] = (tiled.roles.row, full)
     target = matrix_view(builder, sides[1], spans, {**values, tiled.roles.row: builder.constant(0)})
     zero = builder.constant(0)
-    type_ = Coopmatrix(tiled.real.name, full, shape[1], "matrix_a")
+    type_ = Coopmatrix(tiled.row_factor.element, full, shape[1], "matrix_a")
     value = _load(builder, source, (0, 0), type_, shape[0])
     builder.put(CoopStore(value, target.value, zero, zero))
 
@@ -178,6 +178,7 @@ class ProductWriter:
     accesses: dict[int, Access] = field(default_factory=dict)
     rows: Access = field(init=False)
     columns: Access = field(init=False)
+    scales: list[Access] = field(default_factory=list)
 
     def write(self) -> TileKernel:
         """Write it."""
@@ -202,6 +203,7 @@ class ProductWriter:
         else:
             self.rows = self._parameter(PACKED, packed)
         self.columns = self._parameter(tiled.column_key, tiled.column_factor)
+        self.scales = [self._parameter(item.key, item.access) for item in tiled.scales]
 
     def _parameter(self, key: Key, access: Access) -> Access:
         return access if key in self.own else self.parameters.add(key, access)
@@ -303,7 +305,65 @@ class ProductWriter:
         start: Sequence[Value],
         sums: Sequence[str],
     ) -> list[Value]:
-        """The sums of all pieces: loops one inside the other that carry them."""
+        """The sums of all pieces: loops one inside the other that carry them; scaled where no scale changes inside."""
+        changing = {name for item in self.scales for name in item.loops()}
+        outer = sum(name in changing for name in self.tiled.roles.sums)
+        if not self.scales or len(sums) != len(self.tiled.roles.sums) - outer:
+            return self._sum_loops(builder, pieces, tile, start, sums)
+        zero = builder.constant(0.0, tile.type)
+        whole = self._sum_loops(builder, pieces, tile, [zero] * len(pieces), sums)
+        found = [self._scaled(builder, *pair, tile) for pair in zip(whole, pieces, strict=True)]
+        if not outer:
+            return found
+        return [
+            builder.arith("add", *pair, type_=tile.type) for pair in zip(start, found, strict=True)
+        ]
+
+    def _scaled(self, builder: Builder, total: Value, values: Mapping[str, Value], tile: _Tile) -> Value:
+        """Sums times the scales of their rows and columns."""
+        row, place, value = (builder.names.new() for _ in range(3))
+        inner, real = builder.inner(), self.tiled.real
+        here = self._here(inner, values, tile, (row, place))
+        found = value
+        for access in self.scales:
+            guard = self.tiled.roles.row if tile.checked and self.tiled.roles.row in access.loops() else ""
+            factor = self._scale(inner, access, here, guard)
+            found = inner.arith("mul", found, factor, type_=real)
+        inner.give(found)
+        return builder.value(CoopApply(row, place, value, total, tile.type, inner.region()))
+
+    def _scale(self, builder: Builder, access: Access, values: Mapping[str, Value], row: str) -> Value:
+        """A scale; rows that are not there have none, and touch no memory."""
+        real = self.tiled.real
+        if not row:
+            return builder.load(access.memref, access.places(builder, values), real)
+        inside = builder.compare("lt", values[row], builder.constant(self.tiled.extents[row]))
+        then, otherwise, found = builder.inner(), builder.inner(), builder.names.new()
+        then.give(then.load(access.memref, access.places(then, values), real))
+        otherwise.give(otherwise.constant(0.0, real))
+        builder.put(If(inside, then.region(), otherwise.region(), (real,)), (found,))
+        return found
+
+    def _here(
+        self, builder: Builder, values: Mapping[str, Value], tile: _Tile, place: tuple[Value, Value]
+    ) -> dict[str, Value]:
+        """Where a component of a tile lies, by its row and column."""
+        here, (row, column) = dict(values), place
+        here[self.tiled.roles.row] = builder.arith(
+            "add", values[self.tiled.roles.row], builder.cast(row, INDEX)
+        )
+        if tile.column:
+            here[tile.column] = builder.arith("add", values[tile.column], builder.cast(column, INDEX))
+        return here
+
+    def _sum_loops(
+        self,
+        builder: Builder,
+        pieces: Sequence[Mapping[str, Value]],
+        tile: _Tile,
+        start: Sequence[Value],
+        sums: Sequence[str],
+    ) -> list[Value]:
         name, extent = sums[0], self.tiled.extents[sums[0]]
         carried = [(value, tile.type) for value in start]
         if len(sums) == 1:
@@ -353,13 +413,20 @@ class ProductWriter:
         """Some steps of the inner sum, for all pieces."""
         (left, right), (position, step), type_ = views, steps, tile.type
         height = type_.rows if self.tiled.packed else tile.height
-        left_type = Coopmatrix(type_.element, type_.rows, step, "matrix_a")
-        right_type = Coopmatrix(type_.element, step, type_.columns, "matrix_b")
-        a = _load(builder, left, (0, position), left_type, height)
-        return [
-            builder.value(CoopMulAdd(a, _load(builder, item, (position, 0), right_type, step), value, type_))
-            for item, value in zip(right, start, strict=True)
-        ]
+        left_type = Coopmatrix(self.rows.element, type_.rows, step, "matrix_a")
+        right_type = Coopmatrix(self.columns.element, step, type_.columns, "matrix_b")
+        a = self._widened(builder, _load(builder, left, (0, position), left_type, height), left_type)
+        found = []
+        for item, value in zip(right, start, strict=True):
+            b = self._widened(builder, _load(builder, item, (position, 0), right_type, step), right_type)
+            found.append(builder.value(CoopMulAdd(a, b, value, type_)))
+        return found
+
+    def _widened(self, builder: Builder, value: Value, type_: Coopmatrix) -> Value:
+        """A factor in the type of the sums, where products of two such factors have no instructions of their own."""
+        if type_.element == self.tiled.real.name or self.rows.element == self.columns.element == "bf16":
+            return value
+        return builder.value(Cast(value, replace(type_, element=self.tiled.real.name)))
 
     # --- outputs --------------------------------------------------------------------------------------------------
 
@@ -395,10 +462,7 @@ class ProductWriter:
     ) -> Value:
         row, place, value = (builder.names.new() for _ in range(3))
         inner = builder.inner()
-        here = dict(values)
-        here[self.tiled.roles.row] = inner.arith("add", values[self.tiled.roles.row], inner.cast(row, INDEX))
-        if tile.column:
-            here[tile.column] = inner.arith("add", values[tile.column], inner.cast(place, INDEX))
+        here = self._here(inner, values, tile, (row, place))
         rows = (self.tiled.roles.row, self.tiled.extents[self.tiled.roles.row]) if tile.checked else ("", 0)
         writing = EndWriter(self.tiled.real, self.tensors, end.extents, [inner])
         writing.accesses, writing.loops, (writing.row, writing.end) = self.accesses, here, rows

@@ -14,14 +14,23 @@ from dataclasses import dataclass
 from math import prod
 
 from lamella.base.affine import Affine
+from lamella.base.dtype import Kind
 from lamella.base.errors import Unsupported
-from lamella.bridge.graph_to_kernels.accesses import Access, Axis, find_access, fuse_loops, substitute_loops
+from lamella.bridge.graph_to_kernels.accesses import (
+    Access,
+    Axis,
+    find_access,
+    fuse_loops,
+    split_axes,
+    substitute_loops,
+)
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
+from lamella.bridge.graph_to_kernels.factors import find_factors
 from lamella.bridge.graph_to_kernels.products import find_digits
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Scalar, Value
-from lamella.ops.formula import Apply, Contraction, Element, Guard, Index
+from lamella.ops.formula import Contraction, Element, Guard, Index
 from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import operands
 
@@ -39,6 +48,8 @@ BLOCK_BYTES = 384 << 10
 """What the columns of a work-group may read so that it stays in the second cache while panels pass by."""
 GROUP_STEPS = 1 << 16
 """Multiplications that a work-group should have at least, so that its start does not count."""
+NARROW = ("i8", "bf16", "f16")
+"""Types of factors that are made wider in registers."""
 FEWEST_COLUMNS = 4
 """Columns for which packing a factor that changes from run to run is worth its time."""
 
@@ -76,6 +87,14 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """A tensor whose elements products are multiplied with."""
+
+    key: Key
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
 class TiledProduct:
     """A contraction cut into tiles, ready to be written."""
 
@@ -91,6 +110,8 @@ class TiledProduct:
     ends: tuple[End, ...]
     accesses: Mapping[int, Access]
     """The accesses of the ends by the identity of their elements, in the loops of the product."""
+    scales: tuple[Scale, ...]
+    """What products are multiplied with, none of which changes along the inner sum."""
     lanes: int
     """Rows that fill a vector."""
     rows: int
@@ -136,7 +157,7 @@ class TiledProduct:
         for name in loops:
             axes.append(Axis(sizes[name], stride, Affine(0, ((name, 1),))))
             stride *= sizes[name]
-        return Access(memref, self.real.name, tuple(reversed(axes)))
+        return Access(memref, self.row_factor.element, tuple(reversed(axes)))
 
 
 # --- finding it ----------------------------------------------------------------------------------------------
@@ -152,6 +173,7 @@ class PreparedProduct:
     ends: tuple[End, ...]
     accesses: Mapping[int, Access]
     """Of the ends, by the identity of their elements."""
+    scales: tuple[Scale, ...]
     extents: Mapping[str, int]
 
     @property
@@ -163,9 +185,9 @@ class PreparedProduct:
 def prepare_product(group: ProductGroup, tensors: Tensors, real: Scalar) -> PreparedProduct:
     """The accesses of a sum of products and of what is made of it."""
     extents = extents_of(group.product)
-    sum_, left, right = _factors(group.product, tensors, real)
+    sum_, *parts = _factors(group.product, tensors, real)
     digits = _find_digits(group, sum_, extents)
-    factors = [substitute_loops(held_access(item, tensors, extents), digits) for item in (left, right)]
+    factors = [substitute_loops(held_access(item, tensors, extents), digits) for item in parts]
     places = [place_of(item, digits, extents) for item in sum_.indices]
     extents = _split_extents(extents, digits)
     ends = [find_end(item, sum_.tensor, places, tensors) for item in group.ends]
@@ -173,13 +195,19 @@ def prepare_product(group: ProductGroup, tensors: Tensors, real: Scalar) -> Prep
         ends = [_itself(group.product, sum_, extents, tensors)]
     accesses = {key: access for item in ends for key, access in item.accesses.items()}
     fixed = frozenset(name for item in ends for name in _numbers(item))
+    if len(parts) > 2:
+        # A scale for some elements along a sum has made two loops of it.
+        factors = [split_axes(item, extents) for item in factors]
     fused, sizes = fuse_loops([*factors, *accesses.values()], extents, fixed)
     sizes = {name: size for name, size in sizes.items() if size > 1}
     if prod(sizes.values()) < FEWEST_STEPS:
         raise Unsupported("it is too small for tiles")
-    by_element = dict(zip(accesses, fused[2:], strict=True))
-    keys = key_of(left), key_of(right)
-    return PreparedProduct(group, (fused[0], fused[1]), keys, tuple(ends), by_element, sizes)
+    by_element = dict(zip(accesses, fused[len(parts) :], strict=True))
+    keys = [key_of(item) for item in parts]
+    scales = tuple(Scale(*pair) for pair in zip(keys[2:], fused[2 : len(parts)], strict=True))
+    return PreparedProduct(
+        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(ends), by_element, scales, sizes
+    )
 
 
 def find_tiles(
@@ -188,7 +216,8 @@ def find_tiles(
     """The tiles of a contraction; Unsupported says why it has none. `constant` are tensors that never change."""
     found = prepare_product(group, tensors, real)
     sizes = found.extents
-    roles, flipped = _find_roles(found.outputs, *found.factors, sizes)
+    scaled = {name for item in found.scales for name in item.access.loops()}
+    roles, flipped = _find_roles(found.outputs, *found.factors, sizes, scaled)
     row_factor, row_key = found.factors[flipped], found.keys[flipped]
     columns = prod(sizes[name] for name in roles.columns)
     packed = _is_packed(row_factor, roles, row_key in constant, columns)
@@ -200,7 +229,7 @@ def find_tiles(
     blocked, block = _blocks(column_factor, roles, sizes, (rows, widths))
     return TiledProduct(
         group, real, sizes, roles, row_factor, row_key, column_factor, found.keys[not flipped], packed,
-        found.ends, found.accesses, lanes, rows, widths, blocked, block,
+        found.ends, found.accesses, found.scales, lanes, rows, widths, blocked, block,
     )  # fmt: skip
 
 
@@ -229,23 +258,30 @@ def held_access(element: Element, tensors: Tensors, extents: Mapping[str, int]) 
     return found
 
 
-def _factors(product: Contraction, tensors: Tensors, real: Scalar) -> tuple[Element, Element, Element]:
-    """The target and both factors of a sum of products of one type."""
+def _factors(product: Contraction, tensors: Tensors, real: Scalar) -> tuple[Element, ...]:
+    """The target of a sum of products, both factors, and their scales."""
     if product.sign != "+=" or product.condition is not None or len(product.targets) != 1:
         raise Unsupported("it is no plain sum")
-    value = product.values[0]
-    if not isinstance(value, Apply) or value.function != "*":
+    factors = find_factors(product)
+    if factors is None:
         raise Unsupported("it is no sum of products")
-    target, (left, right) = product.targets[0], value.operands
-    if not isinstance(left, Element) or not isinstance(right, Element):
-        raise Unsupported("a factor is no element")
-    if target.tensor in (left.tensor, right.tensor):
+    target, scales = product.targets[0], [item for factor in factors for item in factor.scales]
+    left, right = (item.element for item in factors)
+    if target.tensor in {item.tensor for item in (left, right, *scales)}:
         raise Unsupported("it reads its target")
-    for item in (left, right):
-        held = tensors.get(key_of(item))
-        if held is None or stored_type(held.element) != real.name:
-            raise Unsupported("its elements are of several types")
-    return target, left, right
+    held = {item: _held_type(item, tensors) for item in (left, right, *scales)}
+    if any(held[item] not in (real.name, *(NARROW if real.name == "f32" else ())) for item in (left, right)):
+        raise Unsupported("its elements are of several types")
+    if any(held[item] != real.name for item in scales):
+        raise Unsupported("a scale is of another type")
+    return target, left, right, *scales
+
+
+def _held_type(element: Element, tensors: Tensors) -> str:
+    held = tensors.get(key_of(element))
+    if held is None:
+        raise Unsupported(f"'{element.tensor}' has no memref")
+    return "u8" if held.element.kind in (Kind.BOOL, Kind.UNSIGNED) else stored_type(held.element)
 
 
 # --- what is made of the sum ---------------------------------------------------------------------------------
@@ -391,9 +427,9 @@ def _verify_room(access: Access, extents: Mapping[str, int], loops: Sequence[str
 
 
 def _find_roles(
-    outputs: Sequence[Access], left: Access, right: Access, sizes: Mapping[str, int]
+    outputs: Sequence[Access], left: Access, right: Access, sizes: Mapping[str, int], scaled: set[str]
 ) -> tuple[Roles, bool]:
-    """Which loop is what, and whether the second factor has the rows."""
+    """Which loop is what, and whether the second factor has the rows; sums along which scales change are outside."""
     output = outputs[0]
     ordered = sorted((name for name in sizes if output.stride(name)), key=lambda name: -output.stride(name))
     if not ordered:
@@ -413,8 +449,9 @@ def _find_roles(
     sums = [name for name in sizes if name not in ordered]
     if any(name not in left.loops() or name not in right.loops() for name in sums) or not sums:
         raise Unsupported("a sum runs along one factor only")
-    inner = _inner_sum(sums, (row_factor, column_factor), sizes)
-    return Roles(row, columns, batch, (*(name for name in sums if name != inner), inner)), flipped
+    inner = _inner_sum([name for name in sums if name not in scaled], (row_factor, column_factor), sizes)
+    outer = sorted((name for name in sums if name != inner), key=lambda name: name not in scaled)
+    return Roles(row, columns, batch, (*outer, inner)), flipped
 
 
 def _inner_sum(sums: Sequence[str], factors: Sequence[Access], sizes: Mapping[str, int]) -> str:

@@ -36,6 +36,7 @@ from lamella.graph.model import Model
 from lamella.graph.passes.fold_batch_norm import fold_batch_norm
 from lamella.graph.passes.fold_transposes import fold_transposes
 from lamella.graph.passes.fuse import fuse
+from lamella.graph.passes.reduce_precision import FULL, reduce_precision
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor import write_type
 from lamella.lang.tensor.check.roles import word_of
@@ -125,7 +126,8 @@ def _prepare(model: Model, options: Options) -> Model:
     flat = flatten(model, options.limits)
     if options.quantized:
         return fuse(flat)
-    return fuse(fold_batch_norm(fold_transposes(flat)))
+    folded = fold_batch_norm(fold_transposes(flat))
+    return fuse(folded if options.precision == FULL else reduce_precision(folded, options.precision))
 
 
 def _specialised(program: KernelGraph, backend: str, options: Options, arena: SharedArena) -> Specialised:

@@ -79,10 +79,21 @@ class Grouping:
                 self._form(request)
         for number, node in enumerate(self.part.nodes):
             facts = self.part.facts[number]
-            if isinstance(node, Operation) and facts.kind in FUSIBLE and not self._is_mover(number):
+            if not isinstance(node, Operation) or facts.kind not in FUSIBLE or self._is_mover(number):
+                continue
+            if number in self.part.decoding:
+                self._join_codes(number)
+            else:
                 self._join_attention(number)
                 for item in self._by_worth(number):
                     self._join(number, item)
+
+    def _join_codes(self, number: int) -> None:
+        """What decodes joins what decodes before it, never what makes the codes: those are to be in memory."""
+        for item in self.part.sources(number):
+            _, maker = self._find_movers(item.name)
+            if maker in self.part.decoding:
+                self._join(number, item)
 
     def _by_worth(self, number: int) -> list[Tensor]:
         """The operands of an operation, those first that are worth most: of contractions, then large ones."""

@@ -202,7 +202,7 @@ class _Classifier:
             count = prod(_known(loop.extent) for loop in formula.loops)
             steps, cost = max(steps, count), cost + cost_of(formula)
         kind = next((item for item in _STRONGEST if item in kinds), Kind.MAP)
-        moving = kind is Kind.MAP and all(map(_is_moving, formulas))
+        moving = kind is Kind.MAP and all(map(_is_moving, formulas)) and not self._is_rounding(reads)
         pointwise = (
             kind is Kind.MAP and self.single and len(formulas) == 1 and self._is_pointwise(formulas[0])
         )
@@ -213,6 +213,11 @@ class _Classifier:
             kind = Kind.VIEW
         rows = self._rows(reads, sizes) if kind is Kind.REDUCE else None
         return Facts(kind, tuple(reads), self.size, sizes, steps, cost, rows, moving, strided, pointwise)
+
+    def _is_rounding(self, reads: Sequence[Read]) -> bool:
+        """Whether an element changes its type on the way, as one of another real type does without a word."""
+        made = {item.element for out in self.results.values() for item in tensors(out)}
+        return any(self.given[item.source].element not in made for item in reads)
 
     def _rows(self, reads: Sequence[Read], sizes: Sequence[int]) -> Rows | None:
         """The rows that a reduction sums up, the elements of each apart by a product of trailing extents."""

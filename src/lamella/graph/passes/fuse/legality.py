@@ -268,7 +268,8 @@ def _check_row_prologue(group: Candidate, contract: int, reduces: Sequence[int],
 def _check_spread(group: Candidate, before: Iterable[int]) -> None:
     for number in before:
         facts = group.part.facts[number]
-        moved = facts.is_moving and facts.is_pointwise and not group.is_visible(number)
+        free = number in group.part.decoding or (facts.is_moving and facts.is_pointwise)
+        moved = free and not group.is_visible(number)
         group.expect(moved, "it would be computed again for every block of the contraction")
 
 

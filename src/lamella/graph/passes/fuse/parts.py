@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from lamella.base.dtype import BF16, F16, F32, I4, I8, ElementType
 from lamella.graph.binding import signature
 from lamella.graph.nodes import Graph, Node, Operation, Tensor, tensors
 from lamella.graph.passes.fuse.kinds import OPAQUE, Facts, Kind, facts_of, sample_extents
@@ -25,6 +26,8 @@ class Part:
     readers: dict[str, list[int]] = field(default_factory=dict)
     static: list[bool] = field(default_factory=list)
     """Which nodes compute from weights and constants alone, and so run once."""
+    decoding: frozenset[int] = frozenset()
+    """Nodes that make numbers of narrow codes for contractions alone, which read the codes instead."""
 
     def operation(self, number: int) -> Operation:
         """A node that is an operation."""
@@ -54,12 +57,44 @@ def make_part(
     facts = [find(node) for node in nodes]
     found = Part(nodes, facts, visible, weights)
     for number, node in enumerate(nodes):
-        names = {item.name for item in operands_of(node)}
-        for name in names:
+        for name in {item.name for item in operands_of(node)}:
             found.readers.setdefault(name, []).append(number)
-        found.static.append(facts[number].kind is not Kind.OPAQUE and all(map(found.is_static, names)))
         found.makers.update((item.name, number) for item in results_of(node))
+    found.decoding = _find_decoding(found)
+    for number, node in enumerate(nodes):
+        fixed = all(found.is_static(item.name) for item in operands_of(node))
+        # What runs once would leave wide numbers in memory.
+        fixed = fixed and facts[number].kind is not Kind.OPAQUE and number not in found.decoding
+        found.static.append(fixed)
     return found
+
+
+NARROW = (I4, I8, F16, BF16)
+"""Types of codes that contractions read as they are."""
+
+
+def _find_decoding(part: Part) -> frozenset[int]:
+    """Chains from a cast of narrow codes to contractions: casts, scales, and what only moves elements."""
+    ends: set[int] = set()
+    for number in reversed(range(len(part.nodes))):
+        names = [item.name for item in results_of(part.nodes[number])]
+        readers = {reader for name in names for reader in part.readers.get(name, ())}
+        inner = readers and all(
+            reader in ends or part.facts[reader].kind is Kind.CONTRACT for reader in readers
+        )
+        if inner and part.facts[number].is_pointwise and not part.visible.intersection(names):
+            ends.add(number)
+    found: set[int] = set()
+    for number in sorted(ends):
+        sources = part.sources(number)
+        widens = len(sources) == 1 and sources[0].element in NARROW and _element(part, number) == F32
+        if widens or any(part.makers.get(item.name) in found for item in sources):
+            found.add(number)
+    return frozenset(found)
+
+
+def _element(part: Part, number: int) -> ElementType:
+    return next(iter(results_of(part.nodes[number]))).element
 
 
 class KnownFacts:

@@ -1,0 +1,53 @@
+"""Factors of sums of products: elements as they are, or narrow codes that are decoded on the way.
+
+    y += x * w                      both are elements
+    y += x * (real(q) * s)          q holds codes, s their scale: one for a row of q, or for some of its elements
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lamella.ops.formula import Apply, Contraction, Element, Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A factor: an element, and the scales that belong to it."""
+
+    element: Element
+    scales: tuple[Element, ...] = ()
+
+
+def find_factors(stage: Contraction) -> tuple[Factor, Factor] | None:
+    """The two factors of a sum of products; None where a stage is none."""
+    value = stage.values[0]
+    if stage.sign != "+=" or not isinstance(value, Apply) or value.function != "*":
+        return None
+    found = [
+        Factor(item) if isinstance(item, Element) else find_decoded(item, scaled=True)
+        for item in value.operands
+    ]
+    first, second = found
+    return None if first is None or second is None else (first, second)
+
+
+def find_decoded(term: Scalar, scaled: bool = False) -> Factor | None:
+    """The codes behind a term: `real(q)`, or that times scales; None where it is something else."""
+    if not isinstance(term, Apply):
+        return None
+    first = term.operands[0]
+    if term.function == "cast" and term.type == "real":
+        return Factor(first) if isinstance(first, Element) and first.type == "int" else None
+    if term.function != "*" or not scaled:
+        return None
+    for codes, scale in (term.operands, term.operands[::-1]):
+        found = find_decoded(codes, scaled=True)
+        if found is not None and isinstance(scale, Element):
+            return Factor(found.element, (*found.scales, scale))
+    return None
+
+
+def is_contraction(stage: Contraction) -> bool:
+    """Whether a stage is a sum of products of two factors."""
+    return find_factors(stage) is not None

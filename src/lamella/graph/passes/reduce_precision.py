@@ -1,0 +1,200 @@
+"""Products in a narrower precision: their weights, and where asked for their activations too, become narrow numbers.
+
+    w8     x · wᵀ = x · (real(q) * s)ᵀ            q: i8 with one scale for each channel
+    w4     x · wᵀ = x · (real(q) * s)ᵀ            q: i4 with one scale for each 32 elements along the sum
+    bf16   x · wᵀ = real(bf16(x)) · real(bf16(w))ᵀ
+    int8   x · wᵀ = (real(p) * t) · (real(q) * s)ᵀ   p: i8 with one scale for each row of the activation
+
+What makes `q` and `s` depends on weights alone and runs once. What makes numbers of them again is one chain for each
+product, which a kernel takes in: narrow numbers are what it reads. All of it is operations of the library, so that the
+reference computes the numbers of the reduced model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+
+from lamella.base.dtype import BF16, F32, I4, I8, ElementType
+from lamella.base.errors import Found
+from lamella.graph.build import call
+from lamella.graph.model import Model
+from lamella.graph.nodes import Argument, Constant, Node, Operation, Tensor, Value
+from lamella.graph.passes.decompose_all import decompose_all
+from lamella.graph.passes.products import FixedTensors, KnownProducts, WeightedProduct
+from lamella.graph.rewrite import Replacement, RewriteWalk, rewrite
+from lamella.ops.library import Library
+
+GROUP = 32
+"""Elements along the sum that share a scale of 4-bit numbers."""
+SMALLEST = 1e-30
+"""Added to every scale, so that a row of zeros has one."""
+
+
+def reduce_precision(model: Model, precision: str) -> Model:
+    """The model whose products with weights compute in a precision of `PRECISIONS`."""
+    flat = decompose_all(model)
+    return replace(flat, graph=rewrite(flat.graph, _Reducing(flat, REDUCTIONS[precision]).visit))
+
+
+def precision_pass(precision: str) -> Callable[[Model], Model]:
+    """The pass of one precision."""
+    return partial(reduce_precision, precision=precision)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """What a precision stores the factors of products in."""
+
+    weight: ElementType
+    activation: ElementType | None = None
+    """None where activations stay as they are."""
+    group: int | None = None
+    """Elements along the sum that share a scale; a whole channel of the weight where nothing is said."""
+
+
+REDUCTIONS: Mapping[str, Reduction] = MappingProxyType(
+    {
+        "bf16": Reduction(BF16, BF16),
+        "w8": Reduction(I8),
+        "w4": Reduction(I4, group=GROUP),
+        "int8": Reduction(I8, I8),
+    }
+)
+"""How each precision but f32 is made."""
+FULL = "f32"
+PRECISIONS = (FULL, *REDUCTIONS)
+"""The precisions that products can compute in; the first is that of the graph."""
+
+
+class _Reducing:
+    def __init__(self, model: Model, reduction: Reduction) -> None:
+        self.library: Library = model.library
+        self.reduction = reduction
+        self.fixed = FixedTensors(model.graph, model.library)
+        self.products = KnownProducts(model.library, self.fixed)
+        self.stored: dict[tuple[str, tuple[int, ...], tuple[int, ...]], _Stored] = {}
+        """What is stored of each factor: a tensor, the path of its region, the axes that share a scale."""
+
+    def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
+        """A product with the narrow numbers of its factors."""
+        self.fixed.add(node)
+        product = self.products.find(node) if isinstance(node, Operation) else None
+        if product is None or product.result.element != F32:
+            return None
+        calls = _Calls(self.library, walk)
+        try:
+            inputs = list(product.operation.inputs)
+            inputs[product.weight] = self._weight(product, calls)
+            inputs[product.activation] = self._activation(product, calls)
+        except Found:  # a definition refuses what is asked of it; the product stays as it was
+            return None
+        for item in calls.made:
+            self.fixed.add(item)
+        made = (*calls.made, replace(product.operation, inputs=tuple(inputs)))
+        nodes = tuple(replace(item, origin=item.origin or node.origin) for item in made)
+        return Replacement(nodes, constants=tuple(calls.constants))
+
+    def _weight(self, product: WeightedProduct, calls: _Calls) -> Argument:
+        weight = product.operand(product.weight)
+        if weight is None or weight.element != F32 or not _is_known(weight):
+            raise Found
+        along = tuple(axis for axis in range(len(weight.shape)) if axis != product.rows)
+        group = self.reduction.group
+        if group is None:
+            return self._narrow(weight, self.reduction.weight, along, calls)
+        extent = weight.shape[along[-1]] if along else 0
+        if len(weight.shape) != 2 or not isinstance(extent, int) or extent % group:
+            return self._narrow(weight, I8, along, calls)
+        axis = along[0]
+        split = (*weight.shape[:axis], extent // group, group, *weight.shape[axis + 1 :])
+        parts = calls.call("layout.reshape", (weight,), f"{weight.name}.groups", {"shape": split})
+        codes = self._narrow(parts, self.reduction.weight, (axis + 1,), calls)
+        return calls.call("layout.reshape", (codes,), f"{weight.name}.decoded", {"shape": weight.shape})
+
+    def _activation(self, product: WeightedProduct, calls: _Calls) -> Argument:
+        activation, element = product.operand(product.activation), self.reduction.activation
+        if activation is None or element is None:
+            return activation
+        if activation.element != F32:
+            raise Found
+        return self._narrow(activation, element, (len(activation.shape) - 1,), calls)
+
+    def _narrow(
+        self, tensor: Tensor, element: ElementType, along: tuple[int, ...], calls: _Calls
+    ) -> Tensor:
+        """A tensor as its narrow numbers say it: stored once, made anew for each product."""
+        key = tensor.name, calls.walk.path, along
+        if key not in self.stored:
+            self.stored[key] = (_store if element.is_float else _quantize)(tensor, element, along, calls)
+        found = self.stored[key]
+        decoded = calls.cast(found.codes, F32, f"{tensor.name}.real")
+        if found.scale is None:
+            return decoded
+        return calls.call("math.mul", (decoded, found.scale), f"{tensor.name}.decoded")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The narrow numbers of a tensor, and what they are to be multiplied with."""
+
+    codes: Tensor
+    scale: Tensor | None = None
+
+
+def _store(tensor: Tensor, element: ElementType, along: Sequence[int], calls: _Calls) -> _Stored:
+    return _Stored(calls.cast(tensor, element, f"{tensor.name}.{element}"))
+
+
+def _quantize(tensor: Tensor, element: ElementType, along: Sequence[int], calls: _Calls) -> _Stored:
+    """Integers that reach their largest one where the tensor does, along the axes that share a scale."""
+    name = tensor.name
+    size = calls.call("math.abs", (tensor,), f"{name}.size")
+    largest = calls.call("math.max_reduce", (size,), f"{name}.largest", {"axes": tuple(along)})
+    step, least = calls.constant(1.0 / element.maximum), calls.constant(SMALLEST)
+    scale = calls.call("math.axpb", (step, largest, least), f"{name}.scale")
+    steps = calls.call("math.div", (tensor, scale), f"{name}.steps")
+    whole = calls.call("math.round", (steps,), f"{name}.rounded")
+    return _Stored(calls.cast(whole, element, f"{name}.{element}"), scale)
+
+
+@dataclass(slots=True)
+class _Calls:
+    """New operations in the order in which they are called."""
+
+    library: Library
+    walk: RewriteWalk
+    made: list[Operation] = field(default_factory=list)
+    constants: list[Constant] = field(default_factory=list)
+
+    def call(
+        self,
+        operator: str,
+        inputs: tuple[Tensor, ...],
+        name: str,
+        attributes: Mapping[str, Value] | None = None,
+        types: Mapping[str, ElementType] | None = None,
+    ) -> Tensor:
+        """Call an operator of one result."""
+        names = [self.walk.fresh(name)]
+        self.made.append(call(self.library, operator, inputs, attributes or {}, names, types))
+        (found,) = self.made[-1].outputs
+        if not isinstance(found, Tensor):
+            raise Found
+        return found
+
+    def cast(self, tensor: Tensor, element: ElementType, name: str) -> Tensor:
+        """A tensor in another type."""
+        return self.call("layout.cast", (tensor,), name, types={"R": element})
+
+    def constant(self, value: float) -> Tensor:
+        """A number."""
+        found = Constant(Tensor(self.walk.fresh("c"), F32, ()), value)
+        self.constants.append(found)
+        return found.tensor
+
+
+def _is_known(tensor: Tensor) -> bool:
+    return all(isinstance(extent, int) for extent in tensor.shape)
