@@ -16,7 +16,7 @@ from lamella.kernels.nodes import KernelGraph
 def compile_lists(kernels: KernelGraph, threads: int | None = None, **options: Any) -> KernelExecutable:
     """A graph by its kernels, in one native call where it is straight-line code."""
     compiled = compile_program(kernels.program, threads=threads)
-    return compile_graph(kernels, compiled.call, machine=NativeMachine(compiled, SharedArena()), **options)
+    return compile_graph(kernels, compiled.call, machine=NativeMachine(ProvingSource(compiled), SharedArena()), **options)
 
 
 class SegmentLists(NamedTuple):

@@ -117,6 +117,12 @@ class KernelExecutable(GraphExecutable):
         # What every call needs is ready before the first.
         self._context.runner.cut(model.graph.nodes, self._needed)
 
+    def whole_segment(self) -> Segment | None:
+        """The segment that the whole graph is; None where it is several, or has other nodes."""
+        steps = self._context.runner.cut(self.model.graph.nodes, self._needed)
+        found = steps[0] if len(steps) == 1 else None
+        return found if isinstance(found, Segment) and self._needed <= found.outputs.keys() else None
+
 
 class KernelRunner:
     """Runs operations by kernels for the extents of each call; those of the last few sets of extents stay ready."""

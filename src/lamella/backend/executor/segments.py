@@ -128,9 +128,15 @@ class OnceResult:
         for array in now:
             # Nobody tells when somebody writes into an array that was read once: so nobody can.
             array.flags.writeable = False
-            release_pages(array)
         self._seen = now
+        self.release()
         return True
+
+
+    def release(self) -> None:
+        """Give back the memory of weights that lie in files: what was made of them is what is read from now on."""
+        for array in self._seen or ():
+            release_pages(array)
 
 
 OnceResults: TypeAlias = WeakValueDictionary[str, OnceResult]
@@ -176,6 +182,9 @@ class Segment:
         try:
             return all(item.prepare(given) for item in waiting)
         finally:
+            # Touching a page of a file brings its neighbours back, so those of all are given back at the end again.
+            for item in waiting:
+                item.release()
             self.machine.release()
 
     def can_write(self, name: str, array: Array, given: Iterable[Array]) -> bool:

@@ -16,7 +16,7 @@ from lamella.backend.arguments import verify_arguments
 from lamella.backend.cpu import CompiledKernels, compile_program
 from lamella.backend.cpu.host import host_like
 from lamella.backend.cpu.run.launch import know_sizes
-from lamella.backend.cpu.run.lists import NativeMachine, SharedArena
+from lamella.backend.cpu.run.lists import NativeMachine, ProvingSource, SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
 from lamella.backend.drawing import Drawn, refuse_missing, types_of
 from lamella.backend.executor.kernels import KernelExecutable, Specialise, Specialised
@@ -130,7 +130,7 @@ def _prepare(model: Model, options: Options) -> Model:
 
 def _specialised(program: KernelGraph, backend: str, options: Options, arena: SharedArena) -> Specialised:
     kernels = compile_kernels(program.program, backend, options)
-    machine = NativeMachine(kernels, arena) if isinstance(kernels, CompiledKernels) else None
+    machine = NativeMachine(ProvingSource(kernels), arena) if isinstance(kernels, CompiledKernels) else None
     return Specialised(program, kernels.call, options.strict_backend, machine)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from lamella.backend.cpu.jit.engine import (
     MACHINES,
     PASSES,
+    KeptObject,
     LoadedCode,
     Processor,
     assemble,

@@ -64,7 +64,7 @@ class _Tested:
 class PreparedLaunch:
     """A launch that is proved, or tested while it runs: code, slots, and which of them are addresses of arrays."""
 
-    code: object
+    code: LoadedCode
     """What the machine code lives as long as."""
     address: int
     local_bytes: int

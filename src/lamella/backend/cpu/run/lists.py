@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from lamella.backend.arguments import dtype_of
 from lamella.backend.cpu.jit import code_error
 from lamella.backend.cpu.run.kernels import CompiledKernels, PreparedLaunch
 from lamella.backend.cpu.run.launch import address_of
+from lamella.backend.cpu.run.pool import ListWalker
 from lamella.base.arena import aligned
 from lamella.base.arrays import Array
 from lamella.kernels.launches import FILL, BufferView, Launch, LaunchList, LaunchTime
@@ -127,10 +129,60 @@ class _StandIns:
         return found
 
 
+class LaunchSource(Protocol):
+    """What has the machine code of launches: kernels that prove each, or a store of launches that were proved."""
+
+    @property
+    def walker(self) -> ListWalker:
+        """What runs launch lists."""
+
+    def prepare_all(
+        self, launches: Sequence[Launch], faults: Array
+    ) -> Iterator[tuple[Launch, PreparedLaunch | None]]:
+        """Each launch with its code and slots; None for those that fill, `faults` has a place for each.
+
+        Unsupported: one is neither proved to stay in its memory nor can be tested.
+        """
+
+
+class ProvingSource:
+    """Kernels whose launches are proved as lists are made of them."""
+
+    def __init__(self, kernels: CompiledKernels) -> None:
+        self._kernels = kernels
+        self._made: dict[object, PreparedLaunch] = {}
+
+    @property
+    def walker(self) -> ListWalker:
+        """What runs launch lists on the threads of the kernels."""
+        return self._kernels.walker
+
+    def prepare_all(
+        self, launches: Sequence[Launch], faults: Array
+    ) -> Iterator[tuple[Launch, PreparedLaunch | None]]:
+        """Each launch with its code and slots, proved for arrays of its layouts; equal ones are proved once."""
+        stand_ins = _StandIns(launches)
+        for number, launch in enumerate(launches):
+            if launch.kernel == FILL:
+                yield launch, None
+                continue
+            layouts = tuple((item.element, item.shape, item.strides) for item in launch.arguments)
+            key = launch.kernel, launch.groups, layouts
+            made = self._made.get(key)
+            if made is None:
+                arguments: list[Array] = stand_ins.arrays(launch)
+                if launch.has_fault:
+                    arguments.append(faults[number : number + 1])
+                made = self._kernels.prepare(launch.kernel, arguments, launch.groups)
+                if made.tests is None and not launch.has_fault:  # what points at nothing of its own serves again
+                    self._made[key] = made
+            yield launch, made
+
+
 class _LaunchTable:
     """The rows of a list and the slots of its launches; addresses are left open."""
 
-    def __init__(self, kernels: CompiledKernels, launches: Sequence[Launch]) -> None:
+    def __init__(self, source: LaunchSource, launches: Sequence[Launch]) -> None:
         self.addresses: list[_Address] = []
         self.code: list[object] = []
         """What the machine code lives as long as."""
@@ -138,41 +190,31 @@ class _LaunchTable:
         self.faults = np.zeros(max(1, len(launches)), np.int32)
         self.flags: list[Array] = [self.faults]
         """What launches write that find something wrong."""
-        self._kernels, self._walker = kernels, kernels.walker
-        self._made: dict[object, PreparedLaunch] = {}
+        self.prepared: list[PreparedLaunch | None] = []
+        self._walker = source.walker
         self._words: list[Integers] = []
         self._next = 0
-        stand_ins = _StandIns(launches)
-        rows = [self._add(number, launch, stand_ins) for number, launch in enumerate(launches)]
+        rows = [self._add(*item) for item in source.prepare_all(launches, self.faults)]
         self.slots = np.concatenate([*self._words, np.zeros(1, np.int64)])
         self.rows = np.array([*rows, (0, 0, 0, 0)], np.int64)
         self.rows[:, 1] = self.rows[:, 1] * WORD + address_of(self.slots)
         self.is_shared = bool(self.rows[:, 3].any())
 
-    def _add(self, number: int, launch: Launch, stand_ins: _StandIns) -> tuple[int, int, int, int]:
+    def _add(self, launch: Launch, made: PreparedLaunch | None) -> tuple[int, int, int, int]:
         """A row: the address of the kernel, the first of its slots, its work-groups, whether threads share them."""
         first = self._next
-        if launch.kernel == FILL:
+        self.prepared.append(made)
+        if made is None:
             address, groups = self._walker.fill, max(1, _reach(launch.arguments[0]) // FILL_BYTES)
             self._note(launch.arguments[0], first, 1)
             self._append(np.array([0, _reach(launch.arguments[0])], np.int64))
         else:
-            address, groups = self._prepare(number, launch, stand_ins, first), launch.groups
+            address, groups = self._place(launch, made, first), launch.groups
         touched = sum(map(_reach, launch.arguments))
         shared = 1 < groups <= MOST_SHARED and touched >= SHARED_BYTES and self._walker.threads > 1
         return address, first, groups, int(shared)
 
-    def _prepare(self, number: int, launch: Launch, stand_ins: _StandIns, first: int) -> int:
-        layouts = tuple((item.element, item.shape, item.strides) for item in launch.arguments)
-        key = launch.kernel, launch.groups, layouts
-        made = self._made.get(key)
-        if made is None:
-            arguments: list[Array] = stand_ins.arrays(launch)
-            if launch.has_fault:
-                arguments.append(self.faults[number : number + 1])
-            made = self._kernels.prepare(launch.kernel, arguments, launch.groups)
-            if made.tests is None and not launch.has_fault:  # what points at nothing of its own serves again
-                self._made[key] = made
+    def _place(self, launch: Launch, made: PreparedLaunch, first: int) -> int:
         for place, slot, alignment in made.places:
             if place < len(launch.arguments):
                 self._note(launch.arguments[place], first + slot, alignment)
@@ -223,12 +265,12 @@ class _OutsideBuffer:
 class NativeList:
     """A launch list ready to run. Unsupported: a launch is neither proved nor can it be tested."""
 
-    def __init__(self, kernels: CompiledKernels, whole: LaunchList, arena: SharedArena) -> None:
+    def __init__(self, source: LaunchSource, whole: LaunchList, arena: SharedArena) -> None:
         self.whole = whole
-        self._walker = kernels.walker
+        self._walker = source.walker
         self._arena = arena
         self._base = 0
-        self._table = table = _LaunchTable(kernels, whole.launches)
+        self._table = table = _LaunchTable(source, whole.launches)
         self._direct = _find_direct(whole)
         entering = {view.buffer for view in whole.inputs.values()}
         plan = place_buffers(whole, {*entering, *self._direct.values()})
@@ -247,6 +289,11 @@ class NativeList:
         for item in table.addresses:
             if item.buffer in plan.own:
                 table.slots[item.slot] = address_of(self._own) + plan.own[item.buffer] + item.offset
+
+    @property
+    def prepared(self) -> Sequence[PreparedLaunch | None]:
+        """The code and the slots of each launch; None for those that fill."""
+        return self._table.prepared
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
@@ -355,16 +402,16 @@ def _find_direct(whole: LaunchList) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class NativeMachine:
-    """What runs the launch lists of an executable on the processor: its kernels, and the arena that lists share."""
+    """What runs the launch lists of an executable on the processor: its code, and the arena that lists share."""
 
-    kernels: CompiledKernels
+    source: LaunchSource
     arena: SharedArena
     once: SharedArena = field(default_factory=SharedArena)
     """The arena of lists that run once."""
 
     def compile(self, whole: LaunchList, once: bool = False) -> NativeList:
         """Make a list runnable."""
-        return NativeList(self.kernels, whole, self.once if once else self.arena)
+        return NativeList(self.source, whole, self.once if once else self.arena)
 
     def release(self) -> None:
         """Give back the memory in which lists worked that run once."""
