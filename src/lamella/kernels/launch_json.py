@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
 
 from lamella.base.errors import Malformed
 from lamella.base.origin import Origin
-from lamella.kernels.launches import Buffer, BufferView, Launch, LaunchList
-from lamella.lang.tensor.check.kinds import BYTES
-
-T = TypeVar("T")
-
+from lamella.kernels.launches import ELEMENT_BYTES, Buffer, BufferView, Launch, LaunchList
 
 # --- values of JSON that are what they should be ---------------------------------------------------------------
 
@@ -89,10 +84,17 @@ def _decode_view(value: object, buffers: Mapping[str, Buffer]) -> BufferView:
     found = BufferView(
         as_text(buffer), as_text(element), as_numbers(shape), as_numbers(strides), as_number(offset)
     )
-    if found.buffer not in buffers or found.element not in BYTES or len(found.shape) != len(found.strides):
+    if (
+        found.buffer not in buffers
+        or found.element not in ELEMENT_BYTES
+        or len(found.shape) != len(found.strides)
+    ):
         raise Malformed("a view belongs here")
     last = sum((size - 1) * step for size, step in zip(found.shape, found.strides, strict=True))
-    if 0 not in found.shape and (found.offset + last + 1) * BYTES[found.element] > buffers[found.buffer].size:
+    if (
+        0 not in found.shape
+        and (found.offset + last + 1) * ELEMENT_BYTES[found.element] > buffers[found.buffer].size
+    ):
         raise Malformed("a view leaves its buffer")
     return found
 

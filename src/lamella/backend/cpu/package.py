@@ -15,7 +15,7 @@ ENDINGS = (".py", ".sknd")
 
 @cache
 def fingerprint(*parts: str) -> str:
-    """The sizes and times of the files of some folders of the package, as a digest: a changed one may write other code."""
+    """The sizes and times of the files of some folders of the package, as a digest: a change may write other code."""
     found = hashlib.sha256()
     for part in parts:
         for line in sorted(_files(os.fspath(shipped(part)))):

@@ -13,15 +13,9 @@ from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend.arguments import dtype_of
 from lamella.backend.executor import GraphExecutable
+from lamella.backend.executor.cutting import KernelStep, SegmentCutter, StepOutput
 from lamella.backend.executor.run import last_reads, make_constant
-from lamella.backend.executor.segments import (
-    KernelStep,
-    ListMachine,
-    OnceResults,
-    Segment,
-    SegmentCutter,
-    StepOutput,
-)
+from lamella.backend.executor.segments import ListMachine, OnceResults, Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.reference.operators import (
     BoundOperation,

@@ -1,8 +1,11 @@
-"""Graphs whose compiled form was kept from another time: one segment, and the way to the whole where that is asked for."""
+"""Graphs whose compiled form was kept: one segment, and the way to the whole where that is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +13,10 @@ import numpy.typing as npt
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.results import RunResult
+from lamella.backend.executor.run import OperatorRunner
 from lamella.backend.executor.segments import Segment
 from lamella.backend.formula.storage import Storage, TensorValue
 from lamella.backend.progress import StepClock
-from lamella.backend.reference.operators import FormulaRunner, Values
 from lamella.base.arrays import Array
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import OperationPlacement
@@ -43,7 +46,7 @@ class StoredExecutable(GraphExecutable):
         limits: Limits = DEFAULT,
     ) -> None:
         def make_runner(library: Library, storage: Storage, limits: Limits) -> StoredRunner:
-            return StoredRunner(FormulaRunner(library, storage, limits), segment, placement)
+            return StoredRunner((library, storage, limits), segment, placement)
 
         super().__init__(model, make_runner, seed, dtype, False, limits)
         self._compile_whole = compile_whole
@@ -70,15 +73,30 @@ class StoredExecutable(GraphExecutable):
         return self._whole
 
 
+class Formulas(Protocol):
+    """What has the runner of formulas: `lamella.backend.reference.operators`."""
+
+    FormulaRunner: Callable[[Library, Storage, Limits], OperatorRunner]
+
+
 class StoredRunner:
     """What a graph asks that is one segment; single operations are run by their formulas."""
 
     def __init__(
-        self, formulas: FormulaRunner, segment: Segment, placement: list[OperationPlacement]
+        self,
+        parts: tuple[Library, Storage, Limits],
+        segment: Segment,
+        placement: list[OperationPlacement],
     ) -> None:
-        self._formulas = formulas
+        self._parts = parts
         self._segment = segment
         self._placement = placement
+
+    @cached_property
+    def _formulas(self) -> OperatorRunner:
+        """What runs operations by their formulas; loaded when it is asked for, which few runs do."""
+        reference = cast(Formulas, import_module("lamella.backend.reference.operators"))
+        return reference.FormulaRunner(*self._parts)
 
     def begin(self, extents: Mapping[str, int]) -> None:
         """A call starts; there are no open extents."""
@@ -99,7 +117,7 @@ class StoredRunner:
         self,
         operation: Operation,
         inputs: Sequence[TensorValue],
-        values: Values,
+        values: Mapping[str, int],
         random: np.random.Generator,
     ) -> list[TensorValue] | None:
         """The outputs of an operation, by its formulas."""

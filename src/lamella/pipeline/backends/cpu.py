@@ -122,7 +122,13 @@ def graph_key(model: Model, options: Options) -> bytes:
 
 
 def _parts(model: Model, options: Options) -> Iterator[str]:
-    yield from ("graph", fingerprint(""), repr(host_target()), model.library.dialect, repr(model.library.limits))
+    yield from (
+        "graph",
+        fingerprint(""),
+        repr(host_target()),
+        model.library.dialect,
+        repr(model.library.limits),
+    )
     yield repr(model.graph)
     yield repr(model.hints)
     for name, document in sorted(model.library.documents.items()):

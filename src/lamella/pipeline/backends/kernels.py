@@ -16,8 +16,9 @@ from lamella.backend.arguments import verify_arguments
 from lamella.backend.cpu import CompiledKernels, compile_program
 from lamella.backend.cpu.host import host_like
 from lamella.backend.cpu.run.launch import know_sizes
-from lamella.backend.cpu.run.lists import NativeMachine, ProvingSource, SharedArena
+from lamella.backend.cpu.run.lists import NativeMachine, SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
+from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.drawing import Drawn, refuse_missing, types_of
 from lamella.backend.executor.kernels import KernelExecutable, Specialise, Specialised
 from lamella.backend.interpreter import ExecutedStatement

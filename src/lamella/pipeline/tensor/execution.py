@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lamella.backend.cpu.compile import PARTS
-from lamella.backend.cpu.package import fingerprint
 from lamella.backend.cpu.jit import open_cache
+from lamella.backend.cpu.package import fingerprint
 from lamella.base.diagnostic import LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.gc import gc_paused

@@ -297,6 +297,7 @@ def _key(machine: Processor) -> bytes:
 __all__ = [
     "MACHINES",
     "PASSES",
+    "KeptObject",
     "LoadedCode",
     "ObjectCache",
     "Processor",

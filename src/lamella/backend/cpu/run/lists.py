@@ -16,16 +16,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.arguments import dtype_of
 from lamella.backend.cpu.jit import code_error
-from lamella.backend.cpu.run.kernels import CompiledKernels, PreparedLaunch
-from lamella.backend.cpu.run.launch import address_of
 from lamella.backend.cpu.run.pool import ListWalker
-from lamella.base.arena import aligned
+from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.base.arrays import Array
-from lamella.kernels.launches import FILL, BufferView, Launch, LaunchList, LaunchTime
-from lamella.kernels.schedule import ALIGNMENT, place_buffers
-from lamella.lang.tensor.check.kinds import BYTES
+from lamella.kernels.launches import ELEMENT_BYTES, BufferView, Launch, LaunchList, LaunchTime
+from lamella.kernels.placing import ALIGNMENT, place_buffers
 
 WORD = 8
 HUGE = 1 << 21
@@ -109,26 +105,6 @@ class _Address:
     alignment: int
 
 
-class _StandIns:
-    """Memory that nobody touches, on which launches are proved before the arrays of a call are known."""
-
-    def __init__(self, launches: Sequence[Launch]) -> None:
-        # Each argument has pages of its own: one that is written overlaps no other, and any alignment is kept.
-        needs = (sum(_reach(item) + HUGE for item in launch.arguments) for launch in launches)
-        self._room = mmap.mmap(-1, max(needs, default=0) + 2 * HUGE)
-
-    def arrays(self, launch: Launch) -> list[Array]:
-        """An array for each argument."""
-        found: list[Array] = []
-        place = -address_of(np.frombuffer(self._room, np.uint8)) % HUGE
-        for view in launch.arguments:
-            width = BYTES[view.element]
-            strides = [step * width for step in view.strides]
-            found.append(np.ndarray(view.shape, dtype_of(view.element), self._room, place, strides))
-            place += aligned(_reach(view), HUGE)
-        return found
-
-
 class LaunchSource(Protocol):
     """What has the machine code of launches: kernels that prove each, or a store of launches that were proved."""
 
@@ -143,40 +119,6 @@ class LaunchSource(Protocol):
 
         Unsupported: one is neither proved to stay in its memory nor can be tested.
         """
-
-
-class ProvingSource:
-    """Kernels whose launches are proved as lists are made of them."""
-
-    def __init__(self, kernels: CompiledKernels) -> None:
-        self._kernels = kernels
-        self._made: dict[object, PreparedLaunch] = {}
-
-    @property
-    def walker(self) -> ListWalker:
-        """What runs launch lists on the threads of the kernels."""
-        return self._kernels.walker
-
-    def prepare_all(
-        self, launches: Sequence[Launch], faults: Array
-    ) -> Iterator[tuple[Launch, PreparedLaunch | None]]:
-        """Each launch with its code and slots, proved for arrays of its layouts; equal ones are proved once."""
-        stand_ins = _StandIns(launches)
-        for number, launch in enumerate(launches):
-            if launch.kernel == FILL:
-                yield launch, None
-                continue
-            layouts = tuple((item.element, item.shape, item.strides) for item in launch.arguments)
-            key = launch.kernel, launch.groups, layouts
-            made = self._made.get(key)
-            if made is None:
-                arguments: list[Array] = stand_ins.arrays(launch)
-                if launch.has_fault:
-                    arguments.append(faults[number : number + 1])
-                made = self._kernels.prepare(launch.kernel, arguments, launch.groups)
-                if made.tests is None and not launch.has_fault:  # what points at nothing of its own serves again
-                    self._made[key] = made
-            yield launch, made
 
 
 class _LaunchTable:
@@ -205,12 +147,12 @@ class _LaunchTable:
         first = self._next
         self.prepared.append(made)
         if made is None:
-            address, groups = self._walker.fill, max(1, _reach(launch.arguments[0]) // FILL_BYTES)
+            address, groups = self._walker.fill, max(1, reach_of(launch.arguments[0]) // FILL_BYTES)
             self._note(launch.arguments[0], first, 1)
-            self._append(np.array([0, _reach(launch.arguments[0])], np.int64))
+            self._append(np.array([0, reach_of(launch.arguments[0])], np.int64))
         else:
             address, groups = self._place(launch, made, first), launch.groups
-        touched = sum(map(_reach, launch.arguments))
+        touched = sum(map(reach_of, launch.arguments))
         shared = 1 < groups <= MOST_SHARED and touched >= SHARED_BYTES and self._walker.threads > 1
         return address, first, groups, int(shared)
 
@@ -225,19 +167,21 @@ class _LaunchTable:
         return made.address
 
     def _note(self, view: BufferView, slot: int, alignment: int) -> None:
-        self.addresses.append(_Address(slot, view.buffer, view.offset * BYTES[view.element], alignment))
+        self.addresses.append(
+            _Address(slot, view.buffer, view.offset * ELEMENT_BYTES[view.element], alignment)
+        )
 
     def _append(self, words: Integers) -> None:
         self._words.append(words)
         self._next += len(words)
 
 
-def _reach(view: BufferView) -> int:
+def reach_of(view: BufferView) -> int:
     """The bytes from the first element of a view to the end of its last."""
     if 0 in view.shape:
         return 0
     steps = zip(view.shape, view.strides, strict=True)
-    return BYTES[view.element] * (1 + sum((size - 1) * step for size, step in steps))
+    return ELEMENT_BYTES[view.element] * (1 + sum((size - 1) * step for size, step in steps))
 
 
 # --- lists ---------------------------------------------------------------------------------------------------
@@ -368,7 +312,7 @@ class NativeList:
                     float(seconds[number]),
                     float(moments[number]),
                     launch.groups,
-                    sum(map(_reach, launch.arguments)),
+                    sum(map(reach_of, launch.arguments)),
                     launch.origin,
                 )
             )
@@ -394,7 +338,7 @@ def _find_direct(whole: LaunchList) -> dict[str, str]:
     entering = {view.buffer for view in whole.inputs.values()}
     found: dict[str, str] = {}
     for name, view in whole.outputs.items():
-        fills = view.offset == 0 and _reach(view) == whole.buffers[view.buffer].size
+        fills = view.offset == 0 and reach_of(view) == whole.buffers[view.buffer].size
         if fills and view.buffer not in entering and view.buffer not in found.values():
             found[name] = view.buffer
     return found

@@ -17,10 +17,9 @@ import numpy as np
 
 from lamella.backend.cpu.jit import KeptObject, LoadedCode, open_cache
 from lamella.backend.cpu.jit import load as load_object
-from lamella.backend.cpu.run.kernels import PreparedLaunch
-from lamella.backend.cpu.run.launch import ArraySlot, address_of
 from lamella.backend.cpu.run.lists import NativeList, NativeMachine, SharedArena
 from lamella.backend.cpu.run.pool import ListWalker, checked_threads, count_threads
+from lamella.backend.cpu.run.prepared import ArraySlot, PreparedLaunch, address_of
 from lamella.backend.executor.segments import BYTE, OnceResult, Segment, TensorShape
 from lamella.base.arrays import Array, element_type_of, numpy_dtype
 from lamella.base.dtype import find as find_type
@@ -238,14 +237,14 @@ def _read_segment(found: Mapping[str, object], machine: NativeMachine, launches:
     if not lists:
         raise Malformed("there is no list")
     outputs = {name: _read_output(item) for name, item in as_object(found.get("outputs")).items()}
-    once = [
-        _read_once(whole, own, machine) for whole, own in zip(lists[1:], constants[1:], strict=True)
-    ]
+    once = [_read_once(whole, own, machine) for whole, own in zip(lists[1:], constants[1:], strict=True)]
     return Segment((), {}, outputs, machine, constants[0], machine.compile(lists[0]), once)
 
 
 def _read_once(whole: LaunchList, constants: Mapping[str, Array], machine: NativeMachine) -> OnceResult:
-    kept = {name: machine.empty((whole.buffers[view.buffer].size,), BYTE) for name, view in whole.outputs.items()}
+    kept = {
+        name: machine.empty((whole.buffers[view.buffer].size,), BYTE) for name, view in whole.outputs.items()
+    }
     inputs = tuple(name for name in whole.inputs if name not in constants)
     return OnceResult(machine.compile(whole, once=True), inputs, kept, constants)
 
@@ -275,6 +274,4 @@ def _read_output(value: object) -> TensorShape:
 
 
 def _read_placement(found: Mapping[str, object]) -> list[OperationPlacement]:
-    return [
-        OperationPlacement(*map(as_text, as_list(item, 3))) for item in as_list(found.get("placement"))
-    ]
+    return [OperationPlacement(*map(as_text, as_list(item, 3))) for item in as_list(found.get("placement"))]
