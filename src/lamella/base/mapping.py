@@ -39,7 +39,9 @@ def check_maps(maps: Iterable[mmap.mmap]) -> None:
     """Refuse files that have become shorter since they were mapped: touching what they lost would end the process."""
     for item in maps:
         if item.size() < len(item):
-            raise InputError(f"a file of weights was {len(item)} bytes long when it was opened, and now {item.size()}")
+            raise InputError(
+                f"a file of weights was {len(item)} bytes long when it was opened, and now {item.size()}"
+            )
 
 
 def release_pages(array: Array) -> None:

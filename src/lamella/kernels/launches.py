@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from lamella.base.arrays import numpy_dtype
+from lamella.base.dtype import LANGUAGES
 from lamella.base.origin import Origin
+
+ELEMENT_TYPES = MappingProxyType({name: numpy_dtype(item) for name, item in LANGUAGES["tensor"].items()})
+"""How NumPy holds the elements of a memref, by their name in the tensor language."""
+ELEMENT_BYTES = MappingProxyType({name: item.itemsize for name, item in ELEMENT_TYPES.items()})
+"""The bytes that each takes."""
 
 FILL = ""
 """The name of the one kernel that every machine has: it makes its one argument, a dense view, all zero bytes."""

@@ -5,13 +5,11 @@ A copy that only renames memory becomes an alias; what kernels do not write whol
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TypeAlias
 
-from lamella.base.arena import LiveBlock, aligned, allocate, allocate_in_line
-from lamella.base.liveness import LiveRange, live_ranges
 from lamella.base.origin import Origin
 from lamella.kernels.launches import FILL, Buffer, BufferView, Launch, LaunchList
 from lamella.kernels.nodes import KernelCall, KernelOperand
@@ -20,7 +18,6 @@ from lamella.lang.tensor.nodes.types import packed_stride
 
 OperandKey: TypeAlias = tuple[str, int | None]
 """A tensor of an operation by the name that its operator gives it, with its place in a pack."""
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,51 +187,3 @@ def split(whole: LaunchList) -> list[LaunchList]:
         row = tuple(sorted(launches, key=lambda item: order[id(item)]))
         found.append(_pruned(LaunchList(whole.buffers, row, whole.inputs, outputs)))
     return found
-
-
-# --- places in an arena --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ArenaPlan:
-    """Where the buffers of a list lie: in an arena that other lists use too, or in memory that stays theirs."""
-
-    shared: Mapping[str, int]
-    own: Mapping[str, int]
-    shared_bytes: int
-    own_bytes: int
-
-
-def place_buffers(whole: LaunchList, outside: Collection[str]) -> ArenaPlan:
-    """Places for all buffers but those outside; no two that are alive at once share a byte."""
-    names = [name for name in whole.buffers if name not in outside]
-    ranges = live_ranges(_steps(whole.launches))
-    end = len(whole.launches)
-    for view in whole.outputs.values():  # read behind the last launch
-        if view.buffer in ranges:
-            ranges[view.buffer] = ranges[view.buffer].until(end)
-    kept = [name for name in names if whole.buffers[name].zeroed]
-    blocks = (_block(name, whole, ranges) for name in names if not whole.buffers[name].zeroed)
-    shared = allocate(blocks, ALIGNMENT)
-    own = allocate_in_line((_block(name, whole, ranges) for name in kept), ALIGNMENT)
-    return ArenaPlan(
-        {name: int(offset) for name, offset in shared.offsets.items() if isinstance(offset, int)},
-        {name: int(offset) for name, offset in own.offsets.items() if isinstance(offset, int)},
-        _total(shared.total),
-        _total(own.total),
-    )
-
-
-def _steps(launches: Sequence[Launch]) -> Iterator[tuple[list[str], list[str]]]:
-    for launch in launches:
-        used = [item.buffer for item in launch.arguments]
-        yield used, [used[place] for place in launch.writes]
-
-
-def _block(name: str, whole: LaunchList, ranges: Mapping[str, LiveRange]) -> LiveBlock:
-    alive = ranges.get(name, LiveRange(0, 0))
-    return LiveBlock(name, whole.buffers[name].size, alive.first, alive.last)
-
-
-def _total(size: object) -> int:
-    return aligned(size, ALIGNMENT) if isinstance(size, int) else 0

@@ -393,7 +393,7 @@ SKRIPTND = Language(
     (".sknd",),
     files="skriptnd.files",
     shows="skriptnd.describe",
-    loads="skriptnd.execution",
+    loads="skriptnd.loading",
     saves="skriptnd.execution",
     lowers="skriptnd.execution",
     prints="skriptnd.execution",

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from lamella.backend.cpu import compile_program
 from lamella.backend.cpu.run.lists import NativeList, NativeMachine, SharedArena
+from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.executor.kernels import KernelExecutable, compile_graph
 from lamella.backend.executor.run import names_of
 from lamella.backend.executor.segments import Segment
@@ -16,7 +17,9 @@ from lamella.kernels.nodes import KernelGraph
 def compile_lists(kernels: KernelGraph, threads: int | None = None, **options: Any) -> KernelExecutable:
     """A graph by its kernels, in one native call where it is straight-line code."""
     compiled = compile_program(kernels.program, threads=threads)
-    return compile_graph(kernels, compiled.call, machine=NativeMachine(compiled, SharedArena()), **options)
+    return compile_graph(
+        kernels, compiled.call, machine=NativeMachine(ProvingSource(compiled), SharedArena()), **options
+    )
 
 
 class SegmentLists(NamedTuple):

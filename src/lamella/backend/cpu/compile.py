@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Iterator
-from functools import cache
 from importlib import import_module
 from typing import Protocol, cast
 
 from lamella.backend.cpu.compiled import CachedProgram, Compiled, EmittedProgram, entries_of
 from lamella.backend.cpu.host import host_target
-from lamella.backend.cpu.jit import assemble, host_machine, load, object_key, open_cache
+from lamella.backend.cpu.jit import KeptObject, assemble, host_machine, load, object_key, open_cache
+from lamella.backend.cpu.package import fingerprint
 from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.paths import shipped
 from lamella.kernels.target import Target
 from lamella.lang.tensor import write
 from lamella.lang.tensor.nodes import Program
 
-# --- this package as it is now: what is kept on disk belongs to the code that made it -----------------------
-
-
 PARTS = ("backend/cpu", "kernels", "lang/tensor")
 """The parts of the package that machine code depends on."""
-
-
-@cache
-def fingerprint() -> str:
-    """The sizes and times of the files of the package, as a digest: a changed one may write other code."""
-    found = hashlib.sha256()
-    for part in PARTS:
-        for line in sorted(_files(os.fspath(shipped(part)))):
-            found.update(line.encode())
-    return found.hexdigest()
-
-
-def _files(folder: str) -> Iterator[str]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                yield from _files(entry.path)
-            elif entry.name.endswith(".py"):
-                state = entry.stat()
-                yield f"{entry.name} {state.st_size} {state.st_mtime_ns}"
 
 
 class Emission(Protocol):
@@ -91,9 +64,9 @@ def compile_program(
 
     def loaded(compiled: EmittedProgram, code: bytes) -> CompiledKernels:
         symbols = [entry.symbol for entry in compiled.entries]
-        return CompiledKernels(
-            compiled, load(code, symbols), limits=limits, threads=threads, proved=proved, ways=ways
-        )
+        kept = None if store is None else KeptObject(key, _head_bytes(program))
+        found = load(code, symbols, kept)
+        return CompiledKernels(compiled, found, limits=limits, threads=threads, proved=proved, ways=ways)
 
     if content is not None:
         kept = CachedProgram(
@@ -135,5 +108,5 @@ def _sizes(content: bytes, program: Program) -> list[int]:
 
 def _key(program: Program, target: Target) -> bytes:
     """What machine code depends on: the program, the target, the processor, LLVM, and this package."""
-    text = "\0".join((write(program), repr(target), fingerprint()))
+    text = "\0".join((write(program), repr(target), fingerprint(*PARTS)))
     return object_key(text, host_machine())

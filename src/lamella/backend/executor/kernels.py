@@ -13,15 +13,9 @@ from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend.arguments import dtype_of
 from lamella.backend.executor import GraphExecutable
+from lamella.backend.executor.cutting import KernelStep, SegmentCutter, StepOutput
 from lamella.backend.executor.run import last_reads, make_constant
-from lamella.backend.executor.segments import (
-    KernelStep,
-    ListMachine,
-    OnceResults,
-    Segment,
-    SegmentCutter,
-    StepOutput,
-)
+from lamella.backend.executor.segments import ListMachine, OnceResults, Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.reference.operators import (
     BoundOperation,
@@ -116,6 +110,12 @@ class KernelExecutable(GraphExecutable):
         super().__init__(model, runner, seed, dtype, quantized, limits)
         # What every call needs is ready before the first.
         self._context.runner.cut(model.graph.nodes, self._needed)
+
+    def whole_segment(self) -> Segment | None:
+        """The segment that the whole graph is; None where it is several, or has other nodes."""
+        steps = self._context.runner.cut(self.model.graph.nodes, self._needed)
+        found = steps[0] if len(steps) == 1 else None
+        return found if isinstance(found, Segment) and self._needed <= found.outputs.keys() else None
 
 
 class KernelRunner:

@@ -1,4 +1,4 @@
-"""Rows of nodes cut into segments: straight-line code of kernels that runs as one launch list, in one call.
+"""Segments: straight-line code of kernels that runs as one launch list, in one call.
 
 What has no kernel, what data decide, and control flow stand between segments and run as they always did. So does a
 segment in which a kernel finds a step without value, or a test that fails: the old way says what is wrong.
@@ -6,26 +6,17 @@ segment in which a kernel finds a step without value, or a test that fails: the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from hashlib import sha256
-from math import prod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from lamella.backend.arguments import written_parameters
 from lamella.base.arrays import Array, DType
-from lamella.base.diagnostic import LamellaError
-from lamella.base.errors import Unsupported
 from lamella.base.mapping import release_pages
-from lamella.graph.nodes import Argument, Node, Operation, Pack, Tensor, tensors
-from lamella.kernels.launches import FILL, LaunchList, LaunchTime
-from lamella.kernels.nodes import KernelCall, KernelGraph
-from lamella.kernels.schedule import OperandKey, ScheduledOperation, Scheduler, hoist, split
-from lamella.lang.tensor import write
-from lamella.lang.tensor.nodes import Program
+from lamella.graph.nodes import Operation, Tensor
+from lamella.kernels.launches import LaunchList, LaunchTime
 
 
 class RunnableList(Protocol):
@@ -54,41 +45,8 @@ class ListMachine(Protocol):
         """An array for what comes out of a list."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutput:
-    """An output of an operation: its name, the shape of it or of each tensor of a pack, its type."""
-
-    name: str
-    shapes: tuple[tuple[int, ...], ...]
-    dtype: DType
-    is_pack: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class KernelStep:
-    """An operation of known shapes: the names of its inputs, its constants, its outputs, its kernels."""
-
-    inputs: tuple[str, ...]
-    constants: Mapping[str, Array | tuple[Array, ...]]
-    outputs: tuple[StepOutput, ...]
-    calls: tuple[KernelCall, ...]
-
-
 TensorShape: TypeAlias = tuple[tuple[int, ...], DType]
-
-
-class StepPlanner(Protocol):
-    """What knows operations for one set of extents."""
-
-    @property
-    def most_bytes(self) -> int:
-        """How much memory a run may use."""
-
-    def plan_step(self, operation: Operation) -> KernelStep | None:
-        """What an operation does; None where the numbers of a run have a say in it."""
-
-    def memory_of(self, tensor: Tensor) -> TensorShape | None:
-        """The shape and the type in which a tensor is held; None where only the run tells."""
+BYTE = np.dtype(np.uint8)
 
 
 class _NoLaunches:
@@ -128,9 +86,14 @@ class OnceResult:
         for array in now:
             # Nobody tells when somebody writes into an array that was read once: so nobody can.
             array.flags.writeable = False
-            release_pages(array)
         self._seen = now
+        self.release()
         return True
+
+    def release(self) -> None:
+        """Give back the memory of weights that lie in files: what was made of them is what is read from now on."""
+        for array in self._seen or ():
+            release_pages(array)
 
 
 OnceResults: TypeAlias = WeakValueDictionary[str, OnceResult]
@@ -176,6 +139,9 @@ class Segment:
         try:
             return all(item.prepare(given) for item in waiting)
         finally:
+            # Touching a page of a file brings its neighbours back, so those of all are given back at the end again.
+            for item in waiting:
+                item.release()
             self.machine.release()
 
     def can_write(self, name: str, array: Array, given: Iterable[Array]) -> bool:
@@ -183,202 +149,3 @@ class Segment:
         shape, dtype = self.outputs[name]
         fits = array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
         return fits and not any(np.may_share_memory(array, item) for item in given)
-
-
-class SegmentCutter:
-    """Cuts rows of nodes into segments, for one set of extents."""
-
-    def __init__(
-        self,
-        program: KernelGraph,
-        machine: ListMachine,
-        planner: StepPlanner,
-        constants: Mapping[str, Array],
-        results: OnceResults,
-    ) -> None:
-        graph = program.model.graph
-        updated = {item.variable.name for item in graph.updates}
-        self._fixed = {item.name for item in graph.variables} - updated
-        self._constants = constants
-        self._machine = machine
-        self._planner = planner
-        self._results = results
-        self._writes = KernelWrites(program.program)
-        self._layouts = program.layouts
-
-    def cut(self, nodes: Sequence[Node], last_reads: Mapping[str, int]) -> list[Node | Segment]:
-        """The nodes in order, those that launch lists can run as segments; `last_reads` tells who reads a name last."""
-        found: list[Node | Segment] = []
-        row: list[_PlannedOperation] = []
-        for number, node in enumerate(nodes):
-            planned = self._planned(node)
-            if planned is not None:
-                row.append(planned)
-                continue
-            found += [*self._segments(row, number, last_reads), node]
-            row = []
-        return [*found, *self._segments(row, len(nodes), last_reads)]
-
-    def _planned(self, node: Node) -> _PlannedOperation | None:
-        if not isinstance(node, Operation):
-            return None
-        if any(isinstance(item, Pack) for item in (*node.inputs, *node.outputs)):
-            return None
-        sizes = {
-            item.name: self._planner.memory_of(item) for item in (*_flat(node.inputs), *_flat(node.outputs))
-        }
-        known = {name: memory for name, memory in sizes.items() if memory is not None}
-        step = self._planner.plan_step(node) if len(known) == len(sizes) else None
-        return None if step is None else _PlannedOperation(node, step, known)
-
-    def _segments(
-        self, row: Sequence[_PlannedOperation], end: int, last_reads: Mapping[str, int]
-    ) -> list[Node | Segment]:
-        """A row that ends before a node as one segment; in parts where a launch can be neither proved nor tested."""
-        if not row:
-            return []
-        try:
-            return [self._build(row, end, last_reads)]
-        except (Unsupported, LamellaError):
-            if len(row) == 1:
-                return [row[0].operation]
-        half = len(row) // 2
-        first = self._segments(row[:half], end - len(row) + half, last_reads)
-        return [*first, *self._segments(row[half:], end, last_reads)]
-
-    def _build(self, row: Sequence[_PlannedOperation], end: int, last_reads: Mapping[str, int]) -> Segment:
-        memory = {name: found for planned in row for name, found in planned.memory.items()}
-        made = {item.name for planned in row for item in _flat(planned.operation.outputs)}
-        read = {item.name: item for planned in row for item in _flat(planned.operation.inputs)}
-        constants = {name: self._constants[name] for name in read if name in self._constants}
-        inputs = {name: item for name, item in read.items() if name not in made and name not in constants}
-        sizes = {name: self._size(name, *item) for name, item in memory.items()}
-        outputs = {name: memory[name] for name in memory if name in made and last_reads.get(name, -1) >= end}
-        if any(name in inputs or name in outputs for name in self._layouts):
-            raise Unsupported("a tensor that leaves it does not lie row by row")
-        operations = []
-        for planned in row:
-            own = planned.constants()
-            constants |= own
-            sizes |= {name: array.nbytes for name, array in own.items()}
-            operations.append(planned.scheduled())
-        padded = {name for name, item in self._layouts.items() if item.is_padded}
-        scheduler = Scheduler(sizes, self._writes, padded)
-        for name in (*inputs, *constants):
-            scheduler.give(name)
-        for item in operations:
-            scheduler.add(item)
-        whole = scheduler.finish((*inputs, *constants), outputs)
-        nodes = tuple(planned.operation for planned in row)
-        return self._compile(whole, Segment(nodes, inputs, outputs, self._machine, constants))
-
-    def _size(self, name: str, shape: Sequence[int], dtype: DType) -> int:
-        """The bytes of a tensor as it lies."""
-        layout = self._layouts.get(name)
-        return dtype.itemsize * (prod(shape) if layout is None else layout.size(shape))
-
-    def _compile(self, whole: LaunchList, segment: Segment) -> Segment:
-        first, second = hoist(whole, {*self._fixed, *segment.constants})
-        segment.each = self._machine.compile(second)
-        segment.once = [self._once(item, segment.constants) for item in split(first)]
-        lists = (segment.each, *(item.launches for item in segment.once))
-        if max(item.arena_bytes for item in lists) > self._planner.most_bytes:
-            raise Unsupported("it needs more memory than there may be")
-        return segment
-
-    def _once(self, whole: LaunchList, constants: Mapping[str, Array]) -> OnceResult:
-        """The result of launches that run once; that of equal ones for other extents, where there is one."""
-        key = self._describe(whole, constants)
-        found = self._results.get(key)
-        if found is None:
-            own = {name: constants[name] for name in whole.inputs if name in constants}
-            inputs = tuple(name for name in whole.inputs if name not in own)
-            sizes = {name: whole.buffers[name].size for name in whole.outputs}
-            kept = {name: self._machine.empty((size,), BYTE) for name, size in sizes.items()}
-            found = OnceResult(self._machine.compile(whole, once=True), inputs, kept, own)
-            self._results[key] = found
-        return found
-
-    def _describe(self, whole: LaunchList, constants: Mapping[str, Array]) -> str:
-        """A text that two lists share only where they compute the same: kernels by their text, constants by theirs."""
-        names = {name: f"in {name}" for name in whole.inputs}
-        for name in names.keys() & constants.keys():
-            array = constants[name]
-            names[name] = f"{array.dtype} {array.shape} {sha256(array.tobytes()).hexdigest()}"
-        parts = [f"{names.get(name, name)} {buffer}" for name, buffer in whole.buffers.items()]
-        for launch in whole.launches:
-            text = "" if launch.kernel == FILL else self._writes.text(launch.kernel)
-            places = [replace(item, buffer=names.get(item.buffer, item.buffer)) for item in launch.arguments]
-            parts.append(f"{text} {places} {launch.groups}")
-        return sha256("\n".join((*parts, *whole.outputs)).encode()).hexdigest()
-
-
-BYTE = np.dtype(np.uint8)
-
-
-class KernelWrites(Mapping[str, Sequence[bool]]):
-    """For each kernel of a program, which of its parameters it may write; found when it is asked for."""
-
-    def __init__(self, program: Program) -> None:
-        self._functions = {item.name: item for item in program.functions}
-        self._found: dict[str, list[bool]] = {}
-
-    def __getitem__(self, kernel: str) -> Sequence[bool]:
-        if kernel not in self._found:
-            function = self._functions[kernel]
-            written = written_parameters(function)
-            self._found[kernel] = [item.value.name in written for item in function.parameters]
-        return self._found[kernel]
-
-    def text(self, kernel: str) -> str:
-        """The text of a kernel, whatever its name."""
-        return write(Program((replace(self._functions[kernel], name="kernel"),)))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._functions)
-
-    def __len__(self) -> int:
-        return len(self._functions)
-
-
-@dataclass(frozen=True, slots=True)
-class _PlannedOperation:
-    """An operation of a row with what it does, and the memory of its tensors."""
-
-    operation: Operation
-    step: KernelStep
-    memory: Mapping[str, TensorShape]
-
-    def constants(self) -> dict[str, Array]:
-        """The constants of its operator, by names of their own."""
-        found: dict[str, Array] = {}
-        for name, value in self.step.constants.items():
-            for number, array in enumerate(value if isinstance(value, tuple) else (value,)):
-                found[self._constant(name, number)] = np.ascontiguousarray(array).reshape(array.shape)
-        return found
-
-    def _constant(self, name: str, number: int) -> str:
-        # Operations that differ in names alone share their step, and so the constants.
-        return f"{id(self.step)}\n{name}\n{number}"
-
-    def scheduled(self) -> ScheduledOperation:
-        """The operation for a scheduler: the tensor of each operand by its name."""
-        operation, step = self.operation, self.step
-        names: dict[OperandKey, str] = {}
-        sides = (
-            *zip(step.inputs, operation.inputs, strict=True),
-            *zip((item.name for item in step.outputs), operation.outputs, strict=True),
-        )
-        for name, argument in sides:
-            for number, item in enumerate(tensors(argument)):
-                names[name, number if isinstance(argument, tuple) else None] = item.name
-        for name, value in step.constants.items():
-            for number, _ in enumerate(value if isinstance(value, tuple) else (value,)):
-                key = number if isinstance(value, tuple) else None
-                names[name, key] = self._constant(name, number)
-        outputs = tuple(item.name for item in _flat(operation.outputs))
-        return ScheduledOperation(operation.operator, step.calls, names, outputs, operation.origin)
-
-
-def _flat(arguments: Iterable[Argument]) -> Iterator[Tensor]:
-    return (item for argument in arguments for item in tensors(argument))

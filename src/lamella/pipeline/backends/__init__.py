@@ -77,7 +77,7 @@ GRAPH, KERNELS, TENSOR, NAC, UNIT, PLAN, STREAM = (
 )
 ROWS = (
     Backend("reference", (GRAPH,), "reference", "graphs with NumPy, straight from the formulas"),
-    Backend("cpu", (GRAPH, KERNELS, TENSOR), "kernels", "kernels as machine code, through LLVM"),
+    Backend("cpu", (GRAPH, KERNELS, TENSOR), "cpu", "kernels as machine code, through LLVM"),
     Backend(
         "interpreter", (GRAPH, KERNELS, TENSOR), "kernels", "kernels by the letter of the tensor language"
     ),

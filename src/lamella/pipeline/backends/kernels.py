@@ -18,6 +18,7 @@ from lamella.backend.cpu.host import host_like
 from lamella.backend.cpu.run.launch import know_sizes
 from lamella.backend.cpu.run.lists import NativeMachine, SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
+from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.drawing import Drawn, refuse_missing, types_of
 from lamella.backend.executor.kernels import KernelExecutable, Specialise, Specialised
 from lamella.backend.interpreter import ExecutedStatement
@@ -132,7 +133,7 @@ def _prepare(model: Model, options: Options) -> Model:
 
 def _specialised(program: KernelGraph, backend: str, options: Options, arena: SharedArena) -> Specialised:
     kernels = compile_kernels(program.program, backend, options)
-    machine = NativeMachine(kernels, arena) if isinstance(kernels, CompiledKernels) else None
+    machine = NativeMachine(ProvingSource(kernels), arena) if isinstance(kernels, CompiledKernels) else None
     return Specialised(program, kernels.call, options.strict_backend, machine)
 
 

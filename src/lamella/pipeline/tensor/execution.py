@@ -6,8 +6,9 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lamella.backend.cpu.compile import fingerprint
+from lamella.backend.cpu.compile import PARTS
 from lamella.backend.cpu.jit import open_cache
+from lamella.backend.cpu.package import fingerprint
 from lamella.base.diagnostic import LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.gc import gc_paused
@@ -65,4 +66,4 @@ def read_checked(path: Path, limits: Limits) -> KernelFile:
 
 
 def _key(text: str) -> bytes:
-    return hashlib.sha256(CHECKED + f"{fingerprint()}\0{text}".encode()).digest()
+    return hashlib.sha256(CHECKED + f"{fingerprint(*PARTS)}\0{text}".encode()).digest()

@@ -18,6 +18,7 @@ from pathlib import Path
 from lamella.backend.cpu.jit.engine import (
     MACHINES,
     PASSES,
+    KeptObject,
     LoadedCode,
     Processor,
     assemble,
@@ -296,6 +297,7 @@ def _key(machine: Processor) -> bytes:
 __all__ = [
     "MACHINES",
     "PASSES",
+    "KeptObject",
     "LoadedCode",
     "ObjectCache",
     "Processor",

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType, ModuleType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from lamella.base.errors import InputError
 from lamella.base.optional import need
@@ -219,12 +219,21 @@ class ObjectStore(Protocol):
         """Keep bytes under a key."""
 
 
+class KeptObject(NamedTuple):
+    """Where an object is kept between processes: under what key, and where it begins in what is kept there."""
+
+    key: bytes
+    start: int
+
+
 class LoadedCode:
     """Machine code in memory, alive as long as this object."""
 
-    def __init__(self, engine: object, addresses: dict[str, int]) -> None:
+    def __init__(self, engine: object, addresses: dict[str, int], kept: KeptObject | None = None) -> None:
         self._engine = engine
         self._addresses = addresses
+        self.kept = kept
+        """Where the object is kept; None where it is not."""
 
     def address(self, symbol: str) -> int:
         """Where the code of a symbol begins."""
@@ -232,6 +241,10 @@ class LoadedCode:
         if found is None:
             raise code_error(f"there is no symbol '{symbol}'")
         return found
+
+    def symbol(self, address: int) -> str:
+        """The symbol whose code begins at an address."""
+        return next(name for name, found in self._addresses.items() if found == address)
 
 
 def _make_writer(target: LlvmTarget, machine: Processor) -> TargetMachine:
@@ -283,7 +296,7 @@ def assembly(text: str, machine: Processor, passes: Sequence[str] = PASSES) -> s
     return str(translation.writer.emit_assembly(translation.module))
 
 
-def load(content: bytes, symbols: Sequence[str]) -> LoadedCode:
+def load(content: bytes, symbols: Sequence[str], kept: KeptObject | None = None) -> LoadedCode:
     """Bring an object of the host into memory and find its symbols; InputError where it lacks something."""
     binding, host = llvm(), host_machine()
     if not is_for(content, host.triple):
@@ -300,7 +313,7 @@ def load(content: bytes, symbols: Sequence[str]) -> LoadedCode:
         tracker = library.link(linker, "kernels")
     except RuntimeError as problem:
         raise code_error(str(problem)) from None
-    return LoadedCode((linker, tracker), {name: int(tracker[name]) for name in symbols})
+    return LoadedCode((linker, tracker), {name: int(tracker[name]) for name in symbols}, kept)
 
 
 def _resolve(name: str) -> int:

@@ -22,10 +22,10 @@ from lamella.backend.cpu.jit import (
     host_machine,
     readable_assembly,
 )
-from lamella.backend.cpu.run.launch import ArgumentPacker, ArraySlot
+from lamella.backend.cpu.run.launch import ArgumentPacker
 from lamella.backend.cpu.run.pool import KernelLauncher, ListWalker, checked_threads, count_threads
+from lamella.backend.cpu.run.prepared import PreparedLaunch
 from lamella.backend.named import Grid, Groups, NamedKernels, take_grid
-from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import Unsupported
 from lamella.base.limits import DEFAULT, Limits
@@ -58,20 +58,6 @@ class _Tested:
     kernel: TestedKernel
     kernels: NamedKernels
     statements: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedLaunch:
-    """A launch that is proved, or tested while it runs: code, slots, and which of them are addresses of arrays."""
-
-    code: object
-    """What the machine code lives as long as."""
-    address: int
-    local_bytes: int
-    slots: bytes
-    places: tuple[ArraySlot, ...]
-    tests: Array | None = None
-    """Where a test that fails leaves a number that is not 0; the array is the last argument."""
 
 
 class CompiledKernels(NamedKernels):

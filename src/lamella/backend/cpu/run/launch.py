@@ -27,6 +27,7 @@ from lamella.backend.arguments import (
     verify_arguments,
     written_parameters,
 )
+from lamella.backend.cpu.run.prepared import ArraySlot, address_of
 from lamella.backend.cpu.run.proof import LaunchFacts, Shape, integers_of, prove
 from lamella.backend.named import MOST_GROUPS
 from lamella.base.arrays import Array
@@ -48,16 +49,6 @@ Read: TypeAlias = Callable[[Argument], float]
 """Reads a number off an argument."""
 Integers: TypeAlias = npt.NDArray[np.int64]
 
-from_address = ctypes.c_void_p.from_address
-
-
-def _measure_head() -> int:
-    """Where in an array object its address stands; 0 where it is not found."""
-    trial, size = np.empty(3), object.__basicsize__
-    return size if from_address(id(trial) + size).value == trial.ctypes.data else 0
-
-
-HEAD = _measure_head()
 LARGEST_F32 = float(np.finfo(np.float32).max)
 
 
@@ -134,16 +125,6 @@ def reach_of(array: Array) -> int:
         return 0
     steps = zip(array.shape, array.strides, strict=True)
     return int(array.itemsize + sum((size - 1) * step for size, step in steps))
-
-
-def address_of(array: Array) -> int:
-    """The address of the first element of an array.
-
-    NumPy's own way takes a microsecond. The address is the first field behind the head of the object; that this is
-    so is tested when the module is loaded.
-    """
-    address: int | None = from_address(id(array) + HEAD).value if HEAD else array.ctypes.data
-    return address or 0
 
 
 def fill_table(rows: Sequence[Sequence[int]]) -> Integers:
@@ -240,14 +221,6 @@ class PackedArguments(NamedTuple):
     slots: bytes
     kept: object
     doubts: Proof | None = None
-
-
-class ArraySlot(NamedTuple):
-    """The slot that holds the address of an array: which argument it is, and what its address is a multiple of."""
-
-    place: int
-    slot: int
-    alignment: int
 
 
 def pack_arguments(function: Function, arguments: Sequence[object]) -> PackedArguments:

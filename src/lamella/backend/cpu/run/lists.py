@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.arguments import dtype_of
 from lamella.backend.cpu.jit import code_error
-from lamella.backend.cpu.run.kernels import CompiledKernels, PreparedLaunch
-from lamella.backend.cpu.run.launch import address_of
-from lamella.base.arena import aligned
+from lamella.backend.cpu.run.pool import ListWalker
+from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.base.arrays import Array
-from lamella.kernels.launches import FILL, BufferView, Launch, LaunchList, LaunchTime
-from lamella.kernels.schedule import ALIGNMENT, place_buffers
-from lamella.lang.tensor.check.kinds import BYTES
+from lamella.kernels.launches import ELEMENT_BYTES, BufferView, Launch, LaunchList, LaunchTime
+from lamella.kernels.placing import ALIGNMENT, place_buffers
 
 WORD = 8
 HUGE = 1 << 21
@@ -107,30 +105,26 @@ class _Address:
     alignment: int
 
 
-class _StandIns:
-    """Memory that nobody touches, on which launches are proved before the arrays of a call are known."""
+class LaunchSource(Protocol):
+    """What has the machine code of launches: kernels that prove each, or a store of launches that were proved."""
 
-    def __init__(self, launches: Sequence[Launch]) -> None:
-        # Each argument has pages of its own: one that is written overlaps no other, and any alignment is kept.
-        needs = (sum(_reach(item) + HUGE for item in launch.arguments) for launch in launches)
-        self._room = mmap.mmap(-1, max(needs, default=0) + 2 * HUGE)
+    @property
+    def walker(self) -> ListWalker:
+        """What runs launch lists."""
 
-    def arrays(self, launch: Launch) -> list[Array]:
-        """An array for each argument."""
-        found: list[Array] = []
-        place = -address_of(np.frombuffer(self._room, np.uint8)) % HUGE
-        for view in launch.arguments:
-            width = BYTES[view.element]
-            strides = [step * width for step in view.strides]
-            found.append(np.ndarray(view.shape, dtype_of(view.element), self._room, place, strides))
-            place += aligned(_reach(view), HUGE)
-        return found
+    def prepare_all(
+        self, launches: Sequence[Launch], faults: Array
+    ) -> Iterator[tuple[Launch, PreparedLaunch | None]]:
+        """Each launch with its code and slots; None for those that fill, `faults` has a place for each.
+
+        Unsupported: one is neither proved to stay in its memory nor can be tested.
+        """
 
 
 class _LaunchTable:
     """The rows of a list and the slots of its launches; addresses are left open."""
 
-    def __init__(self, kernels: CompiledKernels, launches: Sequence[Launch]) -> None:
+    def __init__(self, source: LaunchSource, launches: Sequence[Launch]) -> None:
         self.addresses: list[_Address] = []
         self.code: list[object] = []
         """What the machine code lives as long as."""
@@ -138,41 +132,31 @@ class _LaunchTable:
         self.faults = np.zeros(max(1, len(launches)), np.int32)
         self.flags: list[Array] = [self.faults]
         """What launches write that find something wrong."""
-        self._kernels, self._walker = kernels, kernels.walker
-        self._made: dict[object, PreparedLaunch] = {}
+        self.prepared: list[PreparedLaunch | None] = []
+        self._walker = source.walker
         self._words: list[Integers] = []
         self._next = 0
-        stand_ins = _StandIns(launches)
-        rows = [self._add(number, launch, stand_ins) for number, launch in enumerate(launches)]
+        rows = [self._add(*item) for item in source.prepare_all(launches, self.faults)]
         self.slots = np.concatenate([*self._words, np.zeros(1, np.int64)])
         self.rows = np.array([*rows, (0, 0, 0, 0)], np.int64)
         self.rows[:, 1] = self.rows[:, 1] * WORD + address_of(self.slots)
         self.is_shared = bool(self.rows[:, 3].any())
 
-    def _add(self, number: int, launch: Launch, stand_ins: _StandIns) -> tuple[int, int, int, int]:
+    def _add(self, launch: Launch, made: PreparedLaunch | None) -> tuple[int, int, int, int]:
         """A row: the address of the kernel, the first of its slots, its work-groups, whether threads share them."""
         first = self._next
-        if launch.kernel == FILL:
-            address, groups = self._walker.fill, max(1, _reach(launch.arguments[0]) // FILL_BYTES)
+        self.prepared.append(made)
+        if made is None:
+            address, groups = self._walker.fill, max(1, reach_of(launch.arguments[0]) // FILL_BYTES)
             self._note(launch.arguments[0], first, 1)
-            self._append(np.array([0, _reach(launch.arguments[0])], np.int64))
+            self._append(np.array([0, reach_of(launch.arguments[0])], np.int64))
         else:
-            address, groups = self._prepare(number, launch, stand_ins, first), launch.groups
-        touched = sum(map(_reach, launch.arguments))
+            address, groups = self._place(launch, made, first), launch.groups
+        touched = sum(map(reach_of, launch.arguments))
         shared = 1 < groups <= MOST_SHARED and touched >= SHARED_BYTES and self._walker.threads > 1
         return address, first, groups, int(shared)
 
-    def _prepare(self, number: int, launch: Launch, stand_ins: _StandIns, first: int) -> int:
-        layouts = tuple((item.element, item.shape, item.strides) for item in launch.arguments)
-        key = launch.kernel, launch.groups, layouts
-        made = self._made.get(key)
-        if made is None:
-            arguments: list[Array] = stand_ins.arrays(launch)
-            if launch.has_fault:
-                arguments.append(self.faults[number : number + 1])
-            made = self._kernels.prepare(launch.kernel, arguments, launch.groups)
-            if made.tests is None and not launch.has_fault:  # what points at nothing of its own serves again
-                self._made[key] = made
+    def _place(self, launch: Launch, made: PreparedLaunch, first: int) -> int:
         for place, slot, alignment in made.places:
             if place < len(launch.arguments):
                 self._note(launch.arguments[place], first + slot, alignment)
@@ -183,19 +167,21 @@ class _LaunchTable:
         return made.address
 
     def _note(self, view: BufferView, slot: int, alignment: int) -> None:
-        self.addresses.append(_Address(slot, view.buffer, view.offset * BYTES[view.element], alignment))
+        self.addresses.append(
+            _Address(slot, view.buffer, view.offset * ELEMENT_BYTES[view.element], alignment)
+        )
 
     def _append(self, words: Integers) -> None:
         self._words.append(words)
         self._next += len(words)
 
 
-def _reach(view: BufferView) -> int:
+def reach_of(view: BufferView) -> int:
     """The bytes from the first element of a view to the end of its last."""
     if 0 in view.shape:
         return 0
     steps = zip(view.shape, view.strides, strict=True)
-    return BYTES[view.element] * (1 + sum((size - 1) * step for size, step in steps))
+    return ELEMENT_BYTES[view.element] * (1 + sum((size - 1) * step for size, step in steps))
 
 
 # --- lists ---------------------------------------------------------------------------------------------------
@@ -223,12 +209,12 @@ class _OutsideBuffer:
 class NativeList:
     """A launch list ready to run. Unsupported: a launch is neither proved nor can it be tested."""
 
-    def __init__(self, kernels: CompiledKernels, whole: LaunchList, arena: SharedArena) -> None:
+    def __init__(self, source: LaunchSource, whole: LaunchList, arena: SharedArena) -> None:
         self.whole = whole
-        self._walker = kernels.walker
+        self._walker = source.walker
         self._arena = arena
         self._base = 0
-        self._table = table = _LaunchTable(kernels, whole.launches)
+        self._table = table = _LaunchTable(source, whole.launches)
         self._direct = _find_direct(whole)
         entering = {view.buffer for view in whole.inputs.values()}
         plan = place_buffers(whole, {*entering, *self._direct.values()})
@@ -247,6 +233,11 @@ class NativeList:
         for item in table.addresses:
             if item.buffer in plan.own:
                 table.slots[item.slot] = address_of(self._own) + plan.own[item.buffer] + item.offset
+
+    @property
+    def prepared(self) -> Sequence[PreparedLaunch | None]:
+        """The code and the slots of each launch; None for those that fill."""
+        return self._table.prepared
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
@@ -321,7 +312,7 @@ class NativeList:
                     float(seconds[number]),
                     float(moments[number]),
                     launch.groups,
-                    sum(map(_reach, launch.arguments)),
+                    sum(map(reach_of, launch.arguments)),
                     launch.origin,
                 )
             )
@@ -347,7 +338,7 @@ def _find_direct(whole: LaunchList) -> dict[str, str]:
     entering = {view.buffer for view in whole.inputs.values()}
     found: dict[str, str] = {}
     for name, view in whole.outputs.items():
-        fills = view.offset == 0 and _reach(view) == whole.buffers[view.buffer].size
+        fills = view.offset == 0 and reach_of(view) == whole.buffers[view.buffer].size
         if fills and view.buffer not in entering and view.buffer not in found.values():
             found[name] = view.buffer
     return found
@@ -355,16 +346,16 @@ def _find_direct(whole: LaunchList) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class NativeMachine:
-    """What runs the launch lists of an executable on the processor: its kernels, and the arena that lists share."""
+    """What runs the launch lists of an executable on the processor: its code, and the arena that lists share."""
 
-    kernels: CompiledKernels
+    source: LaunchSource
     arena: SharedArena
     once: SharedArena = field(default_factory=SharedArena)
     """The arena of lists that run once."""
 
     def compile(self, whole: LaunchList, once: bool = False) -> NativeList:
         """Make a list runnable."""
-        return NativeList(self.kernels, whole, self.once if once else self.arena)
+        return NativeList(self.source, whole, self.once if once else self.arena)
 
     def release(self) -> None:
         """Give back the memory in which lists worked that run once."""

@@ -1,0 +1,124 @@
+"""Graphs whose compiled form was kept: one segment, and the way to the whole where that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from typing import Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.executor.extents import Extents
+from lamella.backend.executor.results import RunResult
+from lamella.backend.executor.run import OperatorRunner
+from lamella.backend.executor.segments import Segment
+from lamella.backend.formula.storage import Storage, TensorValue
+from lamella.backend.progress import StepClock
+from lamella.base.arrays import Array
+from lamella.base.limits import DEFAULT, Limits
+from lamella.base.placement import OperationPlacement
+from lamella.graph.model import Model
+from lamella.graph.nodes import Node, Operation
+from lamella.ops.formula import Contraction
+from lamella.ops.instance import Instance
+from lamella.ops.library import Library
+
+
+class StoredExecutable(GraphExecutable):
+    """A graph that runs as one segment that was compiled before.
+
+    It is compiled after all where a launch finds something wrong, which only the formulas can tell, and where somebody
+    wants to see the steps of a run.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        segment: Segment,
+        placement: list[OperationPlacement],
+        compile_whole: Callable[[], GraphExecutable],
+        *,
+        seed: int = 0,
+        dtype: str = "f32",
+        limits: Limits = DEFAULT,
+    ) -> None:
+        def make_runner(library: Library, storage: Storage, limits: Limits) -> StoredRunner:
+            return StoredRunner((library, storage, limits), segment, placement)
+
+        super().__init__(model, make_runner, seed, dtype, False, limits)
+        self._compile_whole = compile_whole
+        self._whole: GraphExecutable | None = None
+
+    def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array]) -> dict[str, Array]:
+        if self._whole is None and not isinstance(self.progress, StepClock):
+            return super()._run(inputs, out)
+        whole = self._take_whole()
+        whole.progress, whole.draws = self.progress, self.draws
+        found = whole._run(inputs, out)
+        self.findings, self.drawn = whole.findings, whole.drawn
+        return found
+
+    def _run_nodes(self, taken: Mapping[str, TensorValue], extents: Extents) -> RunResult:
+        return self._take_whole()._run_nodes(taken, extents)
+
+    def _take_whole(self) -> GraphExecutable:
+        """The graph as it is compiled, with the variables as they are now."""
+        if self._whole is None:
+            self._whole = self._compile_whole()
+            self._whole.state = self.state
+            self.model = self._whole.model
+        return self._whole
+
+
+class Formulas(Protocol):
+    """What has the runner of formulas: `lamella.backend.reference.operators`."""
+
+    FormulaRunner: Callable[[Library, Storage, Limits], OperatorRunner]
+
+
+class StoredRunner:
+    """What a graph asks that is one segment; single operations are run by their formulas."""
+
+    def __init__(
+        self,
+        parts: tuple[Library, Storage, Limits],
+        segment: Segment,
+        placement: list[OperationPlacement],
+    ) -> None:
+        self._parts = parts
+        self._segment = segment
+        self._placement = placement
+
+    @cached_property
+    def _formulas(self) -> OperatorRunner:
+        """What runs operations by their formulas; loaded when it is asked for, which few runs do."""
+        reference = cast(Formulas, import_module("lamella.backend.reference.operators"))
+        return reference.FormulaRunner(*self._parts)
+
+    def begin(self, extents: Mapping[str, int]) -> None:
+        """A call starts; there are no open extents."""
+
+    def placement(self) -> list[OperationPlacement]:
+        """Where each operation runs."""
+        return self._placement
+
+    def cut(self, nodes: Sequence[Node], kept: Collection[str]) -> Sequence[Node | Segment]:
+        """The one segment that all nodes are."""
+        return (self._segment,)
+
+    def formulas_of(self, operation: Operation) -> tuple[Instance, Sequence[Contraction]]:
+        """An operation bound to its definition, with its formulas."""
+        return self._formulas.formulas_of(operation)
+
+    def run(
+        self,
+        operation: Operation,
+        inputs: Sequence[TensorValue],
+        values: Mapping[str, int],
+        random: np.random.Generator,
+    ) -> list[TensorValue] | None:
+        """The outputs of an operation, by its formulas."""
+        return self._formulas.run(operation, inputs, values, random)

@@ -1,0 +1,126 @@
+"""Launch lists as JSON values: written for a store, and read back without trust."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from lamella.base.errors import Malformed
+from lamella.base.origin import Origin
+from lamella.kernels.launches import ELEMENT_BYTES, Buffer, BufferView, Launch, LaunchList
+
+# --- values of JSON that are what they should be ---------------------------------------------------------------
+
+
+def as_list(value: object, size: int | None = None) -> Sequence[object]:
+    """A list, of so many items where that is known."""
+    if not isinstance(value, list) or (size is not None and len(value) != size):
+        raise Malformed("a list belongs here")
+    return value
+
+
+def as_object(value: object) -> Mapping[str, object]:
+    """An object."""
+    if not isinstance(value, dict):
+        raise Malformed("an object belongs here")
+    return value
+
+
+def as_text(value: object) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise Malformed("a text belongs here")
+    return value
+
+
+def as_number(value: object, least: int = 0) -> int:
+    """An integer of 64 bits that is not less than another."""
+    if type(value) is not int or not least <= value < 1 << 63:
+        raise Malformed("an integer belongs here")
+    return value
+
+
+def as_numbers(value: object, least: int = 0) -> tuple[int, ...]:
+    """Integers of 64 bits."""
+    return tuple(as_number(item, least) for item in as_list(value))
+
+
+# --- lists ----------------------------------------------------------------------------------------------------
+
+
+def encode_list(whole: LaunchList) -> dict[str, object]:
+    """A launch list as a value of JSON; of an origin its words stay."""
+    return {
+        "buffers": {name: [item.size, int(item.zeroed)] for name, item in whole.buffers.items()},
+        "launches": [_encode_launch(item) for item in whole.launches],
+        "inputs": {name: _encode_view(item) for name, item in whole.inputs.items()},
+        "outputs": {name: _encode_view(item) for name, item in whole.outputs.items()},
+    }
+
+
+def decode_list(value: object) -> LaunchList:
+    """The launch list of a value of JSON. Malformed: it is none, or a view leaves its buffer."""
+    found = as_object(value)
+    buffers = {
+        name: Buffer(as_number(size), bool(as_number(zeroed)))
+        for name, item in as_object(found.get("buffers")).items()
+        for size, zeroed in (as_list(item, 2),)
+    }
+
+    def view(item: object) -> BufferView:
+        return _decode_view(item, buffers)
+
+    launches = tuple(_decode_launch(item, view) for item in as_list(found.get("launches")))
+    inputs = {name: view(item) for name, item in as_object(found.get("inputs")).items()}
+    outputs = {name: view(item) for name, item in as_object(found.get("outputs")).items()}
+    return LaunchList(buffers, launches, inputs, outputs)
+
+
+def _encode_view(view: BufferView) -> list[object]:
+    return [view.buffer, view.element, list(view.shape), list(view.strides), view.offset]
+
+
+def _decode_view(value: object, buffers: Mapping[str, Buffer]) -> BufferView:
+    buffer, element, shape, strides, offset = as_list(value, 5)
+    found = BufferView(
+        as_text(buffer), as_text(element), as_numbers(shape), as_numbers(strides), as_number(offset)
+    )
+    if (
+        found.buffer not in buffers
+        or found.element not in ELEMENT_BYTES
+        or len(found.shape) != len(found.strides)
+    ):
+        raise Malformed("a view belongs here")
+    last = sum((size - 1) * step for size, step in zip(found.shape, found.strides, strict=True))
+    if (
+        0 not in found.shape
+        and (found.offset + last + 1) * ELEMENT_BYTES[found.element] > buffers[found.buffer].size
+    ):
+        raise Malformed("a view leaves its buffer")
+    return found
+
+
+def _encode_launch(launch: Launch) -> list[object]:
+    words = [] if launch.origin is None else list(launch.origin.words())
+    views = [_encode_view(item) for item in launch.arguments]
+    flags = [launch.groups, int(launch.has_fault)]
+    return [launch.kernel, views, list(launch.writes), *flags, launch.operator, words]
+
+
+def _decode_launch(value: object, view: Callable[[object], BufferView]) -> Launch:
+    kernel, views, writes, groups, has_fault, operator, words = as_list(value, 7)
+    arguments = tuple(view(item) for item in as_list(views))
+    found = as_numbers(writes)
+    if any(place >= len(arguments) for place in found):
+        raise Malformed("a launch writes what it does not have")
+    origin: Origin | None = None
+    for word in reversed(as_list(words)):
+        origin = Origin(as_text(word), above=origin)
+    return Launch(
+        as_text(kernel),
+        arguments,
+        found,
+        as_number(groups),
+        bool(as_number(has_fault)),
+        as_text(operator),
+        origin,
+    )

@@ -1,0 +1,140 @@
+"""Graphs as machine code, compiled once: what was compiled for the same graph, options and machine is found again.
+
+Nothing of the compiler is loaded where a compiled graph is found: that is half of what a process would load.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from lamella.backend.cpu.host import host_target
+from lamella.backend.cpu.jit import host_machine, object_key, open_cache
+from lamella.backend.cpu.package import fingerprint
+from lamella.backend.cpu.run.stored import decode_graph, encode_graph
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.executor.stored import StoredExecutable
+from lamella.base.dim import Dim
+from lamella.graph.model import Model
+from lamella.graph.rewrite import extents, members
+from lamella.pipeline.options import Options, table
+
+if TYPE_CHECKING:
+    from lamella.backend.executor.kernels import KernelExecutable
+    from lamella.pipeline import languages
+    from lamella.pipeline.languages import Executable
+
+NAME = "cpu"
+NOT_IN_CODE = frozenset({"backend", "random", "seed", "threads"})
+"""Options that change a run and not what is compiled."""
+
+
+class Compiler(Protocol):
+    """What compiles where nothing is kept: `lamella.pipeline.backends.kernels`."""
+
+    def compile(self, model: languages.Model, backend: str, options: Options) -> Executable:
+        """Make kernels or a graph callable."""
+
+    def compile_open(self, model: Model, backend: str, options: Options) -> KernelExecutable:
+        """Make a graph callable."""
+
+
+def missing(backend: str) -> str | None:
+    """LLVM comes with every installation; where it does not load, compiling says so."""
+    return None
+
+
+def compile(model: languages.Model, backend: str, options: Options) -> Executable:
+    """Make kernels or a graph callable; of a graph of known extents the compiled form is kept."""
+    if not isinstance(model, Model) or _is_watched(options) or _is_open(model):
+        return _compiler().compile(model, backend, options)
+    return compile_stored(model, options)
+
+
+def _compiler() -> Compiler:
+    return cast(Compiler, import_module("lamella.pipeline.backends.kernels"))
+
+
+def _is_watched(options: Options) -> bool:
+    """Whether a run does what only a compiler and its graph can tell."""
+    return options.quantized or options.trace is not None or options.check_bounds
+
+
+def _is_open(model: Model) -> bool:
+    """Whether the graph leaves extents open that each call decides."""
+    return any(isinstance(extent, Dim) for item in members(model.graph.inputs) for extent in extents(item))
+
+
+def compile_stored(model: Model, options: Options) -> GraphExecutable:
+    """A graph of known extents as it was compiled before, else compiled now and kept."""
+    store = open_cache()
+    if store is None:
+        return _compiler().compile_open(model, NAME, options)
+    key = graph_key(model, options)
+    content = store.get(key)
+    found = None if content is None else decode_graph(content, options.threads or None)
+    if found is not None:
+        executable = StoredExecutable(
+            model,
+            *found,
+            lambda: _compiler().compile_open(model, NAME, options),
+            seed=options.start_seed,
+            dtype=options.dtype or "f32",
+            limits=options.limits,
+        )
+        executable.draws = options.draws
+        return executable
+    compiled = _compiler().compile_open(model, NAME, options)
+    segment = compiled.whole_segment()
+    if segment is not None and _is_alike(model, compiled.model):
+        content = encode_graph(segment, compiled.placement)
+        if content is not None:
+            store.put(key, content)
+    return compiled
+
+
+def _is_alike(model: Model, compiled: Model) -> bool:
+    """Whether a graph takes and gives what it did before it was compiled."""
+    left, right = model.graph, compiled.graph
+    return (left.inputs, left.outputs, left.variables, left.updates, left.checks) == (
+        right.inputs,
+        right.outputs,
+        right.variables,
+        right.updates,
+        right.checks,
+    )
+
+
+# --- the key ---------------------------------------------------------------------------------------------------
+
+
+def graph_key(model: Model, options: Options) -> bytes:
+    """What a compiled graph depends on: the graph with its operators, options, the machine, and this package.
+
+    The numbers of its weights are no part of it.
+    """
+    found = hashlib.sha256()
+    for part in _parts(model, options):
+        found.update(part.encode("utf-8", "surrogatepass") + b"\0")
+    return object_key(found.hexdigest(), host_machine())
+
+
+def _parts(model: Model, options: Options) -> Iterator[str]:
+    yield from (
+        "graph",
+        fingerprint(""),
+        repr(host_target()),
+        model.library.dialect,
+        repr(model.library.limits),
+    )
+    yield repr(model.graph)
+    yield repr(model.hints)
+    for name, document in sorted(model.library.documents.items()):
+        yield from (name, document.span.source.name, document.span.source.text)
+    for operation in model.graph.operations():
+        yield from () if operation.origin is None else operation.origin.words()
+    for name, option in sorted(table().items()):
+        if name not in NOT_IN_CODE and option.effects.get("compile"):
+            yield f"{name}={getattr(options, name)!r}"
