@@ -5,8 +5,9 @@ A copy that only renames memory becomes an alias; what kernels do not write whol
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TypeAlias
 
@@ -148,6 +149,8 @@ def hoist(whole: LaunchList, fixed: Collection[str]) -> tuple[LaunchList, Launch
     is_once = [used.isdisjoint(changing) for used, _ in touched]
     once = [launch for launch, kept in zip(whole.launches, is_once, strict=True) if kept]
     each = [launch for launch, kept in zip(whole.launches, is_once, strict=True) if not kept]
+    once, same = _share(once, {view.buffer for view in (*whole.inputs.values(), *whole.outputs.values())})
+    each = [_renamed(launch, same) for launch in each]
     made = {launch.arguments[place].buffer for launch in once for place in launch.writes}
     needed = {item.buffer for launch in each for item in launch.arguments}
     needed |= {view.buffer for view in whole.outputs.values()}
@@ -155,6 +158,39 @@ def hoist(whole: LaunchList, fixed: Collection[str]) -> tuple[LaunchList, Launch
     first = _pruned(LaunchList(whole.buffers, tuple(once), whole.inputs, kept_views))
     second = LaunchList(whole.buffers, tuple(each), {**whole.inputs, **kept_views}, whole.outputs)
     return first, _pruned(second)
+
+
+def _share(launches: Sequence[Launch], outside: Collection[str]) -> tuple[list[Launch], dict[str, str]]:
+    """The launches without those that compute what another has computed, and the buffers that stand for theirs.
+
+    A weight that many operations read is packed once: each step of an unrolled loop reads the same memory.
+    """
+    writers = Counter(launch.arguments[place].buffer for launch in launches for place in launch.writes)
+    same: dict[str, str] = {}
+    known: dict[object, Launch] = {}
+    kept: list[Launch] = []
+    for launch in launches:
+        found = _renamed(launch, same)
+        written = [found.arguments[place].buffer for place in found.writes]
+        if not any(writers[name] > 1 or name in outside for name in written):
+            places = tuple(
+                replace(item, buffer="") if place in found.writes else item
+                for place, item in enumerate(found.arguments)
+            )
+            first = known.setdefault((found.kernel, places, found.groups), found)
+            if first is not found:
+                for place in found.writes:
+                    same[found.arguments[place].buffer] = first.arguments[place].buffer
+                continue
+        kept.append(found)
+    return kept, same
+
+
+def _renamed(launch: Launch, same: Mapping[str, str]) -> Launch:
+    if not any(item.buffer in same for item in launch.arguments):
+        return launch
+    views = tuple(replace(item, buffer=same.get(item.buffer, item.buffer)) for item in launch.arguments)
+    return replace(launch, arguments=views)
 
 
 def _pruned(whole: LaunchList) -> LaunchList:

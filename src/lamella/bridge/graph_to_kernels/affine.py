@@ -45,6 +45,12 @@ def find_range(term: Scalar, extents: Mapping[str, int]) -> Interval | None:
         return _trusted(_form_range(form, extents))
     if not isinstance(term, Apply) or term.type != "int":
         return None
+    if term.function == "<<" and is_integer(term.operands[1]):
+        inner = term.operands[0]
+        if isinstance(inner, Apply) and inner.function == ">>" and is_integer(inner.operands[1]):
+            # Whatever stands between two bounds.
+            known = find_range(inner.operands[0], extents) or (-LARGEST, LARGEST)
+            return smaller(larger(known, (inner.operands[1],) * 2), (term.operands[1],) * 2)
     ranges = [find_range(item, extents) for item in term.operands[term.function == "?:" :]]
     known = [item for item in ranges if item is not None]
     return _trusted(_function_range(term.function, known)) if len(known) == len(ranges) else None

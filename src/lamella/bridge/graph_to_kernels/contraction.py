@@ -16,7 +16,7 @@ from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import If, Scalar, Value
-from lamella.lang.tensor.nodes.types import BOOL
+from lamella.lang.tensor.nodes.types import BOOL, Dictionary, DictionaryEntry
 from lamella.ops.formula import Contraction, Counter, Element, Guard
 from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import operands
@@ -28,6 +28,9 @@ GROUP_STEPS = 1 << 14
 """Steps that are worth a work-group of their own."""
 MOST_STEPS = 1 << 40
 """Steps of one formula; what takes more is left to the host, which refuses it or knows a shorter way."""
+SHORT = 2
+"""Steps of a loop that are written one after the other."""
+UNROLLED = Dictionary((DictionaryEntry("unroll", True),))
 UNKNOWN = ""
 """Stands for the index of a place that no affine form tells."""
 
@@ -114,9 +117,7 @@ def _read_form(element: Element, place: int, extents: Mapping[str, int]) -> Form
 def _order(forms: list[Form], strides: Sequence[int]) -> list[str]:
     """The indices of the target as it lies in memory, the closest last; one that counts several dimensions once."""
     places = sorted(range(len(forms)), key=lambda place: -strides[place] if strides else 0)
-    return list(
-        dict.fromkeys(forms[place].terms[0][0] for place in places if len(forms[place].terms) == 1)
-    )
+    return list(dict.fromkeys(forms[place].terms[0][0] for place in places if len(forms[place].terms) == 1))
 
 
 def _reads_target(contraction: Contraction) -> bool:
@@ -310,7 +311,8 @@ def _open_loops(
     window = steps.windows.get(names[0])
     zero, end = builder.constant(0), builder.constant(writing.extents[names[0]])
     ends = (zero, end) if window is None else _ends(writing, window)
-    with builder.loop(*ends, carried=carried) as loop:
+    short = window is None and writing.extents[names[0]] <= SHORT
+    with builder.loop(*ends, carried=carried, attributes=UNROLLED if short else None) as loop:
         writing.levels.append(loop.body)
         writing.open_index(names[0], loop.variable)
         for guard in () if window is None else window.guards:

@@ -19,6 +19,7 @@ from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, elements_of, reuses
 from lamella.bridge.graph_to_kernels.rows import SIZES, write_rows
+from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, TileKernel, write_tiles
 from lamella.bridge.graph_to_kernels.tiled import Key, ProductGroup, find_tiles, walk_terms
@@ -174,14 +175,30 @@ class GroupWriter:
         self._add(kernel.function, operands, kernel.groups)
 
     def _add_plain(self, stage: Contraction) -> None:
-        """A kernel of one formula, the way that takes any."""
+        """A kernel of one formula, the way that takes any; what only its loops decide is in tables."""
         shapes = {item.tensor: self.stages.tensors[item.tensor].shape for item in stage.targets}
         started = self._is_started(stage)
-        if stage.sign not in ASSIGNMENTS and not started and not plan_steps(stage, shapes).covers:
+        steps = plan_steps(stage, shapes, self._views[stage.targets[0].tensor, None].lies.strides)
+        if stage.sign not in ASSIGNMENTS and not started and not steps.covers:
             if stage.sign != "+=":
                 raise Unsupported("its target must be filled first")
             started = True  # what is not written whole holds zeros before
             self.partial |= {item.tensor for item in stage.targets}
+        order = (*steps.inner, *steps.groups, *steps.items)
+        found = tabulate(stage, order, self.stages.tensors, self._real.name == "f64")
+        if found.tables:
+            parts = [
+                (*found.tables, found.formula) if item is stage else (item,)
+                for item in self.stages.contractions
+            ]
+            self.stages = replace(
+                self.stages,
+                contractions=tuple(item for part in parts for item in part),
+                tensors={**self.stages.tensors, **found.tensors},
+            )
+            for table in found.tables:
+                self._add_plain(table)
+            stage = found.formula
         names = dict.fromkeys(item.tensor for item in walk_terms(stage) if isinstance(item, Element))
         values = {name: Value(f"t{number}") for number, name in enumerate(names)}
         views: dict[Key, TensorView] = {

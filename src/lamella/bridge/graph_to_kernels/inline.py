@@ -65,7 +65,7 @@ LEAST_GAIN = 50
 
 def cost_of(term: Apply) -> int:
     """What a function costs."""
-    if term.function == "**" and term.operands[1] in POWERS:
+    if term.function == "**" and term.operands[1] in (1.0, *POWERS):
         return 2
     return COSTS.get(term.function, 1)
 

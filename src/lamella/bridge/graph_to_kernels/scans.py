@@ -1,8 +1,8 @@
-"""Cumulative sums as one kernel: the sum of all elements before each one, in as many steps as there are elements.
+"""Cumulative sums and products as one kernel: of all elements before each one, in as many steps as there are elements.
 
 `y[z] += x[|z - k|], k < n` is the sum of `x[0] … x[z]`: every step goes on from the one before. Lanes go along a
 dimension that lies side by side and is not summed; where the summed one does, a subgroup scans as many elements as it
-has lanes.
+has lanes, and products, which no subgroup scans, are taken one by one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from lamella.ops.formula import Contraction, Element, Guard, Index
 
 LANES = 16
 REAL = Scalar("f32")
+JOINS = {"+=": "add", "*=": "mul"}
 
 
 @dataclass(frozen=True, slots=True)
 class CumulativeSum:
-    """A cumulative sum over a loop, which may go backward, and may leave out the element of the step itself."""
+    """A cumulative sum or product over a loop, which may go backward, and may leave out the element of the step itself."""
 
+    sign: str
     source: str
     target: str
     place: Form
@@ -50,7 +52,7 @@ class CumulativeSum:
 def find_scan(stage: Contraction, tensors: Mapping[str, GroupTensor]) -> CumulativeSum | None:
     """The cumulative sum that a stage is; None where it is none."""
     value = stage.values[0]
-    if stage.sign != "+=" or stage.condition is not None or not isinstance(value, Element):
+    if stage.sign not in JOINS or stage.condition is not None or not isinstance(value, Element):
         return None
     extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
     (target,) = stage.targets if len(stage.targets) == 1 else (None,)
@@ -75,7 +77,9 @@ def find_scan(stage: Contraction, tensors: Mapping[str, GroupTensor]) -> Cumulat
     if any(not isinstance(item, Index) and item != 0 for item in others):
         return None
     place = _place(target, made)
-    return CumulativeSum(value.tensor, target.tensor, place, index.name, backward, exclusive, kept)
+    return CumulativeSum(
+        stage.sign, value.tensor, target.tensor, place, index.name, backward, exclusive, kept
+    )
 
 
 def _find_steps(
@@ -117,6 +121,8 @@ def write_scan(name: str, scan: CumulativeSum, size: int) -> tuple[Function, int
             _write_steps(inner, scan, {**places, closest: variables[0]})
     elif scan.place.coefficient(scan.loop) != 1:
         raise Unsupported("nothing lies side by side")
+    elif scan.sign != "+=":
+        _write_steps(builder, scan, places)
     else:
         with builder.parallel() as inner:
             _write_lanes(inner, scan, places)
@@ -141,13 +147,13 @@ def _open_groups(
 def _write_steps(builder: Builder, scan: CumulativeSum, places: Mapping[str, Value]) -> None:
     """One element after the other in each lane."""
     extent = scan.extents[scan.loop]
-    start = builder.constant(0.0, REAL)
+    start = builder.constant(float(scan.sign == "*="), REAL)
     zero, end = builder.constant(0), builder.constant(extent)
     with builder.loop(zero, end, carried=[(start, REAL)]) as loop:
         body, (held,) = loop.body, loop.carried
         step = body.arith("sub", body.constant(extent - 1), loop.variable) if scan.backward else loop.variable
         place = form_value(body, scan.place, {**places, scan.loop: step})
-        found = body.arith("add", held, body.load(Value("x"), [place], REAL), type_=REAL)
+        found = body.arith(JOINS[scan.sign], held, body.load(Value("x"), [place], REAL), type_=REAL)
         body.store(held if scan.exclusive else found, Value("y"), [place])
         body.give(found)
 

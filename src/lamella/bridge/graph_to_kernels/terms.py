@@ -243,6 +243,8 @@ class TermWriter:
             return self._round(term)
         if term.function == "cast":
             return convert(self.here, self.value(term.operands[0]), source, self.kind(term))
+        if term.function == "**" and term.type == "real" and term.operands[1] == 1.0:
+            return self.value(term.operands[0])
         if term.function == "**" and term.type == "real" and term.operands[1] in POWERS:
             return self._power(self.value(term.operands[0]), POWERS.index(term.operands[1]) + 2)
         values = [self.value(item) for item in term.operands]

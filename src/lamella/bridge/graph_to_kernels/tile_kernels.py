@@ -315,9 +315,7 @@ class ProductWriter:
         found = [self._scaled(builder, *pair, tile) for pair in zip(whole, pieces, strict=True)]
         if not outer:
             return found
-        return [
-            builder.arith("add", *pair, type_=tile.type) for pair in zip(start, found, strict=True)
-        ]
+        return [builder.arith("add", *pair, type_=tile.type) for pair in zip(start, found, strict=True)]
 
     def _scaled(self, builder: Builder, total: Value, values: Mapping[str, Value], tile: _Tile) -> Value:
         """Sums times the scales of their rows and columns."""

@@ -122,9 +122,7 @@ class _Reducing:
             raise Found
         return self._narrow(activation, element, (len(activation.shape) - 1,), calls)
 
-    def _narrow(
-        self, tensor: Tensor, element: ElementType, along: tuple[int, ...], calls: _Calls
-    ) -> Tensor:
+    def _narrow(self, tensor: Tensor, element: ElementType, along: tuple[int, ...], calls: _Calls) -> Tensor:
         """A tensor as its narrow numbers say it: stored once, made anew for each product."""
         key = tensor.name, calls.walk.path, along
         if key not in self.stored:
