@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.accesses import Access, Matrix, form_value, matrix_view
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
-from lamella.bridge.graph_to_kernels.tiled import PANEL, End, Key, TiledProduct, walk_terms
+from lamella.bridge.graph_to_kernels.tiled import PAIR, PANEL, End, Key, TiledProduct, walk_terms
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import (
     Cast,
@@ -23,6 +23,7 @@ from lamella.lang.tensor.nodes import (
     Parameter,
     Region,
     Scalar,
+    Slice,
     Value,
 )
 from lamella.lang.tensor.nodes.types import FLOATS, INDEX, INTEGERS
@@ -138,15 +139,29 @@ def _copy_block(
     values: Mapping[str, Value],
     shape: tuple[int, int],
 ) -> None:
-    full = tiled.whole(shape[0])
-    spans = [(tiled.roles.row, shape[0]), (tiled.roles.sums[-1], shape[1])]
+    full, inner = tiled.whole(shape[0]), tiled.roles.sums[-1]
+    spans = [(tiled.roles.row, shape[0]), (inner, shape[1])]
     source = matrix_view(builder, sides[0], spans, values)
-    spans[0] = (tiled.roles.row, full)
-    target = matrix_view(builder, sides[1], spans, {**values, tiled.roles.row: builder.constant(0)})
+    target = panel_view(builder, tiled, sides[1], values, full)
     zero = builder.constant(0)
     type_ = Coopmatrix(tiled.row_factor.element, full, shape[1], "matrix_a")
     value = _load(builder, source, (0, 0), type_, shape[0])
-    builder.put(CoopStore(value, target.value, zero, zero))
+    builder.put(CoopStore(value, target, zero, values[inner]))
+
+
+def panel_view(
+    builder: Builder, tiled: TiledProduct, access: Access, values: Mapping[str, Value], rows: int
+) -> Value:
+    """The rows of a packed panel, all steps of the inner sum; pairs are a mode of their own."""
+    counts = {PAIR: tiled.pack, tiled.roles.row: rows}
+    counts[tiled.roles.sums[-1]] = tiled.extents[tiled.roles.sums[-1]] // tiled.pack
+    slices, kept = [], []
+    for axis in reversed(access.axes):
+        name = next(iter(axis.index.symbols))
+        slices.append(Slice(0, counts[name]) if name in counts else Slice(values[name]))
+        kept += [(counts[name], axis.stride)] if name in counts else []
+    sizes, strides = zip(*kept, strict=True)
+    return builder.subview(access.memref, slices, Memref(access.element, sizes, strides))
 
 
 # --- the product ------------------------------------------------------------------------------------------------
@@ -398,7 +413,7 @@ class ProductWriter:
     def _row_view(self, builder: Builder, values: Mapping[str, Value], tile: _Tile) -> Matrix:
         roles, height = self.tiled.roles, tile.height
         if self.tiled.packed:
-            values, height = {**values, roles.row: builder.constant(0)}, tile.type.rows
+            return Matrix(panel_view(builder, self.tiled, self.rows, values, tile.type.rows), False)
         spans = (roles.row, height), (roles.sums[-1], self.tiled.extents[roles.sums[-1]])
         return matrix_view(builder, self.rows, spans, values)
 

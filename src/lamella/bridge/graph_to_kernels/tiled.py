@@ -38,6 +38,8 @@ Key = tuple[str, int | None]
 Tensors = Mapping[Key, TensorView]
 PANEL = "panel"
 """The name under which the number of a panel counts; no loop of a formula has it."""
+PAIR = "pair"
+"""The name under which the two elements of a pair count."""
 UNIT = "unit"
 """A loop of one step, which counts nothing."""
 SPARE_REGISTERS = 4
@@ -148,11 +150,22 @@ class TiledProduct:
         """Rows of the vectors that hold so many."""
         return -(-height // self.lanes) * self.lanes
 
+    @property
+    def pack(self) -> int:
+        """Steps of the inner sum that lie together for each row: products of bf16 are added two by two."""
+        narrow = self.row_factor.element == self.column_factor.element == "bf16"
+        return 2 if self.packed and narrow and self.extents[self.roles.sums[-1]] % 2 == 0 else 1
+
     def packed_access(self, memref: Value) -> Access:
-        """The packed factor: rows of a panel closest, then the sums, the panels, the batches that it has."""
+        """The packed factor: rows of a panel closest, then the sums, the panels, the batches that it has.
+
+        Where steps of the inner sum lie together, they are closest, and its loop counts pairs.
+        """
         batch = [name for name in self.roles.batch if self.row_factor.stride(name)]
-        loops = [self.roles.row, *reversed(self.roles.sums), PANEL, *reversed(batch)]
-        sizes = {**self.extents, PANEL: self.panels, self.roles.row: self.rows}
+        pair, inner = [PAIR] if self.pack > 1 else [], self.roles.sums[-1]
+        loops = [*pair, self.roles.row, *reversed(self.roles.sums), PANEL, *reversed(batch)]
+        sizes = {**self.extents, PANEL: self.panels, self.roles.row: self.rows, PAIR: self.pack}
+        sizes[inner] //= self.pack
         axes, stride = [], 1
         for name in loops:
             axes.append(Axis(sizes[name], stride, Affine(0, ((name, 1),))))
