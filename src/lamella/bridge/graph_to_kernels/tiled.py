@@ -29,6 +29,7 @@ from lamella.bridge.graph_to_kernels.factors import find_factors
 from lamella.bridge.graph_to_kernels.products import find_digits
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.kernels.target import Target
+from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Scalar, Value
 from lamella.ops.formula import Contraction, Element, Guard, Index
 from lamella.ops.formula import Scalar as Term
@@ -524,15 +525,16 @@ def _blocks(
 ) -> tuple[int, int]:
     """Which column loop is cut into blocks and how large they are: what a block reads stays in the second cache."""
     rows, widths = tile
+    size = BYTES[factor.element]
     sums = {name: sizes[name] for name in roles.sums}
     inside = dict(sums)
     steps = rows * prod(sums.values())
     for place in reversed(range(len(roles.columns))):
         name, width = roles.columns[place], widths[place]
         whole = {**inside, name: sizes[name]}
-        if 4 * factor.reach(whole) > BLOCK_BYTES and steps * sizes[name] > GROUP_STEPS:
+        if size * factor.reach(whole) > BLOCK_BYTES and steps * sizes[name] > GROUP_STEPS:
             count = sizes[name] // width
-            while count > 1 and 4 * factor.reach({**inside, name: count * width}) > BLOCK_BYTES:
+            while count > 1 and size * factor.reach({**inside, name: count * width}) > BLOCK_BYTES:
                 count = -(-count // 2)
             return place, max(1, count) * width
         inside, steps = whole, steps * sizes[name]
