@@ -7,7 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from lamella.base.errors import Unsupported
-from lamella.bridge.graph_to_kernels.accesses import Access, Matrix, form_value, matrix_view
+from lamella.bridge.graph_to_kernels.accesses import (
+    Access,
+    Matrix,
+    form_value,
+    matrix_view,
+)
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
 from lamella.bridge.graph_to_kernels.tiled import PAIR, PANEL, End, Key, TiledProduct, walk_terms
 from lamella.kernels.build import Builder, FreshNames
@@ -91,7 +96,7 @@ def _write_pack(tiled: TiledProduct) -> TileKernel:
     """A kernel that copies the row factor into panels; a work-group copies one panel."""
     parameters, roles = Parameters(), tiled.roles
     packed = parameters.add(PACKED, tiled.packed_access(Value("packed")))
-    source = parameters.add(tiled.row_key, tiled.row_factor)
+    sources = [parameters.add(tiled.row_key, item) for item in tiled.steps(tiled.row_factor)]
     builder = parameters.builder()
     batch = [name for name in roles.batch if tiled.row_factor.stride(name)]
     sizes = {**tiled.extents, PANEL: tiled.panels}
@@ -102,7 +107,7 @@ def _write_pack(tiled: TiledProduct) -> TileKernel:
         groups *= sizes[name]
 
     def copy(inner: Builder, height: int) -> None:
-        _copy_sums(inner, tiled, (source, packed), dict(values), height, roles.sums)
+        _copy_sums(inner, tiled, (sources, packed), dict(values), height, roles.sums)
 
     with builder.parallel() as region:
         each_height(region, tiled, values, copy)
@@ -112,7 +117,7 @@ def _write_pack(tiled: TiledProduct) -> TileKernel:
 def _copy_sums(
     builder: Builder,
     tiled: TiledProduct,
-    sides: tuple[Access, Access],
+    sides: tuple[Sequence[Access], Access],
     values: dict[str, Value],
     height: int,
     sums: Sequence[str],
@@ -122,6 +127,7 @@ def _copy_sums(
         with builder.loop(builder.constant(0), builder.constant(extent)) as loop:
             _copy_sums(loop.body, tiled, sides, {**values, name: loop.variable}, height, sums[1:])
         return
+    extent //= len(sides[0])
     full = extent // COPIED * COPIED
     if full:
         step = builder.constant(COPIED)
@@ -135,18 +141,44 @@ def _copy_sums(
 def _copy_block(
     builder: Builder,
     tiled: TiledProduct,
-    sides: tuple[Access, Access],
+    sides: tuple[Sequence[Access], Access],
     values: Mapping[str, Value],
     shape: tuple[int, int],
 ) -> None:
     full, inner = tiled.whole(shape[0]), tiled.roles.sums[-1]
     spans = [(tiled.roles.row, shape[0]), (inner, shape[1])]
-    source = matrix_view(builder, sides[0], spans, values)
     target = panel_view(builder, tiled, sides[1], values, full)
     zero = builder.constant(0)
     type_ = Coopmatrix(tiled.row_factor.element, full, shape[1], "matrix_a")
-    value = _load(builder, source, (0, 0), type_, shape[0])
+    loaded = [
+        _load(builder, matrix_view(builder, item, spans, values), (0, 0), type_, shape[0])
+        for item in sides[0]
+    ]
+    value = _join_nibbles(builder, *loaded, type_) if tiled.nibbles else loaded[0]
     builder.put(CoopStore(value, target, zero, values[inner]))
+
+
+WORD = "i32"
+"""The type in which codes of 4 bits are taken apart."""
+
+
+def _join_nibbles(builder: Builder, low: Value, high: Value, type_: Coopmatrix) -> Value:
+    """Codes of 4 bits two in a byte: 16 high + (low mod 16)."""
+    wide = replace(type_, element=WORD)
+    first, second = (builder.cast(item, wide) for item in (low, high))
+    sign = builder.arith("shr", first, builder.constant(3, wide), type_=wide)
+    above = builder.arith("sub", second, sign, type_=wide)
+    sixteen = builder.constant(16, wide)
+    whole = builder.arith("add", first, builder.arith("mul", above, sixteen, type_=wide), type_=wide)
+    return builder.cast(whole, type_)
+
+
+def _split_nibbles(builder: Builder, value: Value, type_: Coopmatrix) -> list[Value]:
+    """The codes of 4 bits of bytes, the low ones and the high ones, as 32-bit integers."""
+    wide = replace(type_, element=WORD)
+    whole, top = builder.cast(value, wide), builder.constant(28, wide)
+    low = builder.arith("shr", builder.arith("shl", whole, top, type_=wide), top, type_=wide)
+    return [low, builder.arith("shr", whole, builder.constant(4, wide), type_=wide)]
 
 
 def panel_view(
@@ -154,7 +186,7 @@ def panel_view(
 ) -> Value:
     """The rows of a packed panel, all steps of the inner sum; pairs are a mode of their own."""
     counts = {PAIR: tiled.pack, tiled.roles.row: rows}
-    counts[tiled.roles.sums[-1]] = tiled.extents[tiled.roles.sums[-1]] // tiled.pack
+    counts[tiled.roles.sums[-1]] = tiled.extents[tiled.roles.sums[-1]] // tiled.folded
     slices, kept = [], []
     for axis in reversed(access.axes):
         name = next(iter(axis.index.symbols))
@@ -192,7 +224,8 @@ class ProductWriter:
     """Tensors in memory of the kernel's own, which are no parameters."""
     accesses: dict[int, Access] = field(default_factory=dict)
     rows: Access = field(init=False)
-    columns: Access = field(init=False)
+    columns: list[Access] = field(init=False)
+    """The column factor, for each step of the inner sum that a step of the packed factor holds."""
     scales: list[Access] = field(default_factory=list)
 
     def write(self) -> TileKernel:
@@ -217,7 +250,7 @@ class ProductWriter:
             self.rows = self._parameter(tiled.row_key, tiled.row_factor)
         else:
             self.rows = self._parameter(PACKED, packed)
-        self.columns = self._parameter(tiled.column_key, tiled.column_factor)
+        self.columns = [self._parameter(tiled.column_key, item) for item in tiled.steps(tiled.column_factor)]
         self.scales = [self._parameter(item.key, item.access) for item in tiled.scales]
 
     def _parameter(self, key: Key, access: Access) -> Access:
@@ -398,9 +431,13 @@ class ProductWriter:
         name = self.tiled.roles.sums[-1]
         extent = self.tiled.extents[name]
         zero = builder.constant(0)
+        extent //= len(self.columns)
         spans = (name, extent), (tile.column, tile.type.columns)
         left = self._row_view(builder, {**pieces[0], name: zero}, tile)
-        right = [matrix_view(builder, self.columns, spans, {**item, name: zero}) for item in pieces]
+        right = [
+            [matrix_view(builder, access, spans, {**item, name: zero}) for access in self.columns]
+            for item in pieces
+        ]
         step = extent if extent <= STRAIGHT else DEPTH if extent % DEPTH == 0 else 1
         if step == extent:
             return self._add(builder, (left, right), (zero, step), tile, start)
@@ -420,7 +457,7 @@ class ProductWriter:
     def _add(
         self,
         builder: Builder,
-        views: tuple[Matrix, Sequence[Matrix]],
+        views: tuple[Matrix, Sequence[Sequence[Matrix]]],
         steps: tuple[Value, int],
         tile: _Tile,
         start: Sequence[Value],
@@ -429,17 +466,21 @@ class ProductWriter:
         (left, right), (position, step), type_ = views, steps, tile.type
         height = type_.rows if self.tiled.packed else tile.height
         left_type = Coopmatrix(self.rows.element, type_.rows, step, "matrix_a")
-        right_type = Coopmatrix(self.columns.element, step, type_.columns, "matrix_b")
-        a = self._widened(builder, _load(builder, left, (0, position), left_type, height), left_type)
+        right_type = Coopmatrix(self.columns[0].element, step, type_.columns, "matrix_b")
+        loaded = _load(builder, left, (0, position), left_type, height)
+        rows = _split_nibbles(builder, loaded, left_type) if self.tiled.nibbles else [loaded]
+        rows = [self._widened(builder, item, left_type) for item in rows]
         found = []
-        for item, value in zip(right, start, strict=True):
-            b = self._widened(builder, _load(builder, item, (position, 0), right_type, step), right_type)
-            found.append(builder.value(CoopMulAdd(a, b, value, type_)))
+        for items, total in zip(right, start, strict=True):
+            for a, item in zip(rows, items, strict=True):
+                b = self._widened(builder, _load(builder, item, (position, 0), right_type, step), right_type)
+                total = builder.value(CoopMulAdd(a, b, total, type_))
+            found.append(total)
         return found
 
     def _widened(self, builder: Builder, value: Value, type_: Coopmatrix) -> Value:
         """A factor in the type of the sums, where products of two such factors have no instructions of their own."""
-        if type_.element == self.tiled.real.name or self.rows.element == self.columns.element == "bf16":
+        if type_.element == self.tiled.real.name or self.rows.element == self.columns[0].element == "bf16":
             return value
         return builder.value(Cast(value, replace(type_, element=self.tiled.real.name)))
 

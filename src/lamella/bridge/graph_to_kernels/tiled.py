@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from math import prod
 
 from lamella.base.affine import Affine
-from lamella.base.dtype import Kind
+from lamella.base.dtype import I4, Kind
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.accesses import (
     Access,
     Axis,
+    every_second,
     find_access,
     fuse_loops,
     split_axes,
@@ -125,6 +126,8 @@ class TiledProduct:
     """Which column loop is shared out in blocks; the steps of those before it are work-groups of their own."""
     block: int
     """Steps of that loop in a block."""
+    nibbles: bool = False
+    """Whether two codes of the row factor, neighbours along the inner sum, are packed into one byte."""
 
     @property
     def panels(self) -> int:
@@ -157,6 +160,17 @@ class TiledProduct:
         narrow = self.row_factor.element == self.column_factor.element == "bf16"
         return 2 if self.packed and narrow and self.extents[self.roles.sums[-1]] % 2 == 0 else 1
 
+    @property
+    def folded(self) -> int:
+        """Steps of the inner sum for each step of the packed factor."""
+        return 2 if self.nibbles else self.pack
+
+    def steps(self, access: Access) -> list[Access]:
+        """A factor as each code of a byte of the packed factor meets it."""
+        if not self.nibbles:
+            return [access]
+        return [every_second(access, self.roles.sums[-1], first) for first in (0, 1)]
+
     def packed_access(self, memref: Value) -> Access:
         """The packed factor: rows of a panel closest, then the sums, the panels, the batches that it has.
 
@@ -166,7 +180,7 @@ class TiledProduct:
         pair, inner = [PAIR] if self.pack > 1 else [], self.roles.sums[-1]
         loops = [*pair, self.roles.row, *reversed(self.roles.sums), PANEL, *reversed(batch)]
         sizes = {**self.extents, PANEL: self.panels, self.roles.row: self.rows, PAIR: self.pack}
-        sizes[inner] //= self.pack
+        sizes[inner] //= self.folded
         axes, stride = [], 1
         for name in loops:
             axes.append(Axis(sizes[name], stride, Affine(0, ((name, 1),))))
@@ -244,6 +258,7 @@ def find_tiles(
     return TiledProduct(
         group, real, sizes, roles, row_factor, row_key, column_factor, found.keys[not flipped], packed,
         found.ends, found.accesses, found.scales, lanes, rows, widths, blocked, block,
+        packed and _has_nibbles(tensors[row_key], (row_factor, column_factor), roles.sums[-1]),
     )  # fmt: skip
 
 
@@ -490,6 +505,15 @@ def _is_packed(factor: Access, roles: Roles, constant: bool, columns: int) -> bo
     if columns < FEWEST_COLUMNS:
         raise Unsupported("it has too few columns to pack a factor that changes")
     return True
+
+
+def _has_nibbles(held: TensorView, factors: Sequence[Access], inner: str) -> bool:
+    """Whether codes have 4 bits, and both factors count even and odd steps of the inner sum apart."""
+    return held.element == I4 and all(_is_even(item.axis(inner), inner) for item in factors)
+
+
+def _is_even(axis: Axis | None, inner: str) -> bool:
+    return axis is not None and axis.index == Affine(0, ((inner, 1),)) and axis.size % 2 == 0
 
 
 # --- sizes -----------------------------------------------------------------------------------------------------
