@@ -14,7 +14,7 @@ from lamella.bridge.graph_to_kernels.accesses import (
     matrix_view,
 )
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
-from lamella.bridge.graph_to_kernels.tiled import PAIR, PANEL, End, Key, TiledProduct, walk_terms
+from lamella.bridge.graph_to_kernels.tiled import PAIR, PANEL, End, Key, Scale, TiledProduct, walk_terms
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import (
     Cast,
@@ -36,6 +36,8 @@ from lamella.ops.formula import Element, Index
 
 PACKED: Key = (".packed", None)
 """The temporary that holds the packed factor."""
+SCALE = ".scale"
+"""How the names of temporaries begin that hold scales."""
 COPIED = 16
 """Columns that packing copies at a time."""
 STRAIGHT = 4
@@ -57,8 +59,16 @@ class TileKernel:
 
 def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[TileKernel]:
     """The kernels of a tiled contraction, in the order in which they run."""
-    found = [_write_pack(tiled)] if tiled.packed else []
-    return [*found, ProductWriter(tiled, tensors).write()]
+    found = [_write_pack(tiled, PACKED)] if tiled.packed else []
+    scales = []
+    for number, scale in enumerate(tiled.scales):
+        if scale.fixed and scale.access.stride(tiled.roles.row) > 1:
+            # Lanes are rows: scales that lie along the sum would be gathered.
+            key, side = (f"{SCALE}{number}", None), tiled.side(scale)
+            found.append(_write_pack(side, key))
+            scale = Scale(key, side.packed_access(Value("scale")), packed=True)
+        scales.append(scale)
+    return [*found, ProductWriter(replace(tiled, scales=tuple(scales)), tensors).write()]
 
 
 @dataclass(slots=True)
@@ -92,10 +102,10 @@ class Parameters:
 # --- packing --------------------------------------------------------------------------------------------------
 
 
-def _write_pack(tiled: TiledProduct) -> TileKernel:
+def _write_pack(tiled: TiledProduct, key: Key) -> TileKernel:
     """A kernel that copies the row factor into panels; a work-group copies one panel."""
     parameters, roles = Parameters(), tiled.roles
-    packed = parameters.add(PACKED, tiled.packed_access(Value("packed")))
+    packed = parameters.add(key, tiled.packed_access(Value("packed")))
     sources = [parameters.add(tiled.row_key, item) for item in tiled.steps(tiled.row_factor)]
     builder = parameters.builder()
     batch = [name for name in roles.batch if tiled.row_factor.stride(name)]
@@ -226,7 +236,7 @@ class ProductWriter:
     rows: Access = field(init=False)
     columns: list[Access] = field(init=False)
     """The column factor, for each step of the inner sum that a step of the packed factor holds."""
-    scales: list[Access] = field(default_factory=list)
+    scales: list[Scale] = field(default_factory=list)
 
     def write(self) -> TileKernel:
         """Write it."""
@@ -251,7 +261,9 @@ class ProductWriter:
         else:
             self.rows = self._parameter(PACKED, packed)
         self.columns = [self._parameter(tiled.column_key, item) for item in tiled.steps(tiled.column_factor)]
-        self.scales = [self._parameter(item.key, item.access) for item in tiled.scales]
+        self.scales = [
+            replace(item, access=self._parameter(item.key, item.access)) for item in tiled.scales
+        ]
 
     def _parameter(self, key: Key, access: Access) -> Access:
         return access if key in self.own else self.parameters.add(key, access)
@@ -354,7 +366,7 @@ class ProductWriter:
         sums: Sequence[str],
     ) -> list[Value]:
         """The sums of all pieces: loops one inside the other that carry them; scaled where no scale changes inside."""
-        changing = {name for item in self.scales for name in item.loops()}
+        changing = {name for item in self.scales for name in item.access.loops()}
         outer = sum(name in changing for name in self.tiled.roles.sums)
         if not self.scales or len(sums) != len(self.tiled.roles.sums) - outer:
             return self._sum_loops(builder, pieces, tile, start, sums)
@@ -373,17 +385,17 @@ class ProductWriter:
         inner, real = builder.inner(), self.tiled.real
         here = self._here(inner, values, tile, (row, place))
         found = value
-        for access in self.scales:
-            guard = self.tiled.roles.row if tile.checked and self.tiled.roles.row in access.loops() else ""
-            factor = self._scale(inner, access, here, guard)
+        for scale in self.scales:
+            inside = {**here, self.tiled.roles.row: inner.cast(row, INDEX)} if scale.packed else here
+            factor = self._scale(inner, scale, inside, tile)
             found = inner.arith("mul", found, factor, type_=real)
         inner.give(found)
         return builder.value(CoopApply(row, place, value, total, tile.type, inner.region()))
 
-    def _scale(self, builder: Builder, access: Access, values: Mapping[str, Value], row: str) -> Value:
+    def _scale(self, builder: Builder, scale: Scale, values: Mapping[str, Value], tile: _Tile) -> Value:
         """A scale; rows that are not there have none, and touch no memory."""
-        real = self.tiled.real
-        if not row:
+        real, row, access = self.tiled.real, self.tiled.roles.row, scale.access
+        if scale.packed or not tile.checked or row not in access.loops():
             return builder.load(access.memref, access.places(builder, values), real)
         inside = builder.compare("lt", values[row], builder.constant(self.tiled.extents[row]))
         then, otherwise, found = builder.inner(), builder.inner(), builder.names.new()

@@ -10,7 +10,7 @@ where it does not lie so it is packed into a temporary, which for a weight happe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from lamella.base.affine import Affine
@@ -96,6 +96,10 @@ class Scale:
 
     key: Key
     access: Access
+    fixed: bool = False
+    """Whether it is the same in every run."""
+    packed: bool = False
+    """Whether it lies in panels, as the packed factor does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,12 @@ class TiledProduct:
         if not self.nibbles:
             return [access]
         return [every_second(access, self.roles.sums[-1], first) for first in (0, 1)]
+
+    def side(self, scale: Scale) -> TiledProduct:
+        """The product with a scale as its row factor, to be packed like one."""
+        sums = tuple(name for name in self.roles.sums if name in scale.access.loops())
+        roles = replace(self.roles, sums=sums)
+        return replace(self, row_factor=scale.access, row_key=scale.key, roles=roles, nibbles=False)
 
     def packed_access(self, memref: Value) -> Access:
         """The packed factor: rows of a panel closest, then the sums, the panels, the batches that it has.
@@ -257,7 +267,8 @@ def find_tiles(
     blocked, block = _blocks(column_factor, roles, sizes, (rows, widths))
     return TiledProduct(
         group, real, sizes, roles, row_factor, row_key, column_factor, found.keys[not flipped], packed,
-        found.ends, found.accesses, found.scales, lanes, rows, widths, blocked, block,
+        found.ends, found.accesses,
+        tuple(replace(item, fixed=item.key in constant) for item in found.scales), lanes, rows, widths, blocked, block,
         packed and _has_nibbles(tensors[row_key], (row_factor, column_factor), roles.sums[-1]),
     )  # fmt: skip
 
