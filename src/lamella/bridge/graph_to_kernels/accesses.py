@@ -126,6 +126,17 @@ def split_axes(access: Access, extents: Mapping[str, int]) -> Access:
     return replace(access, axes=tuple(axes))
 
 
+def every_second(access: Access, loop: str, first: int) -> Access:
+    """The access to every second step of a loop, which then counts those; `first` is 0 or 1."""
+    axes: list[Axis] = []
+    for axis in access.axes:
+        if not axis.index.coefficient(loop):
+            axes.append(axis)
+            continue
+        axes += [Axis(axis.size // 2, 2 * axis.stride, axis.index), Axis(2, axis.stride, Affine(first))]
+    return replace(access, axes=tuple(axes))
+
+
 # --- loops that are one: neighbours in every access -----------------------------------------------------------
 
 

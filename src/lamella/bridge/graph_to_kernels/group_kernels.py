@@ -21,7 +21,7 @@ from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, elements_of, r
 from lamella.bridge.graph_to_kernels.rows import SIZES, write_rows
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, TileKernel, write_tiles
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE, TileKernel, write_tiles
 from lamella.bridge.graph_to_kernels.tiled import Key, ProductGroup, find_tiles, walk_terms
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.launches import Layout
@@ -233,10 +233,11 @@ class GroupWriter:
         shape = tuple(size or 0 for size in type_.shape)
         strides = tuple(stride or 0 for stride in type_.stride)
         name, item = self.operands.get(tensor, (f".{tensor.lstrip('.')}", None))
-        if tensor == PACKED[0]:
+        own = tensor.startswith((PACKED[0], SCALE))
+        if own:
             # Each product of a group has a factor of its own to pack.
-            name = f"{tensor}{self.products}"
-        whole = tensor == PACKED[0] or self._is_whole(tensor)
+            name = f"{tensor}.{self.products}"
+        whole = own or self._is_whole(tensor)
         return KernelOperand(name, item, shape, type_.element, whole, strides)
 
     def _is_whole(self, tensor: str) -> bool:

@@ -20,7 +20,7 @@ from lamella.ops.formula import Apply, Element, Guard, Index, Lookup
 from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import operands
 
-NARROW = {"bool": "i8", "u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64"}
+NARROW = {"bool": "i8", "i4": "i8", "u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64"}
 """Element types of graphs that the tensor language has not, and what holds their bits."""
 STORED = ("i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64")
 ROUND = "to "

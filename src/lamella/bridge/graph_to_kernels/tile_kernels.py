@@ -7,9 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from lamella.base.errors import Unsupported
-from lamella.bridge.graph_to_kernels.accesses import Access, Matrix, form_value, matrix_view
+from lamella.bridge.graph_to_kernels.accesses import (
+    Access,
+    Matrix,
+    form_value,
+    matrix_view,
+)
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
-from lamella.bridge.graph_to_kernels.tiled import PANEL, End, Key, TiledProduct, walk_terms
+from lamella.bridge.graph_to_kernels.tiled import PAIR, PANEL, End, Key, Scale, TiledProduct, walk_terms
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import (
     Cast,
@@ -23,6 +28,7 @@ from lamella.lang.tensor.nodes import (
     Parameter,
     Region,
     Scalar,
+    Slice,
     Value,
 )
 from lamella.lang.tensor.nodes.types import FLOATS, INDEX, INTEGERS
@@ -30,6 +36,8 @@ from lamella.ops.formula import Element, Index
 
 PACKED: Key = (".packed", None)
 """The temporary that holds the packed factor."""
+SCALE = ".scale"
+"""How the names of temporaries begin that hold scales."""
 COPIED = 16
 """Columns that packing copies at a time."""
 STRAIGHT = 4
@@ -51,8 +59,16 @@ class TileKernel:
 
 def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[TileKernel]:
     """The kernels of a tiled contraction, in the order in which they run."""
-    found = [_write_pack(tiled)] if tiled.packed else []
-    return [*found, ProductWriter(tiled, tensors).write()]
+    found = [_write_pack(tiled, PACKED)] if tiled.packed else []
+    scales = []
+    for number, scale in enumerate(tiled.scales):
+        if scale.fixed and scale.access.stride(tiled.roles.row) > 1:
+            # Lanes are rows: scales that lie along the sum would be gathered.
+            key, side = (f"{SCALE}{number}", None), tiled.side(scale)
+            found.append(_write_pack(side, key))
+            scale = Scale(key, side.packed_access(Value("scale")), packed=True)
+        scales.append(scale)
+    return [*found, ProductWriter(replace(tiled, scales=tuple(scales)), tensors).write()]
 
 
 @dataclass(slots=True)
@@ -86,11 +102,11 @@ class Parameters:
 # --- packing --------------------------------------------------------------------------------------------------
 
 
-def _write_pack(tiled: TiledProduct) -> TileKernel:
+def _write_pack(tiled: TiledProduct, key: Key) -> TileKernel:
     """A kernel that copies the row factor into panels; a work-group copies one panel."""
     parameters, roles = Parameters(), tiled.roles
-    packed = parameters.add(PACKED, tiled.packed_access(Value("packed")))
-    source = parameters.add(tiled.row_key, tiled.row_factor)
+    packed = parameters.add(key, tiled.packed_access(Value("packed")))
+    sources = [parameters.add(tiled.row_key, item) for item in tiled.steps(tiled.row_factor)]
     builder = parameters.builder()
     batch = [name for name in roles.batch if tiled.row_factor.stride(name)]
     sizes = {**tiled.extents, PANEL: tiled.panels}
@@ -101,7 +117,7 @@ def _write_pack(tiled: TiledProduct) -> TileKernel:
         groups *= sizes[name]
 
     def copy(inner: Builder, height: int) -> None:
-        _copy_sums(inner, tiled, (source, packed), dict(values), height, roles.sums)
+        _copy_sums(inner, tiled, (sources, packed), dict(values), height, roles.sums)
 
     with builder.parallel() as region:
         each_height(region, tiled, values, copy)
@@ -111,7 +127,7 @@ def _write_pack(tiled: TiledProduct) -> TileKernel:
 def _copy_sums(
     builder: Builder,
     tiled: TiledProduct,
-    sides: tuple[Access, Access],
+    sides: tuple[Sequence[Access], Access],
     values: dict[str, Value],
     height: int,
     sums: Sequence[str],
@@ -121,6 +137,7 @@ def _copy_sums(
         with builder.loop(builder.constant(0), builder.constant(extent)) as loop:
             _copy_sums(loop.body, tiled, sides, {**values, name: loop.variable}, height, sums[1:])
         return
+    extent //= len(sides[0])
     full = extent // COPIED * COPIED
     if full:
         step = builder.constant(COPIED)
@@ -134,19 +151,59 @@ def _copy_sums(
 def _copy_block(
     builder: Builder,
     tiled: TiledProduct,
-    sides: tuple[Access, Access],
+    sides: tuple[Sequence[Access], Access],
     values: Mapping[str, Value],
     shape: tuple[int, int],
 ) -> None:
-    full = tiled.whole(shape[0])
-    spans = [(tiled.roles.row, shape[0]), (tiled.roles.sums[-1], shape[1])]
-    source = matrix_view(builder, sides[0], spans, values)
-    spans[0] = (tiled.roles.row, full)
-    target = matrix_view(builder, sides[1], spans, {**values, tiled.roles.row: builder.constant(0)})
+    full, inner = tiled.whole(shape[0]), tiled.roles.sums[-1]
+    spans = [(tiled.roles.row, shape[0]), (inner, shape[1])]
+    target = panel_view(builder, tiled, sides[1], values, full)
     zero = builder.constant(0)
     type_ = Coopmatrix(tiled.row_factor.element, full, shape[1], "matrix_a")
-    value = _load(builder, source, (0, 0), type_, shape[0])
-    builder.put(CoopStore(value, target.value, zero, zero))
+    loaded = [
+        _load(builder, matrix_view(builder, item, spans, values), (0, 0), type_, shape[0])
+        for item in sides[0]
+    ]
+    value = _join_nibbles(builder, *loaded, type_) if tiled.nibbles else loaded[0]
+    builder.put(CoopStore(value, target, zero, values[inner]))
+
+
+WORD = "i32"
+"""The type in which codes of 4 bits are taken apart."""
+
+
+def _join_nibbles(builder: Builder, low: Value, high: Value, type_: Coopmatrix) -> Value:
+    """Codes of 4 bits two in a byte: 16 high + (low mod 16)."""
+    wide = replace(type_, element=WORD)
+    first, second = (builder.cast(item, wide) for item in (low, high))
+    sign = builder.arith("shr", first, builder.constant(3, wide), type_=wide)
+    above = builder.arith("sub", second, sign, type_=wide)
+    sixteen = builder.constant(16, wide)
+    whole = builder.arith("add", first, builder.arith("mul", above, sixteen, type_=wide), type_=wide)
+    return builder.cast(whole, type_)
+
+
+def _split_nibbles(builder: Builder, value: Value, type_: Coopmatrix) -> list[Value]:
+    """The codes of 4 bits of bytes, the low ones and the high ones, as 32-bit integers."""
+    wide = replace(type_, element=WORD)
+    whole, top = builder.cast(value, wide), builder.constant(28, wide)
+    low = builder.arith("shr", builder.arith("shl", whole, top, type_=wide), top, type_=wide)
+    return [low, builder.arith("shr", whole, builder.constant(4, wide), type_=wide)]
+
+
+def panel_view(
+    builder: Builder, tiled: TiledProduct, access: Access, values: Mapping[str, Value], rows: int
+) -> Value:
+    """The rows of a packed panel, all steps of the inner sum; pairs are a mode of their own."""
+    counts = {PAIR: tiled.pack, tiled.roles.row: rows}
+    counts[tiled.roles.sums[-1]] = tiled.extents[tiled.roles.sums[-1]] // tiled.folded
+    slices, kept = [], []
+    for axis in reversed(access.axes):
+        name = next(iter(axis.index.symbols))
+        slices.append(Slice(0, counts[name]) if name in counts else Slice(values[name]))
+        kept += [(counts[name], axis.stride)] if name in counts else []
+    sizes, strides = zip(*kept, strict=True)
+    return builder.subview(access.memref, slices, Memref(access.element, sizes, strides))
 
 
 # --- the product ------------------------------------------------------------------------------------------------
@@ -177,8 +234,9 @@ class ProductWriter:
     """Tensors in memory of the kernel's own, which are no parameters."""
     accesses: dict[int, Access] = field(default_factory=dict)
     rows: Access = field(init=False)
-    columns: Access = field(init=False)
-    scales: list[Access] = field(default_factory=list)
+    columns: list[Access] = field(init=False)
+    """The column factor, for each step of the inner sum that a step of the packed factor holds."""
+    scales: list[Scale] = field(default_factory=list)
 
     def write(self) -> TileKernel:
         """Write it."""
@@ -202,8 +260,10 @@ class ProductWriter:
             self.rows = self._parameter(tiled.row_key, tiled.row_factor)
         else:
             self.rows = self._parameter(PACKED, packed)
-        self.columns = self._parameter(tiled.column_key, tiled.column_factor)
-        self.scales = [self._parameter(item.key, item.access) for item in tiled.scales]
+        self.columns = [self._parameter(tiled.column_key, item) for item in tiled.steps(tiled.column_factor)]
+        self.scales = [
+            replace(item, access=self._parameter(item.key, item.access)) for item in tiled.scales
+        ]
 
     def _parameter(self, key: Key, access: Access) -> Access:
         return access if key in self.own else self.parameters.add(key, access)
@@ -306,7 +366,7 @@ class ProductWriter:
         sums: Sequence[str],
     ) -> list[Value]:
         """The sums of all pieces: loops one inside the other that carry them; scaled where no scale changes inside."""
-        changing = {name for item in self.scales for name in item.loops()}
+        changing = {name for item in self.scales for name in item.access.loops()}
         outer = sum(name in changing for name in self.tiled.roles.sums)
         if not self.scales or len(sums) != len(self.tiled.roles.sums) - outer:
             return self._sum_loops(builder, pieces, tile, start, sums)
@@ -323,17 +383,17 @@ class ProductWriter:
         inner, real = builder.inner(), self.tiled.real
         here = self._here(inner, values, tile, (row, place))
         found = value
-        for access in self.scales:
-            guard = self.tiled.roles.row if tile.checked and self.tiled.roles.row in access.loops() else ""
-            factor = self._scale(inner, access, here, guard)
+        for scale in self.scales:
+            inside = {**here, self.tiled.roles.row: inner.cast(row, INDEX)} if scale.packed else here
+            factor = self._scale(inner, scale, inside, tile)
             found = inner.arith("mul", found, factor, type_=real)
         inner.give(found)
         return builder.value(CoopApply(row, place, value, total, tile.type, inner.region()))
 
-    def _scale(self, builder: Builder, access: Access, values: Mapping[str, Value], row: str) -> Value:
+    def _scale(self, builder: Builder, scale: Scale, values: Mapping[str, Value], tile: _Tile) -> Value:
         """A scale; rows that are not there have none, and touch no memory."""
-        real = self.tiled.real
-        if not row:
+        real, row, access = self.tiled.real, self.tiled.roles.row, scale.access
+        if scale.packed or not tile.checked or row not in access.loops():
             return builder.load(access.memref, access.places(builder, values), real)
         inside = builder.compare("lt", values[row], builder.constant(self.tiled.extents[row]))
         then, otherwise, found = builder.inner(), builder.inner(), builder.names.new()
@@ -381,9 +441,13 @@ class ProductWriter:
         name = self.tiled.roles.sums[-1]
         extent = self.tiled.extents[name]
         zero = builder.constant(0)
+        extent //= len(self.columns)
         spans = (name, extent), (tile.column, tile.type.columns)
         left = self._row_view(builder, {**pieces[0], name: zero}, tile)
-        right = [matrix_view(builder, self.columns, spans, {**item, name: zero}) for item in pieces]
+        right = [
+            [matrix_view(builder, access, spans, {**item, name: zero}) for access in self.columns]
+            for item in pieces
+        ]
         step = extent if extent <= STRAIGHT else DEPTH if extent % DEPTH == 0 else 1
         if step == extent:
             return self._add(builder, (left, right), (zero, step), tile, start)
@@ -396,14 +460,14 @@ class ProductWriter:
     def _row_view(self, builder: Builder, values: Mapping[str, Value], tile: _Tile) -> Matrix:
         roles, height = self.tiled.roles, tile.height
         if self.tiled.packed:
-            values, height = {**values, roles.row: builder.constant(0)}, tile.type.rows
+            return Matrix(panel_view(builder, self.tiled, self.rows, values, tile.type.rows), False)
         spans = (roles.row, height), (roles.sums[-1], self.tiled.extents[roles.sums[-1]])
         return matrix_view(builder, self.rows, spans, values)
 
     def _add(
         self,
         builder: Builder,
-        views: tuple[Matrix, Sequence[Matrix]],
+        views: tuple[Matrix, Sequence[Sequence[Matrix]]],
         steps: tuple[Value, int],
         tile: _Tile,
         start: Sequence[Value],
@@ -412,17 +476,21 @@ class ProductWriter:
         (left, right), (position, step), type_ = views, steps, tile.type
         height = type_.rows if self.tiled.packed else tile.height
         left_type = Coopmatrix(self.rows.element, type_.rows, step, "matrix_a")
-        right_type = Coopmatrix(self.columns.element, step, type_.columns, "matrix_b")
-        a = self._widened(builder, _load(builder, left, (0, position), left_type, height), left_type)
+        right_type = Coopmatrix(self.columns[0].element, step, type_.columns, "matrix_b")
+        loaded = _load(builder, left, (0, position), left_type, height)
+        rows = _split_nibbles(builder, loaded, left_type) if self.tiled.nibbles else [loaded]
+        rows = [self._widened(builder, item, left_type) for item in rows]
         found = []
-        for item, value in zip(right, start, strict=True):
-            b = self._widened(builder, _load(builder, item, (position, 0), right_type, step), right_type)
-            found.append(builder.value(CoopMulAdd(a, b, value, type_)))
+        for items, total in zip(right, start, strict=True):
+            for a, item in zip(rows, items, strict=True):
+                b = self._widened(builder, _load(builder, item, (position, 0), right_type, step), right_type)
+                total = builder.value(CoopMulAdd(a, b, total, type_))
+            found.append(total)
         return found
 
     def _widened(self, builder: Builder, value: Value, type_: Coopmatrix) -> Value:
         """A factor in the type of the sums, where products of two such factors have no instructions of their own."""
-        if type_.element == self.tiled.real.name or self.rows.element == self.columns.element == "bf16":
+        if type_.element == self.tiled.real.name or self.rows.element == self.columns[0].element == "bf16":
             return value
         return builder.value(Cast(value, replace(type_, element=self.tiled.real.name)))
 

@@ -10,15 +10,16 @@ where it does not lie so it is packed into a temporary, which for a weight happe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from lamella.base.affine import Affine
-from lamella.base.dtype import Kind
+from lamella.base.dtype import I4, Kind
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.accesses import (
     Access,
     Axis,
+    every_second,
     find_access,
     fuse_loops,
     split_axes,
@@ -29,6 +30,7 @@ from lamella.bridge.graph_to_kernels.factors import find_factors
 from lamella.bridge.graph_to_kernels.products import find_digits
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.kernels.target import Target
+from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Scalar, Value
 from lamella.ops.formula import Contraction, Element, Guard, Index
 from lamella.ops.formula import Scalar as Term
@@ -38,6 +40,8 @@ Key = tuple[str, int | None]
 Tensors = Mapping[Key, TensorView]
 PANEL = "panel"
 """The name under which the number of a panel counts; no loop of a formula has it."""
+PAIR = "pair"
+"""The name under which the two elements of a pair count."""
 UNIT = "unit"
 """A loop of one step, which counts nothing."""
 SPARE_REGISTERS = 4
@@ -92,6 +96,10 @@ class Scale:
 
     key: Key
     access: Access
+    fixed: bool = False
+    """Whether it is the same in every run."""
+    packed: bool = False
+    """Whether it lies in panels, as the packed factor does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,8 @@ class TiledProduct:
     """Which column loop is shared out in blocks; the steps of those before it are work-groups of their own."""
     block: int
     """Steps of that loop in a block."""
+    nibbles: bool = False
+    """Whether two codes of the row factor, neighbours along the inner sum, are packed into one byte."""
 
     @property
     def panels(self) -> int:
@@ -148,11 +158,39 @@ class TiledProduct:
         """Rows of the vectors that hold so many."""
         return -(-height // self.lanes) * self.lanes
 
+    @property
+    def pack(self) -> int:
+        """Steps of the inner sum that lie together for each row: products of bf16 are added two by two."""
+        narrow = self.row_factor.element == self.column_factor.element == "bf16"
+        return 2 if self.packed and narrow and self.extents[self.roles.sums[-1]] % 2 == 0 else 1
+
+    @property
+    def folded(self) -> int:
+        """Steps of the inner sum for each step of the packed factor."""
+        return 2 if self.nibbles else self.pack
+
+    def steps(self, access: Access) -> list[Access]:
+        """A factor as each code of a byte of the packed factor meets it."""
+        if not self.nibbles:
+            return [access]
+        return [every_second(access, self.roles.sums[-1], first) for first in (0, 1)]
+
+    def side(self, scale: Scale) -> TiledProduct:
+        """The product with a scale as its row factor, to be packed like one."""
+        sums = tuple(name for name in self.roles.sums if name in scale.access.loops())
+        roles = replace(self.roles, sums=sums)
+        return replace(self, row_factor=scale.access, row_key=scale.key, roles=roles, nibbles=False)
+
     def packed_access(self, memref: Value) -> Access:
-        """The packed factor: rows of a panel closest, then the sums, the panels, the batches that it has."""
+        """The packed factor: rows of a panel closest, then the sums, the panels, the batches that it has.
+
+        Where steps of the inner sum lie together, they are closest, and its loop counts pairs.
+        """
         batch = [name for name in self.roles.batch if self.row_factor.stride(name)]
-        loops = [self.roles.row, *reversed(self.roles.sums), PANEL, *reversed(batch)]
-        sizes = {**self.extents, PANEL: self.panels, self.roles.row: self.rows}
+        pair, inner = [PAIR] if self.pack > 1 else [], self.roles.sums[-1]
+        loops = [*pair, self.roles.row, *reversed(self.roles.sums), PANEL, *reversed(batch)]
+        sizes = {**self.extents, PANEL: self.panels, self.roles.row: self.rows, PAIR: self.pack}
+        sizes[inner] //= self.folded
         axes, stride = [], 1
         for name in loops:
             axes.append(Axis(sizes[name], stride, Affine(0, ((name, 1),))))
@@ -229,7 +267,9 @@ def find_tiles(
     blocked, block = _blocks(column_factor, roles, sizes, (rows, widths))
     return TiledProduct(
         group, real, sizes, roles, row_factor, row_key, column_factor, found.keys[not flipped], packed,
-        found.ends, found.accesses, found.scales, lanes, rows, widths, blocked, block,
+        found.ends, found.accesses,
+        tuple(replace(item, fixed=item.key in constant) for item in found.scales), lanes, rows, widths, blocked, block,
+        packed and _has_nibbles(tensors[row_key], (row_factor, column_factor), roles.sums[-1]),
     )  # fmt: skip
 
 
@@ -478,6 +518,15 @@ def _is_packed(factor: Access, roles: Roles, constant: bool, columns: int) -> bo
     return True
 
 
+def _has_nibbles(held: TensorView, factors: Sequence[Access], inner: str) -> bool:
+    """Whether codes have 4 bits, and both factors count even and odd steps of the inner sum apart."""
+    return held.element == I4 and all(_is_even(item.axis(inner), inner) for item in factors)
+
+
+def _is_even(axis: Axis | None, inner: str) -> bool:
+    return axis is not None and axis.index == Affine(0, ((inner, 1),)) and axis.size % 2 == 0
+
+
 # --- sizes -----------------------------------------------------------------------------------------------------
 
 
@@ -511,15 +560,16 @@ def _blocks(
 ) -> tuple[int, int]:
     """Which column loop is cut into blocks and how large they are: what a block reads stays in the second cache."""
     rows, widths = tile
+    size = BYTES[factor.element]
     sums = {name: sizes[name] for name in roles.sums}
     inside = dict(sums)
     steps = rows * prod(sums.values())
     for place in reversed(range(len(roles.columns))):
         name, width = roles.columns[place], widths[place]
         whole = {**inside, name: sizes[name]}
-        if 4 * factor.reach(whole) > BLOCK_BYTES and steps * sizes[name] > GROUP_STEPS:
+        if size * factor.reach(whole) > BLOCK_BYTES and steps * sizes[name] > GROUP_STEPS:
             count = sizes[name] // width
-            while count > 1 and 4 * factor.reach({**inside, name: count * width}) > BLOCK_BYTES:
+            while count > 1 and size * factor.reach({**inside, name: count * width}) > BLOCK_BYTES:
                 count = -(-count // 2)
             return place, max(1, count) * width
         inside, steps = whole, steps * sizes[name]

@@ -65,10 +65,12 @@ class OperandTypes:
 LANE = Scalar("i32")
 USES = ("matrix_a", "matrix_b", "matrix_acc")
 MATRIX = "a cooperative matrix"
+SHIFTS = ("shl", "shr")
 ALL = OperandTypes(SCALARS, "scalars and cooperative matrices", matrices=True)
 NUMBERS = OperandTypes(SCALARS, "scalars")
 REAL = OperandTypes((*INTEGERS, *FLOATS), "integers and floating-point numbers")
 WHOLE = OperandTypes(INTEGERS, "integers")
+WHOLE_MATRICES = OperandTypes(INTEGERS, "integers and cooperative matrices of them", matrices=True)
 BITS = OperandTypes(("bool", *INTEGERS), "booleans and integers")
 PAIRS = OperandTypes(COMPLEX, "complex numbers")
 CONTINUOUS = OperandTypes((*FLOATS, *COMPLEX), "floating-point and complex numbers")
@@ -77,7 +79,7 @@ CHOSEN = OperandTypes(("bool", *SCALARS), "booleans, scalars and cooperative mat
 ARITH = {
     **dict.fromkeys(("add", "sub", "mul", "div", "neg"), ALL),
     **dict.fromkeys(("rem", "min", "max"), REAL),
-    **dict.fromkeys(("shl", "shr"), WHOLE),
+    **dict.fromkeys(SHIFTS, WHOLE_MATRICES),
     **dict.fromkeys(("and", "or", "xor", "not"), BITS),
     **dict.fromkeys(("conj", "im", "re"), PAIRS),
     "abs": NUMBERS,
@@ -188,6 +190,8 @@ def _check_arith(here: StatementContext, arith: Arith) -> None:
         here.context.note_extension(here.span, f"'{here.word}'", "if with a yield in each branch")
         here.expect(operands[0], types[0], types[0] == BOOL, "a bool")
         operands, types = operands[1:], types[1:]
+    if arith.function in SHIFTS and any(isinstance(item, Coopmatrix) for item in types):
+        here.context.note_extension(here.span, "a shift of cooperative matrices", "shifts of integers")
     if _check_taken(here, operands, types, ARITH.get(arith.function, NUMBERS)):
         part = Scalar(component_of(component(types[0]) or ""))
         _check_alike(here, arith, operands, types, part if arith.function in PARTIAL else types[0])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from lamella.backend.cpu.emit.context import EmitContext
-from lamella.backend.cpu.emit.matrices.access import shuffle, splat
+from lamella.backend.cpu.emit.matrices.access import concatenate, shuffle, splat
 from lamella.backend.cpu.emit.matrices.layout import named_matrix, uniform, value_count, width_of
 from lamella.backend.cpu.emit.scalars import combine, convert, make_constant
 from lamella.backend.cpu.emit.scalars.lanes import Vector, map_columns
@@ -45,7 +45,11 @@ def emit_mul_add(context: EmitContext, add: CoopMulAdd) -> MatrixValue:
     left, right, added = (named_matrix(context, item) for item in (add.left, add.right, add.accumulator))
     own = WIDER.get(added.type.element, added.type.element)
     sums = [_value(context, added, place, own) for place in range(added.type.columns)]
-    start = _add_pairs(context, left, right, sums) if _suits_pairs(context, left, right, own) else 0
+    start = 0
+    if _suits_pairs(context, left, right, own):
+        start = _add_pairs(context, left, right, sums)
+    elif _suits_dots(context, left, right, own):
+        start = _add_dots(context, left, right, sums)
     for depth in range(start, left.type.columns):
         column = _value(context, left, depth, own)
         for place, total in enumerate(sums):
@@ -86,6 +90,50 @@ def _add_pairs(context: EmitContext, left: MatrixValue, right: MatrixValue, sums
             sum_ = context.out.value(f"add {llvm('i32', width)} {total.operand}, {both}")
             sums[place] = ScalarValue("i32", (sum_,), width)
     return whole
+
+
+DOT_LANES = 16
+"""Sums of one instruction that adds two products of bf16 to each."""
+
+
+def _suits_dots(context: EmitContext, left: MatrixValue, right: MatrixValue, own: str) -> bool:
+    """Whether an instruction adds two products of bf16 at once, rounded as a sum in f32 but for subnormal numbers."""
+    narrow = all(item.type.element == "bf16" for item in (left, right))
+    has = "+avx512bf16" in context.target.features.split(",")
+    return narrow and own == "f32" and has and left.width % DOT_LANES == 0
+
+
+def _add_dots(context: EmitContext, left: MatrixValue, right: MatrixValue, sums: list[ScalarValue]) -> int:
+    """Add products of bf16 two by two; gives the number of those that are added."""
+    width, rows = left.width, right.type.rows
+    whole = left.type.columns - left.type.columns % 2
+    order = [lane + side * width for lane in range(width) for side in (0, 1)]
+    for depth in range(0, whole, 2):
+        woven = shuffle(context, "i16", left.parts[0][depth : depth + 2], width, order)
+        for place, total in enumerate(sums):
+            cells = right.parts[0][place * rows + depth : place * rows + depth + 2]
+            spread = _spread_pair(context, cells, DOT_LANES)
+            parts = [
+                _dot(context, total.operand, woven, spread, (first, width))
+                for first in range(0, width, DOT_LANES)
+            ]
+            sums[place] = ScalarValue("f32", (concatenate(context, "f32", parts, DOT_LANES),), width)
+    return whole
+
+
+def _dot(context: EmitContext, total: str, woven: str, spread: str, part: tuple[int, int]) -> str:
+    """Some lanes of a sum, to which the products of as many pairs are added."""
+    (first, width), count = part, DOT_LANES
+    own = shuffle(context, "f32", (total,), width, range(first, first + count))
+    pairs = shuffle(context, "i16", (woven,), 2 * width, range(2 * first, 2 * (first + count)))
+    factors = [
+        context.out.value(f"bitcast <{2 * count} x i16> {item} to <{2 * count} x bfloat>")
+        for item in (pairs, spread)
+    ]
+    listed = ", ".join(f"<{2 * count} x bfloat> {item}" for item in factors)
+    return context.out.intrinsic(
+        f"<{count} x float>", "llvm.x86.avx512bf16.dpbf16ps.512", f"<{count} x float> {own}, {listed}"
+    )
 
 
 def _widened(context: EmitContext, operand: str, count: int) -> Vector:
