@@ -83,6 +83,7 @@ ROWS = (
     ),
     Backend("nacvm", (NAC,), "nacvm", "NAC instructions and their memory schedule"),
     Backend("npu", (PLAN, STREAM), "npu", "plans and bound streams, bit by bit"),
+    Backend("native", (GRAPH,), "native", "cpu where LLVM loads and the options allow, else reference", False),
     Backend("either", (TENSOR,), "kernels", "cpu where every loop is seen to end, else interpreter", False),
 )
 REGISTRY = MappingProxyType({row.name: row for row in ROWS})
@@ -94,8 +95,8 @@ WITH_KERNELS = tuple(row.name for row in ROWS if KERNELS in row.takes)
 """Those that run graphs by kernels."""
 DEFAULTS = MappingProxyType(
     {
-        GRAPH: "reference",
-        UNIT: "reference",
+        GRAPH: "native",
+        UNIT: "native",
         KERNELS: "cpu",
         TENSOR: "either",
         NAC: "nacvm",
@@ -104,6 +105,8 @@ DEFAULTS = MappingProxyType(
     }
 )
 """The backend of each form where nobody names one."""
+JUDGES = MappingProxyType({GRAPH: "reference", UNIT: "reference"})
+"""The backend whose numbers others are compared with, for forms whose default is another one."""
 _PLURALS = MappingProxyType(
     {
         GRAPH: "graphs",
@@ -138,7 +141,7 @@ def choose_backend(form: str, name: str | None, options: Options) -> Backend:
         raise InputError(f"there is no backend '{name[:80]}' for {_SINGULARS[kind]}", hint=hint)
     missing = backend.missing()
     if missing is not None:
-        raise InputError(f"backend '{name}' cannot run here: {missing}")
+        raise InputError(f"backend '{name}' cannot run here: {missing}", hint="other backends do not need it")
     return backend
 
 

@@ -28,14 +28,13 @@ from lamella.backend.named import NamedKernels
 from lamella.backend.progress import Progress, no_progress
 from lamella.base import dtype
 from lamella.base.arrays import Array, DType, numpy_dtype
-from lamella.base.diagnostic import Diagnostic, printable
-from lamella.base.errors import InputError
+from lamella.base.diagnostic import Diagnostic, LamellaError, printable
+from lamella.base.errors import Found, InputError
 from lamella.base.limits import DEFAULT
+from lamella.base.optional import need
 from lamella.bridge.graph_to_kernels import flatten
 from lamella.graph.model import Model
-from lamella.graph.passes.fold_batch_norm import fold_batch_norm
-from lamella.graph.passes.fold_transposes import fold_transposes
-from lamella.graph.passes.fuse import fuse
+from lamella.graph.passes import BEFORE_KERNELS, INEXACT
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor import write_type
 from lamella.lang.tensor.check.roles import word_of
@@ -57,6 +56,7 @@ from lamella.lang.tensor.write import write_instruction
 from lamella.pipeline.kernels.execution import to_kernels
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.run_passes import ALL_PASSES
 from lamella.pipeline.tensor.program import KernelFile
 
 EITHER = "either"
@@ -65,7 +65,13 @@ INTERPRETED = "so the interpreter ran it, which counts steps; --backend cpu runs
 
 
 def missing(backend: str) -> str | None:
-    """LLVM comes with every installation; where it does not load, compiling says so."""
+    """Why LLVM does not load, which every installation should have."""
+    if backend != "cpu":
+        return None
+    try:
+        need("llvmlite.binding")
+    except LamellaError as problem:
+        return problem.findings[0].message
     return None
 
 
@@ -121,11 +127,18 @@ def compile_open(model: Model, backend: str, options: Options) -> KernelExecutab
 
 
 def _prepare(model: Model, options: Options) -> Model:
-    """The fused graph: what weights alone decide is folded into them first."""
+    """The graph after the passes on the way to kernels, the last of which fuses; what LamellaError says it refuses.
+
+    Quantised numbers are rounded where the graph says, so nothing is moved there that rounds elsewhere.
+    """
+    kept = [name for name in BEFORE_KERNELS[1:] if not (options.quantized and name in INEXACT)]
     flat = flatten(model, options.limits)
-    if options.quantized:
-        return fuse(flat)
-    return fuse(fold_batch_norm(fold_transposes(flat)))
+    try:
+        for name in kept:
+            flat = ALL_PASSES[name](flat)
+    except Found as problem:
+        raise LamellaError(problem.findings) from None
+    return flat
 
 
 def _specialised(program: KernelGraph, backend: str, options: Options, arena: SharedArena) -> Specialised:
