@@ -227,9 +227,11 @@ class Options(ContestOptions):
         default=None,
         metadata=own(
             f"How to run it. {TITLES}.",
-            {"compile": RUNNABLE, "observe": SOURCES},
-            "--backend | run | backend",
+            {"compile": RUNNABLE, "observe": SOURCES, "check": SKND | SOURCES},
+            "--backend | run check | backend",
+            needs=(Need(("backend",), WITH_KERNELS, steps=("check",)),),
             choices=BACKENDS,
+            helps={"check": "Say which operations do not run as kernels of this backend, and why."},
         ),
     )
     backends: tuple[str, ...] = field(

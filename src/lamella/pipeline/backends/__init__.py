@@ -14,6 +14,7 @@ from lamella.base.errors import InputError
 from lamella.pipeline import languages
 
 if TYPE_CHECKING:
+    from lamella.base.diagnostic import Diagnostic
     from lamella.pipeline.languages import Executable, Model
     from lamella.pipeline.options import Options
 
@@ -33,6 +34,13 @@ class GraphChecks(Protocol):
 
     def require_quantization(self, model: Model) -> None:
         """A graph that is to run quantised says how; InputError where it does not."""
+
+
+class FindsLeft(Protocol):
+    """What knows which operations of a graph have kernels."""
+
+    def find_left(self, model: Model, options: Options) -> list[Diagnostic]:
+        """A note that names the operations without kernels, and why; nothing where all have some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,9 @@ ROWS = (
     ),
     Backend("nacvm", (NAC,), "nacvm", "NAC instructions and their memory schedule"),
     Backend("npu", (PLAN, STREAM), "npu", "plans and bound streams, bit by bit"),
-    Backend("native", (GRAPH,), "native", "cpu where LLVM loads and the options allow, else reference", False),
+    Backend(
+        "native", (GRAPH,), "native", "cpu where LLVM loads and the options allow, else reference", False
+    ),
     Backend("either", (TENSOR,), "kernels", "cpu where every loop is seen to end, else interpreter", False),
 )
 REGISTRY = MappingProxyType({row.name: row for row in ROWS})
@@ -127,6 +137,11 @@ def make_executable(model: Model, name: str | None, options: Options) -> Executa
     if model.language in backend.takes:
         return backend.compile(model, options)
     return languages.REGISTRY[model.language].compile_as_graph(model, backend, options)
+
+
+def find_left(model: Model, options: Options) -> list[Diagnostic]:
+    """A note that names the operations of a graph that no kernel computes, and why; nothing where all have some."""
+    return cast(FindsLeft, _load("kernels")).find_left(model, options)
 
 
 def choose_backend(form: str, name: str | None, options: Options) -> Backend:

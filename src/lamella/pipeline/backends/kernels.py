@@ -19,6 +19,8 @@ from lamella.backend.cpu.run.launch import know_sizes
 from lamella.backend.cpu.run.lists import NativeMachine, SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
 from lamella.backend.drawing import Drawn, refuse_missing, types_of
+from lamella.backend.executor.extents import Extents
+from lamella.backend.executor.inputs import choose_extent
 from lamella.backend.executor.kernels import KernelExecutable, Specialise, Specialised
 from lamella.backend.interpreter import ExecutedStatement
 from lamella.backend.interpreter import compile_program as interpret
@@ -28,14 +30,18 @@ from lamella.backend.named import NamedKernels
 from lamella.backend.progress import Progress, no_progress
 from lamella.base import dtype
 from lamella.base.arrays import Array, DType, numpy_dtype
-from lamella.base.diagnostic import Diagnostic, LamellaError, printable
+from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, printable
 from lamella.base.errors import Found, InputError
 from lamella.base.limits import DEFAULT
 from lamella.base.optional import need
+from lamella.base.placement import REFERENCE, placement_line
+from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_kernels import flatten
 from lamella.graph.model import Model
 from lamella.graph.passes import BEFORE_KERNELS, INEXACT
+from lamella.graph.rewrite import members
 from lamella.kernels.nodes import KernelGraph
+from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
 from lamella.lang.tensor import write_type
 from lamella.lang.tensor.check.roles import word_of
 from lamella.lang.tensor.nodes import (
@@ -124,6 +130,22 @@ def compile_open(model: Model, backend: str, options: Options) -> KernelExecutab
         return replace(found, replaces=flat.graph.nodes)
 
     return _executable(flat, specialise, options)
+
+
+def find_left(model: Model, options: Options) -> list[Diagnostic]:
+    """A note that names the operations of a graph without kernels, for the extents that a random run would have."""
+    extents = Extents()
+    for item in members(model.graph.inputs):
+        for extent in item.shape:
+            choose_extent(extent, extents)
+    placed = list(to_kernels(_prepare(model, options), options, extents).placed())
+    line = placement_line([place for _, place in placed])
+    if line is None:
+        return []
+    first = next(node for node, place in placed if place.where == REFERENCE)
+    span = NOWHERE if first.origin is None else first.origin.span or NOWHERE
+    rule = NO_KERNEL.also("{backend}: {line}")
+    return [replace(rule.at(span, backend=options.backend, line=line), severity=NOTE)]
 
 
 def _prepare(model: Model, options: Options) -> Model:

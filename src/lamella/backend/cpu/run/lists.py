@@ -264,7 +264,9 @@ class NativeList:
     def bind(self, inputs: Mapping[str, Array]) -> None:
         """Let all later runs read arrays that they are not given: these live as long as no others are bound."""
         views = self.whole.inputs
-        self._held = [self._enter(views[name].buffer, array) for name, array in inputs.items() if name in views]
+        self._held = [
+            self._enter(views[name].buffer, array) for name, array in inputs.items() if name in views
+        ]
         self._fixed = dict(inputs)
         self._entering = {name: view for name, view in views.items() if name not in inputs}
 
