@@ -161,7 +161,7 @@ def test_quantisation_is_applied_when_it_is_asked_for() -> None:
 
 
 def test_the_profile_adds_up() -> None:
-    found = report("run", "compound.sknd", "--profile")["profile"]
+    found = report("run", "compound.sknd", "--profile", "--backend", "reference")["profile"]
     assert isinstance(found, dict)
     operators = found["operators"]
     assert {name: item["count"] for name, item in operators.items()} == {
@@ -170,12 +170,13 @@ def test_the_profile_adds_up() -> None:
         "nn.softmax": 2,
     }
     assert 0 < sum(item["seconds"] for item in operators.values()) <= found["run"]
-    told = call("run", "compound.sknd", "--profile").stderr
+    told = call("run", "compound.sknd", "--profile", "--backend", "reference").stderr
     assert "2 × nn.softmax" in told
+    assert "2 × fused.softmax" in call("run", "compound.sknd", "--profile").stderr
 
 
 def test_the_timeline_has_a_slice_for_each_step_with_its_origin(tmp_path: Path) -> None:
-    report("run", "compound.sknd", "--timeline", str(tmp_path / "t.json"))
+    report("run", "compound.sknd", "--timeline", str(tmp_path / "t.json"), "--backend", "reference")
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert [item["name"] for item in events] == ["nn.linear", "math.add", "nn.softmax"] * 2
     for before, after in pairwise(events):

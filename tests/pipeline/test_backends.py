@@ -9,12 +9,20 @@ import pytest
 from click.testing import CliRunner
 
 import lamella
+from lamella.backend.executor.kernels import KernelExecutable
+from lamella.base import optional
 from lamella.cli import lamella as command
 from lamella.pipeline import backends
 from lamella.pipeline.backends import reference
 
 TEXT = (
     "import math; graph main { @input { x: real[2]; } @output { y: real[2]; } @compose { y = math.neg(x); } }"
+)
+
+
+QUANTISED = TEXT.replace("import math;", "import math, quant;").replace(
+    "math.neg(x); }",
+    "math.neg(x); } @quantize { y: quant.zero_point_linear_quantize{zero_point=0, scale=0.5, bits=8}; }",
 )
 
 
@@ -30,6 +38,38 @@ def test_every_form_has_a_default_that_takes_it() -> None:
         takes = backends.REGISTRY[name].takes
         assert form in takes or (form == backends.UNIT and backends.GRAPH in takes)
     assert all(row.missing() is None for row in backends.ROWS)
+
+
+def test_graphs_run_by_kernels_unless_the_options_want_the_reference(model: Path, tmp_path: Path) -> None:
+    quantised = tmp_path / "quantised.sknd"
+    quantised.write_text(QUANTISED, encoding="utf-8")
+    x = np.ones(2, np.float32)
+    cases: list[tuple[Path, dict[str, object], bool]] = [
+        (model, {}, True),
+        (model, {"threads": 1}, True),
+        (model, {"dtype": "f64"}, False),
+        (model, {"dtype": "f64", "strict_backend": True}, True),
+        (quantised, {"quantized": True}, False),
+    ]
+    for path, options, by_kernels in cases:
+        run = lamella.compile(path, **options)
+        assert run(x=x)["y"].tolist() == [-1, -1]
+        assert isinstance(run, KernelExecutable) is by_kernels, options
+
+
+def test_without_llvm_the_reference_runs_and_says_so(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(optional, "import_module", missing)
+    run = lamella.compile(model)
+    assert run(x=np.ones(2, np.float32))["y"].tolist() == [-1, -1]
+    (told,) = run.findings
+    assert (told.severity, told.hint) == ("warning", "pip install llvmlite")
+    assert "is not installed, so the graph runs on the reference" in told.message
+    assert "llvmlite" in CliRunner().invoke(command, ["run", str(model)]).stderr
+    with pytest.raises(lamella.LamellaError, match="'cpu' cannot run here: package 'llvmlite"):
+        lamella.compile(model, backend="cpu")
 
 
 def test_a_backend_that_is_missing_says_why(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -288,7 +288,22 @@ def test_what_is_no_kernel_is_named(tmp_path: Path) -> None:
     told = json.loads(call("run", path, "--backend", "cpu", "--json").stdout)["placement"]
     assert (told["operations"], told["kernels"]) == (5, 1)
     assert {item["operation"] for item in told["reference"]} == left.keys()
-    assert "of 5" not in call("run", path).stderr
+    assert line in call("run", path).stderr
+    assert "of 5" not in call("run", path, "--backend", "reference").stderr
+
+
+def test_check_says_what_does_not_run_as_a_kernel(tmp_path: Path) -> None:
+    path = written(tmp_path, MIXED)
+    assert lamella.check(path) == []
+    (found,) = lamella.check(path, backend="cpu")
+    assert (found.code, found.severity) == ("SKR386", "note")
+    for words in ("1 of 5 operations", "do (control flow", "rand.uniform (it has no formula)"):
+        assert words in found.message
+    assert "note[SKR386]: cpu: 1 of 5 operations as kernels" in call("check", path, "--backend", "cpu").stderr
+    path.write_text(LAYER, encoding="utf-8")
+    assert lamella.check(path, backend="cpu") == []
+    (wrong,) = lamella.check(path, backend="nacvm")
+    assert "cannot have an effect" in wrong.message
 
 
 def test_strictness_names_each_operation(tmp_path: Path) -> None:
@@ -299,9 +314,9 @@ def test_strictness_names_each_operation(tmp_path: Path) -> None:
     with pytest.raises(LamellaError) as caught:
         lamella.compile(path, "interpreter", strict_backend=True)(x=np.ones((2, 3), np.float32))
     assert [item.code for item in caught.value.findings] == ["SKR386"] * 4
-    for words in ([], ["--backend", "reference"]):
-        told = call("run", path, "--strict-backend", *words, fails=True).output
-        assert "--strict-backend cannot have an effect without --backend cpu|interpreter" in told
+    assert call("run", path, "--strict-backend", fails=True).output.count("SKR386") == 4
+    told = call("run", path, "--strict-backend", "--backend", "reference", fails=True).output
+    assert "--strict-backend cannot have an effect without --backend cpu|interpreter" in told
 
 
 def test_a_step_that_the_reference_takes_over_is_told(

@@ -28,3 +28,8 @@ class StepClock(Protocol):
 
     def record(self, launch: LaunchTime, /) -> None:
         """A launch of the step that runs now took its time."""
+
+
+def clock_of(progress: Progress) -> StepClock | None:
+    """The clock that a run tells its launches to; asking a protocol costs as much as a small launch."""
+    return progress if progress is not no_progress and isinstance(progress, StepClock) else None

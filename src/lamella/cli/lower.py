@@ -25,6 +25,7 @@ from lamella.cli.options import (
 from lamella.cli.progress import show_progress
 from lamella.cli.waiting import waiting
 from lamella.pipeline.api import UNIT, lower_model, make_executable, read, save
+from lamella.pipeline.backends import JUDGES
 from lamella.pipeline.compare import apart
 from lamella.pipeline.languages import FOLDER, MODULE, REGISTRY, Model, Printing, language_of
 from lamella.pipeline.options import Options, drawing
@@ -142,7 +143,7 @@ def _compare(before: Model, after: Model, options: Options) -> float:
     found = []
     plain = drawing(Options(seed=options.seed, limits=options.limits))
     for model, given in ((before, options), (after, plain)):
-        executable = make_executable(model, None, given)
+        executable = make_executable(model, JUDGES.get(model.language), given)
         executable.progress = show_progress
         found.append(executable())
     first, second = found

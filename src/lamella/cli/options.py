@@ -309,7 +309,7 @@ def print_placement(backend: str | None, placement: Sequence[OperationPlacement]
     """One line that names each operation that does not run as a kernel; nothing where all do."""
     line = placement_line(placement)
     if line is not None:
-        click.echo(f"{backend or 'kernels'}: {line}", err=True)
+        click.echo(f"{backend or 'cpu'}: {line}", err=True)
 
 
 def placement_json(placement: Sequence[OperationPlacement]) -> dict[str, object]:

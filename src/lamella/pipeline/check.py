@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.pipeline.backends import find_left
 from lamella.pipeline.given import Use, find_inert, options_of
 from lamella.pipeline.languages import file_language, subject_of
 from lamella.pipeline.options import Options
 
 
-def check(path: str | Path, language: str | None = None, **options: object) -> list[Diagnostic]:
-    """What is wrong in a file; never raises for bad input. Files that it names stay below the `root` option."""
+def check(
+    path: str | Path, language: str | None = None, backend: str | None = None, **options: object
+) -> list[Diagnostic]:
+    """What is wrong in a file; never raises for bad input. Files that it names stay below the `root` option.
+
+    With the name of a backend of kernels, a note says what does not run there.
+    """
     try:
         chosen = options_of({"language": language, **options})
+        if backend is not None:
+            chosen = replace(chosen, backend=backend, given=chosen.given | {"backend"})
         inert = find_inert(Use(("check",), subject_of(Path(path), language), str(path)), chosen)
         if inert is not None:
             raise inert.error()
@@ -23,8 +32,12 @@ def check(path: str | Path, language: str | None = None, **options: object) -> l
 
 
 def check_file(path: Path, options: Options) -> list[Diagnostic]:
-    """What is wrong in a file."""
+    """What is wrong in a file, and what of it a backend that is named has no kernels for."""
     try:
-        return file_language(path, options.language).check(path, options)
+        language = file_language(path, options.language)
+        found = language.check(path, options)
+        if options.backend is None or errors(found):
+            return found
+        return [*found, *find_left(language.load(path, options), options)]
     except LamellaError as problem:
         return list(problem.findings)

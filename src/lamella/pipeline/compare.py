@@ -39,7 +39,7 @@ DEFAULT_EXTENT = 4
 """The size of an extent that both models leave open under different names."""
 LISTED = 4
 """Variables that are listed by name where only one model has them; of more, only the number is given."""
-MACHINE = "nacvm"
+MACHINE, REFERENCE = "nacvm", "reference"
 
 
 # --- loading ------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def values_of(
     options = replace(options, shape={}, types={}, weights=None, random=True)  # what loading has honoured
     run = make_executable(
         SKRIPTND.lower(observed, "nac", options) if side.backend == MACHINE else observed,
-        side.backend,
+        side.backend or REFERENCE,
         options,
     )
     found = run(**(inputs or {}))
@@ -384,7 +384,7 @@ def comparison_lines(found: Comparison) -> Iterator[str]:
     """A comparison as people read it; the first model is the left one."""
     yield from found.interface
     if any(found.backends):
-        yield "backends: {} | {}".format(*(name or "reference" for name in found.backends))
+        yield "backends: {} | {}".format(*(name or REFERENCE for name in found.backends))
     for item in found.weights:
         yield f"weights {printable(item.name)}: {_gap(item)}"
     sides = found.alignment
@@ -424,7 +424,7 @@ def comparison_to_json(found: Comparison) -> dict[str, object]:
     sides, first = found.alignment, found.diverging
     return {
         "interface": list(found.interface),
-        "backends": [name or "reference" for name in found.backends],
+        "backends": [name or REFERENCE for name in found.backends],
         "weights": [_to_json(item) for item in found.weights],
         "operations": {"both": len(sides.pairs), "left": len(sides.left), "right": len(sides.right)},
         "outputs": [_to_json(item) for item in found.outputs],

@@ -228,9 +228,11 @@ class Options(ContestOptions):
         default=None,
         metadata=own(
             f"How to run it. {TITLES}.",
-            {"compile": RUNNABLE, "observe": SOURCES},
-            "--backend | run | backend",
+            {"compile": RUNNABLE, "observe": SOURCES, "check": SKND | SOURCES},
+            "--backend | run check | backend",
+            needs=(Need(("backend",), WITH_KERNELS, steps=("check",)),),
             choices=BACKENDS,
+            helps={"check": "Say which operations do not run as kernels of this backend, and why."},
         ),
     )
     backends: tuple[str, ...] = field(
@@ -250,7 +252,8 @@ class Options(ContestOptions):
             {**on("compile, lower", BY_KERNELS), "observe": SOURCES},
             "--strict-backend | run lower | backend",
             needs=(
-                Need(("backend",), WITH_KERNELS, steps=("compile", "observe")),
+                Need(("backend",), WITH_KERNELS, NAC, ("compile",)),
+                Need(("backend",), (None, *WITH_KERNELS), BY_KERNELS - NAC, ("compile", "observe")),
                 Need(("to",), CODE, steps=("lower",)),
             ),
         ),
@@ -262,8 +265,8 @@ class Options(ContestOptions):
             on("compile", BY_KERNELS | TENSOR),
             "--threads N | run | backend",
             needs=(
-                Need(("backend",), ("cpu",), BY_KERNELS),
-                Need(("backend",), (None, "cpu"), TENSOR),
+                Need(("backend",), ("cpu",), NAC),
+                Need(("backend",), (None, "cpu"), (BY_KERNELS - NAC) | TENSOR),
                 Need(("trace",), (None, False)),
                 Need(("check_bounds",), (None, False)),
             ),
@@ -415,8 +418,8 @@ class Options(ContestOptions):
             needs=(
                 Need(("to",), CODE, TENSOR, ("lower",)),
                 Need(("to", "after"), CODE[1:], BY_KERNELS, ("lower",)),
-                Need(("backend",), (None, "cpu"), TENSOR, ("compile",)),
-                Need(("backend",), ("cpu",), BY_KERNELS, ("compile",)),
+                Need(("backend",), ("cpu",), NAC, ("compile",)),
+                Need(("backend",), (None, "cpu"), (BY_KERNELS - NAC) | TENSOR, ("compile",)),
             ),
         ),
     )

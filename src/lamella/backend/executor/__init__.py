@@ -10,6 +10,7 @@ import mmap
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import is_
 from typing import Protocol
 
 import numpy as np
@@ -33,7 +34,7 @@ from lamella.backend.executor.results import RunResult, SpareStates, deliver, ve
 from lamella.backend.executor.run import ExecutionContext, GraphRun, OperatorRunner, names_of, tell_times
 from lamella.backend.executor.segments import Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
-from lamella.backend.progress import Progress, StepClock, no_progress
+from lamella.backend.progress import Progress, clock_of, no_progress
 from lamella.base import arrays
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
@@ -99,9 +100,9 @@ class GraphExecutable:
         self._seed = seed
         self._busy = threading.RLock()
         self._spare = SpareStates()
-        self._tested: dict[str, Array] = {}
-        """Variables that no call updates, as they were found to be what their graph declares."""
         graph = model.graph
+        self._tested: tuple[Mapping[str, Array], Sequence[Tensor]] | None = None
+        """Variables that no call updates, as they were found to be what their graph declares, and all others."""
         self._updated = {item.variable.name for item in graph.updates}
         self._needed = frozenset(names_of([*graph.outputs, *(item.value for item in graph.updates)]))
         storage = Storage(dtype == "f64", limits.max_total_bytes)
@@ -197,14 +198,14 @@ class GraphExecutable:
         if not self._needed <= segment.outputs.keys():
             return None
         given = {name: item for name, item in taken.items() if isinstance(item, np.ndarray)}
-        given |= {tensor.name: self._entered(tensor) for tensor in graph.variables}
+        given |= self._variables()
         wanted = {name: out[name] for name in out if segment.can_write(name, out[name], given.values())}
         for item in graph.updates:
             spare = None if item.value.name in self.outputs else self._spare.take(item.variable.name)
             if spare is not None:
                 wanted[item.value.name] = spare
         found: dict[str, Array] | None = None
-        times: list[LaunchTime] | None = [] if isinstance(self.progress, StepClock) else None
+        times: list[LaunchTime] | None = None if clock_of(self.progress) is None else []
         for _ in self.progress((segment,), 1):
             found = segment.run(given, wanted, times)
             tell_times(self.progress, times)
@@ -239,16 +240,31 @@ class GraphExecutable:
             with findings_at(constant.tensor.name, constant.tensor.origin):
                 run.put_constant(constant)
 
+    def _variables(self) -> dict[str, Array]:
+        """The variables as they are now, tested against their declarations; arrays that were tested are not again."""
+        if self._tested is not None:
+            same, changing = self._tested
+            if all(map(is_, map(self.state.get, same), same.values())):
+                return {**same, **{item.name: self._entered(item) for item in changing}}
+        variables = self.model.graph.variables
+        found = {item.name: self._entered(item) for item in variables}
+        tested = {
+            name: array
+            for name, array in found.items()
+            if array is self.state[name] and name not in self._updated
+        }
+        self._tested = tested, tuple(item for item in variables if item.name not in tested)
+        return found
+
     def _entered(self, tensor: Tensor) -> Array:
-        """A variable as it is now, tested against its declaration; one that is the same as before was tested."""
+        """A variable as it is now, tested against its declaration."""
         found = self.state.get(tensor.name)
-        if found is not None and self._tested.get(tensor.name) is found:
+        dtype = self._context.storage.dtype(tensor.element)
+        if isinstance(found, np.ndarray) and found.dtype == dtype and found.shape == tensor.shape:
             return found
         with findings_at(tensor.name, tensor.origin, self._declaration(tensor.name)):
             array = self._kept(tensor)
             Extents().bind(tensor.name, tensor.shape, array.shape)
-        if array is found and tensor.name not in self._updated:
-            self._tested[tensor.name] = array
         return array
 
     def _kept(self, tensor: Tensor) -> Array:

@@ -142,7 +142,8 @@ class SegmentCutter:
             scheduler.add(item)
         whole = scheduler.finish((*inputs, *constants), outputs)
         nodes = tuple(planned.operation for planned in row)
-        return self._compile(whole, Segment(nodes, inputs, outputs, self._machine, constants))
+        fixed = tuple(name for name in inputs if name in self._fixed)
+        return self._compile(whole, Segment(nodes, inputs, outputs, self._machine, constants, fixed=fixed))
 
     def _size(self, name: str, shape: Sequence[int], dtype: DType) -> int:
         """The bytes of a tensor as it lies."""

@@ -13,7 +13,7 @@ from lamella.backend.executor.extents import Extents, require_checks
 from lamella.backend.executor.findings import findings_at
 from lamella.backend.executor.segments import Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_extent, known_shape, known_single
-from lamella.backend.progress import Progress, StepClock, no_progress
+from lamella.backend.progress import Progress, clock_of, no_progress
 from lamella.base.arrays import Array
 from lamella.base.dim import substitute
 from lamella.base.limits import Limits
@@ -195,7 +195,7 @@ class GraphRun:
 
     def _run_segment(self, segment: Segment, progress: Progress) -> bool:
         """Run some operations in one call; False where a step had no value and nothing was done."""
-        times: list[LaunchTime] | None = [] if isinstance(progress, StepClock) else None
+        times: list[LaunchTime] | None = None if clock_of(progress) is None else []
         given = {name: self.array(tensor) for name, tensor in segment.inputs.items()}
         found = segment.run(given, times=times)
         if found is None:
@@ -252,9 +252,10 @@ class GraphRun:
 
 def tell_times(progress: Progress, times: Iterable[LaunchTime] | None) -> None:
     """Tell the times of launches to who wants them."""
-    if isinstance(progress, StepClock):
+    clock = clock_of(progress)
+    if clock is not None:
         for item in times or ():
-            progress.record(item)
+            clock.record(item)
 
 
 def make_constant(constant: Constant, storage: Storage, extents: Mapping[str, int]) -> Array:

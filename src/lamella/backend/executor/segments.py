@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -25,6 +26,9 @@ class RunnableList(Protocol):
     @property
     def arena_bytes(self) -> int:
         """The memory that it uses while it runs, beside what comes in and goes out."""
+
+    def bind(self, inputs: Mapping[str, Array]) -> None:
+        """Let all later runs read arrays that they are not given: these live as long as no others are bound."""
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
@@ -54,6 +58,9 @@ class _NoLaunches:
 
     arena_bytes = 0
 
+    def bind(self, inputs: Mapping[str, Array]) -> None:
+        """Nothing reads them."""
+
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
     ) -> bool:
@@ -68,31 +75,31 @@ class OnceResult:
     inputs: tuple[str, ...]
     kept: Mapping[str, Array]
     constants: Mapping[str, Array]
-    _seen: list[Array] | None = None
+    seen: list[Array] | None = None
     """The arrays that they ran with."""
 
     def is_ready(self, given: Mapping[str, Array]) -> bool:
         """Whether the launches have run with these arrays."""
-        return self._seen is not None and all(
-            given[name] is seen for name, seen in zip(self.inputs, self._seen, strict=True)
+        return self.seen is not None and all(
+            given[name] is seen for name, seen in zip(self.inputs, self.seen, strict=True)
         )
 
     def prepare(self, given: Mapping[str, Array]) -> bool:
         """Run the launches; False where one found something wrong."""
         now = [given[name] for name in self.inputs]
-        self._seen = None
+        self.seen = None
         if not self.launches.run({**given, **self.constants}, self.kept):
             return False
         for array in now:
             # Nobody tells when somebody writes into an array that was read once: so nobody can.
             array.flags.writeable = False
-        self._seen = now
+        self.seen = now
         self.release()
         return True
 
     def release(self) -> None:
         """Give back the memory of weights that lie in files: what was made of them is what is read from now on."""
-        for array in self._seen or ():
+        for array in self.seen or ():
             release_pages(array)
 
 
@@ -112,6 +119,10 @@ class Segment:
     constants: Mapping[str, Array]
     each: RunnableList = field(default_factory=_NoLaunches)
     once: Sequence[OnceResult] = ()
+    fixed: tuple[str, ...] = ()
+    """The inputs that are weights: as long as their arrays are the same, a run binds the others alone."""
+    _bound: list[object] | None = None
+    """The arrays of the weights that are bound, and those with which each of `once` ran."""
 
     def run(
         self,
@@ -120,16 +131,28 @@ class Segment:
         times: list[LaunchTime] | None = None,
     ) -> dict[str, Array] | None:
         """The outputs for some inputs, in the arrays that are wanted or in new ones; None where a step had no value."""
-        inputs = {**given, **self.constants}
-        if not self._prepare(given):
+        if not self._bind_weights(given):
             return None
-        for item in self.once:
-            inputs |= item.kept
         found = dict(wanted or {})
         for name, (shape, dtype) in self.outputs.items():
             if name not in found:
                 found[name] = self.machine.empty(shape, dtype)
-        return found if self.each.run(inputs, found, times) else None
+        return found if self.each.run(given, found, times) else None
+
+    def _bind_weights(self, given: Mapping[str, Array]) -> bool:
+        """Bind weights, constants and what became of them; False where a step that runs once had no value."""
+        weights = {name: given[name] for name in self.fixed}
+        # Segments for other extents share what ran once, and may have run it with other arrays since.
+        now = [*weights.values(), *(item.seen for item in self.once)]
+        if self._bound is not None and all(map(is_, now, self._bound)):
+            return True
+        self._bound = None
+        if not self._prepare(given):
+            return False
+        kept = {name: array for item in self.once for name, array in item.kept.items()}
+        self.each.bind({**weights, **self.constants, **kept})
+        self._bound = [*weights.values(), *(item.seen for item in self.once)]
+        return True
 
     def _prepare(self, given: Mapping[str, Array]) -> bool:
         """Run what runs once, as far as it has not run with these arrays; False where a step had no value."""

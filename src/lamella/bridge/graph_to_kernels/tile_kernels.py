@@ -261,9 +261,7 @@ class ProductWriter:
         else:
             self.rows = self._parameter(PACKED, packed)
         self.columns = [self._parameter(tiled.column_key, item) for item in tiled.steps(tiled.column_factor)]
-        self.scales = [
-            replace(item, access=self._parameter(item.key, item.access)) for item in tiled.scales
-        ]
+        self.scales = [replace(item, access=self._parameter(item.key, item.access)) for item in tiled.scales]
 
     def _parameter(self, key: Key, access: Access) -> Access:
         return access if key in self.own else self.parameters.add(key, access)

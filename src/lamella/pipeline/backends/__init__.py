@@ -14,6 +14,7 @@ from lamella.base.errors import InputError
 from lamella.pipeline import languages
 
 if TYPE_CHECKING:
+    from lamella.base.diagnostic import Diagnostic
     from lamella.pipeline.languages import Executable, Model
     from lamella.pipeline.options import Options
 
@@ -33,6 +34,13 @@ class GraphChecks(Protocol):
 
     def require_quantization(self, model: Model) -> None:
         """A graph that is to run quantised says how; InputError where it does not."""
+
+
+class FindsLeft(Protocol):
+    """What knows which operations of a graph have kernels."""
+
+    def find_left(self, model: Model, options: Options) -> list[Diagnostic]:
+        """A note that names the operations without kernels, and why; nothing where all have some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,9 @@ ROWS = (
     ),
     Backend("nacvm", (NAC,), "nacvm", "NAC instructions and their memory schedule"),
     Backend("npu", (PLAN, STREAM), "npu", "plans and bound streams, bit by bit"),
+    Backend(
+        "native", (GRAPH,), "native", "cpu where LLVM loads and the options allow, else reference", False
+    ),
     Backend("either", (TENSOR,), "kernels", "cpu where every loop is seen to end, else interpreter", False),
 )
 REGISTRY = MappingProxyType({row.name: row for row in ROWS})
@@ -94,8 +105,8 @@ WITH_KERNELS = tuple(row.name for row in ROWS if KERNELS in row.takes)
 """Those that run graphs by kernels."""
 DEFAULTS = MappingProxyType(
     {
-        GRAPH: "reference",
-        UNIT: "reference",
+        GRAPH: "native",
+        UNIT: "native",
         KERNELS: "cpu",
         TENSOR: "either",
         NAC: "nacvm",
@@ -104,6 +115,8 @@ DEFAULTS = MappingProxyType(
     }
 )
 """The backend of each form where nobody names one."""
+JUDGES = MappingProxyType({GRAPH: "reference", UNIT: "reference"})
+"""The backend whose numbers others are compared with, for forms whose default is another one."""
 _PLURALS = MappingProxyType(
     {
         GRAPH: "graphs",
@@ -126,6 +139,11 @@ def make_executable(model: Model, name: str | None, options: Options) -> Executa
     return languages.REGISTRY[model.language].compile_as_graph(model, backend, options)
 
 
+def find_left(model: Model, options: Options) -> list[Diagnostic]:
+    """A note that names the operations of a graph that no kernel computes, and why; nothing where all have some."""
+    return cast(FindsLeft, _load("kernels")).find_left(model, options)
+
+
 def choose_backend(form: str, name: str | None, options: Options) -> Backend:
     """The backend of a model: the one that is named, else the default of its form; InputError where it has no way."""
     if name is None:
@@ -138,7 +156,7 @@ def choose_backend(form: str, name: str | None, options: Options) -> Backend:
         raise InputError(f"there is no backend '{name[:80]}' for {_SINGULARS[kind]}", hint=hint)
     missing = backend.missing()
     if missing is not None:
-        raise InputError(f"backend '{name}' cannot run here: {missing}")
+        raise InputError(f"backend '{name}' cannot run here: {missing}", hint="other backends do not need it")
     return backend
 
 

@@ -20,6 +20,8 @@ from lamella.backend.cpu.run.lists import NativeMachine, SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.drawing import Drawn, refuse_missing, types_of
+from lamella.backend.executor.extents import Extents
+from lamella.backend.executor.inputs import choose_extent
 from lamella.backend.executor.kernels import KernelExecutable, Specialise, Specialised
 from lamella.backend.interpreter import ExecutedStatement
 from lamella.backend.interpreter import compile_program as interpret
@@ -29,16 +31,19 @@ from lamella.backend.named import NamedKernels
 from lamella.backend.progress import Progress, no_progress
 from lamella.base import dtype
 from lamella.base.arrays import Array, DType, numpy_dtype
-from lamella.base.diagnostic import Diagnostic, printable
-from lamella.base.errors import InputError
+from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, printable
+from lamella.base.errors import Found, InputError
 from lamella.base.limits import DEFAULT
+from lamella.base.optional import need
+from lamella.base.placement import REFERENCE, placement_line
+from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_kernels import flatten
 from lamella.graph.model import Model
-from lamella.graph.passes.fold_batch_norm import fold_batch_norm
-from lamella.graph.passes.fold_transposes import fold_transposes
-from lamella.graph.passes.fuse import fuse
+from lamella.graph.passes import BEFORE_KERNELS, INEXACT
 from lamella.graph.passes.reduce_precision import FULL, reduce_precision
+from lamella.graph.rewrite import members
 from lamella.kernels.nodes import KernelGraph
+from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
 from lamella.lang.tensor import write_type
 from lamella.lang.tensor.check.roles import word_of
 from lamella.lang.tensor.nodes import (
@@ -59,6 +64,7 @@ from lamella.lang.tensor.write import write_instruction
 from lamella.pipeline.kernels.execution import to_kernels
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.run_passes import ALL_PASSES
 from lamella.pipeline.tensor.program import KernelFile
 
 EITHER = "either"
@@ -67,7 +73,13 @@ INTERPRETED = "so the interpreter ran it, which counts steps; --backend cpu runs
 
 
 def missing(backend: str) -> str | None:
-    """LLVM comes with every installation; where it does not load, compiling says so."""
+    """Why LLVM does not load, which every installation should have."""
+    if backend != "cpu":
+        return None
+    try:
+        need("llvmlite.binding")
+    except LamellaError as problem:
+        return problem.findings[0].message
     return None
 
 
@@ -122,13 +134,38 @@ def compile_open(model: Model, backend: str, options: Options) -> KernelExecutab
     return _executable(flat, specialise, options)
 
 
+def find_left(model: Model, options: Options) -> list[Diagnostic]:
+    """A note that names the operations of a graph without kernels, for the extents that a random run would have."""
+    extents = Extents()
+    for item in members(model.graph.inputs):
+        for extent in item.shape:
+            choose_extent(extent, extents)
+    placed = list(to_kernels(_prepare(model, options), options, extents).placed())
+    line = placement_line([place for _, place in placed])
+    if line is None:
+        return []
+    first = next(node for node, place in placed if place.where == REFERENCE)
+    span = NOWHERE if first.origin is None else first.origin.span or NOWHERE
+    rule = NO_KERNEL.also("{backend}: {line}")
+    return [replace(rule.at(span, backend=options.backend, line=line), severity=NOTE)]
+
+
 def _prepare(model: Model, options: Options) -> Model:
-    """The fused graph: what weights alone decide is folded into them first."""
+    """The graph after the passes on the way to kernels, the last of which fuses; what LamellaError says it refuses.
+
+    Quantised numbers are rounded where the graph says, so nothing is moved there that rounds elsewhere.
+    """
+    kept = [name for name in BEFORE_KERNELS[1:] if not (options.quantized and name in INEXACT)]
     flat = flatten(model, options.limits)
-    if options.quantized:
-        return fuse(flat)
-    folded = fold_batch_norm(fold_transposes(flat))
-    return fuse(folded if options.precision == FULL else reduce_precision(folded, options.precision))
+    try:
+        for name in kept[:-1]:
+            flat = ALL_PASSES[name](flat)
+        if options.precision != FULL:
+            flat = reduce_precision(flat, options.precision)
+        flat = ALL_PASSES[kept[-1]](flat)
+    except Found as problem:
+        raise LamellaError(problem.findings) from None
+    return flat
 
 
 def _specialised(program: KernelGraph, backend: str, options: Options, arena: SharedArena) -> Specialised:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.inputs import input_type, list_parts
+from lamella.backend.executor.kernels import KernelExecutable
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
@@ -29,6 +30,9 @@ from lamella.pipeline.options import Options
 TOKENIZER = "tokenizer.json"
 BATCH = "B"
 """The dimension of sequences, as the models of the library call it."""
+PARTS = (256, 64, 16, 4, 1)
+"""How many tokens kernels read at once: they are made for known extents, so a prompt of any length takes five sets of
+them in all, and every token behind it the last of these."""
 LONGEST = ("max_seq", "max_position_embeddings")
 """Parameters that say how many positions a model has."""
 
@@ -90,8 +94,20 @@ class Generator:
         return decode(self._rate, start, sampling, self.stops)
 
     def _rate(self, new: Sequence[int]) -> Array:
-        scores: Array = self.executable(**{self._input: np.asarray([new], np.int64)})[self._output][0, -1]
+        parts = PARTS if isinstance(self.executable, KernelExecutable) else (len(new),)
+        for part in split_tokens(new, parts):
+            found = self.executable(**{self._input: np.asarray([part], np.int64)})
+        scores: Array = found[self._output][0, -1]
         return scores
+
+
+def split_tokens(tokens: Sequence[int], lengths: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Tokens in parts of given lengths, the longest ones first; the last of the lengths divides all others."""
+    start = 0
+    for length in lengths:
+        while len(tokens) - start >= length:
+            yield tokens[start : start + length]
+            start += length
 
 
 def _require_room(source: Source, length: int) -> None:

@@ -142,6 +142,14 @@ class _LaunchTable:
         self.rows[:, 1] = self.rows[:, 1] * WORD + address_of(self.slots)
         self.is_shared = bool(self.rows[:, 3].any())
 
+    def has_fault(self) -> bool:
+        """Whether launches found something wrong, which is forgotten then."""
+        found = any(flags.any() for flags in self.flags)
+        if found:
+            for flags in self.flags:
+                flags[...] = 0
+        return found
+
     def _add(self, launch: Launch, made: PreparedLaunch | None) -> tuple[int, int, int, int]:
         """A row: the address of the kernel, the first of its slots, its work-groups, whether threads share them."""
         first = self._next
@@ -227,6 +235,11 @@ class NativeList:
             name: _OutsideBuffer(whole.buffers[name].size, by_buffer.get(name, ()))
             for name in {*entering, *self._direct.values()}
         }
+        self._held: list[Array] = []
+        """What is bound, or copies of it."""
+        self._fixed: dict[str, Array] = {}
+        self._entering = dict(whole.inputs)
+        """The inputs that every run is given."""
         inside = [item for item in table.addresses if item.buffer in plan.shared]
         self._inside = np.array([item.slot for item in inside], np.int64)
         table.slots[self._inside] = [plan.shared[item.buffer] + item.offset for item in inside]
@@ -239,6 +252,15 @@ class NativeList:
         """The code and the slots of each launch; None for those that fill."""
         return self._table.prepared
 
+    def bind(self, inputs: Mapping[str, Array]) -> None:
+        """Let all later runs read arrays that they are not given: these live as long as no others are bound."""
+        views = self.whole.inputs
+        self._held = [
+            self._enter(views[name].buffer, array) for name, array in inputs.items() if name in views
+        ]
+        self._fixed = dict(inputs)
+        self._entering = {name: view for name, view in views.items() if name not in inputs}
+
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
     ) -> bool:
@@ -247,16 +269,14 @@ class NativeList:
         Arrays are as large as their tensors. Outputs are dense, and overlap no input.
         """
         self._settle()
-        held = [self._enter(view.buffer, inputs[name]) for name, view in self.whole.inputs.items()]
+        held = [self._enter(view.buffer, inputs[name]) for name, view in self._entering.items()]
         found = {name: self._leave(buffer, outputs[name]) for name, buffer in self._direct.items()}
         self._walk(times)
-        if any(flags.any() for flags in self._table.flags):
-            for flags in self._table.flags:
-                flags[...] = 0
+        if self._table.has_fault():
             return False
         for name, view in self.whole.outputs.items():
             if name not in found:
-                self._copy(view, outputs[name], inputs, found)
+                self._copy(view, outputs[name], {**self._fixed, **inputs}, found)
             elif found[name] is not outputs[name]:
                 np.copyto(outputs[name], found[name])
         del held
