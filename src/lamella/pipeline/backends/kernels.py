@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend.arguments import verify_arguments
 from lamella.backend.cpu import CompiledKernels, compile_program
-from lamella.backend.cpu.host import host_like
+from lamella.backend.cpu.host import host_like, host_target
 from lamella.backend.cpu.run.launch import know_sizes
 from lamella.backend.cpu.run.lists import NativeMachine, SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
@@ -32,15 +32,12 @@ from lamella.backend.progress import Progress, no_progress
 from lamella.base import dtype
 from lamella.base.arrays import Array, DType, numpy_dtype
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, printable
-from lamella.base.errors import Found, InputError
+from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
 from lamella.base.optional import need
 from lamella.base.placement import REFERENCE, placement_line
 from lamella.base.source import NOWHERE
-from lamella.bridge.graph_to_kernels import flatten
 from lamella.graph.model import Model
-from lamella.graph.passes import BEFORE_KERNELS, INEXACT
-from lamella.graph.passes.reduce_precision import FULL, reduce_precision
 from lamella.graph.rewrite import members
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
@@ -61,10 +58,9 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.rules.memory import MAY_NOT_END
 from lamella.lang.tensor.write import write_instruction
-from lamella.pipeline.kernels.execution import to_kernels
+from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
-from lamella.pipeline.skriptnd.run_passes import ALL_PASSES
 from lamella.pipeline.tensor.program import KernelFile
 
 EITHER = "either"
@@ -124,10 +120,11 @@ def compile_kernel_graph(model: KernelGraph, backend: str, options: Options) -> 
 
 def compile_open(model: Model, backend: str, options: Options) -> KernelExecutable:
     """Make a graph callable whose open extents each call decides: its kernels are made for those of the call."""
-    flat, arena = _prepare(model, options), SharedArena()
+    flat, arena = prepare(model, options), SharedArena()
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
-        program = to_kernels(flat, options, extents, layouts=backend == "cpu")
+        native = backend == "cpu"
+        program = to_kernels(flat, options, extents, native, host_target() if native else None)
         found = _specialised(program, backend, options, arena)
         return replace(found, replaces=flat.graph.nodes)
 
@@ -140,7 +137,7 @@ def find_left(model: Model, options: Options) -> list[Diagnostic]:
     for item in members(model.graph.inputs):
         for extent in item.shape:
             choose_extent(extent, extents)
-    placed = list(to_kernels(_prepare(model, options), options, extents).placed())
+    placed = list(to_kernels(prepare(model, options), options, extents).placed())
     line = placement_line([place for _, place in placed])
     if line is None:
         return []
@@ -148,24 +145,6 @@ def find_left(model: Model, options: Options) -> list[Diagnostic]:
     span = NOWHERE if first.origin is None else first.origin.span or NOWHERE
     rule = NO_KERNEL.also("{backend}: {line}")
     return [replace(rule.at(span, backend=options.backend, line=line), severity=NOTE)]
-
-
-def _prepare(model: Model, options: Options) -> Model:
-    """The graph after the passes on the way to kernels, the last of which fuses; what LamellaError says it refuses.
-
-    Quantised numbers are rounded where the graph says, so nothing is moved there that rounds elsewhere.
-    """
-    kept = [name for name in BEFORE_KERNELS[1:] if not (options.quantized and name in INEXACT)]
-    flat = flatten(model, options.limits)
-    try:
-        for name in kept[:-1]:
-            flat = ALL_PASSES[name](flat)
-        if options.precision != FULL:
-            flat = reduce_precision(flat, options.precision)
-        flat = ALL_PASSES[kept[-1]](flat)
-    except Found as problem:
-        raise LamellaError(problem.findings) from None
-    return flat
 
 
 def _specialised(program: KernelGraph, backend: str, options: Options, arena: SharedArena) -> Specialised:

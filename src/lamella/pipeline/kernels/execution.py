@@ -12,13 +12,16 @@ from lamella.base.errors import Found
 from lamella.base.origin import with_origin
 from lamella.base.placement import REFERENCE
 from lamella.base.source import NOWHERE
-from lamella.bridge.graph_to_kernels import KernelOptions, graph_to_kernels
+from lamella.bridge.graph_to_kernels import KernelOptions, flatten, graph_to_kernels
 from lamella.graph.model import Model
+from lamella.graph.passes import BEFORE_KERNELS, INEXACT
+from lamella.graph.passes.reduce_precision import FULL, reduce_precision
 from lamella.kernels.nodes import KernelGraph
-from lamella.kernels.target import find_target
+from lamella.kernels.target import Target, find_target
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
 from lamella.pipeline.languages import TENSOR
 from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.run_passes import ALL_PASSES
 from lamella.pipeline.tensor.program import KernelFile
 
 if TYPE_CHECKING:
@@ -26,21 +29,49 @@ if TYPE_CHECKING:
 
 
 def from_graph(model: Model, path: Path, options: Options) -> KernelGraph:
-    """The kernels of a graph whose extents are known."""
-    return to_kernels(model, options)
+    """The kernels of a graph whose extents are known, fused as it runs on them."""
+    return to_kernels(prepare(model, options), options)
+
+
+def prepare(model: Model, options: Options) -> Model:
+    """The graph after the passes on the way to kernels, the last of which fuses; what LamellaError says it refuses.
+
+    Quantised numbers are rounded where the graph says, so nothing is moved there that rounds elsewhere.
+    """
+    kept = [name for name in BEFORE_KERNELS[1:] if not (options.quantized and name in INEXACT)]
+    flat = flatten(model, options.limits)
+    try:
+        for name in kept[:-1]:
+            flat = ALL_PASSES[name](flat)
+        if options.precision != FULL:
+            flat = reduce_precision(flat, options.precision)
+        flat = ALL_PASSES[kept[-1]](flat)
+    except Found as problem:
+        raise LamellaError(problem.findings) from None
+    return flat
 
 
 def to_kernels(
-    model: Model, options: Options, extents: Mapping[str, int] | None = None, layouts: bool = True
+    model: Model,
+    options: Options,
+    extents: Mapping[str, int] | None = None,
+    layouts: bool = True,
+    host: Target | None = None,
 ) -> KernelGraph:
     """The kernels of a graph; LamellaError holds each operation that has none where the options are strict.
 
-    Without `layouts` every tensor lies row by row.
+    Without `layouts` every tensor lies row by row. Where the options name no target it is the host, if that is given.
     """
     wide, quantized = options.dtype == "f64", options.quantized
+    target = host or KernelOptions().target
     try:
-        target = KernelOptions().target if options.target is None else find_target(options.target)
-        chosen = KernelOptions(wide, extents or {}, quantized, target, layouts)
+        chosen = KernelOptions(
+            wide,
+            extents or {},
+            quantized,
+            target if options.target is None else find_target(options.target),
+            layouts,
+        )
         found = graph_to_kernels(model, limits=options.limits, options=chosen)
     except Found as problem:
         raise LamellaError(problem.findings) from None
