@@ -232,6 +232,8 @@ def prepare_product(group: ProductGroup, tensors: Tensors, real: Scalar) -> Prep
     if not ends:
         ends = [_itself(group.product, sum_, extents, tensors)]
     accesses = {key: access for item in ends for key, access in item.accesses.items()}
+    for item in ends:
+        _verify_once([accesses[id(target)] for target in item.formula.targets], extents)
     fixed = frozenset(name for item in ends for name in _numbers(item))
     if len(parts) > 2:
         # A scale for some elements along a sum has made two loops of it.
@@ -262,7 +264,7 @@ def find_tiles(
     sizes = {**sizes, UNIT: 1}
     lanes, rows, widths = _tile(roles, sizes, target, real)
     column_factor = found.factors[not flipped]
-    for access in (column_factor, *found.outputs, *([] if packed else [row_factor])):
+    for access in (column_factor, *found.outputs, row_factor):
         _verify_room(access, sizes, (roles.row, *roles.columns[-1:], roles.sums[-1]))
     blocked, block = _blocks(column_factor, roles, sizes, (rows, widths))
     return TiledProduct(
@@ -426,6 +428,17 @@ def meet(pairs: Sequence[tuple[Element, Sequence[Form]]], own: Mapping[str, int]
                     raise Unsupported("it meets the sum at several places")
     nothing: Form = Affine()
     return {**{name: nothing for name, size in own.items() if size == 1}, **found}
+
+
+def _verify_once(outputs: Sequence[Access], extents: Mapping[str, int]) -> None:
+    """Refuse a sum whose steps meet in an element that they reach by different loops, as transposed windows do."""
+    for access in outputs:
+        for axis in access.axes:
+            reach = 0
+            for name, factor in sorted(axis.index.terms, key=lambda item: abs(item[1])):
+                if abs(factor) <= reach:
+                    raise Unsupported("its steps meet in the output")
+                reach += abs(factor) * (extents[name] - 1)
 
 
 def _numbers(item: End) -> Iterator[str]:

@@ -1,0 +1,282 @@
+"""Random networks of a few layers: convolutions, products, pools and what stands between them, with their numbers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from math import prod, sqrt
+from typing import TypeAlias
+
+import numpy as np
+
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.reference import compile_model
+from lamella.base.arrays import Array
+from lamella.base.dtype import F32
+from lamella.graph.build import Builder
+from lamella.graph.model import Model
+from lamella.graph.nodes import Tensor
+from lamella.pipeline.backends.kernels import compile_open
+from lamella.pipeline.options import Options
+from tests.support.bridge.groups import known
+from tests.support.judges.harness import library
+
+TOLERANCE = 3e-5
+"""Sums of a few hundred products in 32 bits, taken in another order, of numbers near 1."""
+CHANNELS = (1, 3, 8, 16, 17, 33, 48)
+ACTIVATIONS = ("nn.relu", "nn.gelu", "nn.sigmoid", "math.tanh")
+Step: TypeAlias = "Callable[[RandomNetwork, Tensor], Tensor | None]"
+
+
+class RandomNetwork:
+    """A graph that grows by random layers; weights are variables, and its numbers stay near 1."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.builder = Builder(library("specification"), "G")
+        self.fed: dict[str, Array] = {}
+        self.weights: dict[str, Array] = {}
+        self.made: list[Tensor] = []
+
+    def feed(self, *shape: int) -> Tensor:
+        """A new input."""
+        tensor = self.builder.input(f"x{len(self.fed)}", F32, shape)
+        self.fed[tensor.name] = self._draw(shape, 1.0)
+        return tensor
+
+    def weight(self, *shape: int, fan: int = 1) -> Tensor:
+        """A new weight; what sums `fan` products with it stays near 1. Now and then it is an input."""
+        if self.random.random() < 0.15:
+            tensor = self.builder.input(f"x{len(self.fed)}", F32, shape)
+            self.fed[tensor.name] = self._draw(shape, 1.5 / sqrt(fan))
+            return tensor
+        tensor = self.builder.variable(f"w{len(self.weights)}", F32, shape)
+        self.weights[tensor.name] = self._draw(shape, 1.5 / sqrt(fan))
+        return tensor
+
+    def _draw(self, shape: tuple[int, ...], scale: float) -> Array:
+        numbers = np.random.default_rng(self.random.randrange(1 << 30))
+        return np.asarray(numbers.uniform(-scale, scale, shape), np.float32)
+
+    def sizes(self, low: int, high: int, count: int) -> tuple[int, ...]:
+        """Random numbers."""
+        return tuple(self.random.randint(low, high) for _ in range(count))
+
+    def grow(self, steps: int, choices: tuple[Step, ...]) -> None:
+        """Take random steps, each from one of the last tensors."""
+        while steps:
+            found = self.random.choice(choices)(self, self.random.choice(self.made[-2:]))
+            if found is not None and prod(known(found)) <= 40_000:
+                self.made.append(found)
+                steps -= 1
+
+    def finish(self) -> Model:
+        """The graph with its last tensor, and some others, as outputs."""
+        others = self.made[1:-1]
+        picked = self.random.sample(others, min(len(others), self.random.choice((0, 0, 1, 2))))
+        return Model(self.builder.finish(self.made[-1], *picked), self.builder.library)
+
+
+# --- layers of images -----------------------------------------------------------------------------------------
+
+
+def _window(net: RandomNetwork, extents: tuple[int, ...]) -> dict[str, tuple[int, ...]] | None:
+    """The filter, stride, dilation and padding of a window that fits; the padding differs at both ends."""
+    rank, chance = len(extents), net.random
+    size = chance.choice(((1,) * rank, (3,) * rank, net.sizes(1, 3, rank)))
+    stride = chance.choice(((1,) * rank, (2,) * rank, net.sizes(1, 3, rank)))
+    dilation = chance.choice(((1,) * rank, (1,) * rank, net.sizes(1, 2, rank)))
+    padding = chance.choice(((0,) * 2 * rank, tuple(item // 2 for item in size) * 2, net.sizes(0, 2, 2 * rank)))
+    rows = zip(extents, size, dilation, padding[:rank], padding[rank:], strict=True)
+    if any(extent + low + high < (width - 1) * spread + 1 for extent, width, spread, low, high in rows):
+        return None
+    if any(low + high >= width for width, low, high in zip(size, padding, padding[rank:], strict=False)):
+        return None
+    return {"size": size, "stride": stride, "dilation": dilation, "padding": padding}
+
+
+def _convolution(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    _, channels, *extents = known(x)
+    window = _window(net, tuple(extents))
+    if window is None:
+        return None
+    groups = net.random.choice([item for item in (1, 1, 1, 2, 3, channels) if channels % item == 0])
+    size = window.pop("size")
+    inner = channels // groups
+    outer = groups * net.random.choice((1, 1, 2)) if groups == channels else net.random.choice(CHANNELS) * groups
+    filters = net.weight(outer, inner, *size, fan=inner * prod(size))
+    bias = [net.weight(outer)] if net.random.random() < 0.5 else []
+    return net.builder.call("nn.conv", x, filters, *bias, groups=groups, **window)
+
+
+def _transposed_convolution(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    _, channels, *extents = known(x)
+    rank = len(extents)
+    size, stride = net.sizes(1, 3, rank), net.sizes(1, 2, rank)
+    padding = tuple(min(width - 1, at) for width, at in zip(size * 2, net.sizes(0, 1, 2 * rank), strict=True))
+    rows = zip(extents, size, stride, padding, padding[rank:], strict=False)
+    if any((extent - 1) * step + width - low - high < 1 for extent, width, step, low, high in rows):
+        return None
+    outer = net.random.choice(CHANNELS)
+    filters = net.weight(channels, outer, *size, fan=channels * prod(size))
+    return net.builder.call("nn.deconv", x, filters, stride=stride, padding=padding)
+
+
+def _pool(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    window = _window(net, known(x)[2:])
+    if window is None:
+        return None
+    operator = net.random.choice(("nn.max_pool", "nn.avg_pool"))
+    if operator == "nn.avg_pool":
+        del window["dilation"]
+    return net.builder.call(operator, x, **window)
+
+
+def _bias(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    shape = known(x)
+    operator = net.random.choice(("math.add", "math.mul", "math.sub"))
+    return net.builder.call(operator, x, net.weight(1, shape[1], *(1 for _ in shape[2:])))
+
+
+def _activation(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    return net.builder.call(net.random.choice(ACTIVATIONS), x)
+
+
+def _residual(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    alike = [item for item in net.made if known(item) == known(x)]
+    other = net.random.choice(alike) if alike else net.feed(*known(x))
+    return net.builder.call("math.add", x, other)
+
+
+def _concatenation(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    shape = known(x)
+    alike = [item for item in net.made if known(item)[:1] + known(item)[2:] == shape[:1] + shape[2:]]
+    return net.builder.call("layout.concat", (x, net.random.choice(alike)), axis=1) if alike else None
+
+
+IMAGES: tuple[Step, ...] = (
+    _convolution, _convolution, _convolution, _convolution, _transposed_convolution, _pool, _bias, _activation,
+    _activation, _residual, _residual, _concatenation,
+)  # fmt: skip
+
+
+def random_image_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
+    """A network of convolutions and what stands between them, of rank 1 to 3."""
+    net = RandomNetwork(seed)
+    rank = net.random.choice((1, 2, 2, 2, 3))
+    extents = net.sizes(3, {1: 40, 2: 12, 3: 6}[rank], rank)
+    net.made.append(net.feed(net.random.choice((1, 1, 2)), net.random.choice(CHANNELS), *extents))
+    net.grow(steps, IMAGES)
+    return net.finish(), net
+
+
+# --- layers of rows -------------------------------------------------------------------------------------------
+
+
+def _linear(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    depth, width = known(x)[-1], net.random.choice((1, 5, 16, 24, 33, 64))
+    flipped = net.random.random() < 0.5
+    weight = net.weight(*((width, depth) if flipped else (depth, width)), fan=depth)
+    return net.builder.call("linalg.matmul", x, weight, transB=flipped)
+
+
+def _batched_product(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    *batch, rows, depth = known(x)
+    left, right = (net.random.random() < 0.4 for _ in range(2))
+    summed = rows if left else depth
+    width = net.random.choice((1, 7, 16, 19, 40))
+    shape = (width, summed) if right else (summed, width)
+    other = net.weight(*(batch if net.random.random() < 0.6 else [1 for _ in batch]), *shape, fan=summed)
+    return net.builder.call("linalg.matmul", x, other, transA=left, transB=right)
+
+
+def _own_product(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """The product of a tensor with itself, and of two that the network has made."""
+    *batch, _, depth = known(x)
+    others = [item for item in net.made if known(item)[:-2] == tuple(batch) and known(item)[-1] == depth]
+    if not others:
+        return None
+    found = net.builder.call("linalg.matmul", x, net.random.choice(others), transB=True)
+    return net.builder.call("math.mul", found, 1.0 / depth)
+
+
+def _row_bias(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    shape = known(x)
+    added = net.weight(*(1 for _ in shape[:-1]), shape[-1])
+    return net.builder.call(net.random.choice(("math.add", "math.mul")), x, added)
+
+
+def _scale(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    return net.builder.call("math.mul", x, net.random.choice((0.5, -1.0, 1.25)))
+
+
+def _softmax(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    return net.builder.call("nn.softmax", x, axes=(net.random.choice((-1, len(x.shape) - 1)) % len(x.shape),))
+
+
+def _transposition(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    order = list(range(len(x.shape)))
+    net.random.shuffle(order)
+    return net.builder.call("layout.transpose", x, perm=tuple(order))
+
+
+def _reshape(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    shape = list(known(x))
+    place = net.random.randrange(len(shape))
+    divisors = [item for item in range(2, shape[place]) if shape[place] % item == 0]
+    if len(shape) < 4 and divisors:
+        step = net.random.choice(divisors)
+        return net.builder.call("layout.reshape", x, shape=(*shape[:place], shape[place] // step, step, *shape[place + 1 :]))
+    if len(shape) > 2:
+        place = net.random.randrange(len(shape) - 1)
+        return net.builder.call("layout.reshape", x, shape=(*shape[:place], shape[place] * shape[place + 1], *shape[place + 2 :]))
+    return None
+
+
+ROWS: tuple[Step, ...] = (
+    _linear, _linear, _linear, _batched_product, _own_product, _row_bias, _scale, _softmax, _transposition,
+    _reshape, _activation, _residual,
+)  # fmt: skip
+
+
+def random_row_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
+    """A network of products and what stands between them, of rank 2 to 4."""
+    net = RandomNetwork(seed)
+    batch = net.sizes(1, 3, net.random.choice((0, 1, 1, 2)))
+    net.made.append(net.feed(*batch, net.random.choice((1, 5, 16, 31)), net.random.choice((7, 16, 24, 50))))
+    net.grow(steps, ROWS)
+    return net.finish(), net
+
+
+# --- running --------------------------------------------------------------------------------------------------
+
+
+def run_network(model: Model, net: RandomNetwork, backend: str = "cpu", threads: int = 1) -> Mapping[str, Array]:
+    """What a network gives by kernels, after all passes, run twice: the second run finds what the first has left."""
+    run = compile_open(model, backend, Options(threads=threads))
+    _load(run, net)
+    first = {name: array.copy() for name, array in run(**net.fed).items()}
+    again = run(**net.fed)
+    assert all(np.array_equal(array, again[name], equal_nan=True) for name, array in first.items())
+    return first
+
+
+def reference(model: Model, net: RandomNetwork) -> Mapping[str, Array]:
+    """What a network gives on the reference, in 64 bits."""
+    run = compile_model(model, dtype="f64")
+    _load(run, net)
+    return run(**net.fed)
+
+
+def _load(run: GraphExecutable, net: RandomNetwork) -> None:
+    for name, array in net.weights.items():
+        run.state[name] = array
+
+
+def compare(found: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
+    """Two runs agree as far as 32 bits allow."""
+    assert found.keys() == expected.keys()
+    for name, other in expected.items():
+        assert found[name].shape == other.shape, name
+        scale = max(1.0, float(np.abs(other).max(initial=0.0)))
+        np.testing.assert_allclose(found[name], other, rtol=TOLERANCE, atol=TOLERANCE * scale, err_msg=name)
