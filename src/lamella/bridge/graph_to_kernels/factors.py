@@ -1,7 +1,7 @@
 """Factors of sums of products: elements as they are, or narrow codes that are decoded on the way.
 
-    y += x * w                      both are elements
-    y += x * (real(q) * s)          q holds codes, s their scale: one for a row of q, or for some of its elements
+y += x * w                      both are elements
+y += x * (real(q) * s)          q holds codes, s their scale: one for a row of q, or for some of its elements
 """
 
 from __future__ import annotations

@@ -261,9 +261,7 @@ class ProductWriter:
         else:
             self.rows = self._parameter(PACKED, packed)
         self.columns = [self._parameter(tiled.column_key, item) for item in tiled.steps(tiled.column_factor)]
-        self.scales = [
-            replace(item, access=self._parameter(item.key, item.access)) for item in tiled.scales
-        ]
+        self.scales = [replace(item, access=self._parameter(item.key, item.access)) for item in tiled.scales]
 
     def _parameter(self, key: Key, access: Access) -> Access:
         return access if key in self.own else self.parameters.add(key, access)
@@ -375,9 +373,7 @@ class ProductWriter:
         found = [self._scaled(builder, *pair, tile) for pair in zip(whole, pieces, strict=True)]
         if not outer:
             return found
-        return [
-            builder.arith("add", *pair, type_=tile.type) for pair in zip(start, found, strict=True)
-        ]
+        return [builder.arith("add", *pair, type_=tile.type) for pair in zip(start, found, strict=True)]
 
     def _scaled(self, builder: Builder, total: Value, values: Mapping[str, Value], tile: _Tile) -> Value:
         """Sums times the scales of their rows and columns."""
