@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.cli.options import (
     command,
@@ -30,6 +31,7 @@ from lamella.cli.report import (
     report_run,
 )
 from lamella.cli.waiting import waiting
+from lamella.pipeline.accuracy import FULL, AccuracyReport, compare_precision
 from lamella.pipeline.api import make_executable
 from lamella.pipeline.effects import steps_of
 from lamella.pipeline.languages import architectures, subject_of
@@ -64,7 +66,18 @@ def _execute(file: Path, options: Options) -> None:
     start = time.perf_counter()
     outputs = executable(**arrays)
     profile.run_seconds = time.perf_counter() - start
-    report_run(executable, outputs, options, {}, profile)
+    accuracy = _accuracy(file, options, arrays, outputs) if options.precision != FULL else None
+    report_run(executable, outputs, options, {} if accuracy is None else accuracy.to_json(), profile)
+    if accuracy is not None and not options.as_json:
+        click.echo(accuracy.line())
+
+
+def _accuracy(
+    file: Path, options: Options, arrays: dict[str, Array], outputs: dict[str, Array]
+) -> AccuracyReport:
+    """How far the outputs of a reduced precision lie from those of the model as it is."""
+    full = make_executable(file, options.backend, replace(options, precision=FULL))
+    return compare_precision(options.precision, outputs, full(**arrays))
 
 
 def _observe(file: Path, options: Options) -> None:

@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 
 from lamella.base.limits import DEFAULT, Limits
-from lamella.graph.passes.reduce_precision import PRECISIONS
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
 from lamella.pipeline.contest_options import ContestOptions
 from lamella.pipeline.effects import (
@@ -42,6 +41,8 @@ METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
 FORMS = ("sknd", "nac", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
 REALS = ("f32", "f64")
+PRECISIONS = ("f32", "bf16", "w8", "w4")
+"""What products with weights compute in; all but the first are those of `reduce_precision`."""
 EXPLAINED = ("fuse",)
 """Passes that say what they do."""
 
@@ -299,11 +300,13 @@ class Options(ContestOptions):
         default="f32",
         metadata=row(
             "Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow.",
-            {**on("compile, lower", BY_KERNELS - kinds("kernels")), "bench": GRAPHS | NAC},
+            {"compile": BY_KERNELS - kinds("kernels"), **on("lower, bench", GRAPHS | NAC)},
             "--precision | run lower bench | backend",
             needs=(
                 Need(("backend",), ("cpu",), steps=("compile",)),
-                Need(("to", "after"), CODE, steps=("lower",)),
+                Need(("dtype",), (None, "f32")),
+                Need(("after", "explain"), steps=("lower",)),
+                Need(("to",), ("sknd",), steps=("lower",)),
             ),
             choices=PRECISIONS,
         ),

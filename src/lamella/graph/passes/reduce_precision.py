@@ -3,7 +3,6 @@
     w8     x · wᵀ = x · (real(q) * s)ᵀ            q: i8 with one scale for each channel
     w4     x · wᵀ = x · (real(q) * s)ᵀ            q: i4 with one scale for each 32 elements along the sum
     bf16   x · wᵀ = real(bf16(x)) · real(bf16(w))ᵀ
-    int8   x · wᵀ = (real(p) * t) · (real(q) * s)ᵀ   p: i8 with one scale for each row of the activation
 
 What makes `q` and `s` depends on weights alone and runs once. What makes numbers of them again is one chain for each
 product, which a kernel takes in: narrow numbers are what it reads. All of it is operations of the library, so that the
@@ -12,9 +11,8 @@ reference computes the numbers of the reduced model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import MappingProxyType
 
 from lamella.base.dtype import BF16, F32, I4, I8, ElementType
@@ -34,14 +32,9 @@ SMALLEST = 1e-30
 
 
 def reduce_precision(model: Model, precision: str) -> Model:
-    """The model whose products with weights compute in a precision of `PRECISIONS`."""
+    """The model whose products with weights compute in a precision of `REDUCTIONS`."""
     flat = decompose_all(model)
     return replace(flat, graph=rewrite(flat.graph, _Reducing(flat, REDUCTIONS[precision]).visit))
-
-
-def precision_pass(precision: str) -> Callable[[Model], Model]:
-    """The pass of one precision."""
-    return partial(reduce_precision, precision=precision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +53,11 @@ REDUCTIONS: Mapping[str, Reduction] = MappingProxyType(
         "bf16": Reduction(BF16, BF16),
         "w8": Reduction(I8),
         "w4": Reduction(I4, group=GROUP),
-        "int8": Reduction(I8, I8),
     }
 )
 """How each precision but f32 is made."""
 FULL = "f32"
-PRECISIONS = (FULL, *REDUCTIONS)
-"""The precisions that products can compute in; the first is that of the graph."""
+"""The precision of the graph as it is."""
 
 
 class _Reducing:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -177,7 +177,13 @@ def enter(name: str, material: Material, threads: int, options: Options) -> Cont
         return OpenVino(material, threads)
     if name in ("torch", "inductor"):
         return (Inductor if name == "inductor" else Torch)(material, threads, options)
-    return Ours(material, name, options)
+    backend, _, precision = name.partition(" ")
+    return Ours(material, backend, replace(options, precision=precision or options.precision))
+
+
+def precise(backend: str, precision: str) -> str:
+    """The name of one of our backends in a precision."""
+    return f"{backend} {precision}"
 
 
 def version_of(name: str) -> str:

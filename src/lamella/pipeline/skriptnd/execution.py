@@ -115,7 +115,9 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     if to not in ("sknd", "skriptnd", BINARY_FORM, *KERNEL_FORMS):
         raise InputError(f"there is no lowering to '{to}' from here", hint=f"a graph lowers to: {_listed()}")
     last = options.after if to in ("sknd", "skriptnd") else None
-    model = _after_passes(model, (*options.passes, *(passes_until(last) if last else ())), options)
+    model = _after_passes(
+        model, (*options.passes, *(passes_until(last, options.precision) if last else ())), options
+    )
     if to == BINARY_FORM:
         return NAC.from_graph(model, Path(f"{model.graph.name}.nac"), options)
     if to not in KERNEL_FORMS:
@@ -135,7 +137,7 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
 def _after_passes(model: Model, names: Sequence[str], options: Options) -> Model:
     try:
         for name in names:
-            model = apply_pass(model, name, options.limits)
+            model = apply_pass(model, name, options.limits, options.precision)
     except Found as problem:
         raise LamellaError(problem.findings) from None
     return model
@@ -143,7 +145,7 @@ def _after_passes(model: Model, names: Sequence[str], options: Options) -> Model
 
 def explain(model: Model, options: Options) -> list[str]:
     """What fusion groups, and what it leaves apart and why."""
-    before = _after_passes(model, (*options.passes, *passes_until(FUSE)[:-1]), options)
+    before = _after_passes(model, (*options.passes, *passes_until(FUSE, options.precision)[:-1]), options)
     try:
         return fuse_model(before).lines()
     except Found as problem:

@@ -17,10 +17,11 @@ from lamella.graph.passes.fold_constants import Evaluate, fold_constants
 from lamella.graph.passes.fuse import fuse
 from lamella.graph.passes.merge_products import merge_products
 from lamella.graph.passes.optimise import optimise
+from lamella.graph.passes.reduce_precision import FULL, reduce_precision
 from lamella.graph.rewrite import Substitution, members, results_of
 from lamella.ops.library import Library
 
-FOLD, OPTIMISE, FUSE = "fold_constants", "optimise", "fuse"
+FOLD, OPTIMISE, FUSE, REDUCE = "fold_constants", "optimise", "fuse", "reduce_precision"
 ALL_PASSES: Mapping[str, Pass] = {**PASSES, "merge_products": merge_products, FUSE: fuse}
 """Every pass that needs nothing but the model."""
 PASS_NAMES = (FOLD, *ALL_PASSES, OPTIMISE)
@@ -28,8 +29,10 @@ MOST_KNOWN = 256
 """Operations that an evaluator keeps compiled."""
 
 
-def apply_pass(model: Model, name: str, limits: Limits = DEFAULT) -> Model:
+def apply_pass(model: Model, name: str, limits: Limits = DEFAULT, precision: str = FULL) -> Model:
     """The model after one pass; what it was called before is understood too."""
+    if name == REDUCE and precision != FULL:
+        return reduce_precision(model, precision)
     name = FORMER_NAMES.get(name, name)
     if name == FOLD:
         return fold_constants(model, evaluator(model.library, limits))
@@ -40,13 +43,15 @@ def apply_pass(model: Model, name: str, limits: Limits = DEFAULT) -> Model:
     return ALL_PASSES[name](model)
 
 
-def passes_until(last: str) -> tuple[str, ...]:
-    """The passes on the way to kernels, up to one of them."""
-    if last not in BEFORE_KERNELS:
-        hint = f"a graph goes through: {', '.join(BEFORE_KERNELS)}"
+def passes_until(last: str, precision: str = FULL) -> tuple[str, ...]:
+    """The passes on the way to kernels of a precision, up to one of them."""
+    place = BEFORE_KERNELS.index(FUSE)
+    reduced = () if precision == FULL else (REDUCE,)
+    names = (*BEFORE_KERNELS[:place], *reduced, *BEFORE_KERNELS[place:])
+    if last not in names:
+        hint = f"a graph goes through: {', '.join(names)}"
         raise InputError(f"'{last}' is not a pass on the way to kernels", hint=hint)
-    end = len(BEFORE_KERNELS) - BEFORE_KERNELS[::-1].index(last)
-    return BEFORE_KERNELS[:end]
+    return names[: len(names) - names[::-1].index(last)]
 
 
 def evaluator(library: Library, limits: Limits = DEFAULT) -> Evaluate:
