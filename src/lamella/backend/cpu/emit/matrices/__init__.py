@@ -336,9 +336,7 @@ def _take_rows(context: EmitContext, element: str, vector: str, width: int, rows
     return shuffle(context, element, (vector,), width, rows)
 
 
-def _put_rows(
-    context: EmitContext, matrix: MatrixValue, column: str, given: str, rows: Sequence[int]
-) -> str:
+def _put_rows(context: EmitContext, matrix: MatrixValue, column: str, given: str, rows: Sequence[int]) -> str:
     """A column in which rows have what the lanes have."""
     element, width = matrix.type.element, matrix.width
     if list(rows) == list(range(width)):
