@@ -28,7 +28,10 @@ from lamella.backend.cpu.jit.engine import (
     find_machine,
     host_machine,
     load,
+    load_all,
     object_key,
+    pack_objects,
+    unpack_objects,
 )
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import MIB, Limits
@@ -312,7 +315,10 @@ __all__ = [
     "has_tiles",
     "host_machine",
     "load",
+    "load_all",
     "object_key",
     "open_cache",
+    "pack_objects",
     "readable_assembly",
+    "unpack_objects",
 ]

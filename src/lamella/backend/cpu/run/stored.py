@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lamella.backend.cpu.jit import KeptObject, LoadedCode, open_cache
-from lamella.backend.cpu.jit import load as load_object
+from lamella.backend.cpu.jit import KeptObject, LoadedCode, load_all, open_cache, unpack_objects
 from lamella.backend.cpu.run.lists import NativeList, NativeMachine, SharedArena
 from lamella.backend.cpu.run.pool import ListWalker, checked_threads, count_threads
 from lamella.backend.cpu.run.prepared import ArraySlot, PreparedLaunch, address_of
@@ -231,7 +230,7 @@ def _load(kept: KeptObject, symbols: Sequence[str]) -> LoadedCode:
     content = None if store is None else store.get(kept.key)
     if content is None or len(content) < kept.start:
         raise Malformed("the code is gone")
-    return load_object(content[kept.start :], symbols, kept)
+    return load_all(unpack_objects(content[kept.start :]), symbols, kept)
 
 
 def _read_segment(
