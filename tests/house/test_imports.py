@@ -34,7 +34,10 @@ LOADERS = (
     "lamella.base.optional",
     "lamella.pipeline.languages",
     "lamella.pipeline.backends",
+    "lamella.backend.cpu",
     "lamella.backend.cpu.compile",
+    "lamella.backend.executor.stored",
+    "lamella.pipeline.backends.cpu",
 )
 BASE_PACKAGES = {"numpy", "ml_dtypes"}
 DOORS = {"lamella.base.paths", "lamella.base.reader", "lamella.base.writer"}

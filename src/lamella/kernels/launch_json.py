@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lamella.base.errors import Malformed
 from lamella.base.origin import Origin
-from lamella.kernels.launches import ELEMENT_BYTES, Buffer, BufferView, Launch, LaunchList
+from lamella.kernels.launches import ELEMENT_BYTES, FILL, Buffer, BufferView, Launch, LaunchList
 
 # --- values of JSON that are what they should be ---------------------------------------------------------------
 
@@ -57,14 +57,16 @@ def encode_list(whole: LaunchList) -> dict[str, object]:
     }
 
 
-def decode_list(value: object) -> LaunchList:
-    """The launch list of a value of JSON. Malformed: it is none, or a view leaves its buffer."""
+def decode_list(value: object, most_bytes: int) -> LaunchList:
+    """The launch list of a value of JSON. Malformed: it is none, too large, or a view leaves its buffer."""
     found = as_object(value)
     buffers = {
         name: Buffer(as_number(size), bool(as_number(zeroed)))
         for name, item in as_object(found.get("buffers")).items()
         for size, zeroed in (as_list(item, 2),)
     }
+    if any(item.size > most_bytes for item in buffers.values()):
+        raise Malformed("a buffer that is too large")
 
     def view(item: object) -> BufferView:
         return _decode_view(item, buffers)
@@ -110,7 +112,7 @@ def _decode_launch(value: object, view: Callable[[object], BufferView]) -> Launc
     kernel, views, writes, groups, has_fault, operator, words = as_list(value, 7)
     arguments = tuple(view(item) for item in as_list(views))
     found = as_numbers(writes)
-    if any(place >= len(arguments) for place in found):
+    if any(place >= len(arguments) for place in found) or (kernel == FILL and len(arguments) != 1):
         raise Malformed("a launch writes what it does not have")
     origin: Origin | None = None
     for word in reversed(as_list(words)):

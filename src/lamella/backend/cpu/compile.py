@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Protocol, cast
 
-from lamella.backend.cpu.compiled import CachedProgram, Compiled, EmittedProgram, entries_of
+from lamella.backend.cpu.compiled import CachedProgram, Compiled, KernelSymbol, entries_of
 from lamella.backend.cpu.host import host_target
-from lamella.backend.cpu.jit import KeptObject, assemble, host_machine, load, object_key, open_cache
+from lamella.backend.cpu.jit import (
+    KeptObject,
+    assemble,
+    host_machine,
+    load,
+    load_all,
+    object_key,
+    open_cache,
+    pack_objects,
+    unpack_objects,
+)
 from lamella.backend.cpu.package import fingerprint
 from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
 from lamella.backend.interpreter import compile_program as interpret
@@ -27,6 +39,9 @@ class Emission(Protocol):
     def emit(self, program: Program, target: Target) -> Compiled:
         """The LLVM text of a program for a target; a program with errors raises them."""
 
+    def emit_pieces(self, program: Program, target: Target, size: int) -> Iterator[Compiled]:
+        """The LLVM text of a program in pieces of so many kernels."""
+
 
 def emit(program: Program, target: Target) -> Compiled:
     """The LLVM text of a program for a target; a program with errors raises them.
@@ -34,8 +49,27 @@ def emit(program: Program, target: Target) -> Compiled:
     Checks, passes and emission are loaded here and not before: code from the cache needs none of them, and they are
     half of what a process has to load.
     """
-    emission = cast(Emission, import_module("lamella.backend.cpu.emission"))
-    return emission.emit(program, target)
+    return _emission().emit(program, target)
+
+
+def _emission() -> Emission:
+    return cast(Emission, import_module("lamella.backend.cpu.emission"))
+
+
+PIECE = 6
+"""Kernels that LLVM gets at once: while it works on some, the next are written."""
+
+
+def build_objects(program: Program, target: Target) -> tuple[tuple[KernelSymbol, ...], list[bytes]]:
+    """The kernels of a program and their machine code, LLVM's work being done beside ours."""
+    machine, entries = host_machine(), []
+    # LLVM runs without the lock of Python; it has one of its own, so that more threads would only wait.
+    with ThreadPoolExecutor(1, "llvm") as pool:
+        waiting = []
+        for piece in _emission().emit_pieces(program, target, PIECE):
+            entries += piece.entries
+            waiting.append(pool.submit(assemble, piece.text, machine))
+        return tuple(entries), [item.result() for item in waiting]
 
 
 def compile_program(
@@ -62,23 +96,18 @@ def compile_program(
         lambda whole: _interpret(whole, limits),
     )
 
-    def loaded(compiled: EmittedProgram, code: bytes) -> CompiledKernels:
-        symbols = [entry.symbol for entry in compiled.entries]
-        kept = None if store is None else KeptObject(key, _head_bytes(program))
-        found = load(code, symbols, kept)
-        return CompiledKernels(compiled, found, limits=limits, threads=threads, proved=proved, ways=ways)
-
     if content is not None:
-        kept = CachedProgram(
-            program, entries_of(program, _sizes(content, program)), lambda: emit(program, chosen)
-        )
-        return loaded(kept, content[_head_bytes(program) :])
-    compiled = emit(program, chosen)
-    machine_code = assemble(compiled.text, host_machine())
-    if store is not None:
-        sizes = b"".join(entry.local_bytes.to_bytes(8, "little") for entry in compiled.entries)
-        store.put(key, sizes + machine_code)
-    return loaded(compiled, machine_code)
+        entries = entries_of(program, _sizes(content, program))
+        objects = unpack_objects(content[_head_bytes(program) :])
+    else:
+        entries, objects = build_objects(program, chosen)
+        if store is not None:
+            sizes = b"".join(entry.local_bytes.to_bytes(8, "little") for entry in entries)
+            store.put(key, sizes + pack_objects(objects))
+    kept = None if store is None else KeptObject(key, _head_bytes(program))
+    code = load_all(objects, [entry.symbol for entry in entries], kept)
+    compiled = CachedProgram(program, entries, lambda: emit(program, chosen))
+    return CompiledKernels(compiled, code, limits=limits, threads=threads, proved=proved, ways=ways)
 
 
 def load_kernels(

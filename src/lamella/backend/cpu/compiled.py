@@ -50,7 +50,7 @@ class Compiled:
 
 
 class CachedProgram:
-    """A program whose machine code was kept from another time; its text is only made where somebody reads it."""
+    """A program whose machine code is there; its text as a whole is only made where somebody reads it."""
 
     def __init__(
         self, program: Program, entries: tuple[KernelSymbol, ...], emit: Callable[[], Compiled]

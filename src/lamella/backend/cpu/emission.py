@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
@@ -417,11 +417,11 @@ def emit_parallel(context: EmitContext, node: Parallel) -> None:
 # --- A lowered program as one LLVM module: a function for each kernel that runs a range of its --------------
 
 
-def emit_program(program: Program, lowered: Program, target: Target) -> Compiled:
-    """The LLVM text of a program that the passes have lowered for a target."""
+def emit_program(program: Program, lowered: Program, target: Target, first: int = 0) -> Compiled:
+    """The LLVM text of a program that the passes have lowered for a target; symbols are numbered from `first` on."""
     declarations: dict[str, None] = {}
     definitions, entries = [], []
-    for place, function in enumerate(lowered.functions):
+    for place, function in enumerate(lowered.functions, first):
         out = IrWriter(declarations=declarations)
         symbol = f"kernel_{place}"
         context = _enter(function, out, target)
@@ -499,14 +499,23 @@ def _emit_groups(context: EmitContext, function: Function) -> None:
 
 def emit(program: Program, target: Target) -> Compiled:
     """The LLVM text of a program for a target; a program with errors raises them."""
+    return next(emit_pieces(program, target, max(1, len(program.functions))))
+
+
+def emit_pieces(program: Program, target: Target, size: int) -> Iterator[Compiled]:
+    """The LLVM text of a program in pieces of so many kernels; a program with errors raises them before the first."""
     with gc_paused():
         found = errors(check(program, memory=False)) or [
             item for function in program.functions for item in check_sizes(function, target)
         ]
-        if found:
-            raise LamellaError(found)
-        lowered = lower(program, target)
-        found = find_long_code(lowered)
-        if found:
-            raise LamellaError(found)
-        return emit_program(program, lowered, target)
+    if found:
+        raise LamellaError(found)
+    for first in range(0, max(1, len(program.functions)), size):
+        piece = replace(program, functions=program.functions[first : first + size])
+        with gc_paused():
+            lowered = lower(piece, target)
+            found = find_long_code(lowered)
+            if found:
+                raise LamellaError(found)
+            compiled = emit_program(piece, lowered, target, first)
+        yield compiled

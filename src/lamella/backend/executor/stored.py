@@ -37,16 +37,14 @@ class StoredExecutable(GraphExecutable):
     def __init__(
         self,
         model: Model,
-        segment: Segment,
-        placement: list[OperationPlacement],
+        stored: tuple[Segment, list[OperationPlacement]],
         compile_whole: Callable[[], GraphExecutable],
-        *,
         seed: int = 0,
         dtype: str = "f32",
         limits: Limits = DEFAULT,
     ) -> None:
         def make_runner(library: Library, storage: Storage, limits: Limits) -> StoredRunner:
-            return StoredRunner((library, storage, limits), segment, placement)
+            return StoredRunner((library, storage, limits), *stored)
 
         super().__init__(model, make_runner, seed, dtype, False, limits)
         self._compile_whole = compile_whole

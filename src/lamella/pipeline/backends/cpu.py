@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lamella.pipeline.languages import Executable
 
 NAME = "cpu"
-NOT_IN_CODE = frozenset({"backend", "random", "seed", "threads"})
+NOT_IN_CODE = frozenset({"as_json", "backend", "random", "seed", "threads", "weights"})
 """Options that change a run and not what is compiled."""
 
 
@@ -74,11 +74,11 @@ def compile_stored(model: Model, options: Options) -> GraphExecutable:
         return _compiler().compile_open(model, NAME, options)
     key = graph_key(model, options)
     content = store.get(key)
-    found = None if content is None else decode_graph(content, options.threads or None)
+    found = None if content is None else decode_graph(content, options.limits, options.threads or None)
     if found is not None:
         executable = StoredExecutable(
             model,
-            *found,
+            found,
             lambda: _compiler().compile_open(model, NAME, options),
             seed=options.start_seed,
             dtype=options.dtype or "f32",

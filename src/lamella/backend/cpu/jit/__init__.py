@@ -28,7 +28,10 @@ from lamella.backend.cpu.jit.engine import (
     find_machine,
     host_machine,
     load,
+    load_all,
     object_key,
+    pack_objects,
+    unpack_objects,
 )
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import MIB, Limits
@@ -50,18 +53,21 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True, slots=True)
 class ObjectCache:
-    """A folder of objects that may hold so many bytes; the oldest go first."""
+    """A folder of objects that may hold so many bytes; those that nobody used for the longest time go first."""
 
     folder: Path
     largest: int = LARGEST
 
     def get(self, key: bytes) -> bytes | None:
-        """The object of a key, if it is there and whole."""
+        """The object of a key, if it is there and whole; it then counts as new."""
         try:
             data = read_bytes_in(self.folder, _name(key), Limits(max_data_bytes=self.largest))
-            return _unwrap(key, data)
+            found = _unwrap(key, data)
         except LamellaError:
             return None
+        with suppress(OSError):
+            os.utime(self.folder / _name(key), follow_symlinks=False)
+        return found
 
     def put(self, key: bytes, content: bytes) -> None:
         """Keep an object; a full disk or a folder that is gone is no reason to fail."""
@@ -309,7 +315,10 @@ __all__ = [
     "has_tiles",
     "host_machine",
     "load",
+    "load_all",
     "object_key",
     "open_cache",
+    "pack_objects",
     "readable_assembly",
+    "unpack_objects",
 ]

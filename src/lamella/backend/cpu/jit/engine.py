@@ -296,13 +296,35 @@ def assembly(text: str, machine: Processor, passes: Sequence[str] = PASSES) -> s
     return str(translation.writer.emit_assembly(translation.module))
 
 
+def pack_objects(objects: Sequence[bytes]) -> bytes:
+    """Several objects one behind the other: how many there are, the size of each, and they themselves."""
+    head = [len(objects), *map(len, objects)]
+    return b"".join((*(item.to_bytes(8, "little") for item in head), *objects))
+
+
+def unpack_objects(content: bytes) -> list[bytes]:
+    """The objects that stand one behind the other; InputError where they do not."""
+    reader = Reader(content)
+    sizes = [reader.u64() for _ in range(reader.count(reader.u64(), 8, "the objects"))]
+    found = [reader.take(reader.count(size, 1, "an object")) for size in sizes]
+    reader.finish("the objects")
+    return found
+
+
 def load(content: bytes, symbols: Sequence[str], kept: KeptObject | None = None) -> LoadedCode:
     """Bring an object of the host into memory and find its symbols; InputError where it lacks something."""
+    return load_all([content], symbols, kept)
+
+
+def load_all(objects: Sequence[bytes], symbols: Sequence[str], kept: KeptObject | None = None) -> LoadedCode:
+    """Bring objects of the host into memory and find their symbols; InputError where they lack something."""
     binding, host = llvm(), host_machine()
-    if not is_for(content, host.triple):
-        raise code_error("the object is for another processor")
-    library = binding.JITLibraryBuilder().add_object_img(content)
-    for name in undefined_symbols(content):
+    library = binding.JITLibraryBuilder()
+    for content in objects:
+        if not is_for(content, host.triple):
+            raise code_error("the object is for another processor")
+        library.add_object_img(content)
+    for name in sorted({name for content in objects for name in undefined_symbols(content)}):
         if name not in OWN_NAMES:
             library.import_symbol(name, _resolve(name))
     for name in symbols:

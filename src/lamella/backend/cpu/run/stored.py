@@ -15,16 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lamella.backend.cpu.jit import KeptObject, LoadedCode, open_cache
-from lamella.backend.cpu.jit import load as load_object
+from lamella.backend.cpu.jit import KeptObject, LoadedCode, load_all, open_cache, unpack_objects
 from lamella.backend.cpu.run.lists import NativeList, NativeMachine, SharedArena
 from lamella.backend.cpu.run.pool import ListWalker, checked_threads, count_threads
 from lamella.backend.cpu.run.prepared import ArraySlot, PreparedLaunch, address_of
 from lamella.backend.executor.segments import BYTE, OnceResult, Segment, TensorShape
 from lamella.base.arrays import Array, element_type_of, numpy_dtype
+from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import find as find_type
 from lamella.base.errors import Malformed
 from lamella.base.jsontext import decode_json
+from lamella.base.limits import Limits
 from lamella.base.placement import OperationPlacement
 from lamella.kernels.launch_json import (
     as_list,
@@ -115,25 +116,28 @@ def _name(dtype: np.dtype[np.generic]) -> str:
 # --- reading ---------------------------------------------------------------------------------------------------
 
 
-def decode_graph(content: bytes, threads: int | None = None) -> StoredGraph | None:
+def decode_graph(content: bytes, limits: Limits, threads: int | None = None) -> StoredGraph | None:
     """A compiled graph of bytes that were kept; None where they are no such thing, or its code is gone."""
     try:
         found = as_object(decode_json(content, DEEPEST))
-        launches = StoredLaunches(found, threads)
-        machine = NativeMachine(launches, SharedArena())
-        return StoredGraph(_read_segment(found, machine, launches), _read_placement(found))
-    except (Malformed, Base64Error, UnicodeDecodeError):
+        lists = [decode_list(item, limits.max_total_bytes) for item in as_list(found.get("lists"))]
+        launches = StoredLaunches(found, limits, threads)
+        for whole, item in zip(lists, as_list(found.get("lists")), strict=True):
+            launches.know(whole, as_list(as_object(item).get("prepared"), len(whole.launches)))
+        segment = _read_segment(found, lists, NativeMachine(launches, SharedArena()))
+        return StoredGraph(segment, _read_placement(found))
+    except (Malformed, Base64Error, LamellaError):
         return None
 
 
 class StoredLaunches:
     """Launches that were proved when they were written: code that is loaded, slots, and where addresses go."""
 
-    def __init__(self, found: Mapping[str, object], threads: int | None) -> None:
+    def __init__(self, found: Mapping[str, object], limits: Limits, threads: int | None) -> None:
         self._threads = count_threads() if threads is None else checked_threads(threads)
         rows = [_StoredLaunch.read(item) for item in as_list(found.get("prepared"))]
         kept = [_read_kept(item) for item in as_list(found.get("objects"))]
-        if any(row.number >= len(kept) for row in rows):
+        if any(row.number >= len(kept) or row.local_bytes > limits.max_total_bytes for row in rows):
             raise Malformed("a launch has no code")
         self._rows = rows
         self._codes = [
@@ -226,13 +230,12 @@ def _load(kept: KeptObject, symbols: Sequence[str]) -> LoadedCode:
     content = None if store is None else store.get(kept.key)
     if content is None or len(content) < kept.start:
         raise Malformed("the code is gone")
-    return load_object(content[kept.start :], symbols, kept)
+    return load_all(unpack_objects(content[kept.start :]), symbols, kept)
 
 
-def _read_segment(found: Mapping[str, object], machine: NativeMachine, launches: StoredLaunches) -> Segment:
-    lists = [decode_list(item) for item in as_list(found.get("lists"))]
-    for whole, item in zip(lists, as_list(found.get("lists")), strict=True):
-        launches.know(whole, as_list(as_object(item).get("prepared")))
+def _read_segment(
+    found: Mapping[str, object], lists: Sequence[LaunchList], machine: NativeMachine
+) -> Segment:
     constants = [_read_constants(item) for item in as_list(found.get("constants"), len(lists))]
     if not lists:
         raise Malformed("there is no list")

@@ -301,10 +301,26 @@ def _read(context: EmitContext, matrix: MatrixValue, part: int, place: tuple[int
     return context.out.value(f"extractelement {llvm(matrix.type.element, matrix.width)} {value}, i64 {lane}")
 
 
+def _rows_of_column(
+    context: EmitContext, matrix: MatrixValue, places: Sequence[tuple[int, int] | None]
+) -> tuple[int, list[int]] | None:
+    """The column that all lanes have a component of, and the row of each; None where it is not one vector."""
+    held = [place for place in places if place is not None]
+    columns = {column for _, column in held}
+    if context.threads or matrix.width == 1 or len(held) < max(2, len(places)) or len(columns) > 1:
+        return None
+    return columns.pop(), [row for row, _ in held]
+
+
 def emit_extract(context: EmitContext, extract: CoopExtract) -> ScalarValue:
     """A component of each lane."""
     matrix = named_matrix(context, extract.operand)
     places, element = _places(context, matrix, extract.component), matrix.type.element
+    whole = _rows_of_column(context, matrix, places)
+    if whole is not None:
+        vectors = (part[whole[0]] for part in matrix.parts)
+        found = tuple(_take_rows(context, element, vector, matrix.width, whole[1]) for vector in vectors)
+        return ScalarValue(element, found, len(places))
     cells = [[_read(context, matrix, part, place) for place in places] for part in range(len(matrix.parts))]
     if len(places) == 1:
         return ScalarValue(element, tuple(cell[0] for cell in cells))
@@ -313,12 +329,37 @@ def emit_extract(context: EmitContext, extract: CoopExtract) -> ScalarValue:
     return ScalarValue(element, tuple(assemble(context, element, cell) for cell in cells), len(places))
 
 
+def _take_rows(context: EmitContext, element: str, vector: str, width: int, rows: Sequence[int]) -> str:
+    """Rows of a column, one for each lane; one shuffle, where an instruction for each lane would be LLVM's to find."""
+    if list(rows) == list(range(width)):
+        return vector
+    return shuffle(context, element, (vector,), width, rows)
+
+
+def _put_rows(context: EmitContext, matrix: MatrixValue, column: str, given: str, rows: Sequence[int]) -> str:
+    """A column in which rows have what the lanes have."""
+    element, width = matrix.type.element, matrix.width
+    if list(rows) == list(range(width)):
+        return given
+    lanes = {row: lane for lane, row in enumerate(rows)}
+    wide = shuffle(context, element, (given,), len(rows), [lanes.get(row, -1) for row in range(width)])
+    picked = [row + width * (row in lanes) for row in range(width)]
+    return shuffle(context, element, (column, wide), width, picked)
+
+
 def emit_insert(context: EmitContext, insert: CoopInsert) -> MatrixValue:
     """The matrix with a component of each lane replaced."""
     matrix, scalar = named_matrix(context, insert.operand), context.scalar(insert.scalar.name)
     element = matrix.type.element
     parts = [list(part) for part in matrix.parts]
-    for lane, place in enumerate(_places(context, matrix, insert.component)):
+    places = _places(context, matrix, insert.component)
+    whole = _rows_of_column(context, matrix, places)
+    if whole is not None:
+        column, rows = whole
+        for part, given in zip(parts, integers.spread(context, scalar).parts, strict=True):
+            part[column] = _put_rows(context, matrix, part[column], given, rows)
+        return MatrixValue(matrix.type, tuple(map(tuple, parts)), matrix.width)
+    for lane, place in enumerate(places):
         if place is None:
             continue
         number, row = _home(matrix, place)
