@@ -133,6 +133,8 @@ class GroupWriter:
         hidden = stages[0].targets[0].tensor
         if len(stages) > 1 and hidden in {*self.stages.outputs, *_read(rest)}:
             raise Unsupported("the sum itself is needed")
+        if self._is_started(stages[0]):
+            raise Unsupported("a sum goes on from what its target holds")
         fixed = frozenset((name, None) for name in self.place.fixed)
         group = ProductGroup(stages[0], tuple(stages[1:]))
         try:
