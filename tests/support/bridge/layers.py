@@ -12,7 +12,7 @@ import numpy as np
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
-from lamella.base.dtype import F32
+from lamella.base.dtype import BOOL, F32
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
@@ -63,9 +63,10 @@ class RandomNetwork:
         return tuple(self.random.randint(low, high) for _ in range(count))
 
     def grow(self, steps: int, choices: tuple[Step, ...]) -> None:
-        """Take random steps, each from one of the last tensors."""
+        """Take random steps, most of them from the last tensor."""
         while steps:
-            found = self.random.choice(choices)(self, self.random.choice(self.made[-2:]))
+            start = self.made[-1 if self.random.random() < 0.8 else 0]
+            found = self.random.choice(choices)(self, start)
             if found is not None and prod(known(found)) <= 40_000:
                 self.made.append(found)
                 steps -= 1
@@ -86,7 +87,9 @@ def _window(net: RandomNetwork, extents: tuple[int, ...]) -> dict[str, tuple[int
     size = chance.choice(((1,) * rank, (3,) * rank, net.sizes(1, 3, rank)))
     stride = chance.choice(((1,) * rank, (2,) * rank, net.sizes(1, 3, rank)))
     dilation = chance.choice(((1,) * rank, (1,) * rank, net.sizes(1, 2, rank)))
-    padding = chance.choice(((0,) * 2 * rank, tuple(item // 2 for item in size) * 2, net.sizes(0, 2, 2 * rank)))
+    padding = chance.choice(
+        ((0,) * 2 * rank, tuple(item // 2 for item in size) * 2, net.sizes(0, 2, 2 * rank))
+    )
     rows = zip(extents, size, dilation, padding[:rank], padding[rank:], strict=True)
     if any(extent + low + high < (width - 1) * spread + 1 for extent, width, spread, low, high in rows):
         return None
@@ -103,7 +106,9 @@ def _convolution(net: RandomNetwork, x: Tensor) -> Tensor | None:
     groups = net.random.choice([item for item in (1, 1, 1, 2, 3, channels) if channels % item == 0])
     size = window.pop("size")
     inner = channels // groups
-    outer = groups * net.random.choice((1, 1, 2)) if groups == channels else net.random.choice(CHANNELS) * groups
+    outer = (
+        groups * net.random.choice((1, 1, 2)) if groups == channels else net.random.choice(CHANNELS) * groups
+    )
     filters = net.weight(outer, inner, *size, fan=inner * prod(size))
     bias = [net.weight(outer)] if net.random.random() < 0.5 else []
     return net.builder.call("nn.conv", x, filters, *bias, groups=groups, **window)
@@ -211,7 +216,7 @@ def _scale(net: RandomNetwork, x: Tensor) -> Tensor | None:
 
 
 def _softmax(net: RandomNetwork, x: Tensor) -> Tensor | None:
-    return net.builder.call("nn.softmax", x, axes=(net.random.choice((-1, len(x.shape) - 1)) % len(x.shape),))
+    return net.builder.call("nn.softmax", x, axes=(net.random.randrange(len(x.shape)),))
 
 
 def _transposition(net: RandomNetwork, x: Tensor) -> Tensor | None:
@@ -226,15 +231,48 @@ def _reshape(net: RandomNetwork, x: Tensor) -> Tensor | None:
     divisors = [item for item in range(2, shape[place]) if shape[place] % item == 0]
     if len(shape) < 4 and divisors:
         step = net.random.choice(divisors)
-        return net.builder.call("layout.reshape", x, shape=(*shape[:place], shape[place] // step, step, *shape[place + 1 :]))
-    if len(shape) > 2:
+        shape[place : place + 1] = [shape[place] // step, step]
+    elif len(shape) > 2:
         place = net.random.randrange(len(shape) - 1)
-        return net.builder.call("layout.reshape", x, shape=(*shape[:place], shape[place] * shape[place + 1], *shape[place + 2 :]))
-    return None
+        shape[place : place + 2] = [shape[place] * shape[place + 1]]
+    return net.builder.call("layout.reshape", x, shape=tuple(shape))
+
+
+def _attention(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """Attention of some queries to keys and values, all heads or groups of them sharing these."""
+    if len(x.shape) < 3:
+        return None
+    *batch, queries, depth = known(x)
+    chance = net.random
+    share = chance.choice([item for item in (1, 1, 2, 3) if batch[-1] % item == 0])
+    heads = (*batch[:-1], batch[-1] // share)
+    keys = chance.choice((queries, chance.randint(1, 40)))
+    key = x if share == 1 and keys == queries and chance.random() < 0.3 else net.feed(*heads, keys, depth)
+    value = net.feed(*heads, keys, chance.choice((depth, 7, 16)))
+    masks = ("none", "causal", "bool", "float")
+    mask = chance.choice(masks)
+    given = (
+        []
+        if mask in masks[:2]
+        else [_mask(net, mask, chance.choice(((queries, keys), (*batch, queries, keys))))]
+    )
+    words = {"is_causal": mask == "causal", "enable_gqa": share > 1}
+    return net.builder.call("aten.scaled_dot_product_attention", x, key, value, *given, **words)
+
+
+def _mask(net: RandomNetwork, kind: str, shape: tuple[int, ...]) -> Tensor:
+    """A mask that hides some keys, never the first one."""
+    tensor = net.builder.input(f"x{len(net.fed)}", BOOL if kind == "bool" else F32, shape)
+    numbers = np.random.default_rng(net.random.randrange(1 << 30))
+    seen = np.asarray(numbers.random(shape) < 0.7)
+    seen[..., 0] = True
+    bias = np.where(seen, numbers.uniform(-1, 1, shape), net.random.choice((-1e4, -np.inf)))
+    net.fed[tensor.name] = seen if kind == "bool" else bias.astype(np.float32)
+    return tensor
 
 
 ROWS: tuple[Step, ...] = (
-    _linear, _linear, _linear, _batched_product, _own_product, _row_bias, _scale, _softmax, _transposition,
+    _linear, _linear, _linear, _attention, _batched_product, _own_product, _row_bias, _scale, _softmax, _transposition,
     _reshape, _activation, _residual,
 )  # fmt: skip
 
@@ -248,10 +286,22 @@ def random_row_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
     return net.finish(), net
 
 
+def random_attention(seed: int) -> tuple[Model, RandomNetwork]:
+    """One attention of 1 to 40 queries, and what may follow it."""
+    net = RandomNetwork(seed)
+    batch = net.random.choice(((2,), (1, 3), (2, 2)))
+    net.made.append(net.feed(*batch, net.random.randint(1, 40), net.random.choice((5, 8, 16, 24))))
+    net.grow(1, (_attention,))
+    net.grow(net.random.choice((0, 1, 2)), (_activation, _residual, _scale, _row_bias))
+    return net.finish(), net
+
+
 # --- running --------------------------------------------------------------------------------------------------
 
 
-def run_network(model: Model, net: RandomNetwork, backend: str = "cpu", threads: int = 1) -> Mapping[str, Array]:
+def run_network(
+    model: Model, net: RandomNetwork, backend: str = "cpu", threads: int = 1
+) -> Mapping[str, Array]:
     """What a network gives by kernels, after all passes, run twice: the second run finds what the first has left."""
     run = compile_open(model, backend, Options(threads=threads))
     _load(run, net)

@@ -39,6 +39,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     key_of,
     meet,
     tile_width,
+    verify_whole,
     walk_terms,
 )
 from lamella.kernels.build import Builder
@@ -159,6 +160,8 @@ def _find_roles(attention: Attention, tensors: Tensors, real: Scalar, target: Ta
     stages = tuple(_row_stage(item, places) for item in attention.rows)
     mixed, weight, value = _mixture(attention.mixture, places)
     own = extents_of(attention.mixture)
+    verify_whole(scores, tensors[key_of(scores)].shape, extents)
+    verify_whole(mixed, tensors[key_of(mixed)].shape, own)
     loops = meet([(weight, places[weight.tensor])], own)
     width = [name for name in own if name not in loops]
     summed = [name for name in own if not _reaches(attention.mixture.targets[0], name, own)]

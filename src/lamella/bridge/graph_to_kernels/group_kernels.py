@@ -17,6 +17,7 @@ from lamella.bridge.graph_to_kernels.factors import is_contraction
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
+from lamella.bridge.graph_to_kernels.maps import reachable
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, elements_of, reuses
 from lamella.bridge.graph_to_kernels.rows import SIZES, write_rows
 from lamella.bridge.graph_to_kernels.tables import tabulate
@@ -29,7 +30,7 @@ from lamella.kernels.nodes import KernelCall, KernelOperand
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Function, Memref, Parameter, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
-from lamella.ops.formula import Contraction, Element
+from lamella.ops.formula import Contraction, Element, Index
 
 FAULT = Parameter(Value("fault"), make_memref("i32", (1,)))
 
@@ -132,11 +133,17 @@ class GroupWriter:
             return
         if self._is_started(stage):
             raise Unsupported("a sum goes on from what its target holds")
+        indices = [index for item in stage.targets for index in item.indices]
+        counted = {item.name for item in reachable(*indices) if isinstance(item, Index)}
+        if counted >= {loop.index for loop in stage.loops}:
+            raise Unsupported("a sum over nothing is no reduction of a row")
 
     def _add_product(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
         hidden = stages[0].targets[0].tensor
         if len(stages) > 1 and hidden in {*self.stages.outputs, *_read(rest)}:
             raise Unsupported("the sum itself is needed")
+        if self._is_started(stages[0]):
+            raise Unsupported("a sum goes on from what its target holds")
         fixed = frozenset((name, None) for name in self.place.fixed)
         group = ProductGroup(stages[0], tuple(stages[1:]))
         try:

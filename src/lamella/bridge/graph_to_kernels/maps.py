@@ -143,7 +143,8 @@ def separate_starts(formulas: GroupFormulas) -> GroupFormulas:
             waiting.pop(0)
         summed = GroupTensor(f"{target}{ACCUMULATED}", _computing(held.element), held.shape)
         named[summed.name] = summed
-        found += _split_start(start, total, summed.name)
+        accumulated, joined = _split_start(start, total, summed.name)
+        found += [_without_sum(accumulated, held.shape), joined]
     return GroupFormulas(tuple(found), named, formulas.constants)
 
 

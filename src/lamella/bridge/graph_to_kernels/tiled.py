@@ -224,6 +224,7 @@ def prepare_product(group: ProductGroup, tensors: Tensors, real: Scalar) -> Prep
     """The accesses of a sum of products and of what is made of it."""
     extents = extents_of(group.product)
     sum_, *parts = _factors(group.product, tensors, real)
+    verify_whole(sum_, tensors[key_of(sum_)].shape, extents)
     digits = _find_digits(group, sum_, extents)
     factors = [substitute_loops(held_access(item, tensors, extents), digits) for item in parts]
     places = [place_of(item, digits, extents) for item in sum_.indices]
@@ -232,8 +233,6 @@ def prepare_product(group: ProductGroup, tensors: Tensors, real: Scalar) -> Prep
     if not ends:
         ends = [_itself(group.product, sum_, extents, tensors)]
     accesses = {key: access for item in ends for key, access in item.accesses.items()}
-    for item in ends:
-        _verify_once([accesses[id(target)] for target in item.formula.targets], extents)
     fixed = frozenset(name for item in ends for name in _numbers(item))
     if len(parts) > 2:
         # A scale for some elements along a sum has made two loops of it.
@@ -430,15 +429,18 @@ def meet(pairs: Sequence[tuple[Element, Sequence[Form]]], own: Mapping[str, int]
     return {**{name: nothing for name, size in own.items() if size == 1}, **found}
 
 
-def _verify_once(outputs: Sequence[Access], extents: Mapping[str, int]) -> None:
-    """Refuse a sum whose steps meet in an element that they reach by different loops, as transposed windows do."""
-    for access in outputs:
-        for axis in access.axes:
-            reach = 0
-            for name, factor in sorted(axis.index.terms, key=lambda item: abs(item[1])):
-                if abs(factor) <= reach:
-                    raise Unsupported("its steps meet in the output")
-                reach += abs(factor) * (extents[name] - 1)
+def verify_whole(target: Element, shape: Sequence[int], extents: Mapping[str, int]) -> None:
+    """Refuse a sum that leaves elements of its target out, or reaches one by several steps as transposed windows do."""
+    counted: list[str] = []
+    for index, size in zip(target.indices, shape, strict=True):
+        form = place_of(index, {}, extents)
+        long = Affine(form.constant, tuple(item for item in form.terms if extents[item[0]] > 1))
+        names = find_digits(long, extents, size)
+        if names is None:
+            raise Unsupported("its steps are not the elements of its target")
+        counted += names
+    if len(set(counted)) < len(counted):
+        raise Unsupported("its steps are not the elements of its target")
 
 
 def _numbers(item: End) -> Iterator[str]:

@@ -1,0 +1,160 @@
+"""Random networks by tiles and layouts give what the reference gives in 64 bits, with any number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lamella.bridge.graph_to_kernels import flatten, graph_to_kernels
+from lamella.graph.model import Model
+from lamella.graph.passes.fuse import fuse
+from lamella.lang.tensor.write import write
+from tests.support.bridge.launch_lists import compile_lists
+from tests.support.bridge.layers import (
+    RandomNetwork,
+    compare,
+    random_attention,
+    random_image_network,
+    random_row_network,
+    reference,
+    run_network,
+)
+from tests.support.bridge.operators.calls import agree, build, by_kernels, by_reference, call, natives
+from tests.support.graph.texts import model_of
+from tests.support.repository import ROOT
+
+SEEDS = st.integers(0, 1_000_000)
+Network = tuple[Model, RandomNetwork]
+
+
+@settings(max_examples=settings().max_examples // 5)
+@given(SEEDS, st.integers(1, 6))
+def test_convolutions_and_what_stands_between_them(seed: int, steps: int) -> None:
+    model, net = random_image_network(seed, steps)
+    compare(run_network(model, net), reference(model, net))
+
+
+@settings(max_examples=settings().max_examples // 5)
+@given(SEEDS, st.integers(1, 6))
+def test_products_and_what_stands_between_them(seed: int, steps: int) -> None:
+    model, net = random_row_network(seed, steps)
+    compare(run_network(model, net), reference(model, net))
+
+
+@settings(max_examples=settings().max_examples // 5)
+@given(SEEDS)
+def test_attention(seed: int) -> None:
+    model, net = random_attention(seed)
+    compare(run_network(model, net), reference(model, net))
+
+
+WAYS: dict[str, Callable[[int], Network]] = {
+    "images": lambda seed: random_image_network(seed, 4),
+    "rows": lambda seed: random_row_network(seed, 4),
+    "attention": random_attention,
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("way", WAYS)
+def test_threads_change_no_bit(way: str, seed: int) -> None:
+    model, net = WAYS[way](seed)
+    one, two = (run_network(model, net, threads=count) for count in (1, 2))
+    assert all(np.array_equal(one[name], two[name], equal_nan=True) for name in one)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_interpreter_gives_the_same(way: str) -> None:
+    model, net = WAYS[way](2)
+    compare(run_network(model, net, "interpreter"), reference(model, net))
+
+
+# --- single cases -----------------------------------------------------------------------------------------------
+
+CHAIN = """
+import nn, math;
+graph G {
+    @input { x: real[1, 5, 9, 11]; }
+    @variable { a: real[17, 5, 3, 3]; b: real[17, 1, 3, 3]; c: real[24, 17, 1, 1]; d: real[17, 24, 3, 3]; }
+    @output { y: real[1, 17, 5, 6]; m: real[1, 24, 9, 11]; }
+    @compose {
+        e = nn.conv{padding=[1, 1, 1, 1]}(x, a);
+        p = nn.relu(e);
+        f = nn.conv{padding=[1, 1, 1, 1], groups=17}(p, b);
+        q = nn.relu(f);
+        m = nn.conv{padding=[0, 0, 0, 0]}(q, c);
+        g = nn.conv{padding=[1, 1, 1, 1], stride=[2, 2]}(m, d);
+        y = nn.relu(g);
+    }
+}
+"""
+
+
+def test_tensors_inside_a_graph_lie_for_its_products() -> None:
+    """Channels lie closest, windows find zeros round what they read, and every product is one of tiles or lanes."""
+    kernels = graph_to_kernels(fuse(flatten(model_of(CHAIN))))
+    text = write(kernels.program)
+    assert text.count("cooperative_matrix_mul_add") >= 3
+    assert "gemm" not in text
+    inner = [item for item in kernels.layouts.values() if item.strides[1] == 1]
+    assert any(any(low or high for low, high in item.halo) for item in inner)
+    random = np.random.default_rng(0)
+    fed = {"x": random.normal(size=(1, 5, 9, 11)).astype(np.float32)}
+    agree(compile_lists(kernels)(**fed), by_reference(kernels.model)(**fed))
+
+
+HOLES = """
+import nn;
+graph G {
+    @input { x: real[1, 3, 22]; }
+    @variable { a: real[3, 16, 1]; b: real[3, 16, 3]; }
+    @output { y: real[1, 3, 43]; }
+    @compose {
+        p = nn.deconv{stride=[2], padding=[0, 0]}(x, a);
+        q = nn.sigmoid(p);
+        y = nn.conv{padding=[1, 1]}(q, b);
+    }
+}
+"""
+
+
+def test_what_a_sum_leaves_out_is_made_of_nothing() -> None:
+    """Between the steps of a transposed convolution lie zeros, of which what follows is made too."""
+    kernels = graph_to_kernels(fuse(flatten(model_of(HOLES))))
+    fed = {"x": np.random.default_rng(0).normal(size=(1, 3, 22)).astype(np.float32)}
+    agree(compile_lists(kernels)(**fed), by_reference(kernels.model)(**fed))
+
+
+WINDOWS = {
+    "steps that meet in the output": call("nn.deconv", "f32 2 33 3 8", "f32 33 1 2 1", padding=(0, 0, 0, 0)),
+    "no room behind the last step": call(
+        "nn.conv", "f32 1 33 11 11", "f32 16 33 3 1", stride=(2, 2), dilation=(2, 1), padding=(0, 0, 0, 0)
+    ),
+    "steps that do not meet": call(
+        "nn.deconv", "f32 1 24 5 6", "f32 24 17 2 2", stride=(2, 2), padding=(0,) * 4
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_that_tiles_must_be_careful_with(name: str) -> None:
+    model, fed = build([WINDOWS[name]])
+    agree(by_kernels(model)(**fed), by_reference(model)(**fed))
+
+
+def test_a_group_without_a_kernel_is_lowered_by_its_members() -> None:
+    text = (ROOT / "examples" / "operator" / "window_attention.sknd").read_text(encoding="utf-8")
+    model = fuse(flatten(model_of(text)))
+    (group,) = model.graph.operations()
+    kernels = graph_to_kernels(model)
+    assert group.operator.startswith("fused.")
+    assert natives(kernels) == set()
+    random = np.random.default_rng(0)
+    fed = {
+        name: random.normal(size=(1, 2, 16, 8)).astype(np.float32) for name in ("queries", "keys", "values")
+    }
+    agree(compile_lists(kernels)(**fed), by_reference(model)(**fed))
