@@ -117,9 +117,7 @@ def _read_form(element: Element, place: int, extents: Mapping[str, int]) -> Form
 def _order(forms: list[Form], strides: Sequence[int]) -> list[str]:
     """The indices of the target as it lies in memory, the closest last; one that counts several dimensions once."""
     places = sorted(range(len(forms)), key=lambda place: -strides[place] if strides else 0)
-    return list(
-        dict.fromkeys(forms[place].terms[0][0] for place in places if len(forms[place].terms) == 1)
-    )
+    return list(dict.fromkeys(forms[place].terms[0][0] for place in places if len(forms[place].terms) == 1))
 
 
 def _reads_target(contraction: Contraction) -> bool:

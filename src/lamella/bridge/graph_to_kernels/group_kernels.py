@@ -181,7 +181,10 @@ class GroupWriter:
         order = (*steps.inner, *steps.groups, *steps.items)
         found = tabulate(stage, order, self.stages.tensors, self._real.name == "f64")
         if found.tables:
-            parts = [(*found.tables, found.formula) if item is stage else (item,) for item in self.stages.contractions]
+            parts = [
+                (*found.tables, found.formula) if item is stage else (item,)
+                for item in self.stages.contractions
+            ]
             self.stages = replace(
                 self.stages,
                 contractions=tuple(item for part in parts for item in part),

@@ -30,7 +30,7 @@ JOINS = {"+=": "add", "*=": "mul"}
 
 @dataclass(frozen=True, slots=True)
 class CumulativeSum:
-    """A cumulative sum or product over a loop, which may go backward, and may leave out the element of the step itself."""
+    """A cumulative sum or product over a loop; it may go backward, and leave out the element of the step itself."""
 
     sign: str
     source: str
@@ -77,7 +77,9 @@ def find_scan(stage: Contraction, tensors: Mapping[str, GroupTensor]) -> Cumulat
     if any(not isinstance(item, Index) and item != 0 for item in others):
         return None
     place = _place(target, made)
-    return CumulativeSum(stage.sign, value.tensor, target.tensor, place, index.name, backward, exclusive, kept)
+    return CumulativeSum(
+        stage.sign, value.tensor, target.tensor, place, index.name, backward, exclusive, kept
+    )
 
 
 def _find_steps(
