@@ -234,7 +234,7 @@ INDICES = {
     "index-select": _with_indices(lambda x, i: x.index_select(0, i), ROWS, (2048,), 2048),
     "take-rows": _with_indices(lambda x, i: x[i], ROWS, (4096,), 2048),
     "scatter-add": _with_indices(lambda x, i: torch.zeros_like(x).scatter_add(0, i, x), ROWS, ROWS, 2048),
-    "index-add": _with_indices(lambda x, i: torch.zeros_like(x).index_add(0, i, x), ROWS, (2048,), 2048),
+    "index-add": _with_indices(lambda x, i: torch.zeros_like(x).index_add(0, i, x), ROWS, (8192,), 2048),
     "masked-fill": _function(lambda x: x.masked_fill(x > 0.5, 0.0), ROWS),
     "where": _function(lambda x, y: torch.where(x > y, x, y * 2), ROWS, ROWS),
     "top-k": _function(lambda x: torch.topk(x, 8)[0], ROWS),

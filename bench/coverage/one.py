@@ -77,7 +77,7 @@ def _difference(ours: list[Array], theirs: list[Array]) -> float:
         if left.size:
             wide = right.astype(np.float64)
             largest = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0)) or 1.0
-            apart = np.abs(left.astype(np.float64) - wide)
+            apart = np.atleast_1d(np.abs(left.astype(np.float64) - wide))
             apart[(left == right) | (np.isnan(left) & np.isnan(right))] = 0.0  # infinities that are the same
             worst = max(worst, float(apart.max()) / largest)
     return worst

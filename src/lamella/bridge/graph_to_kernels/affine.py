@@ -45,15 +45,24 @@ def find_range(term: Scalar, extents: Mapping[str, int]) -> Interval | None:
         return _trusted(_form_range(form, extents))
     if not isinstance(term, Apply) or term.type != "int":
         return None
-    if term.function == "<<" and is_integer(term.operands[1]):
-        inner = term.operands[0]
-        if isinstance(inner, Apply) and inner.function == ">>" and is_integer(inner.operands[1]):
-            # Whatever stands between two bounds.
-            known = find_range(inner.operands[0], extents) or (-LARGEST, LARGEST)
-            return smaller(larger(known, (inner.operands[1],) * 2), (term.operands[1],) * 2)
+    between = _between(term, extents)
+    if between is not None:
+        return between
     ranges = [find_range(item, extents) for item in term.operands[term.function == "?:" :]]
     known = [item for item in ranges if item is not None]
     return _trusted(_function_range(term.function, known)) if len(known) == len(ranges) else None
+
+
+def _between(term: Apply, extents: Mapping[str, int]) -> Interval | None:
+    """The range of an integer that is held between two constants, whatever it is."""
+    inner = term.operands[0]
+    if term.function != "<<" or not isinstance(inner, Apply) or inner.function != ">>":
+        return None
+    low, high = inner.operands[1], term.operands[1]
+    if not is_integer(low) or not is_integer(high):
+        return None
+    found = find_range(inner.operands[0], extents) or (-LARGEST, LARGEST)
+    return smaller(larger(found, (low, low)), (high, high))
 
 
 def _form_range(form: Form, extents: Mapping[str, int]) -> Interval:

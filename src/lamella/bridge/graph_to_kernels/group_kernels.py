@@ -18,7 +18,7 @@ from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
 from lamella.bridge.graph_to_kernels.maps import reachable
-from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, elements_of, reuses
+from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.rows import SIZES, write_rows
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
@@ -266,10 +266,10 @@ def _count_ends(stages: Sequence[Contraction]) -> int:
 
 
 def _keep_parts_apart(first: Sequence[Contraction]) -> None:
-    """Refuse a kernel that sums the parts that it has made: one work-group would make all of them."""
+    """Refuse a kernel that sums parts and makes some: one work-group would make all of them."""
     made = {item.tensor for stage in first for item in stage.targets if item.tensor.endswith(PARTIAL)}
-    read = {item.tensor for stage in first for item in elements_of(stage) if item not in stage.targets}
-    if made & read:
+    sums = {stage.targets[0].tensor for stage in first if stage.sign not in ASSIGNMENTS}
+    if made and sums - made:
         raise Unsupported("threads share a sum")
 
 

@@ -30,7 +30,7 @@ JOINS = {"+=": "add", "*=": "mul"}
 
 @dataclass(frozen=True, slots=True)
 class CumulativeSum:
-    """A cumulative sum or product over a loop, which may go backward, and may leave out the element of the step itself."""
+    """A cumulative sum or product over a loop; it may go backward, and leave out the element of the step itself."""
 
     sign: str
     source: str
