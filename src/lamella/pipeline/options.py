@@ -41,7 +41,7 @@ METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
 FORMS = ("sknd", "nac", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
 REALS = ("f32", "f64")
-PRECISIONS = ("f32", "bf16", "w8", "w4")
+PRECISIONS = ("f32", "bf16", "w8", "w4", "int8")
 """What products with weights compute in; all but the first are those of `reduce_precision`."""
 EXPLAINED = ("fuse",)
 """Passes that say what they do."""
