@@ -461,7 +461,9 @@ class ProductWriter:
             for item in pieces
         ]
         depth = INTEGER_DEPTH if self.tiled.is_integer else DEPTH
-        step = extent if extent <= STRAIGHT else next(item for item in (depth, DEPTH, 1) if extent % item == 0)
+        step = (
+            extent if extent <= STRAIGHT else next(item for item in (depth, DEPTH, 1) if extent % item == 0)
+        )
         if step == extent:
             return self._add(builder, (left, right), (zero, step), tile, start)
         carried = [(value, tile.type) for value in start]

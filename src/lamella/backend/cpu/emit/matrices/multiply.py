@@ -162,7 +162,10 @@ def _add_quads(context: EmitContext, left: MatrixValue, right: MatrixValue, sums
     moved = splat(context, str(MOVED), "i32", DOT_LANES)
     above = ["zeroinitializer"] * len(halves)
     parts = [
-        [shuffle(context, "i32", (total.operand,), width, range(first, first + DOT_LANES)) for first in halves]
+        [
+            shuffle(context, "i32", (total.operand,), width, range(first, first + DOT_LANES))
+            for first in halves
+        ]
         for total in sums
     ]
     depths = range(0, left.type.columns - left.type.columns % QUAD, QUAD)
