@@ -13,7 +13,6 @@ from pathlib import Path
 
 from lamella.base.limits import DEFAULT, Limits
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
-from lamella.pipeline.contest_options import ContestOptions
 from lamella.pipeline.effects import (
     ANY,
     BY_KERNELS,
@@ -35,14 +34,13 @@ from lamella.pipeline.effects import (
     row,
 )
 from lamella.pipeline.languages import LANGUAGES
+from lamella.pipeline.precision_options import PrecisionOptions
 
 DIALECTS = ("specification", "newer")
 METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
 FORMS = ("sknd", "nac", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
 REALS = ("f32", "f64")
-PRECISIONS = ("f32", "bf16", "w8", "w4")
-"""What products with weights compute in; all but the first are those of `reduce_precision`."""
 EXPLAINED = ("fuse",)
 """Passes that say what they do."""
 
@@ -65,7 +63,7 @@ BY_ARCHITECTURE = Need(("architecture",), on=FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
-class Options(ContestOptions):
+class Options(PrecisionOptions):
     """What the API and the commands are given; each language and each backend takes what concerns it."""
 
     given: frozenset[str] = frozenset()
@@ -294,21 +292,6 @@ class Options(ContestOptions):
             "SkriptND: apply the quantisation that the model describes.",
             on("compile", SKND | kinds("graph kernels")),
             "--quantized | run | backend",
-        ),
-    )
-    precision: str = field(
-        default="f32",
-        metadata=row(
-            "Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow.",
-            {"compile": BY_KERNELS - kinds("kernels"), **on("lower, bench", GRAPHS | NAC)},
-            "--precision | run lower bench | backend",
-            needs=(
-                Need(("backend",), ("cpu",), steps=("compile",)),
-                Need(("dtype",), (None, "f32")),
-                Need(("after", "explain"), steps=("lower",)),
-                Need(("to",), ("sknd",), steps=("lower",)),
-            ),
-            choices=PRECISIONS,
         ),
     )
     order: str = field(

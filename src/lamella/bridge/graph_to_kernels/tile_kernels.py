@@ -44,6 +44,8 @@ STRAIGHT = 4
 """Steps of the inner sum that are written without a loop."""
 DEPTH = 2
 """Steps of the inner sum in one turn of its loop."""
+INTEGER_DEPTH = 16
+"""The same where products are integers, four of which are added at a time."""
 LANE = Scalar("i32")
 
 
@@ -368,12 +370,24 @@ class ProductWriter:
         outer = sum(name in changing for name in self.tiled.roles.sums)
         if not self.scales or len(sums) != len(self.tiled.roles.sums) - outer:
             return self._sum_loops(builder, pieces, tile, start, sums)
-        zero = builder.constant(0.0, tile.type)
-        whole = self._sum_loops(builder, pieces, tile, [zero] * len(pieces), sums)
+        whole = self._unscaled(builder, pieces, tile, sums)
         found = [self._scaled(builder, *pair, tile) for pair in zip(whole, pieces, strict=True)]
         if not outer:
             return found
         return [builder.arith("add", *pair, type_=tile.type) for pair in zip(start, found, strict=True)]
+
+    def _unscaled(
+        self, builder: Builder, pieces: Sequence[Mapping[str, Value]], tile: _Tile, sums: Sequence[str]
+    ) -> list[Value]:
+        """Sums from nothing on, of integers where both factors are."""
+        if not self.tiled.is_integer:
+            return self._sum_loops(
+                builder, pieces, tile, [builder.constant(0.0, tile.type)] * len(pieces), sums
+            )
+        whole = replace(tile, type=replace(tile.type, element=WORD))
+        zero = builder.constant(0, whole.type)
+        found = self._sum_loops(builder, pieces, whole, [zero] * len(pieces), sums)
+        return [builder.cast(item, tile.type) for item in found]
 
     def _scaled(self, builder: Builder, total: Value, values: Mapping[str, Value], tile: _Tile) -> Value:
         """Sums times the scales of their rows and columns."""
@@ -446,7 +460,10 @@ class ProductWriter:
             [matrix_view(builder, access, spans, {**item, name: zero}) for access in self.columns]
             for item in pieces
         ]
-        step = extent if extent <= STRAIGHT else DEPTH if extent % DEPTH == 0 else 1
+        depth = INTEGER_DEPTH if self.tiled.is_integer else DEPTH
+        step = (
+            extent if extent <= STRAIGHT else next(item for item in (depth, DEPTH, 1) if extent % item == 0)
+        )
         if step == extent:
             return self._add(builder, (left, right), (zero, step), tile, start)
         carried = [(value, tile.type) for value in start]
@@ -488,7 +505,8 @@ class ProductWriter:
 
     def _widened(self, builder: Builder, value: Value, type_: Coopmatrix) -> Value:
         """A factor in the type of the sums, where products of two such factors have no instructions of their own."""
-        if type_.element == self.tiled.real.name or self.rows.element == self.columns[0].element == "bf16":
+        narrow = self.rows.element == self.columns[0].element == "bf16" or self.tiled.is_integer
+        if type_.element == self.tiled.real.name or narrow:
             return value
         return builder.value(Cast(value, replace(type_, element=self.tiled.real.name)))
 

@@ -41,7 +41,11 @@ Tensors = Mapping[Key, TensorView]
 PANEL = "panel"
 """The name under which the number of a panel counts; no loop of a formula has it."""
 PAIR = "pair"
-"""The name under which the two elements of a pair count."""
+"""The name under which the elements count that lie together for each row."""
+PACKS = {"bf16": 2, "i8": 4}
+"""Products of two such factors that instructions add at a time."""
+LARGEST_SUM = 1 << 17
+"""Products of two 8-bit integers whose sum always fits 32 bits."""
 UNIT = "unit"
 """A loop of one step, which counts nothing."""
 SPARE_REGISTERS = 4
@@ -160,9 +164,18 @@ class TiledProduct:
 
     @property
     def pack(self) -> int:
-        """Steps of the inner sum that lie together for each row: products of bf16 are added two by two."""
-        narrow = self.row_factor.element == self.column_factor.element == "bf16"
-        return 2 if self.packed and narrow and self.extents[self.roles.sums[-1]] % 2 == 0 else 1
+        """Steps of the inner sum that lie together for each row: products of narrow factors are added so."""
+        narrow = self.row_factor.element == self.column_factor.element
+        count = PACKS.get(self.row_factor.element, 1) if self.packed and narrow and not self.nibbles else 1
+        return count if self.extents[self.roles.sums[-1]] % count == 0 else 1
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether products are summed up as integers, before they are scaled."""
+        both = self.row_factor.element == self.column_factor.element == "i8" and not self.nibbles
+        scaled = {name for item in self.scales for name in item.access.loops()}
+        steps = prod(self.extents[name] for name in self.roles.sums)
+        return both and scaled.isdisjoint(self.roles.sums) and steps <= LARGEST_SUM
 
     @property
     def folded(self) -> int:

@@ -33,6 +33,8 @@ class WeightedProduct:
     """The axis of the result along which the channels lie."""
     rows: int
     """The axis of the weight that it is."""
+    kept: tuple[int, ...] = ()
+    """The axes of the activation that the result has as they are."""
 
     @property
     def result(self) -> Tensor:
@@ -138,6 +140,7 @@ def _find(
                 None,
                 channel,
                 weight.indices.index(place),
+                tuple(axis for axis, item in enumerate(other.indices) if item in target.indices),
             )
             return replace(found, bias=_find_bias(library, found, names))
     return None

@@ -3,6 +3,7 @@
     w8     x · wᵀ = x · (real(q) * s)ᵀ            q: i8 with one scale for each channel
     w4     x · wᵀ = x · (real(q) * s)ᵀ            q: i4 with one scale for each 32 elements along the sum
     bf16   x · wᵀ = real(bf16(x)) · real(bf16(w))ᵀ
+    int8   x · wᵀ = (real(p) * t) · (real(q) * s)ᵀ   p: i8 with a scale for each row of the activation, made anew
 
 What makes `q` and `s` depends on weights alone and runs once. What makes numbers of them again is one chain for each
 product, which a kernel takes in: narrow numbers are what it reads. All of it is operations of the library, so that the
@@ -53,6 +54,7 @@ REDUCTIONS: Mapping[str, Reduction] = MappingProxyType(
         "bf16": Reduction(BF16, BF16),
         "w8": Reduction(I8),
         "w4": Reduction(I4, group=GROUP),
+        "int8": Reduction(I8, I8),
     }
 )
 """How each precision but f32 is made."""
@@ -111,7 +113,8 @@ class _Reducing:
             return activation
         if activation.element != F32:
             raise Found
-        return self._narrow(activation, element, (len(activation.shape) - 1,), calls)
+        along = tuple(axis for axis in range(len(activation.shape)) if axis not in product.kept)
+        return self._narrow(activation, element, along, calls)
 
     def _narrow(self, tensor: Tensor, element: ElementType, along: tuple[int, ...], calls: _Calls) -> Tensor:
         """A tensor as its narrow numbers say it: stored once, made anew for each product."""

@@ -46,7 +46,9 @@ def emit_mul_add(context: EmitContext, add: CoopMulAdd) -> MatrixValue:
     own = WIDER.get(added.type.element, added.type.element)
     sums = [_value(context, added, place, own) for place in range(added.type.columns)]
     start = 0
-    if _suits_pairs(context, left, right, own):
+    if _suits_quads(context, left, right, own):
+        start = _add_quads(context, left, right, sums)
+    elif _suits_pairs(context, left, right, own):
         start = _add_pairs(context, left, right, sums)
     elif _suits_dots(context, left, right, own):
         start = _add_dots(context, left, right, sums)
@@ -134,6 +136,89 @@ def _dot(context: EmitContext, total: str, woven: str, spread: str, part: tuple[
     return context.out.intrinsic(
         f"<{count} x float>", "llvm.x86.avx512bf16.dpbf16ps.512", f"<{count} x float> {own}, {listed}"
     )
+
+
+# --- four products of bytes at a time: one factor is unsigned there, so it is moved up by 128, and 128 times the other
+# factor is taken away again, which wraps as the sums do
+
+
+QUAD = 4
+MOVED = 0x80808080 - (1 << 32)
+"""128 in each byte of a word."""
+
+
+def _suits_quads(context: EmitContext, left: MatrixValue, right: MatrixValue, own: str) -> bool:
+    """Whether an instruction adds four products of bytes at once."""
+    narrow = all(item.type.element == "i8" for item in (left, right))
+    has = "+avx512vnni" in context.target.features.split(",")
+    whole = left.width % DOT_LANES == 0 and left.type.columns >= QUAD
+    return narrow and own == "i32" and has and whole
+
+
+def _add_quads(context: EmitContext, left: MatrixValue, right: MatrixValue, sums: list[ScalarValue]) -> int:
+    """Add products of bytes four by four; gives the number of those that are added."""
+    width, rows = left.width, right.type.rows
+    halves = range(0, width, DOT_LANES)
+    moved = splat(context, str(MOVED), "i32", DOT_LANES)
+    above = ["zeroinitializer"] * len(halves)
+    parts = [
+        [
+            shuffle(context, "i32", (total.operand,), width, range(first, first + DOT_LANES))
+            for first in halves
+        ]
+        for total in sums
+    ]
+    depths = range(0, left.type.columns - left.type.columns % QUAD, QUAD)
+    for depth in depths:
+        words = _weave_bytes(context, left.parts[0][depth : depth + QUAD], width)
+        above = [_dot_bytes(context, *pair, moved) for pair in zip(above, words, strict=True)]
+        for place, part in enumerate(parts):
+            begin = place * rows + depth
+            spread = _spread_bytes(context, right.parts[0][begin : begin + QUAD])
+            parts[place] = [_dot_bytes(context, *pair, spread) for pair in zip(part, words, strict=True)]
+    for place, part in enumerate(parts):
+        whole = [
+            context.out.value(f"sub <{DOT_LANES} x i32> {one}, {other}")
+            for one, other in zip(part, above, strict=True)
+        ]
+        sums[place] = ScalarValue("i32", (concatenate(context, "i32", whole, DOT_LANES),), width)
+    return len(depths) * QUAD
+
+
+def _weave_bytes(context: EmitContext, columns: Sequence[str], width: int) -> list[str]:
+    """Four columns row by row, some rows at a time, as words."""
+    pairs = [
+        shuffle(context, "i8", (columns[place], columns[place + 2]), width, _turns(width)) for place in (0, 1)
+    ]
+    whole = shuffle(context, "i8", pairs, 2 * width, _turns(2 * width))
+    found = []
+    for first in range(0, width, DOT_LANES):
+        lanes = range(QUAD * first, QUAD * (first + DOT_LANES))
+        part = shuffle(context, "i8", (whole,), QUAD * width, lanes)
+        kinds = f"<{QUAD * DOT_LANES} x i8> {part} to <{DOT_LANES} x i32>"
+        found.append(context.out.value(f"bitcast {kinds}"))
+    return found
+
+
+def _turns(width: int) -> list[int]:
+    """Lanes of two vectors in turn."""
+    return [lane + side * width for lane in range(width) for side in (0, 1)]
+
+
+def _spread_bytes(context: EmitContext, cells: Sequence[str]) -> str:
+    """Four bytes, moved up by 128, in all lanes."""
+    word = context.out.value(f"zext i8 {cells[0]} to i32")
+    for place, cell in enumerate(cells[1:], 1):
+        wide = context.out.value(f"zext i8 {cell} to i32")
+        word = context.out.value(f"or i32 {word}, {context.out.value(f'shl i32 {wide}, {8 * place}')}")
+    return splat(context, context.out.value(f"xor i32 {word}, {MOVED}"), "i32", DOT_LANES)
+
+
+def _dot_bytes(context: EmitContext, total: str, signed: str, unsigned: str) -> str:
+    """Words of a sum, to which four products each are added; bytes that are unsigned come first."""
+    kind = f"<{DOT_LANES} x i32>"
+    operands = f"{kind} {total}, {kind} {unsigned}, {kind} {signed}"
+    return context.out.intrinsic(kind, "llvm.x86.avx512.vpdpbusd.512", operands)
 
 
 def _widened(context: EmitContext, operand: str, count: int) -> Vector:
