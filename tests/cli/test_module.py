@@ -262,7 +262,7 @@ def test_a_unit_becomes_a_binary(folder: Path, tmp_path: Path) -> None:
     for name, words in {"nac": ("unit.nac",), "unit": ("unit", "--shape", "B=1,T=2")}.items():
         call("run", tmp_path / words[0], *words[1:], "--seed", 2, "--output", tmp_path / name)
     arrays = [np.load(tmp_path / name / "logits.npy") for name in ("nac", "unit")]
-    np.testing.assert_allclose(arrays[0], arrays[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(arrays[0], arrays[1], rtol=1e-4, atol=1e-5)
 
 
 def test_modules_in_modules_are_bounded(tmp_path: Path) -> None:

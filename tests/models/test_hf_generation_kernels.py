@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lamella.base.errors import InputError
+from lamella.kernels.nodes import KernelGraph
+from lamella.pipeline.backends import kernels
 from lamella.pipeline.generate import Sampling
-from lamella.pipeline.module.generate import Generator
+from lamella.pipeline.kernels.execution import to_kernels
+from lamella.pipeline.module.generate import Generator, split_tokens
 from lamella.pipeline.options import Options
 from tests.support.models.checkpoints import logits, save, tokens
 
@@ -30,6 +34,23 @@ def test_kernels_choose_the_tokens_of_transformers(name: str, tmp_path: Path) ->
         clear = best[:, -1] - best[:, -2] > MARGIN
         assert clear.mean() > 0.8
         np.testing.assert_array_equal(rated.argmax(-1)[clear], np.asarray(chosen)[clear])
+
+
+def test_prompts_of_all_lengths_share_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save("llama", tmp_path, seed=3)
+    made: list[int] = []
+
+    def counted(*given: Any, **named: Any) -> KernelGraph:
+        made.append(1)
+        return to_kernels(*given, **named)
+
+    monkeypatch.setattr(kernels, "to_kernels", counted)
+    generators = [Generator(tmp_path, 24, Options(), backend) for backend in ("cpu", "reference")]
+    for length in (1, 4, 5, 7, 11, 14):
+        one, other = (list(item.run(range(1, length + 1), Sampling(2))) for item in generators)
+        assert one == other
+    assert len(made) == 2  # parts of four tokens, and of one
+    assert [list(part) for part in split_tokens(range(9), (4, 1))] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
 
 
 def test_a_temperature_draws_the_same_tokens_on_every_backend(tmp_path: Path) -> None:

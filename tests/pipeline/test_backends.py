@@ -52,7 +52,7 @@ def test_graphs_run_by_kernels_unless_the_options_want_the_reference(model: Path
         (quantised, {"quantized": True}, False),
     ]
     for path, options, by_kernels in cases:
-        run = lamella.compile(path, **options)
+        run = lamella.compile(path, None, **options)
         assert run(x=x)["y"].tolist() == [-1, -1]
         assert isinstance(run, KernelExecutable) is by_kernels, options
 

@@ -12,17 +12,15 @@ from lamella.pipeline.languages import file_language, subject_of
 from lamella.pipeline.options import Options
 
 
-def check(
-    path: str | Path, language: str | None = None, backend: str | None = None, **options: object
-) -> list[Diagnostic]:
+def check(path: str | Path, language: str | None = None, **options: object) -> list[Diagnostic]:
     """What is wrong in a file; never raises for bad input. Files that it names stay below the `root` option.
 
-    With the name of a backend of kernels, a note says what does not run there.
+    With `backend`, one that runs kernels, a note says what does not run there.
     """
     try:
+        asked = options_of({"backend": options.pop("backend", None)}, by_command=True)
         chosen = options_of({"language": language, **options})
-        if backend is not None:
-            chosen = replace(chosen, backend=backend, given=chosen.given | {"backend"})
+        chosen = replace(chosen, backend=asked.backend, given=chosen.given | asked.given)
         inert = find_inert(Use(("check",), subject_of(Path(path), language), str(path)), chosen)
         if inert is not None:
             raise inert.error()

@@ -226,6 +226,11 @@ def test_all_extents_share_what_runs_once(tmp_path: Path) -> None:
         kept.append([id(item) for item in segment.once])
     assert len(kept[0]) == 1
     assert kept[0] == kept[1] == kept[2]
+    # What is bound for one length is stale once another length has prepared other weights.
+    first, second = run.state["w"], draw(4, 3)
+    for length, w in ((2, first), (5, second), (2, first)):
+        run.state["w"], x = w, draw(length, 3)
+        np.testing.assert_allclose(run(x=x)["y"], x @ np.exp(w.T), rtol=1e-4)
 
 
 def test_weights_that_were_read_once_cannot_be_written() -> None:
