@@ -8,7 +8,10 @@ import time
 
 import pytest
 
+from lamella.backend.cpu.compile import PIECE, compile_program
+from lamella.base.source import Source
 from lamella.cli import progress, waiting
+from lamella.lang.tensor import parse
 
 
 class Terminal(io.StringIO):
@@ -48,3 +51,18 @@ def test_words_that_are_taken_back(
         while shown and not stream.getvalue() and time.monotonic() < end:
             time.sleep(0.001)
     assert stream.getvalue() == (f"reading x …{waiting.ERASE}" if shown else "")
+
+
+def test_kernels_are_counted_while_they_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(waiting, "PATIENCE", 0.0)
+    monkeypatch.setenv("LAMELLA_CACHE", "")
+    functions = "".join(f"func @f{number}(%x: memref<f32x4>) {{\n}}\n" for number in range(2 * PIECE))
+    with waiting.waiting("reading x"):
+        end = time.monotonic() + 10
+        while not stream.getvalue() and time.monotonic() < end:
+            time.sleep(0.001)
+        compile_program(parse(Source("f.tensor", functions)).program)
+    assert "compiling kernels" in stream.getvalue()
+    assert f"100 %{waiting.ERASE}" in stream.getvalue()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lamella.base import dtype
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
+from lamella.base.paths import Mapped
 from lamella.graph.data import (
     DatItem,
     Stored,
@@ -99,9 +100,7 @@ def test_data_are_taken_where_no_value_changes(stored: str, element: dtype.Eleme
 
 def _read(data: bytes, element: dtype.ElementType) -> tuple[Array, list[str]]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "lamella.graph.data.weights.read_safetensors", lambda path, _: decode_safetensors(data, "w")
-        )
+        patch.setattr("lamella.graph.data.weights.map_bytes", lambda path, _: Mapped(path, data))
         found = read_weights(Path("w.safetensors"), graph(Tensor("w", element, (3,))))
     return found.arrays.get("w", np.zeros(0)), [item.code for item in found.findings]
 

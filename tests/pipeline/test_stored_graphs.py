@@ -146,7 +146,7 @@ def test_options_that_change_code_have_entries_of_their_own(folder: Path, store:
     plain = entry_of(folder, store)
     assert plain.exists()
     assert entry_of(folder, store, threads=2, seed=3) == plain
-    others = [{"dtype": "f64"}, {"strict_backend": True}, {"target": "cpu-avx2"}]
+    others: list[dict[str, Any]] = [{"dtype": "f64"}, {"strict_backend": True}, {"target": "cpu-avx2"}]
     assert len({entry_of(folder, store, **item) for item in others} | {plain}) == 4
 
 
@@ -190,7 +190,7 @@ def test_no_content_of_an_entry_does_harm(
     place = found
     for step in path:
         place = place[step]
-    values = (None, -1, 0, 1 << 62, 1 << 70, "", "x", [], {}, [[]], 0.5, True)
+    values: tuple[Any, ...] = (None, -1, 0, 1 << 62, 1 << 70, "", "x", [], {}, [[]], 0.5, True)
     place[last] = data.draw(st.sampled_from(values))
     read = decode_graph(json.dumps(found).encode(), DEFAULT, 1)
     assert read is None or isinstance(read, StoredGraph)

@@ -7,14 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Timer
 
+from lamella.base.watching import COMPILING
+
 PATIENCE = 1.0
 """Seconds after which a person wonders."""
 ERASE = "\r\x1b[K"
+BAR = 24
+"""The characters of a bar."""
 
 
 @contextmanager
 def waiting(words: str) -> Iterator[None]:
-    """Say what is going on where it takes longer than a moment, and take the words back in the end."""
+    """Say what is going on where it takes longer than a moment, and take the words back in the end.
+
+    While kernels are compiled, how many of them are done stands there.
+    """
     if not sys.stderr.isatty():
         yield
         return
@@ -25,12 +32,21 @@ def waiting(words: str) -> Iterator[None]:
         sys.stderr.write(f"{words} …")
         sys.stderr.flush()
 
+    def look(done: int, total: int) -> None:
+        if said.is_set() and total:
+            full = BAR * done // total
+            bar = "█" * full + "░" * (BAR - full)
+            sys.stderr.write(f"{ERASE}compiling kernels {bar} {100 * done // total} %")
+            sys.stderr.flush()
+
     timer = Timer(PATIENCE, say)
     timer.daemon = True
     timer.start()
+    before = COMPILING.set(look)
     try:
         yield
     finally:
+        COMPILING.reset(before)
         timer.cancel()
         timer.join()
         if said.is_set():

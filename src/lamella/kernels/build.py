@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.tensor.check.context import defined_values
@@ -210,14 +211,14 @@ def names_of(function: Function) -> FreshNames:
     return FreshNames(used | {item.name for item in defined_values(function.body)})
 
 
-_WITH_BODY = (For, Foreach, ForeachTile, Parallel, CoopApply)
-"""A tuple: a union would be made anew for each instruction of each walk."""
+HOLDERS: frozenset[type] = frozenset((For, Foreach, ForeachTile, Parallel, CoopApply, If))
+"""The instructions that have regions: most have none, and every walk asks each of them."""
 
 
 def regions(instruction: Instruction) -> tuple[Region, ...]:
     """The regions of an instruction."""
-    if isinstance(instruction, _WITH_BODY):
-        return (instruction.body,)
+    if type(instruction) not in HOLDERS:
+        return ()
     if isinstance(instruction, If):
         return tuple(item for item in (instruction.then, instruction.otherwise) if item is not None)
-    return ()
+    return (cast(For, instruction).body,)

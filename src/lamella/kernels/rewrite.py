@@ -11,7 +11,7 @@ from operator import is_, is_not
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast, get_args
 
-from lamella.kernels.build import FreshNames, names_of, regions
+from lamella.kernels.build import HOLDERS, FreshNames, names_of, regions
 from lamella.kernels.fold import wrap
 from lamella.lang.tensor import result_types
 from lamella.lang.tensor.check.context import defined_values
@@ -53,6 +53,10 @@ VALUE_FIELDS: Mapping[type, tuple[str, ...]] = MappingProxyType(
     }
 )
 """The fields of each instruction that hold values."""
+FIELDS = MappingProxyType(
+    {kind: tuple(field.name for field in fields(kind) if field.init) for kind in get_args(Instruction)}
+)
+"""All fields of each instruction, in order."""
 
 
 # --- values of an instruction -------------------------------------------------------------------------------
@@ -86,26 +90,36 @@ def _values_in(part: object) -> Iterator[Value]:
 def rename_values(instruction: Instruction, renaming: Renaming) -> Instruction:
     """An instruction with other names for its values, read or defined; its regions stay."""
     changes: dict[str, Any] = {}
-    for name in VALUE_FIELDS[type(instruction)]:
+    kind = type(instruction)
+    for name in VALUE_FIELDS[kind]:
         old = getattr(instruction, name)
         new = _renamed(old, renaming)
         if new is not old:
             changes[name] = new
-    return replace(instruction, **changes) if changes else instruction
+    if not changes:
+        return instruction
+    # What `replace` of dataclasses does, without looking at the fields each time.
+    make: Callable[..., Instruction] = kind
+    return make(*[changes[name] if name in changes else getattr(instruction, name) for name in FIELDS[kind]])
 
 
 def _renamed(part: object, renaming: Renaming) -> object:
-    if isinstance(part, Value):
-        return renaming.get(part.name, part)
+    kind = type(part)
+    if kind is Value:
+        return renaming.get(cast(Value, part).name, part)
+    if kind is tuple:
+        return _renamed_all(cast(tuple[object, ...], part), renaming)
     if isinstance(part, Slice):
         offset, size = _renamed(part.offset, renaming), _renamed(part.size, renaming)
         return (
             part if offset is part.offset and size is part.size else Slice(cast(int, offset), cast(int, size))
         )
-    if isinstance(part, tuple):
-        found = tuple(_renamed(item, renaming) for item in part)
-        return part if all(a is b for a, b in zip(found, part, strict=True)) else found
     return part
+
+
+def _renamed_all(part: tuple[object, ...], renaming: Renaming) -> tuple[object, ...]:
+    found = tuple([_renamed(item, renaming) for item in part])
+    return part if all(map(is_, found, part)) else found
 
 
 def with_regions(instruction: Instruction, found: Sequence[Region]) -> Instruction:
@@ -124,14 +138,14 @@ def walk(region: Region) -> Iterator[Statement]:
     """All statements in the order of the text, each before those of its regions."""
     waiting = [iter(region.statements)]
     while waiting:
-        statement = next(waiting[-1], None)
-        if statement is None:
+        for statement in waiting[-1]:
+            yield statement
+            if type(statement.instruction) in HOLDERS:
+                inner = regions(statement.instruction)
+                waiting += [iter(item.statements) for item in reversed(inner)]
+                break
+        else:
             waiting.pop()
-            continue
-        yield statement
-        inner = regions(statement.instruction)
-        if inner:
-            waiting += [iter(item.statements) for item in reversed(inner)]
 
 
 @dataclass(slots=True)
@@ -158,10 +172,10 @@ def rewrite(region: Region, visit: Visit, spmd: bool = False) -> Region:
             frames[-1].made.append(found)
             continue
         statement = frame.region.statements[len(frame.done)]
-        inner = regions(statement.instruction)
-        if not inner:
+        if type(statement.instruction) not in HOLDERS:
             frame.done.append(statement)
             continue
+        inner = regions(statement.instruction)
         if len(frame.made) < len(inner):
             below = frame.spmd or isinstance(statement.instruction, Foreach | ForeachTile | Parallel)
             frames.append(_OpenRegion(inner[len(frame.made)], below, [], []))
@@ -193,7 +207,7 @@ def _rename_statement(statement: Statement, renaming: Renaming) -> Statement:
     instruction = rename_values(statement.instruction, renaming)
     if instruction is statement.instruction and results == statement.results:
         return statement
-    return replace(statement, results=results, instruction=instruction)
+    return Statement(results, instruction, span=statement.span, notes=statement.notes)
 
 
 def copy_region(region: Region, names: FreshNames, given: Renaming) -> Region:

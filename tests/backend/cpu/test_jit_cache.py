@@ -71,12 +71,23 @@ def test_a_damaged_object_is_compiled_again(tmp_path: Path) -> None:
     assert only_file(tmp_path).read_bytes() == whole
 
 
-def test_the_store_is_asked_before_llvm(tmp_path: Path) -> None:
+def test_the_store_is_asked_before_llvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = ObjectCache(tmp_path)
     build(TEXT, ["value"], cache)
-    before = only_file(tmp_path).stat().st_mtime_ns
+    monkeypatch.setattr("lamella.backend.cpu.jit.engine.assemble", lambda *_: pytest.fail("LLVM is asked"))
     assert build(TEXT, ["value"], cache).address("value")
-    assert only_file(tmp_path).stat().st_mtime_ns == before
+
+
+def test_what_is_used_stays_longest(tmp_path: Path) -> None:
+    cache = ObjectCache(tmp_path, largest=1000)
+    keys = [bytes([number]) * 32 for number in range(5)]
+    for number, key in enumerate(keys):
+        cache.put(key, bytes(100))
+        os.utime(tmp_path / f"{key.hex()}.object", ns=(number, number))
+        assert cache.get(keys[0]) is not None
+    cache.put(bytes([9]) * 32, bytes(300))
+    assert cache.get(keys[0]) is not None
+    assert cache.get(keys[1]) is None
 
 
 def test_the_oldest_go_first(tmp_path: Path) -> None:

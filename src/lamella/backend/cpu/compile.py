@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -25,6 +25,7 @@ from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.watching import COMPILING
 from lamella.kernels.target import Target
 from lamella.lang.tensor import write
 from lamella.lang.tensor.nodes import Program
@@ -62,14 +63,21 @@ PIECE = 6
 
 def build_objects(program: Program, target: Target) -> tuple[tuple[KernelSymbol, ...], list[bytes]]:
     """The kernels of a program and their machine code, LLVM's work being done beside ours."""
-    machine, entries = host_machine(), []
+    machine, look = host_machine(), COMPILING.get()
+    entries: list[KernelSymbol] = []
+    total = -(-len(program.functions) // PIECE)
     # LLVM runs without the lock of Python; it has one of its own, so that more threads would only wait.
     with ThreadPoolExecutor(1, "llvm") as pool:
-        waiting = []
+        waiting: list[Future[bytes]] = []
         for piece in _emission().emit_pieces(program, target, PIECE):
             entries += piece.entries
             waiting.append(pool.submit(assemble, piece.text, machine))
-        return tuple(entries), [item.result() for item in waiting]
+            look(sum(item.done() for item in waiting), total)
+        objects: list[bytes] = []
+        for item in waiting:
+            objects.append(item.result())
+            look(len(objects), total)
+        return tuple(entries), objects
 
 
 def compile_program(

@@ -159,6 +159,8 @@ class Segment:
         waiting = [item for item in self.once if not item.is_ready(given)]
         if not waiting:
             return True
+        # The largest first: while it is made, its weights and what they become are both in memory, and little else.
+        waiting.sort(key=lambda item: -sum(array.nbytes for array in item.kept.values()))
         try:
             return all(item.prepare(given) for item in waiting)
         finally:
