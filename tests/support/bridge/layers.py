@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from math import prod, sqrt
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class RandomNetwork:
 # --- layers of images -----------------------------------------------------------------------------------------
 
 
-def _window(net: RandomNetwork, extents: tuple[int, ...]) -> dict[str, tuple[int, ...]] | None:
+def _window(net: RandomNetwork, extents: tuple[int, ...]) -> dict[str, Any] | None:
     """The filter, stride, dilation and padding of a window that fits; the padding differs at both ends."""
     rank, chance = len(extents), net.random
     size = chance.choice(((1,) * rank, (3,) * rank, net.sizes(1, 3, rank)))
@@ -256,7 +256,7 @@ def _attention(net: RandomNetwork, x: Tensor) -> Tensor | None:
         if mask in masks[:2]
         else [_mask(net, mask, chance.choice(((queries, keys), (*batch, queries, keys))))]
     )
-    words = {"is_causal": mask == "causal", "enable_gqa": share > 1}
+    words: dict[str, Any] = {"is_causal": mask == "causal", "enable_gqa": share > 1}
     return net.builder.call("aten.scaled_dot_product_attention", x, key, value, *given, **words)
 
 
