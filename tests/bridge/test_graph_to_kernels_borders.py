@@ -11,7 +11,7 @@ import pytest
 import lamella
 from lamella.base.dtype import F32
 from lamella.bridge.graph_to_kernels.affine import find_range
-from lamella.bridge.graph_to_kernels.borders import cut_borders, find_windows, guards_of
+from lamella.bridge.graph_to_kernels.borders import Shapes, cut_borders, find_windows, guards_of
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.kernels.launches import Buffer, BufferView, Launch, LaunchList
@@ -20,6 +20,7 @@ from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Loop
 from lamella.ops.formula import Scalar as Term
 
 OUTER, INNER = Index("i"), Index("j")
+SHAPES: Shapes = {("x", None): (200,), ("y", None): (100,)}
 
 
 def _pool(count: int, stride: int, padding: int, window: int) -> Contraction:
@@ -31,18 +32,17 @@ def _pool(count: int, stride: int, padding: int, window: int) -> Contraction:
 
 
 def test_only_borders_are_tested() -> None:
-    formula, shapes = _pool(100, 2, 3, 7), {("x", None): (200,), ("y", None): (100,)}
-    parts = cut_borders(formula, "i", shapes)
+    parts = cut_borders(_pool(100, 2, 3, 7), "i", SHAPES)
     assert [part.loops[0].extent for part in parts] == [2, 97, 1]
-    assert [len(list(guards_of(part, shapes))) for part in parts] == [1, 0, 1]
-    assert cut_borders(_pool(20, 2, 3, 7), "i", shapes) == [_pool(20, 2, 3, 7)]
+    assert [len(list(guards_of(part, SHAPES))) for part in parts] == [1, 0, 1]
+    assert cut_borders(_pool(20, 2, 3, 7), "i", SHAPES) == [_pool(20, 2, 3, 7)]
 
 
 def test_a_window_is_counted_by_its_index_unless_lanes_count_it() -> None:
-    formula, shapes = _pool(100, 2, 3, 7), {("x", None): (200,), ("y", None): (100,)}
-    found = find_windows(formula, ("j",), None, shapes)["j"]
+    formula = _pool(100, 2, 3, 7)
+    found = find_windows(formula, ("j",), None, SHAPES)["j"]
     assert (found.size, found.base.constant, dict(found.base.terms)) == (200, -3, {"i": 2})
-    assert not find_windows(formula, ("j",), "i", shapes)
+    assert not find_windows(formula, ("j",), "i", SHAPES)
 
 
 def test_a_costly_index_is_a_table_of_its_range() -> None:
@@ -86,7 +86,7 @@ def test_windows_agree_with_the_reference(seed: int, tmp_path: Path) -> None:
     file = tmp_path / "windows.sknd"
     file.write_text(GRAPH.format(*numbers), encoding="utf-8")
     x = np.random.default_rng(seed).normal(size=(1, 3, *numbers[:2])).astype(np.float32)
-    ours, theirs = (lamella.compile(file, backend=name).run({"x": x}) for name in ("cpu", "reference"))
+    ours, theirs = (lamella.compile(file, backend=name)(x=x) for name in ("cpu", "reference"))
     for name in theirs:
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-6)
 

@@ -18,7 +18,8 @@ from lamella.ops.lower import operands
 
 LEAST_INSIDE = 32
 """Steps without tests that are worth code of their own."""
-Shapes = Mapping[tuple[str, Term | None], tuple[int, ...]]
+Key = tuple[str, int | None]
+Shapes = Mapping[Key, tuple[int, ...]]
 """The shapes of tensors by name and item of a pack."""
 
 
@@ -43,10 +44,15 @@ def cut_borders(formula: Contraction, lane: str, shapes: Shapes) -> list[Contrac
 def guards_of(formula: Contraction, shapes: Shapes) -> Iterator[tuple[Guard, int]]:
     """The tested indices of a formula with the sizes that they are tested against."""
     for element in _elements(formula):
-        shape = shapes.get((element.tensor, element.item))
+        shape = shapes.get(_key(element))
         for index, size in zip(element.indices, shape or (), strict=False):
             if isinstance(index, Guard):
                 yield index, size
+
+
+def _key(element: Element) -> Key:
+    """The tensor of an element; of a pack whose tensor the run picks, none."""
+    return element.tensor, element.item if isinstance(element.item, int) else None
 
 
 def _elements(formula: Contraction) -> Iterator[Element]:
@@ -88,7 +94,7 @@ class _Shift:
         self.extents = {loop.index: loop.extent for loop in self.loops if isinstance(loop.extent, int)}
         self.index: Term = Apply("+", (Index(lane), begin), "int") if begin else Index(lane)
         # Terms are told apart by identity, so what is one term stays one.
-        self.known: dict[int, tuple[object, object]] = {}
+        self.known: dict[int, tuple[Term, Term]] = {}
 
     def run(self) -> Contraction:
         """Replace the index everywhere."""
@@ -105,7 +111,7 @@ class _Shift:
             return term
         if id(term) not in self.known:
             self.known[id(term)] = (term, self._rebuilt(term))
-        return self.known[id(term)][1]  # type: ignore[return-value]
+        return self.known[id(term)][1]
 
     def _rebuilt(self, term: Apply | Element | Lookup) -> Term:
         if isinstance(term, Element):
@@ -115,7 +121,7 @@ class _Shift:
         return Apply(term.function, tuple(map(self._term, term.operands)), term.type)
 
     def _element(self, element: Element) -> Element:
-        shape = self.shapes.get((element.tensor, element.item), (0,) * len(element.indices))
+        shape = self.shapes.get(_key(element), (0,) * len(element.indices))
         indices = tuple(
             self._guard(item, size) if isinstance(item, Guard) else self._term(item)
             for item, size in zip(element.indices, shape, strict=True)

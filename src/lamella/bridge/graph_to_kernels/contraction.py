@@ -198,8 +198,7 @@ def write_contraction(
     if any(is_picked(target) for target in contraction.targets):
         raise Unsupported("the run picks the tensor that it writes")
     shapes = {target.tensor: _shape(tensors, target) for target in contraction.targets}
-    first = tensors.get((contraction.targets[0].tensor, contraction.targets[0].item))  # type: ignore[arg-type]
-    steps = plan_steps(contraction, shapes, () if first is None else first.lies.strides)
+    steps = plan_steps(contraction, shapes, _strides(tensors, contraction.targets[0]))
     written = frozenset(target.tensor for target in contraction.targets)
     if not started and contraction.sign not in ASSIGNMENTS and not steps.covers:
         raise Unsupported("its target must be filled first")
@@ -222,6 +221,12 @@ def _shape(tensors: Mapping[tuple[str, int | None], TensorView], target: Element
     if found is None:
         raise Unsupported(f"'{target.tensor}' is no tensor here")
     return found.shape
+
+
+def _strides(tensors: Mapping[tuple[str, int | None], TensorView], target: Element) -> tuple[int, ...]:
+    item = target.item if isinstance(target.item, int) else None
+    found = tensors.get((target.tensor, item))
+    return () if found is None else found.lies.strides
 
 
 def _count(names: Sequence[str], steps: LoopSplit) -> int:
