@@ -42,10 +42,11 @@ COPIED = 16
 """Columns that packing copies at a time."""
 STRAIGHT = 4
 """Steps of the inner sum that are written without a loop."""
-DEPTH = 2
-"""Steps of the inner sum in one turn of its loop."""
-INTEGER_DEPTH = 16
-"""The same where products are integers, four of which are added at a time."""
+DEPTHS = (2, 1)
+"""Steps of the inner sum in one turn of its loop, whichever divides it first."""
+QUAD = 4
+QUAD_DEPTHS = (16, 8, QUAD)
+"""The same where four products are added at a time."""
 LANE = Scalar("i32")
 
 
@@ -460,10 +461,8 @@ class ProductWriter:
             [matrix_view(builder, access, spans, {**item, name: zero}) for access in self.columns]
             for item in pieces
         ]
-        depth = INTEGER_DEPTH if self.tiled.is_integer else DEPTH
-        step = (
-            extent if extent <= STRAIGHT else next(item for item in (depth, DEPTH, 1) if extent % item == 0)
-        )
+        depths = QUAD_DEPTHS if self.tiled.pack == QUAD else DEPTHS
+        step = extent if extent <= STRAIGHT else next(item for item in depths if extent % item == 0)
         if step == extent:
             return self._add(builder, (left, right), (zero, step), tile, start)
         carried = [(value, tile.type) for value in start]
