@@ -67,7 +67,7 @@ ROWS: dict[str, tuple[Callable[[Reals], Reals], Callable[[Reals], Reals]]] = {
 
 
 def test_each_precision_is_an_option() -> None:
-    assert PRECISIONS == (FULL, *REDUCTIONS)
+    assert (FULL, *REDUCTIONS) == PRECISIONS
     assert ROWS.keys() == REDUCTIONS.keys()
 
 
