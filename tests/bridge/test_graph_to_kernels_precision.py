@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pytest
 
 import lamella
+from lamella.backend.executor import GraphExecutable
+from lamella.base.placement import placement_of
 from lamella.bridge.graph_to_kernels import graph_to_kernels
 from lamella.graph.model import Model
 from lamella.graph.passes.fuse import fuse
@@ -25,6 +27,13 @@ Reals = npt.NDArray[np.float32]
 def graph(body: str, inputs: str, outputs: str, variables: str) -> Model:
     """The model of a graph with variables."""
     return small(inputs, body, outputs, f"@variable {{ {variables} }}")
+
+
+def compiled(model: Model, backend: str, **options: object) -> GraphExecutable:
+    """A model on a backend."""
+    found = lamella.compile(model, backend=backend, **options)
+    assert isinstance(found, GraphExecutable)
+    return found
 
 
 def codes(array: Reals, largest: int, axes: tuple[int, ...]) -> tuple[Reals, Reals]:
@@ -104,12 +113,12 @@ def test_products_compute_with_the_codes(
         narrow["w4"] = narrow["w8"]  # groups that do not divide the sum: a scale for each channel
     left, right = (part(item) for part, item in zip(narrow[precision], (x, w), strict=True))
     expected = np.maximum(left.astype(np.float64) @ right.T.astype(np.float64) + b, 0)
-    run = lamella.compile(model, backend="cpu", precision=precision, threads=2)
-    reference = lamella.compile(reduce_precision(model, precision), backend="reference")
+    run = compiled(model, "cpu", precision=precision, threads=2)
+    reference = compiled(reduce_precision(model, precision), "reference")
     for item in (run, reference):
         item.state["w"], item.state["b"] = w if transposed else np.ascontiguousarray(w.T), b
         np.testing.assert_allclose(item(x=x)["y"], expected, rtol=2e-5, atol=2e-5 * np.abs(expected).max())
-    assert {item.where for item in run.placement} == {"kernel"}
+    assert {item.where for item in placement_of(run)} == {"kernel"}
 
 
 @pytest.mark.parametrize("precision", REDUCTIONS)
@@ -122,14 +131,13 @@ def test_convolutions_compute_with_the_codes(precision: str) -> None:
     )
     random = np.random.default_rng(5)
     x, w = draw(random, 2, 8, 9, 7), draw(random, 24, 8, 3, 3)
-    run = lamella.compile(model, backend="cpu", precision=precision)
-    plain = lamella.compile(model, backend="reference")
+    run, plain = compiled(model, "cpu", precision=precision), compiled(model, "reference")
     run.state["w"] = w
     plain.state["w"] = in_bf16(w) if precision == "bf16" else decoded(w, 127, (1, 2, 3))
-    left = {"bf16": in_bf16, "int8": lambda item: decoded(item, 127, (1, 2, 3))}.get(precision, same)(x)
-    expected = plain(x=left)["y"]
+    narrow = {"bf16": in_bf16(x), "int8": decoded(x, 127, (1, 2, 3))}
+    expected = plain(x=narrow.get(precision, x))["y"]
     np.testing.assert_allclose(run(x=x)["y"], expected, rtol=2e-5, atol=2e-5 * np.abs(expected).max())
-    assert {item.where for item in run.placement} == {"kernel"}
+    assert {item.where for item in placement_of(run)} == {"kernel"}
 
 
 def test_short_sums_stay_as_they_are() -> None:
@@ -167,9 +175,19 @@ def test_all_codes_of_4_bits_come_back() -> None:
     )
     random = np.random.default_rng(0)
     given, x = random.integers(-8, 8, (48, 64)).astype(np.float32), draw(random, 2, 64)
-    run = lamella.compile(model, backend="cpu")
+    run = compiled(model, "cpu")
     run.state["c"] = given
     np.testing.assert_allclose(run(x=x)["y"], x @ given.T, rtol=1e-5, atol=1e-4)
+
+
+def test_integers_wrap_to_4_bits() -> None:
+    model = graph(
+        "q = layout.cast<i4>(c); y = layout.cast<int>(q);", "x: real[2];", "y: int[40]", "c: int[40];"
+    )
+    run = compiled(model, "cpu")
+    run.state["c"] = np.arange(-20, 20)
+    assert np.array_equal(run(x=np.zeros(2, np.float32))["y"], (np.arange(-20, 20) + 8) % 16 - 8)
+    assert {item.where for item in placement_of(run)} == {"kernel"}
 
 
 def test_the_text_of_a_reduced_model_reads_back(tmp_path: Path) -> None:

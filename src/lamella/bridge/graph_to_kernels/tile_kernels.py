@@ -167,7 +167,7 @@ def _copy_block(
         _load(builder, matrix_view(builder, item, spans, values), (0, 0), type_, shape[0])
         for item in sides[0]
     ]
-    value = _join_nibbles(builder, *loaded, type_) if tiled.nibbles else loaded[0]
+    value = _join_nibbles(builder, (loaded[0], loaded[1]), type_) if tiled.nibbles else loaded[0]
     builder.put(CoopStore(value, target, zero, values[inner]))
 
 
@@ -175,10 +175,10 @@ WORD = "i32"
 """The type in which codes of 4 bits are taken apart."""
 
 
-def _join_nibbles(builder: Builder, low: Value, high: Value, type_: Coopmatrix) -> Value:
+def _join_nibbles(builder: Builder, codes: tuple[Value, Value], type_: Coopmatrix) -> Value:
     """Codes of 4 bits two in a byte: 16 high + (low mod 16)."""
     wide = replace(type_, element=WORD)
-    first, second = (builder.cast(item, wide) for item in (low, high))
+    first, second = (builder.cast(item, wide) for item in codes)
     sign = builder.arith("shr", first, builder.constant(3, wide), type_=wide)
     above = builder.arith("sub", second, sign, type_=wide)
     sixteen = builder.constant(16, wide)
