@@ -19,7 +19,7 @@ from lamella.graph.passes.fuse import fuse
 from lamella.graph.passes.reduce_precision import FULL, GROUP, REDUCTIONS, reduce_precision
 from lamella.lang.tensor import write
 from lamella.pipeline.precision_options import PRECISIONS
-from tests.support.graph.texts import small
+from tests.support.graph.texts import model_of, small
 
 Reals = npt.NDArray[np.float32]
 
@@ -178,6 +178,47 @@ def test_all_codes_of_4_bits_come_back() -> None:
     run = compiled(model, "cpu")
     run.state["c"] = given
     np.testing.assert_allclose(run(x=x)["y"], x @ given.T, rtol=1e-5, atol=1e-4)
+
+
+INTEGERS = """import layout;
+operator dot {
+    @input { a: i8[m, k]; b: i8[n, k]; }
+    @output { c: int[m, n]; }
+    @lower { c[i, j] += a[i, l] * b[j, l], i < m, j < n, l < k; }
+}
+graph G {
+    @input { x: i8[4, 2048]; }
+    @variable { w: i8[48, 2048]; }
+    @output { y: int[4, 48]; }
+    @compose { t = dot(x, w); r = layout.cast<real>(t); y = layout.cast<int>(r); }
+}
+"""
+
+
+def test_products_of_integers_stay_integers() -> None:
+    """Beyond what f32 can count, and whatever reads the sum."""
+    model, random = model_of(INTEGERS), np.random.default_rng(2)
+    x, w = (random.integers(100, 128, (rows, 2048)).astype(np.int8) for rows in (4, 48))
+    run = compiled(model, "cpu")
+    run.state["w"] = w
+    exact = x.astype(np.int64) @ w.astype(np.int64).T
+    assert exact.max() > 1 << 24
+    assert np.array_equal(run(x=x)["y"], exact.astype(np.float32).astype(np.int64))
+
+
+@pytest.mark.parametrize("depth", [64, 36, 35])
+def test_codes_without_scales_are_summed(depth: int) -> None:
+    model = graph(
+        "a = layout.cast<real>(x); b = layout.cast<real>(w); y = linalg.matmul{transB=true}(a, b);",
+        f"x: i8[4, {depth}];",
+        "y: real[4, 48]",
+        f"w: i8[48, {depth}];",
+    )
+    random = np.random.default_rng(depth)
+    x, w = (random.integers(-128, 128, (rows, depth)).astype(np.int8) for rows in (4, 48))
+    run = compiled(model, "cpu")
+    run.state["w"] = w
+    assert np.array_equal(run(x=x)["y"], x.astype(np.float32) @ w.astype(np.float32).T)
 
 
 def test_integers_wrap_to_4_bits() -> None:

@@ -65,7 +65,8 @@ def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[
     found = [_write_pack(tiled, PACKED)] if tiled.packed else []
     scales = []
     for number, scale in enumerate(tiled.scales):
-        if scale.fixed and scale.access.stride(tiled.roles.row) > 1:
+        along = scale.access.loops().intersection(tiled.roles.sums)
+        if scale.fixed and along and scale.access.stride(tiled.roles.row) > 1:
             # Lanes are rows: scales that lie along the sum would be gathered.
             key, side = (f"{SCALE}{number}", None), tiled.side(scale)
             found.append(_write_pack(side, key))
