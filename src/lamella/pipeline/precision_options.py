@@ -24,6 +24,7 @@ class PrecisionOptions(ContestOptions):
             needs=(
                 Need(("backend",), ("cpu",), steps=("compile",)),
                 Need(("dtype",), (None, "f32")),
+                Need(("quantized",), (None, False)),
                 Need(("after", "explain"), steps=("lower",)),
                 Need(("to",), ("sknd",), steps=("lower",)),
             ),

@@ -55,6 +55,17 @@ def test_operands_of_extensions(line: str, expected: list[str]) -> None:
     assert codes(line) == expected
 
 
+@pytest.mark.parametrize(
+    ("element", "expected"), [("i8", ["TEN035"]), ("i32", ["TEN035"]), ("f32", ["TEN035", "TEN103"])]
+)
+@pytest.mark.parametrize("function", ["shl", "shr"])
+def test_matrices_of_integers_are_shifted(function: str, element: str, expected: list[str]) -> None:
+    matrix = f"coopmatrix<{element}x4x4,matrix_a>"
+    one = "1.0" if element == "f32" else "1"
+    lines = [f"%m = constant {one} : {matrix}", f"%r = arith.{function} %m, %m : {matrix}"]
+    assert codes(*lines) == expected
+
+
 def test_matrices_are_selected_by_one_condition() -> None:
     matrix = "coopmatrix<f32x4x4,matrix_acc>"
     lines = [f"%a = constant 0.0 : {matrix}", f"%b = constant 1.0 : {matrix}"]

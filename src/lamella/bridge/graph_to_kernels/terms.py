@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from lamella.base.dtype import F32, F64, ElementType, Kind
+from lamella.base.dtype import F32, F64, I4, ElementType, Kind
 from lamella.base.dtype import I64 as WIDE_INTEGER
 from lamella.base.dtype import find as find_element
 from lamella.base.errors import Unsupported
@@ -278,11 +278,18 @@ class TermWriter:
         value = self.value(term)
         cast = isinstance(term, Apply) and term.function == "cast"
         if not element.is_integer or element.bits == 64 or not isinstance(term, Apply) or not cast:
-            return value
+            return self._wrapped(value, element)
         if self.kind(term.operands[0]) in (I64, BOOL):
-            return value
+            return self._wrapped(value, element)
         most = self.here.arith("min", value, self.here.constant(element.maximum, I64), type_=I64)
         return self.here.arith("max", most, self.here.constant(element.minimum, I64), type_=I64)
+
+    def _wrapped(self, value: Value, element: ElementType) -> Value:
+        """An integer whose low bits a byte would hold too many of."""
+        if element != I4:
+            return value
+        bits = self.here.constant(64 - element.bits, I64)
+        return self.here.arith("shr", self.here.arith("shl", value, bits, type_=I64), bits, type_=I64)
 
     def _choose(self, term: Apply) -> Value:
         condition, then, otherwise = term.operands

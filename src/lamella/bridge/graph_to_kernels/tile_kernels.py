@@ -42,10 +42,11 @@ COPIED = 16
 """Columns that packing copies at a time."""
 STRAIGHT = 4
 """Steps of the inner sum that are written without a loop."""
-DEPTH = 2
-"""Steps of the inner sum in one turn of its loop."""
-INTEGER_DEPTH = 16
-"""The same where products are integers, four of which are added at a time."""
+DEPTHS = (2, 1)
+"""Steps of the inner sum in one turn of its loop, whichever divides it first."""
+QUAD = 4
+QUAD_DEPTHS = (16, 8, QUAD)
+"""The same where four products are added at a time."""
 LANE = Scalar("i32")
 
 
@@ -64,7 +65,8 @@ def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[
     found = [_write_pack(tiled, PACKED)] if tiled.packed else []
     scales = []
     for number, scale in enumerate(tiled.scales):
-        if scale.fixed and scale.access.stride(tiled.roles.row) > 1:
+        along = scale.access.loops().intersection(tiled.roles.sums)
+        if scale.fixed and along and scale.access.stride(tiled.roles.row) > 1:
             # Lanes are rows: scales that lie along the sum would be gathered.
             key, side = (f"{SCALE}{number}", None), tiled.side(scale)
             found.append(_write_pack(side, key))
@@ -166,7 +168,7 @@ def _copy_block(
         _load(builder, matrix_view(builder, item, spans, values), (0, 0), type_, shape[0])
         for item in sides[0]
     ]
-    value = _join_nibbles(builder, *loaded, type_) if tiled.nibbles else loaded[0]
+    value = _join_nibbles(builder, (loaded[0], loaded[1]), type_) if tiled.nibbles else loaded[0]
     builder.put(CoopStore(value, target, zero, values[inner]))
 
 
@@ -174,10 +176,10 @@ WORD = "i32"
 """The type in which codes of 4 bits are taken apart."""
 
 
-def _join_nibbles(builder: Builder, low: Value, high: Value, type_: Coopmatrix) -> Value:
+def _join_nibbles(builder: Builder, codes: tuple[Value, Value], type_: Coopmatrix) -> Value:
     """Codes of 4 bits two in a byte: 16 high + (low mod 16)."""
     wide = replace(type_, element=WORD)
-    first, second = (builder.cast(item, wide) for item in (low, high))
+    first, second = (builder.cast(item, wide) for item in codes)
     sign = builder.arith("shr", first, builder.constant(3, wide), type_=wide)
     above = builder.arith("sub", second, sign, type_=wide)
     sixteen = builder.constant(16, wide)
@@ -460,10 +462,8 @@ class ProductWriter:
             [matrix_view(builder, access, spans, {**item, name: zero}) for access in self.columns]
             for item in pieces
         ]
-        depth = INTEGER_DEPTH if self.tiled.is_integer else DEPTH
-        step = (
-            extent if extent <= STRAIGHT else next(item for item in (depth, DEPTH, 1) if extent % item == 0)
-        )
+        depths = QUAD_DEPTHS if self.tiled.pack == QUAD else DEPTHS
+        step = extent if extent <= STRAIGHT else next(item for item in depths if extent % item == 0)
         if step == extent:
             return self._add(builder, (left, right), (zero, step), tile, start)
         carried = [(value, tile.type) for value in start]

@@ -45,7 +45,7 @@ PAIR = "pair"
 PACKS = {"bf16": 2, "i8": 4}
 """Products of two such factors that instructions add at a time."""
 LARGEST_SUM = 1 << 17
-"""Products of two 8-bit integers whose sum always fits 32 bits."""
+"""Products of two 8-bit integers, fewer of which always have a sum of 32 bits."""
 UNIT = "unit"
 """A loop of one step, which counts nothing."""
 SPARE_REGISTERS = 4
@@ -175,7 +175,8 @@ class TiledProduct:
         both = self.row_factor.element == self.column_factor.element == "i8" and not self.nibbles
         scaled = {name for item in self.scales for name in item.access.loops()}
         steps = prod(self.extents[name] for name in self.roles.sums)
-        return both and scaled.isdisjoint(self.roles.sums) and steps <= LARGEST_SUM
+        fits = scaled.isdisjoint(self.roles.sums) and steps < LARGEST_SUM
+        return both and fits and bool(self.scales)
 
     @property
     def folded(self) -> int:
@@ -317,8 +318,8 @@ def _factors(product: Contraction, tensors: Tensors, real: Scalar) -> tuple[Elem
     if product.sign != "+=" or product.condition is not None or len(product.targets) != 1:
         raise Unsupported("it is no plain sum")
     factors = find_factors(product)
-    if factors is None:
-        raise Unsupported("it is no sum of products")
+    if factors is None or getattr(product.values[0], "type", "") != "real":
+        raise Unsupported("it is no sum of real products")
     target, scales = product.targets[0], [item for factor in factors for item in factor.scales]
     left, right = (item.element for item in factors)
     if target.tensor in {item.tensor for item in (left, right, *scales)}:

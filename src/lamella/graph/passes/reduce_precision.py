@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from types import MappingProxyType
 
 from lamella.base.dtype import BF16, F32, I4, I8, ElementType
@@ -27,7 +28,7 @@ from lamella.graph.rewrite import Replacement, RewriteWalk, rewrite
 from lamella.ops.library import Library
 
 GROUP = 32
-"""Elements along the sum that share a scale of 4-bit numbers."""
+"""Elements along the sum that share a scale of 4-bit numbers; a channel of fewer stays as it is."""
 SMALLEST = 1e-30
 """Added to every scale, so that a row of zeros has one."""
 
@@ -75,14 +76,17 @@ class _Reducing:
         """A product with the narrow numbers of its factors."""
         self.fixed.add(node)
         product = self.products.find(node) if isinstance(node, Operation) else None
-        if product is None or product.result.element != F32:
+        if product is None or product.result.element != F32 or _is_quantized(product):
             return None
-        calls = _Calls(self.library, walk)
+        calls, before = _Calls(self.library, walk), dict(self.stored)
         try:
             inputs = list(product.operation.inputs)
             inputs[product.weight] = self._weight(product, calls)
             inputs[product.activation] = self._activation(product, calls)
-        except Found:  # a definition refuses what is asked of it; the product stays as it was
+        except (
+            Found
+        ):  # it is too small, or a definition refuses what is asked of it: the product stays as it was
+            self.stored = before
             return None
         for item in calls.made:
             self.fixed.add(item)
@@ -92,7 +96,7 @@ class _Reducing:
 
     def _weight(self, product: WeightedProduct, calls: _Calls) -> Argument:
         weight = product.operand(product.weight)
-        if weight is None or weight.element != F32 or not _is_known(weight):
+        if weight is None or weight.element != F32 or _row_length(weight, product.rows) < GROUP:
             raise Found
         along = tuple(axis for axis in range(len(weight.shape)) if axis != product.rows)
         group = self.reduction.group
@@ -188,5 +192,13 @@ class _Calls:
         return found.tensor
 
 
-def _is_known(tensor: Tensor) -> bool:
-    return all(isinstance(extent, int) for extent in tensor.shape)
+def _row_length(weight: Tensor, rows: int) -> int:
+    """How many elements of a weight each channel has; 0 where that is not known."""
+    known = [extent for axis, extent in enumerate(weight.shape) if axis != rows and isinstance(extent, int)]
+    return prod(known) if len(known) == len(weight.shape) - 1 else 0
+
+
+def _is_quantized(product: WeightedProduct) -> bool:
+    """Whether the model itself says how a tensor of a product is quantised."""
+    found = (product.result, product.operand(product.weight), product.operand(product.activation))
+    return any(item is not None and item.quantization is not None for item in found)
