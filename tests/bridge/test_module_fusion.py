@@ -102,6 +102,8 @@ def test_fuse_required_of_what_cannot_be_fused_is_an_error(tmp_path: Path) -> No
     assert finding.span.text.startswith("@fuse_required")
     with pytest.raises(LamellaError):
         lamella.lower(model, to="sknd", after="fuse")
+    with pytest.raises(LamellaError, match="E013"):
+        lamella.compile(model)
 
 
 def test_nofuse_keeps_an_operation_apart(tmp_path: Path) -> None:

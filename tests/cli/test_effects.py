@@ -273,7 +273,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "observe": "--observe",
         },
     ),
-    ("load", "folder", "run hf --shape T=2", {"cache": "--cache 4"}),
+    ("load", "folder", "run hf --shape T=2", {"cache": "--cache 4", "backend": "--backend npu"}),
     (
         "generate",
         "folder",

@@ -49,6 +49,8 @@ def test_prompts_of_all_lengths_share_kernels(tmp_path: Path, monkeypatch: pytes
     for length in (1, 4, 5, 7, 11, 14):
         one, other = (list(item.run(range(1, length + 1), Sampling(2))) for item in generators)
         assert one == other
+    with pytest.raises(InputError, match="no tokens"):
+        generators[0].run([], Sampling(2))
     assert len(made) == 2  # parts of four tokens, and of one
     assert [list(part) for part in split_tokens(range(9), (4, 1))] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
 

@@ -241,6 +241,19 @@ def test_weights_that_were_read_once_cannot_be_written() -> None:
         run.state["w"][...] = 0
 
 
+def test_weights_that_were_copied_once_cannot_be_written() -> None:
+    model = small("x: real[3];", "y = math.add(x, w);", blocks="@variable { w: real[3]; }")
+    run, x, w = made(model), draw(3), draw(6)[::2]
+    run.state["w"] = w
+    np.testing.assert_array_equal(run(x=x)["y"], x + w)
+    with pytest.raises(ValueError, match="read-only"):
+        w[...] = 0
+    run.state["w"] = other = draw(3)
+    np.testing.assert_array_equal(run(x=x)["y"], x + other)
+    other[...] = 0  # this one is read where it lies
+    np.testing.assert_array_equal(run(x=x)["y"], x)
+
+
 def test_what_a_call_updates_never_runs_once() -> None:
     model = small(
         "x: real[3];",

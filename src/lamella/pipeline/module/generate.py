@@ -90,6 +90,8 @@ class Generator:
 
     def run(self, start: Sequence[int], sampling: Sampling) -> Iterator[int]:
         """The tokens that follow, each as it is chosen."""
+        if not start:
+            raise InputError("the prompt has no tokens")
         self.executable.state.update(self._empty)
         return decode(self._rate, start, sampling, self.stops)
 
@@ -149,8 +151,6 @@ def generate_text(
     """What follows a prompt; `emit` gets each piece of the text as it is known."""
     tokenizer = open_tokenizer(path, options.limits)
     start = tokenizer.encode(prompt).ids
-    if not start:
-        raise InputError("the prompt has no tokens")
     sampling = sampling_of(options)
     generator = Generator(path, len(start) + sampling.max_tokens, options, options.backend)
     tokens: list[int] = []

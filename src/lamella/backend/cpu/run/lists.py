@@ -255,11 +255,13 @@ class NativeList:
     def bind(self, inputs: Mapping[str, Array]) -> None:
         """Let all later runs read arrays that they are not given: these live as long as no others are bound."""
         views = self.whole.inputs
-        self._held = [
-            self._enter(views[name].buffer, array) for name, array in inputs.items() if name in views
-        ]
-        self._fixed = dict(inputs)
-        self._entering = {name: view for name, view in views.items() if name not in inputs}
+        read = {name: array for name, array in inputs.items() if name in views}
+        self._held = [self._enter(views[name].buffer, array) for name, array in read.items()]
+        for array, held in zip(read.values(), self._held, strict=True):
+            if held is not array:
+                array.flags.writeable = False  # nobody tells when somebody writes into what was copied once
+        self._fixed = read
+        self._entering = {name: view for name, view in views.items() if name not in read}
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
