@@ -209,7 +209,7 @@ def test_the_kernels_of_a_graph_are_printed_written_and_compared(graph: Path, tm
 
 @pytest.mark.parametrize("form", ["llvm", "asm", "ptx"])
 def test_a_graph_lowers_to_machine_code(graph: Path, form: str) -> None:
-    assert "kernel_1" in right("lower", graph, "--to", form)
+    assert "kernel_0" in right("lower", graph, "--to", form)
 
 
 def test_a_pass_of_the_kernels_of_a_graph(graph: Path) -> None:

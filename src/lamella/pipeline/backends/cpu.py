@@ -16,7 +16,9 @@ from lamella.backend.cpu.package import fingerprint
 from lamella.backend.cpu.run.stored import decode_graph, encode_graph
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.stored import StoredExecutable
+from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Dim
+from lamella.base.optional import need
 from lamella.graph.model import Model
 from lamella.graph.rewrite import extents, members
 from lamella.pipeline.options import Options, table
@@ -42,14 +44,25 @@ class Compiler(Protocol):
 
 
 def missing(backend: str) -> str | None:
-    """LLVM comes with every installation; where it does not load, compiling says so."""
+    """Why LLVM does not load, which every installation should have."""
+    try:
+        need("llvmlite.binding")
+    except LamellaError as problem:
+        return problem.findings[0].message
     return None
 
 
 def compile(model: languages.Model, backend: str, options: Options) -> Executable:
-    """Make kernels or a graph callable; of a graph of known extents the compiled form is kept."""
-    if not isinstance(model, Model) or _is_watched(options) or _is_open(model):
+    """Make kernels or a graph callable."""
+    if not isinstance(model, Model):
         return _compiler().compile(model, backend, options)
+    return compile_graph(model, options)
+
+
+def compile_graph(model: Model, options: Options) -> GraphExecutable:
+    """Make a graph callable; the compiled form of one of known extents is kept."""
+    if _is_watched(options) or _is_open(model):
+        return _compiler().compile_open(model, NAME, options)
     return compile_stored(model, options)
 
 

@@ -31,10 +31,9 @@ from lamella.backend.named import NamedKernels
 from lamella.backend.progress import Progress, no_progress
 from lamella.base import dtype
 from lamella.base.arrays import Array, DType, numpy_dtype
-from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, printable
+from lamella.base.diagnostic import NOTE, Diagnostic, printable
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
-from lamella.base.optional import need
 from lamella.base.placement import REFERENCE, placement_line
 from lamella.base.source import NOWHERE
 from lamella.graph.model import Model
@@ -69,13 +68,7 @@ INTERPRETED = "so the interpreter ran it, which counts steps; --backend cpu runs
 
 
 def missing(backend: str) -> str | None:
-    """Why LLVM does not load, which every installation should have."""
-    if backend != "cpu":
-        return None
-    try:
-        need("llvmlite.binding")
-    except LamellaError as problem:
-        return problem.findings[0].message
+    """The interpreter is always there."""
     return None
 
 

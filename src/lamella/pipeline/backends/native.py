@@ -12,7 +12,7 @@ from lamella.base.diagnostic import WARNING, Diagnostic
 from lamella.base.errors import MISSING_PACKAGE
 from lamella.base.source import NOWHERE
 from lamella.graph.model import Model
-from lamella.pipeline.backends import kernels, reference
+from lamella.pipeline.backends import cpu, reference
 from lamella.pipeline.options import Options
 
 CPU, REFERENCE = "cpu", "reference"
@@ -29,11 +29,11 @@ def compile(model: Model, backend: str, options: Options) -> GraphExecutable:
     # What a user computes in 64 bits or quantised is compared with something: bit by bit with the formulas.
     if (options.dtype == "f64" or options.quantized) and not asks_kernels:
         return reference.compile(model, REFERENCE, options)
-    absent = kernels.missing(CPU)
+    absent = cpu.missing(CPU)
     if absent is not None:
         told = replace(model, findings=(*model.findings, _slower(absent)))
         return reference.compile(told, REFERENCE, options)
-    return kernels.compile_open(model, CPU, options)
+    return cpu.compile_graph(model, options)
 
 
 def _slower(absent: str) -> Diagnostic:
