@@ -50,7 +50,7 @@ def test_run_tells_the_errors_of_its_outputs(graph: Path, tmp_path: Path) -> Non
     assert line.startswith(f"w4: differs from f32 by {errors.max():.3g} at most")
 
 
-@pytest.mark.parametrize("more", [(), ("--backend", "reference"), ("--backend", "cpu", "--dtype", "f64")])
+@pytest.mark.parametrize("more", [("--backend", "reference"), ("--backend", "cpu", "--dtype", "f64")])
 def test_a_precision_without_effect_is_refused(graph: Path, more: tuple[str, ...]) -> None:
     found = call("run", graph, "--precision", "w8", *more)
     assert found.exit_code == 2
