@@ -197,6 +197,18 @@ def operands(term: object) -> tuple[object, ...]:
     return ()
 
 
+def reachable(*roots: object) -> Iterator[object]:
+    """Every term inside these, themselves included, once: terms form a graph, whose shared parts are many."""
+    done: set[int] = set()
+    waiting: list[object] = list(roots)
+    while waiting:
+        term = waiting.pop()
+        if id(term) not in done:
+            done.add(id(term))
+            yield term
+            waiting += operands(term)
+
+
 def keep_depth(contraction: Contraction, limit: int, span: Span) -> None:
     """Refuse terms nested deeper than the limit, so that whoever walks them may recurse."""
     depths: dict[int, int] = {}

@@ -15,9 +15,10 @@ from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
-from lamella.bridge.graph_to_kernels.maps import ASSIGNMENTS, reachable
+from lamella.bridge.graph_to_kernels.maps import ASSIGNMENTS
 from lamella.bridge.graph_to_kernels.substitution import TermTable
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Lookup, Scalar
+from lamella.ops.lower import reachable
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from lamella.bridge.graph_to_kernels.factors import is_contraction
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
-from lamella.bridge.graph_to_kernels.maps import reachable
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.rows import SIZES, write_rows
 from lamella.bridge.graph_to_kernels.tables import tabulate
@@ -31,6 +30,7 @@ from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Function, Memref, Parameter, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.formula import Contraction, Element, Index
+from lamella.ops.lower import reachable
 
 FAULT = Parameter(Value("fault"), make_memref("i32", (1,)))
 

@@ -30,18 +30,12 @@ from lamella.bridge.graph_to_kernels.groups import (
     MemberFormula,
     group_formulas,
 )
-from lamella.bridge.graph_to_kernels.maps import (
-    MapFormula,
-    find_map,
-    reachable,
-    resolve,
-    separate_starts,
-    writers_of,
-)
+from lamella.bridge.graph_to_kernels.maps import MapFormula, find_map, resolve, separate_starts, writers_of
 from lamella.bridge.graph_to_kernels.substitution import TermTable
 from lamella.bridge.graph_to_kernels.terms import POWERS, ROUND
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.library import Library
+from lamella.ops.lower import reachable
 
 DEEPEST = 150
 """Terms inside each other in one value: whoever walks it may recurse."""

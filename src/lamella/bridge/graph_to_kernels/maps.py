@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -11,21 +11,9 @@ from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import find_form, is_integer
 from lamella.bridge.graph_to_kernels.groups import GroupFormulas, GroupTensor, MemberFormula
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Scalar
-from lamella.ops.lower import operands
+from lamella.ops.lower import reachable
 
 ASSIGNMENTS = ("=", ":=")
-
-
-def reachable(*roots: object) -> Iterator[object]:
-    """Every term inside these, themselves included, once."""
-    done: set[int] = set()
-    waiting: list[object] = list(roots)
-    while waiting:
-        term = waiting.pop()
-        if id(term) not in done:
-            done.add(id(term))
-            yield term
-            waiting += operands(term)
 
 
 def resolve(names: Mapping[tuple[str, int | None], str], element: Element) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.inline import Stages
-from lamella.bridge.graph_to_kernels.maps import ASSIGNMENTS, reachable
+from lamella.bridge.graph_to_kernels.maps import ASSIGNMENTS
 from lamella.bridge.graph_to_kernels.row_plan import GROUP_STEPS
 from lamella.bridge.graph_to_kernels.scans import find_scan
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Lookup, Loop, Scalar
+from lamella.ops.lower import reachable
 
 MOST_REUSE = 8
 """Steps for each element of the tensors of a sum beyond which it wants tiles and not rows."""

@@ -19,8 +19,8 @@ from lamella.bridge.graph_to_kernels.contraction import MOST_STEPS
 from lamella.bridge.graph_to_kernels.flat import FlatKernel, FlatStage, place_of
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.inline import cost_of
-from lamella.bridge.graph_to_kernels.maps import reachable
 from lamella.ops.formula import Apply
+from lamella.ops.lower import reachable
 
 GROUP_STEPS = 1 << 15
 """Steps that are worth a work-group of their own."""

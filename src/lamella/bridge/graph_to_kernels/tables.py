@@ -15,9 +15,9 @@ from lamella.base.dtype import F32, F64, I32, ElementType
 from lamella.bridge.graph_to_kernels.affine import find_form, find_range
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.inline import cost_of
-from lamella.bridge.graph_to_kernels.maps import reachable
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Lookup, Loop
 from lamella.ops.formula import Scalar as Term
+from lamella.ops.lower import reachable
 
 LONGEST = 1 << 13
 """Elements of a table."""

@@ -34,7 +34,7 @@ from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Scalar, Value
 from lamella.ops.formula import Contraction, Element, Guard, Index
 from lamella.ops.formula import Scalar as Term
-from lamella.ops.lower import operands
+from lamella.ops.lower import operands, reachable
 
 Key = tuple[str, int | None]
 Tensors = Mapping[Key, TensorView]
@@ -473,14 +473,7 @@ def _numbers(item: End) -> Iterator[str]:
 
 def walk_terms(formula: Contraction) -> Iterator[object]:
     """Every term of a formula once."""
-    done: set[int] = set()
-    waiting: list[object] = [*formula.targets, *formula.values]
-    while waiting:
-        term = waiting.pop()
-        if id(term) not in done:
-            done.add(id(term))
-            yield term
-            waiting += operands(term)
+    return reachable(*formula.targets, *formula.values)
 
 
 def _verify_room(access: Access, extents: Mapping[str, int], loops: Sequence[str]) -> None:

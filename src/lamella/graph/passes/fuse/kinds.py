@@ -27,7 +27,7 @@ from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Lookup, Scalar
 from lamella.ops.instance import Instance
 from lamella.ops.library import Library
-from lamella.ops.lower import contractions, operands
+from lamella.ops.lower import contractions, reachable
 from lamella.ops.specialise import specialise
 
 Places: TypeAlias = npt.NDArray[np.int64]
@@ -341,7 +341,7 @@ class _Samples:
             raise _Irregular
         names = list(extents)
         self.free = {
-            item.name for target in formula.targets for item in _inside(target) if isinstance(item, Index)
+            item.name for target in formula.targets for item in reachable(target) if isinstance(item, Index)
         }
         self.reduced = [name for name in names if name not in self.free and extents[name] > 1]
         self.extents = extents
@@ -433,19 +433,7 @@ _FUNCTIONS: Mapping[str, Callable[[Places, Places], npt.NDArray[np.generic]]] = 
 
 def _terms(formula: Contraction) -> Iterator[object]:
     condition = () if formula.condition is None else (formula.condition,)
-    yield from _inside(*formula.targets, *formula.values, *condition)
-
-
-def _inside(*roots: object) -> Iterator[object]:
-    """Every term below some, each once."""
-    done: set[int] = set()
-    waiting: list[object] = list(roots)
-    while waiting:
-        term = waiting.pop()
-        if id(term) not in done:
-            done.add(id(term))
-            yield term
-            waiting += operands(term)
+    yield from reachable(*formula.targets, *formula.values, *condition)
 
 
 def _elements(formula: Contraction) -> Iterator[Element]:
@@ -481,14 +469,14 @@ def _factors(value: Scalar) -> list[Scalar]:
 
 
 def _first(factor: Scalar) -> list[Element]:
-    return [item for item in _inside(factor) if isinstance(item, Element)]
+    return [item for item in reachable(factor) if isinstance(item, Element)]
 
 
 def _is_prefix(index: object, extent: int, sampled: _Samples) -> bool:
     """Whether a tested index runs from an output's place to an end of its dimension: `x[|i - k|], k < n`."""
     if not isinstance(index, Guard):
         return False
-    names = {item.name for item in _inside(index.index) if isinstance(item, Index)}
+    names = {item.name for item in reachable(index.index) if isinstance(item, Index)}
     inner = [sampled.extents[name] for name in names - sampled.free]
     outer = [sampled.extents[name] for name in names & sampled.free]
     return max(inner, default=0) >= extent > 1 and max(outer, default=0) > 1
@@ -497,7 +485,7 @@ def _is_prefix(index: object, extent: int, sampled: _Samples) -> bool:
 def cost_of(formula: Contraction) -> int:
     """Floating-point operations of one step, in additions."""
     joined = 0 if formula.sign in ASSIGNMENTS else 1
-    applied = [item for item in _inside(*formula.values) if isinstance(item, Apply)]
+    applied = [item for item in reachable(*formula.values) if isinstance(item, Apply)]
     return joined + sum(_price(item) for item in applied if item.type == "real")
 
 
