@@ -25,44 +25,62 @@ def is_integer(term: object) -> TypeGuard[int]:
 
 def find_form(term: Scalar, extents: Mapping[str, int]) -> Form | None:
     """The affine form of an integer term; an index that takes one step only is 0."""
-    if is_integer(term):
-        return Affine(term)
-    if isinstance(term, Index):
-        return Affine(0, ((term.name, 1),) if extents.get(term.name) != 1 else ())
-    if not isinstance(term, Apply) or term.type != "int":
-        return None
-    forms = [find_form(item, extents) for item in term.operands]
-    known = [item for item in forms if item is not None]
-    return combine(term.function, known) if len(known) == len(forms) else None
+    return _Found(extents).form(term)
 
 
 def find_range(term: Scalar, extents: Mapping[str, int]) -> Interval | None:
     """The smallest and the largest value of an integer term; None where too little is known."""
-    if is_integer(term):
-        return term, term
-    form = find_form(term, extents)
-    if form is not None:
-        return _trusted(_form_range(form, extents))
-    if not isinstance(term, Apply) or term.type != "int":
-        return None
-    between = _between(term, extents)
-    if between is not None:
-        return between
-    ranges = [find_range(item, extents) for item in term.operands[term.function == "?:" :]]
-    known = [item for item in ranges if item is not None]
-    return _trusted(_function_range(term.function, known)) if len(known) == len(ranges) else None
+    return _Found(extents).range(term)
 
 
-def _between(term: Apply, extents: Mapping[str, int]) -> Interval | None:
-    """The range of an integer that is held between two constants, whatever it is."""
-    inner = term.operands[0]
-    if term.function != "<<" or not isinstance(inner, Apply) or inner.function != ">>":
-        return None
-    low, high = inner.operands[1], term.operands[1]
-    if not is_integer(low) or not is_integer(high):
-        return None
-    found = find_range(inner.operands[0], extents) or (-LARGEST, LARGEST)
-    return smaller(larger(found, (low, low)), (high, high))
+class _Found:
+    """Forms and ranges of the terms below one; a term that many share (`z = y + y`) is looked at once."""
+
+    def __init__(self, extents: Mapping[str, int]) -> None:
+        self._extents = extents
+        self._forms: dict[int, Form | None] = {}
+        self._ranges: dict[int, Interval | None] = {}
+
+    def form(self, term: Scalar) -> Form | None:
+        if is_integer(term):
+            return Affine(term)
+        if isinstance(term, Index):
+            return Affine(0, ((term.name, 1),) if self._extents.get(term.name) != 1 else ())
+        if not isinstance(term, Apply) or term.type != "int":
+            return None
+        if id(term) not in self._forms:
+            forms = [self.form(item) for item in term.operands]
+            known = [item for item in forms if item is not None]
+            self._forms[id(term)] = combine(term.function, known) if len(known) == len(forms) else None
+        return self._forms[id(term)]
+
+    def range(self, term: Scalar) -> Interval | None:
+        if is_integer(term):
+            return term, term
+        form = self.form(term)
+        if form is not None:
+            return _trusted(_form_range(form, self._extents))
+        if not isinstance(term, Apply) or term.type != "int":
+            return None
+        if id(term) not in self._ranges:
+            self._ranges[id(term)] = self._between(term) or self._applied(term)
+        return self._ranges[id(term)]
+
+    def _applied(self, term: Apply) -> Interval | None:
+        ranges = [self.range(item) for item in term.operands[term.function == "?:" :]]
+        known = [item for item in ranges if item is not None]
+        return _trusted(_function_range(term.function, known)) if len(known) == len(ranges) else None
+
+    def _between(self, term: Apply) -> Interval | None:
+        """The range of an integer that is held between two constants, whatever it is."""
+        inner = term.operands[0]
+        if term.function != "<<" or not isinstance(inner, Apply) or inner.function != ">>":
+            return None
+        low, high = inner.operands[1], term.operands[1]
+        if not is_integer(low) or not is_integer(high):
+            return None
+        found = self.range(inner.operands[0]) or (-LARGEST, LARGEST)
+        return smaller(larger(found, (low, low)), (high, high))
 
 
 def _form_range(form: Form, extents: Mapping[str, int]) -> Interval:

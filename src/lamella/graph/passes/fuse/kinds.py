@@ -269,25 +269,25 @@ class _Classifier:
         """The access to an input; None for one to a constant or to the output itself."""
         if element.tensor in self.results or not any(name == element.tensor for name, _ in self.sources):
             for index in element.indices:
-                _evaluate(index, sampled.points)
+                sampled.points.evaluate(index)
             return None
         if element.item is not None and not isinstance(element.item, int):
             raise _DataDependent
         source = self.sources[element.tensor, element.item if isinstance(element.item, int) else None]
         shape = [_known(substitute(extent, self.numbers)) for extent in self.given[source].shape]
-        places = _flatten(element, shape, sampled.points)
-        first = _flatten(element, shape, sampled.starts)
+        places = sampled.points.flatten(element, shape)
+        first = sampled.starts.flatten(element, shape)
         target = self._flat(formula.targets[0], sampled.points)
         guarded = any(isinstance(item, Guard) for item in element.indices)
         return Read(source, places, first, target, sampled.steps, sampled.reduced_steps, guarded)
 
-    def _flat(self, target: Element, points: Mapping[str, Places]) -> Places:
+    def _flat(self, target: Element, points: _Steps) -> Places:
         """Where a target is written; items of a pack of results are counted one by one."""
         out = self.results[target.tensor]
         items = tensors(out)
         item = items[target.item] if isinstance(target.item, int) else items[0]
         shape = [_known(substitute(extent, self.numbers)) for extent in item.shape]
-        return _flatten(target, shape, points)
+        return points.flatten(target, shape)
 
     def _are_parts(self, formulas: Sequence[Contraction]) -> bool:
         """Whether each result is a view by itself, as the parts of a split tensor are."""
@@ -355,39 +355,54 @@ class _Samples:
         limits = np.array([extents[name] for name in names], np.int64)
         rows.append(source.integers(0, np.maximum(limits, 1), (POINTS, len(names))))
         table = np.concatenate(rows)
-        self.points = {name: table[:, number] for number, name in enumerate(names)}
         zero = np.zeros(len(table), np.int64)
-        self.starts = {name: zero if name in self.reduced else item for name, item in self.points.items()}
-        if not names:
-            self.points = self.starts = {"": zero}
+        points = {name: table[:, number] for number, name in enumerate(names)}
+        starts = {name: zero if name in self.reduced else item for name, item in points.items()}
+        self.points, self.starts = _Steps(points, len(table)), _Steps(starts, len(table))
 
 
-def _flatten(element: Element, shape: Sequence[int], points: Mapping[str, Places]) -> Places:
-    found = np.zeros(len(next(iter(points.values()))), np.int64)
-    for index, extent in zip(element.indices, shape, strict=True):
-        found = found * extent + _evaluate(index, points)
-    return found
+class _Steps:
+    """Where each loop of a formula stands at sampled steps, and the values of integer terms there.
 
+    Terms form a graph: `z1 = z0 * z0, z2 = z1 * z1 …` has as many paths as a power of two, so each is evaluated once.
+    """
 
-def _evaluate(term: Scalar | Guard, points: Mapping[str, Places]) -> Places:
-    """An integer term at sampled steps."""
-    if isinstance(term, Guard):
-        if term.below is not None or term.above is not None:
-            raise _Irregular
-        return _evaluate(term.index, points)
-    if isinstance(term, Index):
-        return points[term.name]
-    if isinstance(term, bool | int):
-        return np.full(len(next(iter(points.values()))), int(term), np.int64)
-    if isinstance(term, Element):
-        raise _DataDependent
-    if isinstance(term, Apply):
-        return _apply(term, [_evaluate(item, points) for item in term.operands])
-    if isinstance(term, Lookup):
-        table = np.stack([_evaluate(item, points) for item in term.table])
-        picked = np.clip(_evaluate(term.index, points), 0, len(table) - 1)
-        return np.asarray(table[picked, np.arange(len(picked))], np.int64)
-    raise _Irregular
+    def __init__(self, points: Mapping[str, Places], count: int) -> None:
+        self._points = points
+        self._count = count
+        self._values: dict[int, Places] = {}
+
+    def flatten(self, element: Element, shape: Sequence[int]) -> Places:
+        """The row-major places that an access touches."""
+        found = np.zeros(self._count, np.int64)
+        for index, extent in zip(element.indices, shape, strict=True):
+            found = found * extent + self.evaluate(index)
+        return found
+
+    def evaluate(self, term: Scalar | Guard) -> Places:
+        """An integer term."""
+        if id(term) not in self._values:
+            self._values[id(term)] = self._evaluate(term)
+        return self._values[id(term)]
+
+    def _evaluate(self, term: Scalar | Guard) -> Places:
+        if isinstance(term, Guard):
+            if term.below is not None or term.above is not None:
+                raise _Irregular
+            return self.evaluate(term.index)
+        if isinstance(term, Index):
+            return self._points[term.name]
+        if isinstance(term, bool | int):
+            return np.full(self._count, int(term), np.int64)
+        if isinstance(term, Element):
+            raise _DataDependent
+        if isinstance(term, Apply):
+            return _apply(term, [self.evaluate(item) for item in term.operands])
+        if isinstance(term, Lookup):
+            table = np.stack([self.evaluate(item) for item in term.table])
+            picked = np.clip(self.evaluate(term.index), 0, len(table) - 1)
+            return np.asarray(table[picked, np.arange(len(picked))], np.int64)
+        raise _Irregular
 
 
 def _apply(term: Apply, values: list[Places]) -> Places:
