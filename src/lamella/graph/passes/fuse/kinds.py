@@ -30,6 +30,8 @@ from lamella.ops.library import Library
 from lamella.ops.lower import contractions, reachable
 from lamella.ops.specialise import specialise
 
+LARGEST = 1 << 62
+"""Larger integers are not sampled: no index is one, and 64-bit arithmetic would wrap around."""
 Places: TypeAlias = npt.NDArray[np.int64]
 """Row-major positions of elements, one for each sampled step."""
 POINTS = 48
@@ -393,6 +395,8 @@ class _Steps:
         if isinstance(term, Index):
             return self._points[term.name]
         if isinstance(term, bool | int):
+            if not -LARGEST < term < LARGEST:
+                raise _Irregular
             return np.full(self._count, int(term), np.int64)
         if isinstance(term, Element):
             raise _DataDependent
