@@ -10,6 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeGuard, cast
+from zipfile import ZipFile
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule
 from lamella.base.errors import InputError, Malformed
@@ -93,12 +94,16 @@ class _Archive:
     """The records of a file, as PyTorch reads them."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._reader = need("torch")._C.PyTorchFileReader(str(path))
         self.names = [str(name) for name in self._reader.get_all_records()]
 
     def size(self, name: str) -> int:
-        """The bytes of a record."""
-        return int(self._reader.get_record_size(name))
+        """The bytes of a record; torch tells them since 2.13, before it the directory of the archive does."""
+        if hasattr(self._reader, "get_record_size"):
+            return int(self._reader.get_record_size(name))
+        with ZipFile(self._path) as archive:
+            return next(item.file_size for item in archive.infolist() if item.filename.endswith(f"/{name}"))
 
     def read(self, name: str) -> bytes:
         """A record."""
