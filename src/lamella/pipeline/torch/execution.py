@@ -103,7 +103,8 @@ class _Archive:
         if hasattr(self._reader, "get_record_size"):
             return int(self._reader.get_record_size(name))
         with ZipFile(self._path) as archive:
-            return next(item.file_size for item in archive.infolist() if item.filename.endswith(f"/{name}"))
+            sizes = (item.file_size for item in archive.infolist() if item.filename.endswith(f"/{name}"))
+            return next(sizes, 0)
 
     def read(self, name: str) -> bytes:
         """A record."""
