@@ -89,6 +89,10 @@ class Builder:
             self._constants[key] = found
         return found
 
+    def is_number(self, value: Value) -> bool:
+        """Whether a value is a constant that this region has, and not NaN."""
+        return any(found == value and word != "nan" for (word, _), found in self._constants.items())
+
     def arith(self, function: str, *operands: Value, type_: Type = INDEX) -> Value:
         """`arith.function`."""
         return self.value(Arith(function, operands, type_))

@@ -69,14 +69,16 @@ def mathematics(builder: Builder, function: str, kind: Scalar, *operands: Value)
 
 def extreme(builder: Builder, function: str, kind: Scalar, left: Value, right: Value) -> Value:
     """The smaller or larger of two numbers, NaN as soon as one is."""
-    found = builder.arith(function, left, right, type_=kind)
     if kind == I64:
+        return builder.arith(function, left, right, type_=kind)
+    if builder.is_number(left):
+        left, right = right, left
+    # What a comparison with NaN leaves is `left`: processors have this choice as one instruction.
+    chosen = builder.compare("gt" if function == "max" else "lt", right, left)
+    found = builder.arith("select", chosen, right, left, type_=kind)
+    if builder.is_number(right):
         return found
-    sound = builder.arith(
-        "and", builder.compare("eq", left, left), builder.compare("eq", right, right), type_=BOOL
-    )
-    either = builder.arith("add", left, right, type_=kind)
-    return builder.arith("select", sound, found, either, type_=kind)
+    return builder.arith("select", builder.compare("eq", right, right), found, right, type_=kind)
 
 
 # --- integers -----------------------------------------------------------------------------------------------

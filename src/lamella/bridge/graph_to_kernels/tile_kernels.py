@@ -13,6 +13,7 @@ from lamella.bridge.graph_to_kernels.accesses import (
     form_value,
     matrix_view,
 )
+from lamella.bridge.graph_to_kernels.starts import take_start
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
 from lamella.bridge.graph_to_kernels.tiled import PAIR, PANEL, End, Key, Scale, TiledProduct, walk_terms
 from lamella.kernels.build import Builder, FreshNames
@@ -72,7 +73,8 @@ def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[
             found.append(_write_pack(side, key))
             scale = Scale(key, side.packed_access(Value("scale")), packed=True)
         scales.append(scale)
-    return [*found, ProductWriter(replace(tiled, scales=tuple(scales)), tensors).write()]
+    tiled, start = take_start(replace(tiled, scales=tuple(scales)))
+    return [*found, ProductWriter(tiled, tensors, start=start).write()]
 
 
 @dataclass(slots=True)
@@ -241,6 +243,8 @@ class ProductWriter:
     columns: list[Access] = field(init=False)
     """The column factor, for each step of the inner sum that a step of the packed factor holds."""
     scales: list[Scale] = field(default_factory=list)
+    start: End | None = None
+    """What the sums begin at, where it is not 0."""
 
     def write(self) -> TileKernel:
         """Write it."""
@@ -336,8 +340,10 @@ class ProductWriter:
         tile = _Tile(
             column, Coopmatrix(self.tiled.real.name, self.tiled.whole(height), width, "matrix_acc"), height
         )
-        zero = builder.constant(0.0, tile.type)
-        sums = self._sum(builder, pieces, tile, [zero] * len(pieces), self.tiled.roles.sums)
+        start = builder.constant(0.0, tile.type)
+        if self.start is not None:
+            start = self._apply(builder, self.start, values, tile, start)
+        sums = self._sum(builder, pieces, tile, [start] * len(pieces), self.tiled.roles.sums)
         for piece, total in zip(pieces, sums, strict=True):
             for end in self.tiled.ends:
                 self._finish(builder, end, piece, tile, total)

@@ -61,12 +61,21 @@ def find_machine(name: str | None) -> Processor | None:
     return host_machine() if name is None else MACHINES.get(name)
 
 
+SHORT_RANGES_FIRST = "-greedy-reverse-local-assignment=1"
+"""Registers go to short lives of values first: with the sums of a tile in all but a few registers, LLVM would otherwise
+keep half of them in memory, within the inner loop."""
+OPTIONS_OF = range(20, 23)
+"""Releases of LLVM that know the option; one that does not would end the process."""
+
+
 @cache
 def llvm() -> ModuleType:
     """LLVM's binding, loaded once and made ready for all its targets."""
     binding = need("llvmlite.binding")
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
+    if binding.llvm_version_info[0] in OPTIONS_OF:
+        binding.set_option("lamella", SHORT_RANGES_FIRST)
     return binding
 
 

@@ -1,0 +1,90 @@
+"""Where a sum begins: a bias that what follows adds to a sum of products is the value from which it is summed up.
+
+`y = relu(b[i] + s[i, j])` with `s += a * x` is `y = relu(s)` with a sum that begins at `b[i]`: an addition less for each
+element, and no register for the bias while the tile is finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from lamella.bridge.graph_to_kernels.tiled import End, TiledProduct
+from lamella.ops.formula import Apply, Contraction, Element, Index
+from lamella.ops.formula import Scalar as Term
+from lamella.ops.lower import operands, reachable
+
+
+def take_start(tiled: TiledProduct) -> tuple[TiledProduct, End | None]:
+    """The product with what its sums begin at, where the one output adds something that all columns of a tile share."""
+    if len(tiled.ends) != 1 or tiled.scales or tiled.is_integer:
+        return tiled, None
+    end, tensor = tiled.ends[0], tiled.group.product.targets[0].tensor
+    found = _find_addition(end.formula, tensor)
+    if found is None:
+        return tiled, None
+    sum_, added = found[0].operands
+    if _is_sum(added, tensor):
+        sum_, added = added, sum_
+    if not _is_shared(added, end, tiled):
+        return tiled, None
+    rest = _replaced(end.formula.values[0], found, sum_)
+    whole = replace(end, formula=replace(end.formula, values=(rest,)))
+    start = replace(end, formula=replace(end.formula, values=(added,)))
+    return replace(tiled, ends=(whole,)), start
+
+
+def _is_sum(term: Term, tensor: str) -> bool:
+    return isinstance(term, Element) and term.tensor == tensor
+
+
+def _find_addition(formula: Contraction, tensor: str) -> list[Apply] | None:
+    """The additions, all of them the same, that alone read the sum."""
+    readers = [
+        item
+        for item in reachable(*formula.values)
+        if any(isinstance(part, Element) and part.tensor == tensor for part in operands(item))
+    ]
+    additions = [item for item in readers if isinstance(item, Apply) and item.function == "+"]
+    alike = [item for item in additions if item.operands == additions[0].operands]
+    once = bool(additions) and sum(_is_sum(item, tensor) for item in additions[0].operands) == 1
+    return alike if once and len(alike) == len(readers) and additions[0].type == "real" else None
+
+
+def _is_shared(term: Term, end: End, tiled: TiledProduct) -> bool:
+    """Whether a term is the same for all columns."""
+    inside = set(tiled.roles.columns)
+    return inside.isdisjoint(_loops_of(term, end, tiled))
+
+
+def _loops_of(term: Term, end: End, tiled: TiledProduct) -> Iterator[str]:
+    waiting: list[object] = [term]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Element):
+            yield from tiled.accesses[id(item)].loops()
+        elif isinstance(item, Index):
+            yield from end.loops[item.name].symbols
+        else:
+            waiting += operands(item)
+
+
+def _replaced(term: Term, old: Sequence[Apply], new: Term) -> Term:
+    """A term with some of its parts replaced; parts that are shared stay shared."""
+    done: dict[int, Term] = {id(item): new for item in old}
+    waiting: list[Term] = [term]
+    while waiting:
+        item = waiting[-1]
+        if id(item) in done or not isinstance(item, Apply):
+            done.setdefault(id(item), item)
+            waiting.pop()
+            continue
+        open_ = [part for part in item.operands if id(part) not in done]
+        if open_:
+            waiting += open_
+            continue
+        parts = tuple(done[id(part)] for part in item.operands)
+        same = all(one is other for one, other in zip(parts, item.operands, strict=True))
+        done[id(item)] = item if same else replace(item, operands=parts)
+        waiting.pop()
+    return done[id(term)]
