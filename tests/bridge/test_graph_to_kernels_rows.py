@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from lamella.bridge.graph_to_kernels.row_plan import plan_rows
 from lamella.bridge.graph_to_kernels.rows import SIZES, write_rows
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
-from lamella.kernels.nodes import KernelCall
+from lamella.kernels.nodes import KernelCall, KernelOperand
 from lamella.lang.tensor.nodes import Program
 from tests.support.bridge.groups import make_group, whole_group
 from tests.support.bridge.operators.calls import (
@@ -45,7 +46,7 @@ def run_calls(
         fault = np.zeros(1, np.int32)
         flat = [arrays[operand.name.removeprefix(".")] for operand in item.operands]
         given = [
-            (array.view(np.int8) if array.dtype == bool else array).reshape(operand.shape[::-1]).T
+            _part_of(array.view(np.int8) if array.dtype == bool else array, operand)
             for array, operand in zip(flat, item.operands, strict=True)
         ]
         compiled.call(item.kernel, [*given, *([fault] if item.has_fault else [])], item.groups)
@@ -54,6 +55,12 @@ def run_calls(
     # Whatever is proved needs no test while it runs.
     assert not [found.message for found in compiled.findings if not any(item.has_fault for item in calls)]
     return {name: arrays[name] for name in stages.outputs}
+
+
+def _part_of(array: Array, operand: KernelOperand) -> Array:
+    """What a kernel takes of a dense array: one that lies behind its start, and without gaps."""
+    flat = array.reshape(-1)[operand.offset : operand.offset + prod(operand.shape)]
+    return flat.reshape(operand.shape[::-1]).T
 
 
 def run_group(model: Model, fed: Mapping[str, Array]) -> dict[str, Array] | None:
@@ -184,7 +191,8 @@ def test_layouts_are_strides(padding: int) -> None:
     memory[:, :, padding:] = fed["x0_0"].transpose(0, 2, 1)
     result = np.zeros((2, 6, 20), np.float32)
     arrays = {"x0_0": memory.reshape(-1), stages.outputs[0]: result.reshape(-1)}
-    given = [arrays[name][:span] for name, span in zip(kernel.tensors, kernel.spans, strict=True)]
+    reaches = zip(kernel.tensors, kernel.starts, kernel.spans, strict=True)
+    given = [arrays[name][start : start + span] for name, start, span in reaches]
     compile_program(Program((kernel.function,))).call("k", given, kernel.groups)
     agree({stages.outputs[0]: result}, by_reference(flat)(**fed))
 

@@ -7,7 +7,7 @@ were: adding two tensors of any rank is one loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -357,11 +357,18 @@ def _merge(kernel: FlatKernel, outer: str, inner: str) -> FlatKernel:
     extents = {name: size for name, size in kernel.extents.items() if name != outer}
     extents[inner] *= kernel.extents[outer]
     table = TermTable(extents)
-    stages = tuple(_without(stage, outer, kernel.table, table) for stage in kernel.stages)
+    loops = [tuple(name for name in stage.loops if name != outer) for stage in kernel.stages]
+    stages = tuple(
+        replace(_moved(stage, lambda _, form: form.without(outer), kernel.table, table), loops=own)
+        for stage, own in zip(kernel.stages, loops, strict=True)
+    )
     return FlatKernel(stages, tuple(name for name in kernel.rows if name != outer), extents, table)
 
 
-def _without(stage: FlatStage, name: str, old: TermTable, table: TermTable) -> FlatStage:
+def _moved(
+    stage: FlatStage, move: Callable[[str, Form], Form], old: TermTable, table: TermTable
+) -> FlatStage:
+    """A stage whose accesses of each tensor are at other places."""
     known: dict[int, Scalar] = {}
 
     def rebuild(term: Scalar) -> Scalar:
@@ -373,7 +380,7 @@ def _without(stage: FlatStage, name: str, old: TermTable, table: TermTable) -> F
 
     def again(term: Apply | Element | Lookup) -> Scalar:
         if isinstance(term, Element):
-            index = table.affine(place_of(term, old).without(name))
+            index = table.affine(move(term.tensor, place_of(term, old)))
             return table.element(term.tensor, (index,), term.type)
         if isinstance(term, Lookup):
             return table.lookup([rebuild(item) for item in term.table], rebuild(term.index), term.type)
@@ -381,8 +388,40 @@ def _without(stage: FlatStage, name: str, old: TermTable, table: TermTable) -> F
 
     return replace(
         stage,
-        place=stage.place.without(name),
+        place=move(stage.tensor, stage.place),
         value=rebuild(stage.value),
         condition=None if stage.condition is None else rebuild(stage.condition),
-        loops=tuple(item for item in stage.loops if item != name),
     )
+
+
+# --- where accesses begin -----------------------------------------------------------------------------------
+
+
+def begin_accesses(kernel: FlatKernel, whole: Mapping[str, int]) -> tuple[FlatKernel, dict[str, range]]:
+    """The kernel with accesses of each tensor from 0 on, and the places of its memory that they reach.
+
+    Kernels that do the same to other parts of tensors, as those that stack them, are equal then. Tensors that are
+    taken `whole` have so many places.
+    """
+    reaches = {name: range(size) for name, size in whole.items()}
+    for stage in kernel.stages:
+        _note_reach(reaches, stage.tensor, stage.place, kernel.extents)
+        for item in stage.reads():
+            _note_reach(reaches, item.tensor, place_of(item, kernel.table), kernel.extents)
+    if not any(item.start for item in reaches.values()):
+        return kernel, reaches
+    table = TermTable(kernel.extents)
+
+    def move(tensor: str, form: Form) -> Form:
+        return replace(form, constant=form.constant - reaches[tensor].start)
+
+    stages = tuple(_moved(stage, move, kernel.table, table) for stage in kernel.stages)
+    return replace(kernel, stages=stages, table=table), reaches
+
+
+def _note_reach(reaches: dict[str, range], tensor: str, form: Form, extents: Mapping[str, int]) -> None:
+    ends = [factor * (extents[name] - 1) for name, factor in form.terms]
+    first = form.constant + sum(item for item in ends if item < 0)
+    last = form.constant + sum(item for item in ends if item > 0)
+    known = reaches.get(tensor, range(first, last + 1))
+    reaches[tensor] = range(min(known.start, first), max(known.stop, last + 1))

@@ -32,6 +32,10 @@ from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.formula import Contraction, Element, Index
 from lamella.ops.lower import reachable
 
+MOST_STAGES = 32
+"""Stages of one row kernel: code of more takes long to compile, and shares little."""
+MOST_TRIED = 16
+"""Stages that are tried together where all of a run are no kernel: each trial writes one."""
 FAULT = Parameter(Value("fault"), make_memref("i32", (1,)))
 
 
@@ -60,6 +64,8 @@ class GroupWriter:
     products: int = 0
     partial: set[str] = field(default_factory=set)
     """Sums that go on from zeros, because no step writes every element."""
+    _whole: dict[str, bool] = field(default_factory=dict)
+    """Whether tensors are written whole, as far as somebody asked."""
 
     def write(self) -> tuple[KernelCall, ...]:
         """Write all kernels; Unsupported where a stage has none."""
@@ -108,10 +114,8 @@ class GroupWriter:
                 except Unsupported:
                     continue
         if not reuses(stages[0], self.stages):
-            run = next(
-                (place for place, item in enumerate(stages) if place and is_contraction(item)), len(stages)
-            )
-            for count in range(run, 0, -1):
+            run = _count_rows(stages)
+            for count in (run, *range(min(run - 1, MOST_TRIED), 0, -1)):
                 try:
                     self._add_rows(stages[:count], stages[count:])
                     return count
@@ -173,10 +177,13 @@ class GroupWriter:
         outputs = frozenset(name for name in made if name in needed)
         flat = {name: _flat(item) for name, item in self.place.layouts.items()}
         sizes = tuple(item for item in SIZES if item in self.target.subgroup_sizes) or SIZES
-        kernel = write_rows(self._next, stages, self.stages.tensors, outputs, flat, sizes)
+        own = frozenset(name for name in self.stages.tensors if name not in self.operands)
+        kernel = write_rows(self._next, stages, self.stages.tensors, outputs, flat, sizes, own)
         operands = [
-            self._operand(name, parameter.type)
-            for name, parameter in zip(kernel.tensors, kernel.function.parameters, strict=True)
+            replace(self._operand(name, parameter.type), offset=start)
+            for name, start, parameter in zip(
+                kernel.tensors, kernel.starts, kernel.function.parameters, strict=True
+            )
             if isinstance(parameter.type, Memref)
         ]
         self._add(kernel.function, operands, kernel.groups)
@@ -250,8 +257,11 @@ class GroupWriter:
     def _is_whole(self, tensor: str) -> bool:
         if tensor in self.partial:
             return False
-        written = any(item.tensor == tensor for stage in self.stages.contractions for item in stage.targets)
-        return written and is_written_whole((tensor, None), self.stages.contractions, self._views)
+        if tensor not in self._whole:
+            stages = self.stages.contractions
+            written = any(item.tensor == tensor for stage in stages for item in stage.targets)
+            self._whole[tensor] = written and is_written_whole((tensor, None), stages, self._views)
+        return self._whole[tensor]
 
 
 def _count_ends(stages: Sequence[Contraction]) -> int:
@@ -263,6 +273,17 @@ def _count_ends(stages: Sequence[Contraction]) -> int:
             break
         count += 1
     return count
+
+
+def _count_rows(stages: Sequence[Contraction]) -> int:
+    """How many stages one row kernel may be made of at most: no sums of products, and each tensor written once."""
+    written = {item.tensor for item in stages[0].targets}
+    for count, stage in enumerate(stages[1:MOST_STAGES], 1):
+        targets = {item.tensor for item in stage.targets}
+        if is_contraction(stage) or targets & written:
+            return count
+        written |= targets
+    return min(len(stages), MOST_STAGES)
 
 
 def _keep_parts_apart(first: Sequence[Contraction]) -> None:

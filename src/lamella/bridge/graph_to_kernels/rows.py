@@ -14,7 +14,14 @@ from lamella.base.dtype import F64
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.contraction import join, neutral_value
-from lamella.bridge.graph_to_kernels.flat import FlatLayout, FlatStage, flatten_stages, row_major, span_of
+from lamella.bridge.graph_to_kernels.flat import (
+    FlatLayout,
+    FlatStage,
+    begin_accesses,
+    flatten_stages,
+    row_major,
+    span_of,
+)
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.row_plan import VECTOR, Pass, RowPlan, plan_rows
 from lamella.bridge.graph_to_kernels.row_terms import RowTerms
@@ -36,10 +43,11 @@ LANE_FUNCTIONS = {"+=": "add", "<=": "min", ">=": "max"}
 
 @dataclass(frozen=True, slots=True)
 class RowKernel:
-    """A kernel and the tensors that are its arguments in order, each as one mode."""
+    """A kernel and the tensors that are its arguments in order, each as one mode that begins at a place of it."""
 
     function: Function
     tensors: tuple[str, ...]
+    starts: tuple[int, ...]
     spans: tuple[int, ...]
     groups: int
 
@@ -51,22 +59,28 @@ def write_rows(
     outputs: frozenset[str],
     layouts: Mapping[str, FlatLayout] | None = None,
     sizes: Sequence[int] = SIZES,
+    temporaries: frozenset[str] = frozenset(),
 ) -> RowKernel:
     """The kernel of some stages; Unsupported where they cannot run in one.
 
-    `outputs` are the tensors that something outside of the kernel reads.
+    `outputs` are the tensors that something outside of the kernel reads; `temporaries` are taken whole, because what
+    a kernel takes of one tells its size.
     """
     places = layouts or {}
     scan = find_scan(stages[0], tensors) if len(stages) == 1 and LANES in sizes else None
     if scan is not None and not {scan.target, scan.source} & set(places):
         size = tensors[scan.target].volume
         function, groups = write_scan(name, scan, size)
-        return RowKernel(function, (scan.target, scan.source), (size, size), groups)
-    kernel = flatten_stages(stages, tensors, places)
+        return RowKernel(function, (scan.target, scan.source), (0, 0), (size, size), groups)
+    spans = {
+        name: span_of(tensors[name].shape, places.get(name) or row_major(tensors[name].shape))
+        for name in temporaries
+    }
+    kernel, reaches = begin_accesses(flatten_stages(stages, tensors, places), spans)
     read = dict.fromkeys(item.tensor for stage in kernel.stages for item in stage.reads())
     written = dict.fromkeys(item.tensor for item in kernel.stages)
     named = (*(item for item in written if item in outputs), *(item for item in read if item not in written))
-    arguments = _Arguments(named, tensors, places)
+    arguments = _Arguments(named, tensors, reaches)
     wide = any(tensors[item].element == F64 for item in (*written, *read))
     real = Scalar("f64" if wide else "f32")
     if not sizes:
@@ -84,21 +98,19 @@ def write_rows(
         (DictionaryEntry("subgroup_size", lanes), DictionaryEntry("work_group_size", (lanes, 1)))
     )
     function = Function(name, arguments.parameters(), builder.region(), attributes)
-    return RowKernel(function, named, tuple(arguments.spans.values()), groups)
+    starts = tuple(reaches[item].start for item in named)
+    return RowKernel(function, named, starts, tuple(arguments.spans.values()), groups)
 
 
 class _Arguments:
     """The arguments of a kernel: tensors in flat memory."""
 
     def __init__(
-        self, names: Sequence[str], tensors: Mapping[str, GroupTensor], layouts: Mapping[str, FlatLayout]
+        self, names: Sequence[str], tensors: Mapping[str, GroupTensor], reaches: Mapping[str, range]
     ) -> None:
         self.held = {name: tensors[name] for name in names}
         self.memrefs = {name: Value(_memref_name(name, number)) for number, name in enumerate(names)}
-        self.spans = {
-            name: span_of(item.shape, layouts.get(name) or row_major(item.shape))
-            for name, item in self.held.items()
-        }
+        self.spans = {name: len(reaches[name]) for name in names}
 
     def views(self) -> dict[tuple[str, int | None], TensorView]:
         """What terms know of the tensors."""

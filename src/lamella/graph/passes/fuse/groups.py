@@ -65,19 +65,19 @@ class Grouping:
         self.refusals: list[Refusal] = []
         self._bits = {number: 1 << number for number in range(len(part.nodes))}
         self._ancestors: dict[int, int] = {}
-        for number, node in enumerate(part.nodes):
-            found = 0
-            for name in {item.name for item in operands_of(node)} & part.makers.keys():
-                maker = part.makers[name]
-                found |= self._ancestors[maker] | 1 << maker
-            self._ancestors[number] = found
+        """What groups depend on, of the nodes that were looked at so far: nothing before them depends on others."""
+        self._seen = 0
+        """How many nodes those are."""
 
     def run(self) -> None:
         """Form the groups that are asked for, then let every operation join those of its operands, in order."""
-        for request in self.requests:
-            if request.hint.is_together:
-                self._form(request)
+        wanted = [request for request in self.requests if request.hint.is_together]
+        if wanted:
+            self._see(len(self.part.nodes))
+        for request in wanted:
+            self._form(request)
         for number, node in enumerate(self.part.nodes):
+            self._see(number + 1)
             facts = self.part.facts[number]
             if not isinstance(node, Operation) or facts.kind not in FUSIBLE or self._is_mover(number):
                 continue
@@ -87,6 +87,17 @@ class Grouping:
                 self._join_attention(number)
                 for item in self._by_worth(number):
                     self._join(number, item)
+
+    def _see(self, count: int) -> None:
+        """Know what the first nodes depend on."""
+        part = self.part
+        for number in range(self._seen, count):
+            found = 0
+            for name in {item.name for item in operands_of(part.nodes[number])} & part.makers.keys():
+                group = self.group_of[part.makers[name]]
+                found |= self._ancestors[group] | self._bits[group]
+            self._ancestors[number] = found
+        self._seen = max(self._seen, count)
 
     def _join_codes(self, number: int) -> None:
         """What decodes joins what decodes before it, never what makes the codes: those are to be in memory."""
@@ -274,8 +285,9 @@ class Grouping:
             ancestors |= self._ancestors.pop(group)
         ancestors &= ~bits
         self._bits[first], self._ancestors[first] = bits, ancestors
+        lowest = (bits & -bits).bit_length()
         for group, found in self._ancestors.items():
-            if found & bits:
+            if found.bit_length() >= lowest and found & bits:
                 self._ancestors[group] = found | ancestors | bits
 
     # --- what is left -----------------------------------------------------------------------------------------
