@@ -34,6 +34,7 @@ from lamella.bridge.graph_to_kernels.layouts import (
     insert_copies,
     pinned_tensors,
 )
+from lamella.base.open_extent import OpenExtent
 from lamella.bridge.graph_to_kernels.partial_sums import share_sums
 from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
 from lamella.bridge.graph_to_kernels.terms import (
@@ -523,7 +524,8 @@ def graph_to_kernels(
     whole its components are written instead, so only what really has none is native.
     """
     chosen, kept = options or KernelOptions(), keep or _is_group
-    kernels = KernelWriter(model.library, chosen.wide, chosen.extents, chosen.target)
+    extents = {name: OpenExtent(size) if size > 1 else size for name, size in chosen.extents.items()}
+    kernels = KernelWriter(model.library, chosen.wide, extents, chosen.target)
     calls: dict[object, tuple[KernelCall, ...]] = {}
     refused: set[str] = set()
     while True:
