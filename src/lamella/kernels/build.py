@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
+from lamella.base.open_extent import is_open
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.tensor.check.context import defined_values
 from lamella.lang.tensor.nodes import (
@@ -81,7 +82,12 @@ class Builder:
         return result
 
     def constant(self, number: Number, type_: Type = INDEX) -> Value:
-        """A constant; one that this region has already is used again."""
+        """A constant; one that this region has already is used again.
+
+        An open extent stands for itself: that it equals another number here says nothing of other calls.
+        """
+        if is_open(number):
+            return self.value(Constant(number, type_))
         key = (repr(number), type_)
         found = self._constants.get(key)
         if found is None:

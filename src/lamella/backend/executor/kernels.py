@@ -84,6 +84,8 @@ class Specialised:
     """What runs launch lists; without one each operation is launched by itself."""
     replaces: tuple[Node, ...] = ()
     """The nodes of the graph that it was made from, whose place its own take."""
+    compiled: int = 0
+    """How many kernels machine code was made for, where others are shared with sets of extents before."""
 
 
 Specialise = Callable[[Mapping[str, int]], Specialised]
@@ -201,6 +203,7 @@ class SpecialisedRunner:
         self._program, self._launch = specialised.program, specialised.launch
         self._strict, self._replaces = specialised.strict, specialised.replaces
         self._calls = specialised.program.calls
+        self._spec_compiled = specialised.compiled
         self._steps: dict[tuple[int, object], KernelStep | None] = {}
         """What operations of known shapes do, by the identity of their bound operation, which `formulas` keeps."""
         self._without_value: set[object] = set()

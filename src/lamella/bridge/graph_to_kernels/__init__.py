@@ -15,6 +15,7 @@ from lamella.base.dim import substitute
 from lamella.base.dtype import F64
 from lamella.base.errors import Found, Unsupported
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.open_extent import OpenExtent
 from lamella.bridge.graph_to_kernels.affine import is_integer
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
@@ -523,7 +524,8 @@ def graph_to_kernels(
     whole its components are written instead, so only what really has none is native.
     """
     chosen, kept = options or KernelOptions(), keep or _is_group
-    kernels = KernelWriter(model.library, chosen.wide, chosen.extents, chosen.target)
+    extents = {name: OpenExtent(size) if size > 1 else size for name, size in chosen.extents.items()}
+    kernels = KernelWriter(model.library, chosen.wide, extents, chosen.target)
     calls: dict[object, tuple[KernelCall, ...]] = {}
     refused: set[str] = set()
     while True:

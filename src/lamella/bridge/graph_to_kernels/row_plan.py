@@ -14,6 +14,7 @@ from math import prod
 from lamella.base.affine import Affine
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Unsupported
+from lamella.base.open_extent import OpenExtent, is_open
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.contraction import MOST_STEPS
 from lamella.bridge.graph_to_kernels.flat import FlatKernel, FlatStage, place_of
@@ -117,7 +118,9 @@ def plan_rows(
         [kernel.extents[across]] if across else [kernel.extents[item.lane] for item in passes if item.lane]
     )
     most = LANE_BYTES // 2 if _is_heavy(kernel) else LANE_BYTES
-    lanes = _lane_count(max(counts, default=1), widest, sizes, most)
+    lanes = _lane_count(
+        MOST_STEPS if any(map(is_open, counts)) else max(counts, default=1), widest, sizes, most
+    )
     local = {name: _room(kernel, name) for name in kept}
     share = lanes if across else 1
     if sum(room.count * share * _bytes(tensors[name].element) for name, room in local.items()) > MOST_LOCAL:
@@ -245,7 +248,7 @@ def _best(kernel: FlatKernel, stages: Sequence[FlatStage], loops: Sequence[str])
 def _score(kernel: FlatKernel, stages: Sequence[FlatStage], lane: str) -> float:
     """How much of the memory of some stages lies side by side in the lanes, if they go along a loop."""
     extent = kernel.extents[lane]
-    filled = extent / (-(-extent // VECTOR) * VECTOR)
+    filled = 1.0 if is_open(extent) else extent / (-(-extent // VECTOR) * VECTOR)
     total = 0.0
     for stage in stages:
         steps = _steps(kernel, stage)
@@ -314,7 +317,8 @@ def _room(kernel: FlatKernel, tensor: str) -> LocalRoom:
         if name in stage.kept:
             strides[name] = stride
             stride *= kernel.extents[name]
-    return LocalRoom(stride, strides)
+    # Memory of a kernel's own has a known size: rows of an open length get room for longer ones too.
+    return LocalRoom(1 << (stride - 1).bit_length() if is_open(stride) else stride, strides)
 
 
 # --- work-groups --------------------------------------------------------------------------------------------
@@ -331,11 +335,18 @@ def _share(
     shared: list[str] = []
     for name in order:
         extent = kernel.extents[name]
-        if name == across or rest // extent < wanted:
+        if name == across or rest // extent < wanted or is_open(extent):
             break
         shared.append(name)
         rest //= extent
     left = order[len(shared) :]
+    if left and is_open(kernel.extents[left[0]]):
+        return (
+            tuple(shared),
+            left[0],
+            _open_piece(kernel, left[0], (rest, wanted), lanes if left[0] == across else 1),
+            tuple(left),
+        )
     if not left or rest < 2 * wanted:
         return tuple(shared), None, 0, tuple(left)
     extent = kernel.extents[left[0]]
@@ -344,6 +355,13 @@ def _share(
     if piece >= extent:
         return tuple(shared), None, 0, tuple(left)
     return tuple(shared), left[0], piece, tuple(left)
+
+
+def _open_piece(kernel: FlatKernel, name: str, steps: tuple[int, int], unit: int) -> int:
+    """The length of the pieces of an open loop, which is always cut: all of it where it is not worth sharing."""
+    extent, (total, wanted) = kernel.extents[name], steps
+    least = extent if total < 2 * wanted else -(-extent * wanted // total)
+    return OpenExtent(-(-least // unit) * unit)
 
 
 def _piece(extent: int, least: int, unit: int) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from lamella.base.affine import Affine
 from lamella.base.dtype import F64
 from lamella.base.errors import Unsupported
+from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.contraction import join, neutral_value
 from lamella.bridge.graph_to_kernels.flat import (
@@ -192,7 +193,8 @@ class _Rows:
     def _open_groups(self) -> None:
         """The work-group's rows, then the lanes."""
         plan, here = self.plan, self.builder
-        rest = here.builtin("group_id", INDEX) if plan.groups > 1 else here.constant(0)
+        several = plan.groups > 1 or is_open(plan.groups)
+        rest = here.builtin("group_id", INDEX) if several else here.constant(0)
         counts = [(name, self.kernel.extents[name]) for name in plan.shared]
         if plan.cut is not None:
             counts.append((plan.cut, -(-self.kernel.extents[plan.cut] // plan.piece)))
@@ -221,7 +223,7 @@ class _Rows:
         extent = self.kernel.extents[plan.cut]
         begin = here.arith("mul", piece, here.constant(plan.piece))
         whole, rest = divmod(extent, plan.piece)
-        if rest == 0:
+        if rest == 0 and not is_open(extent):
             self._open_rows(plan.looped, (begin, plan.piece))
             return
         sides = []
@@ -329,11 +331,11 @@ class _Rows:
         full = count // lanes * lanes
         found = held
         start = here.arith("add", begin, self.lane)
-        if full == lanes:
+        if full == lanes and not is_open(count):
             with self.terms.level(here):
                 self.terms.open_index(name, start)
                 found = body(found)
-        elif full:
+        elif full or is_open(count):
             carried = [(value, self._types[place]) for place, value in enumerate(held)]
             ends = here.constant(0), here.constant(full), here.constant(lanes)
             with here.loop(*ends, carried=carried) as loop, self.terms.level(loop.body):
@@ -342,7 +344,7 @@ class _Rows:
                 if carried:
                     self.terms.here.give(*found)
             found = loop.results
-        if count == full:
+        if count == full and not is_open(count):
             return found
         return self._rest(name, (start, full, count - full), found, body)
 
@@ -359,7 +361,8 @@ class _Rows:
         condition = here.compare("lt", self.lane, here.constant(count))
         inner = here.inner()
         with self.terms.level(inner):
-            self.terms.open_index(name, inner.arith("add", start, inner.constant(full)) if full else start)
+            moves = full or is_open(full)
+            self.terms.open_index(name, inner.arith("add", start, inner.constant(full)) if moves else start)
             found = body(held)
             if held:
                 inner.give(*found)

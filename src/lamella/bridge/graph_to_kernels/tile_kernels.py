@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from lamella.base.errors import Unsupported
+from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.accesses import (
     Access,
     Matrix,
@@ -41,6 +42,8 @@ SCALE = ".scale"
 """How the names of temporaries begin that hold scales."""
 COPIED = 16
 """Columns that packing copies at a time."""
+NARROWER = 4
+"""Columns of the tiles behind the whole ones, where the number of columns is open."""
 STRAIGHT = 4
 """Steps of the inner sum that are written without a loop."""
 DEPTHS = (2, 1)
@@ -251,7 +254,7 @@ class ProductWriter:
         tiled = self.tiled
         self.bind(tiled.packed_access(Value("packed")) if tiled.packed else None)
         builder = self.parameters.builder()
-        block = [] if tiled.blocks == 1 else ["block"]
+        block = [] if tiled.blocks == 1 and not is_open(tiled.blocks) else ["block"]
         sizes = {**tiled.extents, "block": tiled.blocks, PANEL: tiled.panels}
         values = split_group(builder, [*tiled.shared, *block, PANEL], sizes)
         with builder.parallel() as region:
@@ -300,6 +303,9 @@ class ProductWriter:
             self._write_tile(builder, values, counts, height)
             return
         name, width = tiled.roles.columns[place], tiled.widths[place]
+        if is_open(tiled.extents[name]):
+            self._walk_open(builder, values, counts, height)
+            return
         full, rest = divmod(tiled.extents[name], width)
         first, last = builder.constant(0), builder.constant(full)
         blocked = "block" in values and not counts
@@ -320,6 +326,34 @@ class ProductWriter:
             with self._last_block(builder, values["block"] if blocked else None) as inner:
                 behind = {**values, name: inner.constant(full * width)}
                 self._walk(inner, behind, {**counts, name: rest}, height)
+
+    def _walk_open(
+        self, builder: Builder, values: dict[str, Value], counts: dict[str, int], height: int
+    ) -> None:
+        """A loop of columns whose number may be another: tiles of three widths, as many of each as there are."""
+        tiled = self.tiled
+        name = tiled.roles.columns[tiled.blocked + len(counts)]
+        most, behind = tiled.widths[tiled.blocked + len(counts)], 0
+        blocked = "block" in values and not counts
+        for width in dict.fromkeys((most, min(NARROWER, most), 1)):
+            count = (tiled.extents[name] - behind) // width
+            first, last = builder.constant(0), builder.constant(count)
+            start = builder.constant(behind)
+            if blocked and width == most:
+                tiles = builder.constant(tiled.block // width)
+                first = builder.arith("mul", values["block"], tiles)
+                last = builder.arith("min", builder.arith("add", first, tiles), last)
+            with (
+                self._last_block(builder, values["block"] if blocked and width < most else None) as inner,
+                inner.loop(first, last) as loop,
+            ):
+                body = loop.body
+                position = (
+                    body.arith("mul", loop.variable, body.constant(width)) if width > 1 else loop.variable
+                )
+                position = body.arith("add", start, position)
+                self._walk(body, {**values, name: position}, {**counts, name: width}, height)
+            behind += count * width
 
     @contextmanager
     def _last_block(self, builder: Builder, block: Value | None) -> Iterator[Builder]:
@@ -470,7 +504,9 @@ class ProductWriter:
         ]
         depths = QUAD_DEPTHS if self.tiled.pack == QUAD else DEPTHS
         step = extent if extent <= STRAIGHT else next(item for item in depths if extent % item == 0)
-        if step == extent:
+        if is_open(extent):
+            step = 1
+        elif step == extent:
             return self._add(builder, (left, right), (zero, step), tile, start)
         carried = [(value, tile.type) for value in start]
         with builder.loop(zero, builder.constant(extent), builder.constant(step), carried) as loop:
@@ -613,7 +649,7 @@ def load_outside(
 
 def split_group(builder: Builder, loops: Sequence[str], sizes: Mapping[str, int]) -> dict[str, Value]:
     """The numbers of loops that the number of a work-group stands for, the last of them the closest."""
-    counted = [name for name in loops if sizes[name] > 1]
+    counted = [name for name in loops if sizes[name] > 1 or is_open(sizes[name])]
     values = {name: builder.constant(0) for name in loops}
     rest = builder.builtin("group_id", INDEX) if counted else None
     for name in reversed(counted):

@@ -16,6 +16,7 @@ from math import prod
 from lamella.base.affine import Affine
 from lamella.base.dtype import I4, Kind
 from lamella.base.errors import Unsupported
+from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.accesses import (
     Access,
     Axis,
@@ -563,13 +564,15 @@ def _tile(
     widths = [1] * len(extents)
     if extents:
         widths[-1] = tile_width(extents[-1], room)
-        if len(extents) > 1 and widths[-1] == extents[-1]:
+        if len(extents) > 1 and widths[-1] == extents[-1] and not is_open(extents[-1]):
             widths[-2] = tile_width(extents[-2], max(1, room // widths[-1]))
     return lanes, rows, tuple(widths)
 
 
 def tile_width(extent: int, most: int) -> int:
     """The width of tiles along a loop: as few tiles as possible, all about as wide."""
+    if is_open(extent):
+        return most
     if extent <= most:
         return extent
     # Two full widths cost registers; a rest that is nearly a tile wastes none. The narrowest that needs no more tiles.

@@ -15,6 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 from lamella.backend.arguments import verify_arguments
 from lamella.backend.cpu import CompiledKernels, compile_program
 from lamella.backend.cpu.host import host_like, host_target
+from lamella.backend.cpu.run.families import KernelFamilies
 from lamella.backend.cpu.run.launch import know_sizes
 from lamella.backend.cpu.run.lists import NativeMachine, SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
@@ -114,12 +115,20 @@ def compile_kernel_graph(model: KernelGraph, backend: str, options: Options) -> 
 def compile_open(model: Model, backend: str, options: Options) -> KernelExecutable:
     """Make a graph callable whose open extents each call decides: its kernels are made for those of the call."""
     flat, arena = prepare(model, options), SharedArena()
+    families = KernelFamilies(
+        lambda program: cast(CompiledKernels, compile_kernels(program, backend, options))
+    )
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
         native = backend == "cpu"
         program = to_kernels(flat, options, extents, native, host_target() if native else None)
-        found = _specialised(program, backend, options, arena)
-        return replace(found, replaces=flat.graph.nodes)
+        if not (native and extents and program.program.functions):
+            return replace(_specialised(program, backend, options, arena), replaces=flat.graph.nodes)
+        kernels = families.take(program.program)
+        machine = NativeMachine(ProvingSource(kernels), arena)
+        return Specialised(
+            program, kernels.call, options.strict_backend, machine, flat.graph.nodes, kernels.compiled
+        )
 
     return _executable(flat, specialise, options)
 

@@ -265,10 +265,13 @@ class ArgumentPacker:
         self, arguments: Sequence[object], groups: int = 1
     ) -> tuple[PackedArguments, list[ArraySlot]]:
         """The same, with the slots that hold addresses: for calls with other memory of the same layout."""
-        packed, plan = self._pack(arguments, groups)
+        packed, plan = self._pack(arguments, groups, False)
         return packed, plan.array_slots()
 
-    def _pack(self, arguments: Sequence[object], groups: int) -> tuple[PackedArguments, _PackingPlan]:
+    def _pack(
+        self, arguments: Sequence[object], groups: int, every: bool = True
+    ) -> tuple[PackedArguments, _PackingPlan]:
+        """Pack; what is proved is tried for `every` value of the integers first, unless they never change."""
         arguments = [item if type(item) is np.ndarray else _plain(item) for item in arguments]
         key = tuple(
             [
@@ -287,7 +290,7 @@ class ArgumentPacker:
         if plan.writes and len(extents) > 1 and may_share(extents):
             self._refuse(arguments)
         if groups > plan.proved_groups and groups not in plan.proved_counts:
-            doubts = self._prove(plan, arguments, groups)
+            doubts = self._prove(plan, arguments, groups, every)
             return (packed if doubts is None else packed._replace(doubts=doubts)), plan
         return packed, plan
 
@@ -299,7 +302,9 @@ class ArgumentPacker:
         plan.proved_groups = MOST_GROUPS if self._proved else 0
         return plan
 
-    def _prove(self, plan: _PackingPlan, arguments: Sequence[object], groups: int) -> Proof | None:
+    def _prove(
+        self, plan: _PackingPlan, arguments: Sequence[object], groups: int, every: bool
+    ) -> Proof | None:
         """What is not proved of a launch; one that leaves its memory for certain is refused.
 
         What holds for all integers is remembered for the layout, else for the integers at hand.
@@ -309,7 +314,7 @@ class ArgumentPacker:
             return plan.proofs[groups, numbers]
         known = know_sizes(self._function, arguments)
         found: Proof | None = None
-        if plan.tries_all:
+        if plan.tries_all and (every or not numbers):
             found = prove(self._function, known, None, groups, self._sizes)
             if found.is_complete:
                 plan.remember(groups, self._is_counted)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from lamella.backend.cpu.run.families import FamilyKernels
 from lamella.backend.cpu.run.kernels import CompiledKernels
 from lamella.backend.cpu.run.lists import HUGE, reach_of
 from lamella.backend.cpu.run.pool import ListWalker
@@ -39,7 +40,7 @@ class _StandIns:
 class ProvingSource:
     """Kernels whose launches are proved as lists are made of them."""
 
-    def __init__(self, kernels: CompiledKernels) -> None:
+    def __init__(self, kernels: CompiledKernels | FamilyKernels) -> None:
         self._kernels = kernels
         self._made: dict[object, PreparedLaunch] = {}
 
