@@ -24,6 +24,10 @@ IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 if not IS_WORKER:
     # Set before the workers start, which then share it: no test touches the user's own folder.
     os.environ["LAMELLA_CACHE"] = tempfile.mkdtemp(prefix="lamella-objects-")
+    # The judges' arrays are tiny: a second thread of torch or NumPy only looks for work, which halved nothing but
+    # the other worker's time. Set before either is imported; a count that the caller names stays.
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 # A slow machine is no failure; `make test` sees the same cases every time, `make fuzz` sees new ones.
 settings.register_profile(
