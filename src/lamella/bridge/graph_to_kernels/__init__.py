@@ -54,6 +54,7 @@ from lamella.graph.rewrite import members
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.launches import Layout
 from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
+from lamella.kernels.sharing import share_kernels
 from lamella.kernels.target import TARGETS, Target
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
@@ -619,7 +620,7 @@ class _Placing:
         calls = {key: item for key, item in self.calls.items() if key in needed}
         used = {call.kernel for item in calls.values() for call in item}
         functions = tuple(item for item in self.kernels.functions if item.name in used)
-        return replace(found, program=Program(functions), calls=calls, native=self.native)
+        return share_kernels(replace(found, program=Program(functions), calls=calls, native=self.native))
 
     def _add(self, found: KernelGraph, operation: Operation) -> bool:
         """Write the kernels of an operation; False where it has none for the layouts of its tensors."""

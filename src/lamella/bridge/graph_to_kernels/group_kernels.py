@@ -5,7 +5,7 @@ Each run of stages gets the best kernel that can be written for it; what several
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lamella.base.dtype import F64
@@ -64,6 +64,8 @@ class GroupWriter:
     products: int = 0
     partial: set[str] = field(default_factory=set)
     """Sums that go on from zeros, because no step writes every element."""
+    _fixed: set[str] = field(default_factory=set)
+    """What kernels of the group make of inputs that never change."""
     _whole: dict[str, bool] = field(default_factory=dict)
     """Whether tensors are written whole, as far as somebody asked."""
 
@@ -115,7 +117,7 @@ class GroupWriter:
                     continue
         if not reuses(stages[0], self.stages):
             run = _count_rows(stages)
-            for count in (run, *range(min(run - 1, MOST_TRIED), 0, -1)):
+            for count in [run, *range(min(run - 1, MOST_TRIED), 0, -1)]:
                 try:
                     self._add_rows(stages[:count], stages[count:])
                     return count
@@ -166,7 +168,9 @@ class GroupWriter:
             for key, parameter in zip(kernel.keys, kernel.parameters, strict=True)
             if isinstance(parameter.type, Memref)
         ]
-        self._add(Function(self._next, kernel.parameters, kernel.body), operands, kernel.groups)
+        first, *others = (key[0] for key in kernel.keys)
+        once = first.startswith((PACKED[0], SCALE)) and self._are_fixed(others)
+        self._add(Function(self._next, kernel.parameters, kernel.body), operands, kernel.groups, once=once)
 
     def _add_rows(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
         for stage in stages:
@@ -186,7 +190,13 @@ class GroupWriter:
             )
             if isinstance(parameter.type, Memref)
         ]
-        self._add(kernel.function, operands, kernel.groups)
+        once = self._are_fixed(_read(stages), made)
+        self._fixed |= set(made) if once else set()
+        self._add(kernel.function, operands, kernel.groups, once=once)
+
+    def _are_fixed(self, tensors: Iterable[str], made: Collection[str] = ()) -> bool:
+        """Whether what a kernel reads, but for what it makes itself, is the same in every call."""
+        return all(name in self.place.fixed or name in self._fixed or name in made for name in tensors)
 
     def _add_plain(self, stage: Contraction) -> None:
         """A kernel of one formula, the way that takes any; what only its loops decide is in tables."""
@@ -238,10 +248,15 @@ class GroupWriter:
         return f"{self.name}_{len(self.functions)}" if self.functions else self.name
 
     def _add(
-        self, function: Function, operands: Sequence[KernelOperand], groups: int, faults: bool = False
+        self,
+        function: Function,
+        operands: Sequence[KernelOperand],
+        groups: int,
+        faults: bool = False,
+        once: bool = False,
     ) -> None:
         self.functions.append(function)
-        self.calls.append(KernelCall(function.name, tuple(operands), groups, faults))
+        self.calls.append(KernelCall(function.name, tuple(operands), groups, faults, once=once))
 
     def _operand(self, tensor: str, type_: Memref) -> KernelOperand:
         shape = tuple(size or 0 for size in type_.shape)
