@@ -33,6 +33,7 @@ from lamella.bridge.graph_to_kernels.layouts import (
     fixed_tensors,
     insert_copies,
     pinned_tensors,
+    temporary_orders,
 )
 from lamella.bridge.graph_to_kernels.partial_sums import share_sums
 from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
@@ -51,7 +52,7 @@ from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, region
 from lamella.graph.nodes import tensors as tensors_of
 from lamella.graph.rewrite import members
 from lamella.kernels.build import Builder, FreshNames
-from lamella.kernels.launches import Layout
+from lamella.kernels.launches import Layout, dense_layout
 from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
 from lamella.kernels.target import TARGETS, Target
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
@@ -142,6 +143,8 @@ class KernelWriter:
     def _add_group(self, operation: Operation, place: GroupPlace, known: Constants) -> tuple[KernelCall, ...]:
         placed = self.plan(operation, place.fixed, known)
         layouts = {new: place.layouts[old] for new, old in placed.names.items() if old in place.layouts}
+        for name, order in temporary_orders(placed.stages, placed.fixed).items():
+            layouts[name] = dense_layout(placed.stages.tensors[name].shape, order)
         if len(placed.stages.contractions) == 1 and not layouts and _renames(placed.stages):
             raise Unsupported("it only renames memory")
         operands = {item: _operand_key(item) for item in placed.names}

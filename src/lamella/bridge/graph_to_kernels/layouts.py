@@ -12,6 +12,7 @@ from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.attention import place_in
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
+from lamella.bridge.graph_to_kernels.gathers import GATHERED
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.maps import ACCUMULATED
 from lamella.bridge.graph_to_kernels.tiled import extents_of, meet, meeting, place_of
@@ -111,7 +112,12 @@ class _Choosing:
             for dimension, slack in _strided_targets(item.stages, output):
                 self.wishes.setdefault(name, Wish()).widen(dimension, 0, slack)
             shape = item.stages.tensors[output].shape
-            order = orders.get(output) or tuple(range(len(shape)))
+            alike = (
+                order
+                for word, order in temporary_orders(item.stages, item.fixed).items()
+                if len(order) == len(shape)
+            )
+            order = orders.get(output) or next(alike, tuple(range(len(shape))))
             self.orders[name] = order
             layout = self._layout(shape, order, self.wishes.get(name))
             if layout != dense_layout(shape):
@@ -148,6 +154,22 @@ class _Choosing:
             if output not in found and alike:
                 found[output] = max(alike)[1]
         return found
+
+
+def temporary_orders(stages: Stages, fixed: frozenset[str]) -> dict[str, tuple[int, ...]]:
+    """The order of the dimensions of what transposed windows gather, which lies as products want it."""
+    found: dict[str, tuple[int, ...]] = {}
+    for stage in stages.contractions:
+        target = stage.targets[0].tensor
+        factors = product_factors(stage, fixed) if target.endswith(GATHERED) else None
+        row = None
+        if factors is not None:
+            extents = extents_of(stage)
+            places = [place_of(item, {}, extents) for item in stage.targets[0].indices]
+            row = _row_loop(stage, factors[0], places, extents)
+        if row is not None:
+            found[target] = _last(_dimension(places, row), len(places))
+    return found
 
 
 def _strided_targets(stages: Stages, output: str) -> Iterator[tuple[int, int]]:
