@@ -20,6 +20,7 @@ from lamella.graph.nodes import Argument, Graph, Node, Operation, Pack, Tensor
 from lamella.graph.rewrite import members, operands_of, results_of
 from lamella.kernels.launches import Layout, dense_layout
 from lamella.ops.formula import Apply, Contraction, Element, Guard
+from lamella.ops.lower import reachable
 
 ALIASED = 512
 """Rows of so many elements, or of a multiple, fall on the same few lines of the first cache."""
@@ -176,7 +177,9 @@ def _strided_targets(stages: Stages, output: str) -> Iterator[tuple[int, int]]:
     """The dimensions of an output that a product writes in steps, with the places that a view takes behind the last."""
     for stage in stages.contractions:
         target = stage.targets[0]
-        if not is_contraction(stage) or target.tensor.removesuffix(ACCUMULATED) != output:
+        summed = is_contraction(stage) and target.tensor.removesuffix(ACCUMULATED) == output
+        gathered = target.tensor == output and any(item.endswith(GATHERED) for item in _read(stage))
+        if not summed and not gathered:
             continue
         extents = extents_of(stage)
         for dimension, index in enumerate(target.indices):
@@ -186,15 +189,23 @@ def _strided_targets(stages: Stages, output: str) -> Iterator[tuple[int, int]]:
                 yield dimension, step - 1
 
 
+def _read(stage: Contraction) -> Iterator[str]:
+    return (item.tensor for item in reachable(*stage.values) if isinstance(item, Element))
+
+
 def product_factors(stage: Contraction, fixed: frozenset[str]) -> tuple[Element, Element] | None:
-    """The fixed factor of a sum of products, and the other one; None where not exactly one is fixed."""
+    """The filter of a sum of products, and the other factor: the fixed one, or that which is read without tests."""
     factors = find_factors(stage)
     if factors is None:
         return None
     first, second = (item.element for item in factors)
-    if (first.tensor in fixed) == (second.tensor in fixed):
+    filters = [item for item in (first, second) if item.tensor in fixed]
+    if not filters:
+        tested = [any(isinstance(index, Guard) for index in item.indices) for item in (first, second)]
+        filters = [item for item, others in zip((first, second), tested, strict=True) if not others]
+    if len(filters) != 1:
         return None
-    return (first, second) if first.tensor in fixed else (second, first)
+    return (first, second) if filters[0] is first else (second, first)
 
 
 def _counts(stage: Contraction, name: str, extents: Mapping[str, int]) -> bool:

@@ -25,9 +25,8 @@ from lamella.bridge.graph_to_kernels.accesses import (
     split_axes,
     substitute_loops,
 )
-from lamella.bridge.graph_to_kernels.affine import Form, find_form
+from lamella.bridge.graph_to_kernels.affine import Form, find_digits, find_form
 from lamella.bridge.graph_to_kernels.factors import find_factors
-from lamella.bridge.graph_to_kernels.products import find_digits
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES
