@@ -240,7 +240,7 @@ INDICES = {
     "top-k": _function(lambda x: torch.topk(x, 8)[0], ROWS),
     "top-k-indices": _function(lambda x: torch.topk(x, 8)[1], ROWS),
     "sort": _function(lambda x: torch.sort(x, -1)[0], (512, 1024)),
-    "argsort": _function(partial(torch.argsort, dim=-1), (512, 1024)),
+    "argsort": _function(partial(torch.argsort, dim=-1, stable=True), (512, 1024)),
     "argmax": _function(partial(torch.argmax, dim=-1), ROWS),
     "median": _function(lambda x: torch.median(x, -1)[0], (512, 1024)),
     "cumsum": _function(partial(torch.cumsum, dim=-1), ROWS),

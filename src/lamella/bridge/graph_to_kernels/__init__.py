@@ -34,9 +34,9 @@ from lamella.bridge.graph_to_kernels.layouts import (
     fixed_tensors,
     insert_copies,
     pinned_tensors,
+    temporary_orders,
 )
 from lamella.bridge.graph_to_kernels.partial_sums import share_sums
-from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
 from lamella.bridge.graph_to_kernels.terms import (
     TensorView,
     TermWriter,
@@ -44,7 +44,6 @@ from lamella.bridge.graph_to_kernels.terms import (
     is_picked,
     stored_type,
 )
-from lamella.bridge.graph_to_kernels.windows import WindowProduct, find_window, write_window
 from lamella.graph.binding import bind_operation, quantizer_of, signature
 from lamella.graph.compose.decompose import decompose
 from lamella.graph.model import Model
@@ -52,7 +51,7 @@ from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, region
 from lamella.graph.nodes import tensors as tensors_of
 from lamella.graph.rewrite import members
 from lamella.kernels.build import Builder, FreshNames
-from lamella.kernels.launches import Layout
+from lamella.kernels.launches import Layout, dense_layout
 from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
 from lamella.kernels.sharing import share_kernels
 from lamella.kernels.target import TARGETS, Target
@@ -144,17 +143,13 @@ class KernelWriter:
     def _add_group(self, operation: Operation, place: GroupPlace, known: Constants) -> tuple[KernelCall, ...]:
         placed = self.plan(operation, place.fixed, known)
         layouts = {new: place.layouts[old] for new, old in placed.names.items() if old in place.layouts}
+        for name, order in temporary_orders(placed.stages, placed.fixed).items():
+            layouts[name] = dense_layout(placed.stages.tensors[name].shape, order)
         if len(placed.stages.contractions) == 1 and not layouts and _renames(placed.stages):
             raise Unsupported("it only renames memory")
         operands = {item: _operand_key(item) for item in placed.names}
         here = GroupPlace(placed.fixed, layouts)
-        return self.add_stages(
-            operation.operator.replace(".", "_"),
-            placed.stages,
-            operands,
-            here,
-            not _is_group(operation.operator),
-        )
+        return self.add_stages(operation.operator.replace(".", "_"), placed.stages, operands, here)
 
     def add_stages(
         self,
@@ -162,11 +157,10 @@ class KernelWriter:
         stages: Stages,
         operands: Mapping[str, Key],
         place: GroupPlace | None = None,
-        alone: bool = False,
     ) -> tuple[KernelCall, ...]:
         """Write the kernels of stages, whose inputs and outputs are these operands; the others are temporaries."""
         name = f"{stem}_{len(self.functions)}"
-        writing = GroupWriter(name, stages, self.target, place or GroupPlace(), operands, alone)
+        writing = GroupWriter(name, stages, self.target, place or GroupPlace(), operands)
         found = writing.write()
         self.functions += writing.functions
         return found
@@ -289,13 +283,6 @@ class KernelWriter:
         real: Scalar,
         started: bool,
     ) -> KernelCall:
-        product = find_product(formula, tensors, real)
-        if product is not None:
-            return self._product(instance, product, tensors, real, started)
-        # The products of a window add to the target again and again, so it must hold something already.
-        window = find_window(formula, tensors, real) if started else None
-        if window is not None:
-            return self._window(instance, window, real)
         used = _used(formula, tensors)
         names = FreshNames({item.memref.name for item in used.values()} | {FAULT_NAME})
         builder, fault = Builder(names), Value(FAULT_NAME)
@@ -311,35 +298,6 @@ class KernelWriter:
         if faults:
             parameters.append(Parameter(fault, FAULT))
         return self._close(instance, builder, parameters, operands, groups, faults)
-
-    def _product(
-        self,
-        instance: Instance,
-        product: BatchedProduct,
-        tensors: Mapping[Key, TensorView],
-        real: Scalar,
-        started: bool,
-    ) -> KernelCall:
-        operands, parameters = [], []
-        for number, factor in enumerate(product.factors):
-            shape = memref_shape(factor, product.extents)
-            name, item = _key(factor.element)
-            operands.append(KernelOperand(name, item, shape, real.name))
-            parameters.append(Parameter(Value("CAB"[number]), make_memref(real.name, shape)))
-        builder = Builder(FreshNames({"A", "B", "C"}))
-        memrefs = [item.value for item in parameters]
-        groups = write_product(builder, product, memrefs, real, started)
-        return self._close(instance, builder, parameters, operands, groups, False)
-
-    def _window(self, instance: Instance, window: WindowProduct, real: Scalar) -> KernelCall:
-        operands, parameters = [], []
-        for number, element in enumerate(window.elements):
-            shape = window.shape(number)
-            operands.append(KernelOperand(*_key(element), shape, real.name))
-            parameters.append(Parameter(Value("CAB"[number]), make_memref(real.name, shape)))
-        builder = Builder(FreshNames({"A", "B", "C"}))
-        groups = write_window(builder, window, [item.value for item in parameters], real)
-        return self._close(instance, builder, parameters, operands, groups, False)
 
     def _fill(
         self, instance: Instance, held: TensorView, key: Key, formula: Contraction, real: Scalar

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form, find_form, find_range
-from lamella.bridge.graph_to_kernels.borders import Window, cut_borders, find_windows
+from lamella.bridge.graph_to_kernels.borders import Window, cut_borders, find_windows, settle_guards
 from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked
 from lamella.kernels.build import Builder
@@ -204,16 +204,24 @@ def write_contraction(
         raise Unsupported("its target must be filled first")
     sizes = {key: held.shape for key, held in tensors.items()}
     parts = cut_borders(contraction, steps.items[-1], sizes) if steps.items else [contraction]
-    faults = False
-    for part in parts:
-        extents = {loop.index: _known(loop.extent) for loop in part.loops}
-        writing = TermWriter(real, tensors, extents, [builder], written=written, fault=fault)
-        lane = steps.items[-1] if steps.items else None
-        windows = find_windows(part, steps.inner, lane, sizes) if steps.held else {}
-        with _open_items(writing, replace(steps, extents=extents)):
-            _write_steps(writing, part, replace(steps, extents=extents, windows=windows), started)
-        faults |= writing.faults
-    return _count(steps.groups, steps), faults
+    opened = TermWriter(real, tensors, steps.extents, [builder], written=written, fault=fault)
+    _open_groups(opened, steps)
+    with _open_outer(opened, steps.items[:-1]):
+        faults = [_write_part(opened, settle_guards(part, sizes), steps, started) for part in parts]
+    return _count(steps.groups, steps), any(faults)
+
+
+def _write_part(opened: TermWriter, part: Contraction, steps: LoopSplit, started: bool) -> bool:
+    """Write some steps of the lanes inside loops that are open; gives whether one may have no value."""
+    extents = {loop.index: _known(loop.extent) for loop in part.loops}
+    writing = opened.inside(extents)
+    lane = steps.items[-1] if steps.items else None
+    shapes = {key: held.shape for key, held in writing.tensors.items()}
+    windows = find_windows(part, steps.inner, lane, shapes) if steps.held else {}
+    found = replace(steps, extents=extents, windows=windows)
+    with _open_lanes(writing, found):
+        _write_steps(writing, part, found, started)
+    return writing.faults
 
 
 def _shape(tensors: Mapping[tuple[str, int | None], TensorView], target: Element) -> tuple[int, ...]:
@@ -237,18 +245,16 @@ def _count(names: Sequence[str], steps: LoopSplit) -> int:
 
 
 @contextmanager
-def _open_items(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
-    """The loops over work-groups and work-items; lanes run along the last dimension."""
-    _open_groups(writing, steps)
-    with _open_outer(writing, steps.items[:-1]):
-        builder, lane = writing.here, steps.items[-1:]
-        ends = [builder.constant(steps.extents[name]) for name in lane] or [builder.constant(1)]
-        with builder.foreach(ends) as (inner, variables):
-            writing.levels.append(inner)
-            for name, variable in zip(lane, variables, strict=False):
-                writing.open_index(name, variable)
-            yield
-        writing.levels.pop()
+def _open_lanes(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
+    """The lanes, which run along the last dimension."""
+    builder, lane = writing.here, steps.items[-1:]
+    ends = [builder.constant(steps.extents[name]) for name in lane] or [builder.constant(1)]
+    with builder.foreach(ends) as (inner, variables):
+        writing.levels.append(inner)
+        for name, variable in zip(lane, variables, strict=False):
+            writing.open_index(name, variable)
+        yield
+    writing.levels.pop()
 
 
 @contextmanager

@@ -8,9 +8,8 @@ from math import prod
 from typing import TypeAlias
 
 from lamella.base.affine import Affine
-from lamella.bridge.graph_to_kernels.affine import Form, find_form, is_integer
+from lamella.bridge.graph_to_kernels.affine import Form, find_digits, find_form, is_integer
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, elements
-from lamella.bridge.graph_to_kernels.products import find_digits
 from lamella.bridge.graph_to_kernels.terms import TensorView, is_picked
 from lamella.kernels.nodes import KernelCall
 from lamella.ops.formula import Contraction, Element, Guard

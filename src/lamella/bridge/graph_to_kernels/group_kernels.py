@@ -57,8 +57,6 @@ class GroupWriter:
     place: GroupPlace
     operands: Mapping[str, Key]
     """The operand that each input and output is."""
-    alone: bool = False
-    """Whether it is one operator of its own: there are kernels of single formulas for it then."""
     functions: list[Function] = field(default_factory=list)
     calls: list[KernelCall] = field(default_factory=list)
     products: int = 0
@@ -123,8 +121,6 @@ class GroupWriter:
                     return count
                 except Unsupported:
                     continue
-        if self.alone and is_contraction(stages[0]):
-            raise Unsupported("its products are no tiles")
         self._add_plain(stages[0])
         return 1
 

@@ -97,6 +97,17 @@ class TermWriter:
         """The innermost region."""
         return self.levels[-1]
 
+    def inside(self, extents: Mapping[str, int]) -> TermWriter:
+        """Another writer in the same open loops, whose loops have extents of their own."""
+        found = TermWriter(self.real, self.tensors, extents, [*self.levels])
+        found.depth, found.indices, found._integers = (
+            dict(self.depth),
+            dict(self.indices),
+            dict(self._integers),
+        )
+        found.written, found.fault = self.written, self.fault
+        return found
+
     # --- what is known of terms -----------------------------------------------------------------------------
 
     def kind(self, term: object) -> Scalar:
