@@ -24,7 +24,7 @@ def reproduce(found: Comparison, options: Options) -> tuple[Path, tuple[int, int
         return None
     made = reduce(found, options) if options.reduce else None
     if made is None and found.diverging is not None:
-        made = make_reproducer(found, found.diverging)
+        made = make_reproducer(found, found.diverging, options.tolerance)
     if made is None:
         return None
     return write_reproducer(made, options.output, options.tolerance), made.operations

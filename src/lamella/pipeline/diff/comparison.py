@@ -14,17 +14,20 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Node, Operation, Tensor
 from lamella.pipeline.diff.causes import Case, Cause, Computation, infer
 from lamella.pipeline.diff.divergence import Divergence, DivergenceFinder, steepest
-from lamella.pipeline.diff.flow import Dataflow, Part, listed, part_of
+from lamella.pipeline.diff.flow import Dataflow, Part, listed, part_of, without_copies
 from lamella.pipeline.diff.gap import Gap, measure
 from lamella.pipeline.diff.pairing import Pair, Pairing, SideView
 from lamella.pipeline.diff.sides import Side
-from lamella.pipeline.diff.values import draw_inputs, match_ends, results_of_side, values_of
+from lamella.pipeline.diff.values import Ends, draw_inputs, match_ends, results_of_side, values_of
 from lamella.pipeline.options import Options
 
 LISTED = 4
 """Variables that are listed by name where only one model has them; of more, only the number is given."""
 FAINT = 0.02
 """Inputs of a divergence that differ by more than this part of the tolerance hint at errors that build up."""
+UNFUSED = (None, "reference", "nacvm")
+"""Backends whose numbers do not depend on which tensors are looked at."""
+ONLY_FUSED = "the results differ only where operations are fused: no operation alone does"
 MOST_STEPS = 256
 """Operations that are computed alone, to see which of them adds the error."""
 
@@ -70,6 +73,8 @@ class Comparison:
     unlike: str = ""
     """Why nothing was run; empty where both were."""
     values: tuple[Mapping[str, Array], Mapping[str, Array]] = ({}, {})
+    flows: tuple[Dataflow, ...] = ()
+    """Both graphs without operations that only copy; empty where nothing was run."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -98,17 +103,17 @@ def compare(
         _observe(side, [pair[place] for pair in ends.outputs], options, inputs[place])
         for place, side in enumerate((left, right))
     ]
-    pairing = Pairing(views[0], views[1], ends)
+    pairing = Pairing(views[0].view, views[1].view, _canonical(ends, views))
     pairs = pairing.pairs()
     finder = DivergenceFinder(pairing, pairs, options.tolerance)
     found = replace(
         found,
         pairs=tuple(pairs),
         only=_only(pairing),
-        outputs=tuple(item.gap for item in finder.outputs),
-        values=(views[0].values, views[1].values),
+        values=(views[0].view.values, views[1].view.values),
+        flows=(pairing.left.flow, pairing.right.flow),
     )
-    found = _with_plain_results(found, ends.outputs, options, inputs)
+    found = _with_results(found, ends.outputs, options, inputs)
     divergences = finder.all()
     if not divergences:
         return found
@@ -116,14 +121,33 @@ def compare(
     return replace(found, diverging=explained, others=len(divergences) - 1)
 
 
-def _observe(side: Side, ends: Sequence[Tensor], options: Options, inputs: Mapping[str, Array]) -> SideView:
-    """A side with what all its tensors hold in one run."""
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """A side with what all its tensors hold in one run, and what stands for those that are copies."""
+
+    view: SideView
+    sources: Mapping[str, Tensor]
+
+
+def _observe(side: Side, ends: Sequence[Tensor], options: Options, inputs: Mapping[str, Array]) -> _Observed:
+    """A side with what all its tensors hold in one run; operations that only copy are left out of its dataflow."""
     flow = Dataflow(side.model.graph)
     made = {item.name: item for item in (*flow.made(), *ends) if item.name not in flow.inputs}
     values = values_of(side, made.values(), options, inputs)
     fixed = [item.tensor for item in flow.graph.constants if _is_known(item.tensor.shape)]
     constants = values_of(Side(side.model), fixed, options, inputs) if fixed else {}
-    return SideView(flow, {**constants, **inputs, **(side.model.data or {}), **values})
+    known = {**constants, **inputs, **(side.model.data or {}), **values}
+    graph, sources = without_copies(side.model, known)
+    return _Observed(SideView(Dataflow(graph), known), sources)
+
+
+def _canonical(ends: Ends, sides: Sequence[_Observed]) -> Ends:
+    """The ends with what stands for those that are copies."""
+    outputs = tuple(
+        (sides[0].sources.get(one.name, one), sides[1].sources.get(other.name, other))
+        for one, other in ends.outputs
+    )
+    return replace(ends, outputs=outputs)
 
 
 def _is_known(shape: Sequence[Extent]) -> bool:
@@ -147,26 +171,23 @@ def _only(pairing: Pairing) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
     )
 
 
-def _with_plain_results(
+def _with_results(
     found: Comparison,
     ends: Sequence[tuple[Tensor, Tensor]],
     options: Options,
     inputs: tuple[Mapping[str, Array], Mapping[str, Array]],
 ) -> Comparison:
-    """The comparison with the results of backends as they are run: looking at every tensor keeps operations apart."""
-    plain = []
-    for place, side in enumerate(found.sides):
-        if side.backend in (None, "reference", "nacvm"):
-            plain.append(found.values[place])
-        else:
-            plain.append({**found.values[place], **results_of_side(side, options, inputs[place])})
-    if all(plain[place] is found.values[place] for place in (0, 1)):
-        return found
+    """The comparison with its results, of backends as they run: looking at every tensor keeps operations apart."""
+    seen = tuple(
+        measure(one.name, found.values[0][one.name], found.values[1][other.name]) for one, other in ends
+    )
+    plain = [
+        values if side.backend in UNFUSED else {**values, **results_of_side(side, options, given)}
+        for side, values, given in zip(found.sides, found.values, inputs, strict=True)
+    ]
     outputs = tuple(measure(one.name, plain[0][one.name], plain[1][other.name]) for one, other in ends)
-    observed = all(item.relative <= options.tolerance for item in found.outputs)
-    note = ()
-    if observed and any(item.relative > options.tolerance for item in outputs):
-        note = ("the results differ only where operations are fused: no operation alone does",)
+    agree = [all(item.relative <= options.tolerance for item in items) for items in (seen, outputs)]
+    note = () if agree[1] or not agree[0] else (ONLY_FUSED,)
     return replace(found, outputs=outputs, notes=(*found.notes, *note))
 
 
@@ -195,10 +216,9 @@ def _explain(
 
 def _parts(found: Comparison, pairing: Pairing, at: Divergence) -> tuple[Part, Part]:
     left, right = found.sides
-    return (
-        part_of(left.model, pairing.left.flow, at.left, at.pair.left),
-        part_of(right.model, pairing.right.flow, at.right, at.pair.right),
-    )
+    one = part_of(left.model, pairing.left.flow, at.left, at.pair.left)
+    other = part_of(right.model, pairing.right.flow, at.right, at.pair.right)
+    return one, other
 
 
 def _named(part: Part, causes: Sequence[Cause]) -> Node | None:

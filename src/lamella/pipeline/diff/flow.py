@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
@@ -11,8 +13,8 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Found, InputError, Malformed
 from lamella.base.origin import Origin
 from lamella.graph.model import Model
-from lamella.graph.nodes import Argument, Branch, Graph, Node, Operation, Tensor, tensors
-from lamella.graph.rewrite import copy_of, defined, operands_of, results_of
+from lamella.graph.nodes import Argument, Branch, Graph, Node, Operation, Pack, Tensor, regions, tensors
+from lamella.graph.rewrite import Substitution, copy_of, defined, operands_of, results_of
 from lamella.ops.fault import Fault
 
 CANNOT_RUN = (LamellaError, InputError, Found, Fault, Malformed, ValueError, ArithmeticError, IndexError)
@@ -37,6 +39,14 @@ def origin_words(origin: Origin | None) -> tuple[str, ...]:
     return () if origin is None else origin.words()
 
 
+def _inside(node: Node) -> Iterator[Tensor | Pack]:
+    """What is defined inside the regions of a node."""
+    for region in regions(node):
+        yield from region.inputs
+        for inner in region.nodes:
+            yield from (*results_of(inner), *_inside(inner))
+
+
 class Dataflow:
     """Who makes and who reads the tensors of a graph; those inside regions belong to the node around them."""
 
@@ -48,7 +58,9 @@ class Dataflow:
         self.readers: dict[str, list[int]] = {}
         self.operands: list[tuple[str, ...]] = []
         for place, node in enumerate(graph.nodes):
-            names = tuple(dict.fromkeys(item.name for item in operands_of(node) if isinstance(item, Tensor)))
+            inner = {item.name for item in _inside(node)}
+            read = (item.name for item in operands_of(node) if isinstance(item, Tensor))
+            names = tuple(dict.fromkeys(name for name in read if name not in inner))
             self.operands.append(names)
             for name in names:
                 self.readers.setdefault(name, []).append(place)
@@ -139,3 +151,51 @@ def part_of(model: Model, flow: Dataflow, places: Sequence[int], output: str) ->
         read.append(output)
     names = dict.fromkeys(name for name in read if name not in made and name in flow.tensors)
     return Part(model, nodes, tuple(flow.tensors[name] for name in names), flow.tensors[output])
+
+
+# --- copies -------------------------------------------------------------------------------------------------
+
+
+def without_copies(model: Model, values: Mapping[str, Array]) -> tuple[Graph, dict[str, Tensor]]:
+    """The graph of a model without operations that only give a tensor another name, and what stands for their results.
+
+    They are known by their numbers: those of the run, and others that are drawn where these are equal.
+    """
+    sources: dict[str, Tensor] = {}
+    change = Substitution(lambda item: sources.get(item.name, item))
+    nodes: list[Node] = []
+    for node in model.graph.nodes:
+        source = _copied(model, node, values)
+        if source is None:
+            nodes.append(change.node(node))
+        else:
+            sources[listed(node.outputs)[0].name] = change.tensor(source)
+    if not sources:
+        return model.graph, {}
+    return replace(model.graph, nodes=tuple(nodes)), sources
+
+
+def _copied(model: Model, node: Node, values: Mapping[str, Array]) -> Tensor | None:
+    """What an operation only copies; None where it does something."""
+    if not isinstance(node, Operation) or len(node.inputs) != 1:
+        return None
+    read, made = listed(node.inputs), listed(node.outputs)
+    if (
+        len(read) != 1
+        or len(made) != 1
+        or read[0].element != made[0].element
+        or read[0].shape != made[0].shape
+    ):
+        return None
+    before, after = values.get(read[0].name), values.get(made[0].name)
+    if before is None or after is None or not _are_equal(before, after):
+        return None
+    if before.dtype.kind != "f":
+        return read[0]
+    probe = np.random.default_rng(0).standard_normal(before.shape).astype(before.dtype) * 4
+    got = Part(model, (node,), (read[0],), made[0]).run({read[0].name: probe})
+    return read[0] if got is not None and _are_equal(probe, got) else None
+
+
+def _are_equal(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))

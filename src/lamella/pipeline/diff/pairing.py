@@ -73,8 +73,9 @@ class Pairing:
         self._pair_forward(agreeing=True)
         self._pair_numbers()
         self._pair_forward(agreeing=False)
-        self._pair_backward()
+        self._pair_backward(self.ends)
         self._pair_order()
+        self._pair_backward(dict(self.partner))
         self._pair_remaining_names()
 
     # --- bookkeeping ----------------------------------------------------------------------------------------
@@ -217,9 +218,9 @@ class Pairing:
     def _holds_the_same(self, one: str, other: str) -> bool:
         return find_layout(self.left.values[one], self.right.values[other], LOOSE) is not None
 
-    def _pair_backward(self) -> None:
+    def _pair_backward(self, results: Mapping[str, str]) -> None:
         """What results that are to be the same are made from, operand by operand, while the operators are the same."""
-        waiting = list(self.ends.items())
+        waiting = list(results.items())
         seen: set[tuple[str, str]] = set()
         while waiting:
             one, other = waiting.pop()

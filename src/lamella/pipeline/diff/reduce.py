@@ -29,7 +29,7 @@ def reduce(found: Comparison, options: Options) -> Reproducer | None:
     """The smallest pair of models that still differs; None where nothing differs, or no part alone does."""
     if found.diverging is None:
         return _of_fused(found, options)
-    whole = make_reproducer(found, found.diverging)
+    whole = make_reproducer(found, found.diverging, options.tolerance)
     if not differs(whole, options):
         return None
     smallest = whole
@@ -80,7 +80,7 @@ class _Shrink:
 
     def __init__(self, found: Comparison, at: Explained, options: Options) -> None:
         self._found, self._at, self._options = found, at, options
-        self._flows = [Dataflow(side.model.graph) for side in found.sides]
+        self._flows = found.flows
 
     def run(self) -> Reproducer | None:
         """The smallest parts that still differ; None where no smaller ones do."""
@@ -99,7 +99,9 @@ class _Shrink:
                 self._found.sides, self._flows, (left, right), (at.pair.left, at.pair.right), strict=True
             )
         ]
-        return make_reproducer(self._found, replace(self._at, at=at, left=parts[0], right=parts[1]))
+        return make_reproducer(
+            self._found, replace(self._at, at=at, left=parts[0], right=parts[1]), self._options.tolerance
+        )
 
 
 def _of_fused(found: Comparison, options: Options) -> Reproducer | None:
@@ -127,4 +129,4 @@ def _same_part(found: Comparison, flow: Dataflow, places: tuple[int, ...], end: 
     parts = [part_of(side.model, flow, places, end.left) for side in found.sides]
     borders = tuple((item.name, item.name) for item in parts[0].inputs)
     at = Divergence(end, places, places, borders)
-    return make_reproducer(found, Explained(at, parts[0], parts[1], None, None))
+    return make_reproducer(found, Explained(at, parts[0], parts[1], None, None), 0.0)

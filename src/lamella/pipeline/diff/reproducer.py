@@ -38,7 +38,7 @@ class Reproducer:
         return len(self.left.model.graph.nodes), len(self.right.model.graph.nodes)
 
 
-def make_reproducer(found: Comparison, at: Explained) -> Reproducer:
+def make_reproducer(found: Comparison, at: Explained, tolerance: float) -> Reproducer:
     """The operations of a divergence, with what they read as inputs: of the left side where both read the same."""
     backs = {other: one for one, other in at.at.borders}
     left, names = _with_plain_names(at.left, {})
@@ -49,7 +49,7 @@ def make_reproducer(found: Comparison, at: Explained) -> Reproducer:
     inputs = {names[item.name]: _value(found, 0, item.name) for item in at.left.inputs if item.name in names}
     for item in at.right.inputs:
         mine = backs.get(item.name)
-        alike = mine is not None and mine in names and _are_alike(found, mine, item.name)
+        alike = mine is not None and mine in names and _are_alike(found, mine, item.name, tolerance)
         if item.name in others and not alike:
             fresh = f"{others[item.name]}_right" if others[item.name] in inputs else others[item.name]
             right = replace(right, graph=rename(right.graph, {others[item.name]: fresh}))
@@ -63,14 +63,14 @@ def _value(found: Comparison, side: int, name: str) -> Array:
     return np.asarray(found.values[side][name])
 
 
-def _are_alike(found: Comparison, one: str, other: str) -> bool:
+def _are_alike(found: Comparison, one: str, other: str, tolerance: float) -> bool:
     """Whether two corresponding tensors can be one input: the same shape, and numbers that agree."""
     pair = next((pair for pair in found.pairs if pair.left == one and pair.right == other), None)
     return (
         pair is not None
         and not pair.layout.axes
         and _value(found, 0, one).shape == _value(found, 1, other).shape
-        and pair.gap.relative < 1e-3
+        and pair.agrees(tolerance)
     )
 
 

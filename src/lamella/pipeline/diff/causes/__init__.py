@@ -26,22 +26,23 @@ from lamella.pipeline.diff.causes.relations import relate
 from lamella.pipeline.diff.causes.rotary import find_rotary
 from lamella.pipeline.diff.gap import numbers_of
 
-CATALOGUE: tuple[Callable[[Case], Iterator[Cause]], ...] = (
+RECOGNISED: tuple[Callable[[Case], Iterator[Cause]], ...] = (
     find_weights,
     find_constants,
+    find_missing,
     find_rotary,
     find_softmax,
     find_attention,
     find_functions,
     find_norms,
-    find_missing,
     find_wiring,
     find_attributes,
-    find_layouts,
-    find_reductions,
-    find_precision,
 )
 """What is looked for, the most telling first."""
+TRIED = (find_reductions, find_layouts, find_precision)
+"""What is tried where nothing was recognised."""
+VAGUE = frozenset({"attribute", "weights", "value", "offset", "place", "constant", "other operand"})
+"""Kinds that say where a difference is, and not what it means: what is behind them is looked for too."""
 ENOUGH = 2
 """Causes that are named at most."""
 
@@ -49,19 +50,16 @@ ENOUGH = 2
 def infer(case: Case) -> tuple[Cause, ...]:
     """The causes of a divergence that its numbers prove, the first being the most telling; none where nothing fits."""
     found: list[Cause] = []
-    for find in CATALOGUE:
-        found += [
-            item
-            for item in islice(find(case), ENOUGH)
-            if item.sentence not in {one.sentence for one in found}
-        ]
+    for find in RECOGNISED:
+        found += islice(find(case), ENOUGH)
+        if any(item.kind not in VAGUE for item in found):
+            break
+    for find in TRIED:
         if found:
             break
-    if not found:
-        found += _results(case)
-    elif found[0].kind not in ("attribute", "weights"):
-        found += islice(find_attributes(case), 1)
-    return tuple(found[:ENOUGH])
+        found += islice(find(case), ENOUGH)
+    found = found or list(_results(case))
+    return tuple(sorted(found, key=lambda item: item.kind in VAGUE)[:ENOUGH])
 
 
 def _results(case: Case) -> Iterator[Cause]:

@@ -96,8 +96,8 @@ def _masks(
     for shift in (0, -1, 1):
         word = {0: "keys up to its own", -1: "keys before its own", 1: "one key beyond its own"}[shift]
         masks[word] = places <= at + keys - queries + shift
-        if keys != queries:
-            masks[f"{word}, counted from the first key"] = places <= at + shift
+    for first in range(min(keys - queries, MOST)):
+        masks[f"keys up to its own, from key {first} on"] = places <= at + first
     for word, seen in masks.items():
         if seen.any(-1).all():
             yield word, 0, seen

@@ -74,7 +74,7 @@ def _fitted(side: Computation, name: str) -> Norm | None:
     if x is None or x.shape != y.shape or x.ndim < 1 or x.dtype.kind not in "fV" or not finite(x, y):
         return None
     gains, shifts = _vectors(side, name)
-    found: list[tuple[float, Norm]] = []
+    found = list(_by_given_statistics(numbers_of(x), numbers_of(y), [item for _, item in gains]))
     for axes in _axis_sets(x.ndim):
         for is_centred in (True, False):
             for word, gain in gains:
@@ -84,6 +84,31 @@ def _fitted(side: Computation, name: str) -> Norm | None:
                         fit, value = norm
                         found.append((fit, _with_gain(value, word)))
     return min(found, key=lambda item: item[0])[1] if found else None
+
+
+def _by_given_statistics(x: Numbers, y: Numbers, vectors: list[Numbers]) -> Iterator[tuple[float, Norm]]:
+    """Normalisations by a variance that is an operand: each channel is scaled by a gain over its root."""
+    for variance in (item for item in vectors if item.size > 2 and (item > 0).all()):
+        axis = int(np.argmax(variance.shape))
+        rest = tuple(item for item in range(x.ndim) if item != axis)
+        away = x - x.mean(axis=rest, keepdims=True)
+        factor = (away * y).sum(axis=rest, keepdims=True) / np.maximum(
+            (away * away).sum(axis=rest, keepdims=True), 1e-30
+        )
+        shift = (y - factor * x).mean(axis=rest, keepdims=True)
+        left = measure("", y, factor * x + shift).relative
+        if left > SAME or not (factor != 0).all():
+            continue
+        for gain in (item for item in vectors if item is not variance and item.size in (1, variance.size)):
+            eps = (np.broadcast_to(gain, factor.shape) / factor) ** 2 - variance
+            doubt = float(np.std(eps))
+            if doubt < 1e-4 * float(variance.mean()):
+                yield (
+                    left,
+                    Norm(
+                        (axis,), True, 1.0, float(np.median(eps)), max(doubt, 4e-7 * float(variance.mean()))
+                    ),
+                )
 
 
 def _with_gain(norm: Norm, word: str) -> Norm:
@@ -126,6 +151,10 @@ def _fit(
         return None
     wanted = (1 / factor**2).reshape(-1)
     slope, eps = _line(square.reshape(-1), wanted)
+    if not 0.5 < slope < 2.5 or abs(eps) > float(square.mean()):
+        return None  # what is proportional to its operand is no normalisation
+    if is_close(np.ones_like(wanted), wanted, 0.01):
+        return None  # what is normal already cannot tell
     again = scaled / np.sqrt(np.maximum(slope * square + eps, 1e-300)) + shift
     left = measure("", y, again).relative
     return (left, Norm(axes, is_centred, slope, eps, 4e-7 * float(wanted.mean()))) if left < SAME else None

@@ -142,14 +142,16 @@ def _by_rounding(one: Numbers, other: Numbers) -> Relation | None:
 
 
 def _by_arithmetic(one: Numbers, other: Numbers) -> Relation | None:
+    if one.size == 1:
+        return Relation("value", f"is {other.item():.6g}, not {one.item():.6g}")
     if is_close(-one, other, SAME):
         return Relation("sign", "has the other sign")
     norm = float((one * one).sum())
     factor = float((one * other).sum()) / norm if norm else 0.0
-    if factor and is_close(factor * one, other, SAME) and one.size > 1:
+    if factor and is_close(factor * one, other, SAME):
         return Relation("scale", f"is {factor:.6g} times as large{_known_factor(factor, one.shape)}")
     delta = other - one
-    if one.size > 1 and is_close(one + delta.mean(), other, SAME):
+    if is_close(one + delta.mean(), other, SAME):
         return Relation("offset", f"is larger by {float(delta.mean()):.6g}")
     for axis in range(one.ndim):
         rest = tuple(item for item in range(one.ndim) if item != axis)
