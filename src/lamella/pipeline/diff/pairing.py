@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import TypeAlias
@@ -70,12 +70,14 @@ class Pairing:
         self._pair_constants()
         self._pair_names()
         self._pair_origins()
-        self._pair_forward(agreeing=True)
+        self._pair_forward(self._holds_the_same)
         self._pair_numbers()
-        self._pair_forward(agreeing=False)
+        self._pair_forward(self._reads_the_same)
         self._pair_backward(self.ends)
+        self._pair_forward(self._reads_the_same)
         self._pair_order()
         self._pair_backward(dict(self.partner))
+        self._pair_forward(self._are_alike)
         self._pair_remaining_names()
 
     # --- bookkeeping ----------------------------------------------------------------------------------------
@@ -180,14 +182,12 @@ class Pairing:
 
     # --- structure ------------------------------------------------------------------------------------------
 
-    def _pair_forward(self, agreeing: bool) -> None:
-        """Results of equal operators that read corresponding tensors, from the inputs down."""
+    def _pair_forward(self, fits: Callable[[str, str], bool]) -> None:
+        """Results of equal operators that read corresponding tensors and fit together, from the inputs down."""
         for name in self._open()[0]:
             if name not in self.left.values:
                 continue
-            found = [item for item in self._consumers(name) if item not in self.back]
-            if agreeing:
-                found = [item for item in found if self._holds_the_same(name, item)]
+            found = [item for item in self._consumers(name) if item not in self.back and fits(name, item)]
             if found:
                 best = max(found, key=lambda item: self._shared_operands(name, item))
                 self._pair(name, best, "structure")
@@ -214,6 +214,17 @@ class Pairing:
         mine = [self.partner.get(item) for item in left.operands[left.maker[one]]]
         theirs = right.operands[right.maker[other]]
         return sum(item in theirs for item in mine if item is not None), one == other
+
+    def _reads_the_same(self, one: str, other: str) -> bool:
+        """Whether two results are made from tensors all of which correspond."""
+        left, right = self.left.flow, self.right.flow
+        mine = {
+            self.partner.get(item, "")
+            for item in left.operands[left.maker[one]]
+            if item not in left.constants
+        }
+        theirs = {item for item in right.operands[right.maker[other]] if item not in right.constants}
+        return mine == theirs
 
     def _holds_the_same(self, one: str, other: str) -> bool:
         return find_layout(self.left.values[one], self.right.values[other], LOOSE) is not None
