@@ -26,7 +26,7 @@ from lamella.cli.progress import show_progress
 from lamella.cli.waiting import waiting
 from lamella.pipeline.api import UNIT, lower_model, make_executable, read, save
 from lamella.pipeline.backends import JUDGES
-from lamella.pipeline.compare import apart
+from lamella.pipeline.diff.gap import measure
 from lamella.pipeline.languages import FOLDER, MODULE, REGISTRY, Model, Printing, language_of
 from lamella.pipeline.options import Options, drawing
 
@@ -154,5 +154,5 @@ def _compare(before: Model, after: Model, options: Options) -> float:
 
 def _difference(one: Array, other: Array) -> float:
     """The largest difference, in parts of the largest number or of one."""
-    gap = apart("", one, other)
+    gap = measure("", one, other)
     return gap.largest / max(gap.scale, 1.0)

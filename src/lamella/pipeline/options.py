@@ -34,7 +34,7 @@ from lamella.pipeline.effects import (
     row,
 )
 from lamella.pipeline.languages import LANGUAGES
-from lamella.pipeline.precision_options import PrecisionOptions
+from lamella.pipeline.precision_options import PRECISIONS, PrecisionOptions
 
 DIALECTS = ("specification", "newer")
 METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
@@ -242,6 +242,15 @@ class Options(PrecisionOptions):
             "--backend | diff bench | backend",
             choices=BACKENDS,
             helps={"bench": "Measure this backend of ours; repeatable; cpu by default."},
+        ),
+    )
+    precisions: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            "Compute in this precision; given twice, the first is LEFT's, the second RIGHT's.",
+            on("diff", GRAPHS | NAC),
+            "--precision | diff | backend",
+            choices=(*REALS, *PRECISIONS[1:]),
         ),
     )
     strict_backend: bool = field(
@@ -580,8 +589,13 @@ class Options(PrecisionOptions):
         default=(),
         metadata=own(
             "An input array; repeatable.",
-            {**on("execute", RUNNABLE), **on("generate nac, train", NAC), "observe": SOURCES},
-            "--input NAME=FILE.npy | run | inputs",
+            {
+                **on("execute", RUNNABLE),
+                **on("generate nac, train", NAC),
+                "observe": SOURCES,
+                "diff": GRAPHS | NAC,
+            },
+            "--input NAME=FILE.npy | run diff | inputs",
         ),
     )
     arguments: tuple[str, ...] = field(
@@ -726,6 +740,22 @@ class Options(PrecisionOptions):
             "--save OUT | train | training",
         ),
     )
+    corners: bool = field(
+        default=False,
+        metadata=own(
+            "Put NaN, infinities, denormals, zeros and the largest numbers among those that are drawn.",
+            on("diff", GRAPHS | NAC),
+            "--corners | diff | inputs",
+        ),
+    )
+    reduce: bool = field(
+        default=False,
+        metadata=own(
+            "Shrink both models to the fewest operations that still differ, and write these into the folder of -o.",
+            on("diff", GRAPHS | NAC),
+            "--reduce | diff | output",
+        ),
+    )
     tolerance: float = field(
         default=1e-5,
         metadata=own(
@@ -742,7 +772,10 @@ class Options(PrecisionOptions):
     html: Path | None = field(
         default=None,
         metadata=own(
-            "Write a self-contained page with the timeline.", on("sim", NEM), "--html | sim | output"
+            "Write a self-contained page with the timeline.",
+            {**on("sim", NEM), **on("diff", GRAPHS | NAC)},
+            "--html | sim diff | output",
+            helps={"diff": "Write a self-contained page with the graph coloured by error."},
         ),
     )
     advise: bool = field(

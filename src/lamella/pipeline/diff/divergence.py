@@ -1,0 +1,105 @@
+"""The first divergence of two runs: tensors that correspond and differ, computed from tensors that agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lamella.pipeline.diff.pairing import Pair, Pairing, SideView
+
+STEEP = 0.5
+"""A step that adds at least this part of the largest error of one step is taken for the cause of what builds up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Corresponding tensors that differ, and the nodes that compute each from tensors that agree."""
+
+    pair: Pair
+    left: tuple[int, ...]
+    """Nodes of the left side, by their places; none where the tensor itself is one that agrees with another."""
+    right: tuple[int, ...]
+    borders: tuple[tuple[str, str], ...]
+    """What both sides compute it from: tensors that agree, and leaves that correspond."""
+    left_only: tuple[str, ...] = ()
+    """Leaves that nothing of the right side corresponds to, such as constants."""
+    right_only: tuple[str, ...] = ()
+
+
+class DivergenceFinder:
+    """Looks for the first divergence among pairs of tensors."""
+
+    def __init__(self, pairing: Pairing, pairs: Sequence[Pair], tolerance: float) -> None:
+        self._left, self._right = pairing.left, pairing.right
+        self._partner, self._back = pairing.partner, pairing.back
+        self._tolerance = tolerance
+        self._by_left: Mapping[str, Pair] = {pair.left: pair for pair in pairs}
+        self._agreeing = {pair.left for pair in pairs if pair.agrees(tolerance)}
+        self._agreeing_right = {self._by_left[name].right for name in self._agreeing}
+        self._ends = [pairing.measured(one, other, "output") for one, other in pairing.ends.items()]
+
+    @property
+    def outputs(self) -> Sequence[Pair]:
+        """The results that are compared."""
+        return self._ends
+
+    def all(self) -> list[Divergence]:
+        """Every divergence whose inputs agree, in topological order; nothing where all results agree."""
+        wrong = [pair for pair in self._ends if not pair.agrees(self._tolerance)]
+        if not wrong:
+            return []
+        places, _ = self._left.flow.behind([pair.left for pair in wrong], self._agreeing)
+        suspects = [
+            self._by_left[name]
+            for place in places
+            for name in self._left.flow.results(place)
+            if name in self._by_left and name not in self._agreeing
+        ]
+        found = [item for item in map(self._at, suspects) if item is not None]
+        return found or [self.region(pair) for pair in (suspects or wrong)[:1]]
+
+    def _at(self, pair: Pair) -> Divergence | None:
+        """The divergence at a pair; None where something before it differs already."""
+        differing = self._by_left.keys() - self._agreeing
+        found = self.region(pair)
+        made = {name for place in found.left for name in self._left.flow.results(place)} - {pair.left}
+        if made & differing:
+            return None
+        right_made = {name for place in found.right for name in self._right.flow.results(place)} - {
+            pair.right
+        }
+        if any(self._back.get(name) in differing for name in right_made):
+            return None
+        return found
+
+    def region(self, pair: Pair) -> Divergence:
+        """The nodes between a pair and what agrees before it."""
+        left, mine = self._left.flow.behind([pair.left], self._agreeing)
+        if pair.right in self._agreeing_right:  # a result that is another tensor of the left side
+            right: list[int] = []
+            theirs = [pair.right]
+        else:
+            right, theirs = self._right.flow.behind([pair.right], self._agreeing_right)
+        borders = [(name, self._partner[name]) for name in mine if name in self._partner]
+        borders += [
+            (self._back[name], name)
+            for name in theirs
+            if name in self._back and (self._back[name], name) not in borders
+        ]
+        return Divergence(
+            pair,
+            tuple(left),
+            tuple(right),
+            tuple(borders),
+            tuple(name for name in mine if name not in self._partner),
+            tuple(name for name in theirs if name not in self._back),
+        )
+
+
+def steepest(pairs: Sequence[Pair], steps: Mapping[str, float]) -> Pair | None:
+    """The first pair at which a step by itself adds a large part of what builds up; None where no step is known."""
+    largest = max(steps.values(), default=0.0)
+    return next((pair for pair in pairs if steps.get(pair.left, -1.0) >= STEEP * largest > 0), None)
+
+
+__all__ = ["Divergence", "DivergenceFinder", "SideView", "steepest"]
