@@ -251,9 +251,13 @@ def _reduce(plain: Callable[..., Array], symbolic: Callable[[Extent, Extent], Ex
 
 def _split(args: Sequence[Array | None], attributes: Attributes, _: int) -> list[Array]:
     data, sizes = _needed(args), _integers(args, 1, attributes, "split")
+    outputs = _int(attributes, "num_outputs", 0)
+    if sizes is None and not outputs:
+        raise CannotFold
     axis = _int(attributes, "axis", 0)
     if sizes is None:
-        raise CannotFold
+        size = -(-data.shape[axis] // max(outputs, 1))
+        sizes = [size] * outputs
     return [np.asarray(item) for item in np.split(data, np.cumsum(sizes)[:-1].tolist(), axis)]
 
 

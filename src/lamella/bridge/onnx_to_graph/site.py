@@ -50,8 +50,10 @@ class NodeSite:
     attributes: dict[str, AttributeValue]
     materialise: Callable[[Value], Tensor]
     """The tensor that a value is."""
-    translate: Callable[..., Sequence[Tensor]]
+    translate: Callable[[Graph, Sequence[Value]], list[Value]]
     """What the nodes of an inner graph give, for values of its inputs."""
+    attempt: Callable[[Callable[[], Results]], Results]
+    """What a translation gives; None where something in it cannot be translated, which is then not reported."""
     read: Callable[[TensorProto], Array]
     """The array of a tensor of the file."""
 
