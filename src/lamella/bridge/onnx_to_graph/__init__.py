@@ -149,6 +149,8 @@ def _sources(graph: OnnxGraph, names: list[str], inputs: set[str]) -> tuple[str,
     for node in _all_nodes(graph.nodes):
         inner = [name for _, part in subgraphs(node) for name in _names_in(part)]
         reads.update(dict.fromkeys(node.outputs, (*node.inputs, *inner)))
+        for _, part in subgraphs(node):
+            reads.update({port.name: node.inputs for port in part.inputs})
     waiting, seen, found = list(names), set(names), []
     while waiting:
         name = waiting.pop()

@@ -114,7 +114,7 @@ def _as_loop(
         first = going if isinstance(going, Tensor) else site.scalar(1, BOOL)
         region = _with_flag(region, len(inner), flag, tested[0])
         start, inner = [*start, first], [*inner, flag]
-    return _emit(site, start, region, count, is_tested)
+    return emit_loop(site, start, region, count, is_tested)
 
 
 def _is_true(value: Value | None) -> bool:
@@ -138,7 +138,7 @@ def _require_same(site: NodeSite, start: Sequence[Tensor], kept: Sequence[Tensor
             site.refuse("changes the shape or the type of what it carries from step to step")
 
 
-def _emit(
+def emit_loop(
     site: NodeSite,
     start: Sequence[Tensor],
     region: Region,
@@ -163,7 +163,7 @@ def _emit(
         count,
         test,
         pretest=is_tested,
-        index=not scans,
+        index=len(region.inputs) > len(start) + len(scans),
         origin=builder.origin,
     )
     builder.append(loop)
@@ -261,10 +261,10 @@ def _scanned(
     site: NodeSite, body: Graph, carried: Sequence[Value], scans: Sequence[Tensor], ways: _Ways
 ) -> Results:
     builder = site.builder
-    apart = [_apart(site, item, _at(ways.input_axes, n), _at(ways.input_back, n)) for n, item in enumerate(scans)]
+    apart = [take_apart(site, item, _at(ways.input_axes, n), _at(ways.input_back, n)) for n, item in enumerate(scans)]
     start = [site.materialise(item) for item in carried]
     inner = [replace(item, name=builder.fresh("state")) for item in start]
-    items = [_item(site, item) for item in apart]
+    items = [item_of(site, item) for item in apart]
 
     def run(*given: Tensor) -> Sequence[Tensor]:
         results = site.translate(body, [Value(item, None, item.element) for item in given])
@@ -273,7 +273,7 @@ def _scanned(
         return found
 
     region = builder.region(run, *inner, *items)
-    results = _emit(site, start, region, None, False, apart)
+    results = emit_loop(site, start, region, None, False, apart)
     collected = [
         _turned(site, item, _at(ways.output_axes, n), _at(ways.output_back, n))
         for n, item in enumerate(results[len(start) :])
@@ -285,7 +285,7 @@ def _at(items: Sequence[int], index: int) -> int:
     return items[index] if index < len(items) else 0
 
 
-def _apart(site: NodeSite, x: Tensor, axis: int, back: int) -> tuple[Tensor, ...] | Pack:
+def take_apart(site: NodeSite, x: Tensor, axis: int, back: int) -> tuple[Tensor, ...] | Pack:
     if back:
         x = site.call("aten.flip", x, dims=(site.axis_in(axis, len(x.shape)),))
     (found,) = site.builder.call_all("layout.unstack", x, axis=site.axis_in(axis, len(x.shape)))
@@ -293,7 +293,7 @@ def _apart(site: NodeSite, x: Tensor, axis: int, back: int) -> tuple[Tensor, ...
     return found
 
 
-def _item(site: NodeSite, items: tuple[Tensor, ...] | Pack) -> Tensor:
+def item_of(site: NodeSite, items: tuple[Tensor, ...] | Pack) -> Tensor:
     if isinstance(items, Pack):
         return Tensor(site.builder.fresh("item"), items.element, items.shape)
     if not items:

@@ -123,7 +123,7 @@ def _gemm(site: NodeSite) -> Results:
 # --- convolutions and pools ---------------------------------------------------------------------------------------
 
 
-def _windows(
+def windows(
     site: NodeSite, extents: Sequence[Extent], kernel: Sequence[Extent]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Extent, ...]]:
     """Strides, dilations and pads (all before, then all after) of a window over some extents."""
@@ -155,7 +155,7 @@ def _reach(width: Extent, dilation: int) -> Extent:
 
 def _conv(site: NodeSite) -> Results:
     x, weight, bias = site.tensor(0), site.tensor(1), site.optional(2)
-    strides, dilations, pads = _windows(site, x.shape[2:], weight.shape[2:])
+    strides, dilations, pads = windows(site, x.shape[2:], weight.shape[2:])
     return site.call(
         "nn.conv",
         x,
@@ -218,7 +218,7 @@ def _deconv_pads(
 
 def _pool_attributes(site: NodeSite, x: Tensor) -> dict[str, GraphValue]:
     kernel = site.ints("kernel_shape") or ()
-    strides, dilations, pads = _windows(site, x.shape[2:], kernel)
+    strides, dilations, pads = windows(site, x.shape[2:], kernel)
     ceil = site.flag("ceil_mode")
     return {
         "size": kernel,
@@ -281,7 +281,7 @@ def _average_pool(site: NodeSite) -> Results:
     given = _pool_attributes(site, x)
     if not site.flag("count_include_pad"):
         return site.call("nn.avg_pool", x, ignore_border=True, **given)
-    _, __, pads = _windows(site, x.shape[2:], site.ints("kernel_shape") or ())
+    _, __, pads = windows(site, x.shape[2:], site.ints("kernel_shape") or ())
     if not site.flag("ceil_mode"):
         return site.call("nn.avg_pool", x, ignore_border=False, **given)
     # What a rounded-up last window reaches beyond the pads does not count.
