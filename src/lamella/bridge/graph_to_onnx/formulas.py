@@ -84,9 +84,7 @@ class FormulaTranslation:
 
     def _filled(self, tensor: FormulaTensor, item: int, sign: str = "=") -> Value:
         from_sign = 0 if sign in ASSIGNMENTS else start_of(sign, tensor.element)
-        emitter = self.scope.emitter
-        one = emitter.number(from_sign, tensor.element)
-        return emitter.add("Expand", (one, self.scope.shape(tensor.shapes[item])), tensor.element)
+        return self.scope.filled(from_sign, tensor.element, tensor.shapes[item])
 
     def _run_at_once(self, contraction: Contraction, space: LoopSpace) -> None:
         """All steps at once."""
@@ -97,12 +95,13 @@ class FormulaTranslation:
         if contraction.condition is not None:
             masks.append(reader.compute(contraction.condition))
         mask = space.both(masks)
-        results = []
+        if len(targets) > 1:
+            # All targets are assigned as one: every value is read before the first of them changes.
+            for value in contraction.values:
+                reader.read(value)
         for element, (item, parts), value in zip(contraction.targets, targets, contraction.values, strict=True):
-            store = Store(reader, element, contraction.sign, self.tensors[element.tensor], item, mask)
-            results.append(store.run(value, parts))
-        for element, (item, _), result in zip(contraction.targets, targets, results, strict=True):
-            self.tensors[element.tensor].values[item] = result
+            tensor = self.tensors[element.tensor]
+            tensor.values[item] = Store(reader, element, contraction.sign, tensor, item, mask).run(value, parts)
 
     def _target(self, reader: TermReader, element: Element) -> tuple[int, list[Subscript]]:
         tensor = self.tensors[element.tensor]
@@ -231,8 +230,7 @@ def _constant_of(scope: Scope, declared: Declared, value: Single | tuple[Single,
     for number, shape in enumerate(shapes):
         if len(shapes) > 1 or not isinstance(value, tuple):
             item = numbers[number if isinstance(value, tuple) else 0]
-            one = scope.emitter.number(item, element)
-            values.append(scope.emitter.add("Expand", (one, scope.shape(shape)), element) if shape else one)
+            values.append(scope.filled(item, element, shape))
         else:
             array = np.asarray(numbers).astype(numpy_dtype(element))
             values.append(scope.emitter.constant(array.reshape(shape)))

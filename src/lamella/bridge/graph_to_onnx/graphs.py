@@ -111,8 +111,7 @@ class GraphTranslation:
             full = array.reshape(known) if isinstance(value, tuple) else np.broadcast_to(array[0], known)
             found = scope.emitter.constant(np.ascontiguousarray(full).reshape(known))
         else:
-            one = scope.emitter.constant(array[0].reshape(()))
-            found = scope.emitter.add("Expand", (one, scope.shape(tensor.shape)), element)
+            found = scope.filled(array[0], element, tensor.shape)
         scope.put(tensor, found)
         self.quantise(scope, tensor)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lamella.base.dim import Extent, bounds, mul
-from lamella.base.dtype import BOOL, I64, ElementType
+from lamella.base.dtype import BOOL, F32, I64, ElementType
 from lamella.bridge.graph_to_onnx.arithmetic import FOLDED, apply, cast
 from lamella.bridge.graph_to_onnx.emitter import Emitter, Value
 from lamella.bridge.graph_to_onnx.scope import Scope
@@ -155,7 +155,9 @@ class LoopSpace:
         found = self.compact(value, axes)
         if all(axis in value.axes or self.loops[axis].extent == 1 for axis in axes):
             return found
-        return self.emitter.add("Expand", (found, self.scope.shape(self.extents(axes))), found.element)
+        wide = F32 if found.element.is_float and found.element.bits < 32 else found.element
+        spread = self.scope.spread(cast(self.emitter, found, wide), self.extents(axes))
+        return cast(self.emitter, spread, found.element)
 
     def volume(self, axes: Iterable[int]) -> Extent:
         """The number of steps of some loops."""

@@ -9,9 +9,9 @@ from typing import TypeAlias
 import numpy as np
 
 from lamella.base.dim import Atom, Dim, DimPart, DimSymbol, Extent, Logic, Test, Truth, mul, sub
-from lamella.base.dtype import BOOL, I64
+from lamella.base.dtype import BOOL, F32, I64, ElementType
 from lamella.base.errors import Unsupported
-from lamella.bridge.graph_to_onnx.arithmetic import apply
+from lamella.bridge.graph_to_onnx.arithmetic import apply, cast
 from lamella.bridge.graph_to_onnx.emitter import DATA_ELEMENTS, Emitter, Value
 from lamella.bridge.onnx.nodes import Dimension
 from lamella.graph.nodes import Argument, Pack, Shape, Tensor
@@ -177,6 +177,17 @@ class Scope:
         else:
             wanted = self.shape(shape)
         return self.emitter.add("Reshape", (value, wanted), value.element, **_keeping_zeros(known))
+
+    def filled(self, number: float, element: ElementType, shape: Sequence[Extent]) -> Value:
+        """A value of a shape that is one number everywhere."""
+        # onnxruntime spreads no narrow floats.
+        wide = F32 if element.is_float and element.bits < 32 else element
+        found = self.emitter.number(number, wide)
+        return cast(self.emitter, self.spread(found, shape), element)
+
+    def spread(self, value: Value, shape: Sequence[Extent]) -> Value:
+        """A value repeated to a shape."""
+        return self.emitter.add("Expand", (value, self.shape(shape)), value.element) if shape else value
 
 
 def _keeping_zeros(known: Sequence[int]) -> dict[str, int]:

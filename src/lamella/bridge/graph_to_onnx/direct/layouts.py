@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from lamella.base.arrays import numpy_dtype
-from lamella.base.dtype import BOOL, F32, I64
+from lamella.base.dtype import BOOL, F16, F32, F64, I8, I32, I64, U8, U32, U64
 from lamella.bridge.graph_to_onnx.arithmetic import cast
 from lamella.bridge.graph_to_onnx.direct.call import Call, Row
 from lamella.bridge.graph_to_onnx.emitter import Value
@@ -27,7 +27,10 @@ def _reshape(call: Call) -> list[Held]:
 
 def _squeeze(call: Call) -> list[Held] | None:
     axes = call.integers("axes")
-    return None if axes is None else call.alone("Squeeze", call.value(), call.emitter.integers(*axes))
+    if not axes:
+        # An empty list would take away every dimension of extent 1.
+        return None if axes is None else [call.value()]
+    return call.alone("Squeeze", call.value(), call.emitter.integers(*axes))
 
 
 def _unsqueeze(call: Call) -> list[Held] | None:
@@ -56,13 +59,11 @@ def _split(call: Call) -> list[Held] | None:
 
 
 def _stack(call: Call) -> list[Held] | None:
-    axis, items = call.axis(), call.held(0)
-    given = call.operation.inputs[0]
-    if axis is None:
-        return None
+    items, given = call.held(0), call.operation.inputs[0]
     if isinstance(given, Pack) and isinstance(items, Value):
         return _stack_open(call, given, items)
-    if not isinstance(items, tuple):
+    axis = call.axis(rank=len(call.output().shape))
+    if axis is None or not isinstance(items, tuple):
         return None
     if call.attribute("squeeze"):
         return call.alone("Concat", *items, axis=axis)
@@ -115,11 +116,25 @@ def _tile(call: Call) -> list[Held] | None:
     if axes is None or len(repeats) != len(axes):
         return None
     times = dict(zip((axis % rank for axis in axes), repeats, strict=True))
-    return call.alone("Tile", call.value(), call.vector([times.get(axis, 1) for axis in range(rank)]))
+    return _widened(call, "Tile", call.vector([times.get(axis, 1) for axis in range(rank)]))
 
 
 def _broadcast(call: Call) -> list[Held]:
-    return call.alone("Expand", call.value(), call.vector(call.output().shape))
+    return _widened(call, "Expand", call.vector(call.output().shape))
+
+
+MOVED = (F32, F64, F16, BOOL, I8, I32, I64, U8, U32, U64)
+"""Types whose elements onnxruntime repeats and pads."""
+
+
+def _widened(call: Call, op_type: str, *others: Value | None, **attributes: str) -> list[Held]:
+    """A node that moves elements, in a type that it takes."""
+    value = call.value()
+    if value.element in MOVED:
+        return call.alone(op_type, value, *others, **attributes)
+    wide = F32 if value.element.is_float else I64
+    given = [cast(call.emitter, value, wide), *others]
+    return [cast(call.emitter, call.emitter.add(op_type, given, wide, **attributes), call.element)]
 
 
 def _slice(call: Call) -> list[Held] | None:
@@ -142,6 +157,7 @@ def _slice(call: Call) -> list[Held] | None:
     return call.alone("Slice", call.value(), *values)
 
 
+PADDED = (F32, F64, F16, I32, I64)
 _PADDINGS = {"CONSTANT": "constant", "REFLECT": "reflect", "REPLICATE": "edge"}
 
 
@@ -153,10 +169,10 @@ def _pad(call: Call) -> list[Held] | None:
     if not any(item != 0 for item in (*before, *after)):
         return [call.value()]
     value = call.value()
-    wide = cast(call.emitter, value, I64) if call.element == BOOL else value
+    work = value.element if value.element in PADDED else F32 if value.element.is_float else I64
+    wide = cast(call.emitter, value, work)
     fill = call.optional(1)
-    if fill is not None and call.element == BOOL:
-        fill = cast(call.emitter, fill, I64)
+    fill = None if fill is None else cast(call.emitter, fill, work)
     found = call.emitter.add("Pad", (wide, call.vector([*before, *after]), fill), wide.element, mode=mode)
     return [cast(call.emitter, found, call.element)]
 
@@ -206,8 +222,6 @@ def _constant(call: Call) -> list[Held] | None:
     return [call.emitter.constant(array.reshape(shape))] if len(singles) == size else None
 
 
-def _uniform(call: Call) -> list[Held]:
-    return call.alone("Expand", call.value(), call.vector(call.output().shape))
 
 
 def _range(call: Call) -> list[Held] | None:
@@ -249,7 +263,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         "layout.scatter_nd": _scatter_nd,
         "layout.nonzero": _nonzero,
         **dict.fromkeys(("layout.constant", "layout.tensor"), _constant),
-        "layout.uniform": _uniform,
+        "layout.uniform": _broadcast,
         "layout.range": _range,
         "layout.shape": _shape,
         "math.iden": _identity,
