@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lamella.base.arrays import Array
+from lamella.base.errors import Found, Unsupported
+from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_onnx.emitter import DATA_ELEMENTS, Emitter, Value, rename_values, value_info
 from lamella.bridge.graph_to_onnx.graphs import GraphTranslation
 from lamella.bridge.graph_to_onnx.scope import Scope, dimensions
@@ -13,6 +15,7 @@ from lamella.bridge.onnx.arrays import tensor_of
 from lamella.bridge.onnx.nodes import Graph as OnnxGraph
 from lamella.bridge.onnx.nodes import Model as OnnxModel
 from lamella.bridge.onnx.nodes import Node, OpsetImport, TensorProto, ValueInfo, subgraphs
+from lamella.bridge.onnx.rules import NOT_WRITTEN
 from lamella.graph.model import Model
 from lamella.graph.nodes import Pack, Tensor
 from lamella.graph.rewrite import defined, members
@@ -27,8 +30,11 @@ STATE = "lamella.state."
 
 
 def graph_to_onnx(model: Model) -> OnnxModel:
-    """A graph with its weights as an ONNX model; Unsupported where ONNX cannot say something."""
-    return _Writing(model).model()
+    """A graph with its weights as an ONNX model; Found says what ONNX has no way to say."""
+    try:
+        return _Writing(model).model()
+    except Unsupported as problem:
+        raise Found(NOT_WRITTEN.at(NOWHERE, reason=str(problem))) from None
 
 
 class _Writing:

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from lamella.base.arrays import numpy_dtype
-from lamella.base.errors import Unsupported
-from lamella.base.origin import Origin
+from lamella.base.errors import Found, Unsupported
+from lamella.base.origin import Origin, with_origin
+from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_onnx.direct import DIRECT, Call
 from lamella.bridge.graph_to_onnx.emitter import DATA_ELEMENTS, Value
 from lamella.bridge.graph_to_onnx.flow import emit_branch, emit_loop
 from lamella.bridge.graph_to_onnx.formulas import by_formulas
 from lamella.bridge.graph_to_onnx.scope import Held, Scope
 from lamella.bridge.onnx.nodes import Properties
+from lamella.bridge.onnx.rules import NOT_IN_ONNX
 from lamella.graph.binding import bind_operation, quantizer_of
 from lamella.graph.compose.decompose import compose_call
 from lamella.graph.model import Model
@@ -46,10 +48,18 @@ class GraphTranslation:
         elif isinstance(node, Loop):
             results = emit_loop(self, scope, node)
         else:
-            results = self._operation(scope, node)
+            results = self._whole(scope, node)
         for argument, held in zip(node.outputs, results, strict=True):
             self.put(scope, argument, held)
         emitter.stem, emitter.about = before
+
+    def _whole(self, scope: Scope, operation: Operation) -> list[Held]:
+        """The results of an operation; Found names the innermost operator that ONNX has no way to say."""
+        try:
+            return self._operation(scope, operation)
+        except Unsupported as problem:
+            finding = NOT_IN_ONNX.at(NOWHERE, operator=operation.operator, reason=str(problem))
+            raise Found(with_origin(finding, operation.origin)) from None
 
     def _operation(self, scope: Scope, operation: Operation) -> list[Held]:
         """The results of an operation, by the first way that can say it."""
