@@ -80,6 +80,7 @@ class Emitter:
         self.about: Properties = ()
         """What is to be said of the nodes that are made from now on."""
         self._own: set[str] = set()
+        self._made: dict[str, tuple[str, tuple[Value | None, ...]]] = {}
 
     def inner(self) -> Emitter:
         """A sub-graph under construction; it sees the values of this one."""
@@ -100,7 +101,7 @@ class Emitter:
         """A vector of 64-bit integers."""
         return self.constant(np.asarray(items, np.int64))
 
-    def number(self, value: float, element: ElementType) -> Value:
+    def number(self, value: float | Array, element: ElementType) -> Value:
         """A single number of a type."""
         return self.constant(np.asarray(value).astype(numpy_dtype(element)))
 
@@ -126,9 +127,26 @@ class Emitter:
     def add(
         self, op_type: str, inputs: Sequence[Value | None], element: ElementType, **attributes: Given
     ) -> Value:
-        """The one result of a new node."""
+        """The one result of a new node, or of an earlier one that it would undo."""
+        known = self._undone(op_type, inputs) if op_type in ("Squeeze", "Unsqueeze") else None
+        if known is not None:
+            return known
         (found,) = self.add_all(op_type, inputs, (element,), **attributes)
         return found
+
+    def _undone(self, op_type: str, inputs: Sequence[Value | None]) -> Value | None:
+        """What dimensions of extent 1 were taken from or put to, where the next node would do the opposite."""
+        given, axes = inputs[0], inputs[1] if len(inputs) > 1 else None
+        before = None if given is None else self._made.get(given.name)
+        if before is None or axes is None or axes.known is None or given is None or len(before[1]) < 2:
+            return None
+        earlier = before[1][1]
+        if earlier is None or earlier.known is None:
+            return None
+        same = axes.known.tolist() == earlier.known.tolist() and all(item >= 0 for item in axes.known.tolist())
+        if {op_type, before[0]} == {"Squeeze", "Unsqueeze"} and same:
+            return before[1][0]
+        return None
 
     def add_all(
         self,
@@ -146,6 +164,7 @@ class Emitter:
         self._own.update(item.name for item in outputs)
         given = tuple(_attribute(name, item) for name, item in attributes.items())
         results = tuple(item.name for item in outputs)
+        self._made[results[0]] = op_type, tuple(inputs)
         self.nodes.append(
             Node(op_type, tuple(names), results, given, name=results[0], metadata=self.about)
         )

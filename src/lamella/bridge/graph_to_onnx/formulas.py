@@ -86,6 +86,16 @@ class FormulaTranslation:
         from_sign = 0 if sign in ASSIGNMENTS else start_of(sign, tensor.element)
         return self.scope.filled(from_sign, tensor.element, tensor.shapes[item])
 
+    def _whole(self, tensor: FormulaTensor, item: int) -> Value:
+        """What an output holds so far, in its shape."""
+        value = tensor.values[item]
+        if value is None:
+            return self._filled(tensor, item)
+        if item in tensor.uniform and value.known is not None:
+            tensor.uniform.discard(item)
+            return self.scope.filled(value.known, tensor.element, tensor.shapes[item])
+        return value
+
     def _run_at_once(self, contraction: Contraction, space: LoopSpace) -> None:
         """All steps at once."""
         reader = TermReader(space, self.tensors, self.real, speculative=is_speculative(contraction))
@@ -123,7 +133,7 @@ class FormulaTranslation:
         outer = self.scope
         written = list(dict.fromkeys(item.tensor for item in contraction.targets))
         places = [(name, item) for name in written for item in range(len(self.tensors[name].values))]
-        before = [self.tensors[name].values[item] or self._filled(self.tensors[name], item) for name, item in places]
+        before = [self._whole(self.tensors[name], item) for name, item in places]
         extents = {loop.index: loop.extent for loop in contraction.loops if loop.index in names}
         inner = outer.emitter.inner()
         scope = self.scope = Scope(inner, outer)
@@ -151,8 +161,7 @@ class FormulaTranslation:
         for name, argument in zip(self.outputs, self.operation.outputs, strict=True):
             tensor = self.tensors[name]
             values = tuple(
-                self._filled(tensor, number) if value is None else value
-                for number, value in enumerate(tensor.values)
+                self._whole(tensor, number) for number in range(len(tensor.values))
             )
             found.append(values if isinstance(argument, tuple) else values[0])
         return found

@@ -126,6 +126,17 @@ class LoopSpace:
         rank = self.count - axes[0] if axes else 0
         return LoopValue(self.spread(value, axes, rank), frozenset(axes), rank)
 
+    def settle(self, value: Value, slots: Sequence[int | None]) -> LoopValue:
+        """An array whose dimensions are loops, or of extent 1, as one over the last loops."""
+        axes = [axis for axis in slots if axis is not None]
+        first = self.count - len(slots)
+        if first >= 0 and all(axis is None or axis == first + place for place, axis in enumerate(slots)):
+            return LoopValue(value, frozenset(axes), len(slots))
+        gone = [place for place, axis in enumerate(slots) if axis is None]
+        if gone:
+            value = self.emitter.add("Squeeze", (value, self.emitter.integers(*gone)), value.element)
+        return self.arrange(value, axes)
+
     def transpose(self, value: Value, order: Sequence[int]) -> Value:
         """The dimensions of an array in another order."""
         if list(order) == list(range(len(order))):

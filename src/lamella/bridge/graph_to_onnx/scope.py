@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from lamella.base.arrays import Array
 from lamella.base.dim import Atom, Dim, DimPart, DimSymbol, Extent, Logic, Test, Truth, mul, sub
 from lamella.base.dtype import BOOL, F32, I64, ElementType
 from lamella.base.errors import Unsupported
@@ -178,7 +179,7 @@ class Scope:
             wanted = self.shape(shape)
         return self.emitter.add("Reshape", (value, wanted), value.element, **_keeping_zeros(known))
 
-    def filled(self, number: float, element: ElementType, shape: Sequence[Extent]) -> Value:
+    def filled(self, number: float | Array, element: ElementType, shape: Sequence[Extent]) -> Value:
         """A value of a shape that is one number everywhere."""
         # onnxruntime spreads no narrow floats.
         wide = F32 if element.is_float and element.bits < 32 else element

@@ -100,6 +100,10 @@ class Store:
 
     def _assign(self, term: Scalar, parts: Sequence[Subscript]) -> Value:
         value = self.reader.read(term)
+        if self.mask is None and value.value.known is not None and value.value.known.ndim == 0:
+            self.tensor.uniform.add(self.item)
+            array = value.value.known.astype(numpy_dtype(self.tensor.element))
+            return self.reader.space.emitter.constant(array)
         if self.mask is not None:
             value = self.reader.space.select(self.mask, self.reader.space.cast(value, self.computing), self._old(parts))
         return self._stored(self._lay_out(value, parts))
@@ -110,15 +114,31 @@ class Store:
         if value is None:
             start = 0 if self.sign in ASSIGNMENTS else start_of(self.sign, self.tensor.element)
             return LoopValue(self.reader.space.emitter.number(start, self.computing))
+        if self.item in self.tensor.uniform:
+            return self.reader.space.cast(LoopValue(value), self.computing)
         return self.reader.space.cast(self.reader.read_apart(value, self.shape, parts), self.computing)
 
     def _lay_out(self, value: LoopValue, parts: Sequence[Subscript]) -> Value:
         """A value over the loops of a target as the target has them."""
         space = self.reader.space
+        if self._is_laid_out(value, parts):
+            return value.value
         order = [axis for part in parts for axis in part.axes]
         axes = sorted(order)
         found = space.transpose(space.expand(value, axes), [axes.index(axis) for axis in order])
         return found if len(order) == len(parts) and all(part.is_whole for part in parts) else self._shaped(found)
+
+    def _is_laid_out(self, value: LoopValue, parts: Sequence[Subscript]) -> bool:
+        """Whether the dimensions of a value are those of the target already, loops that are gone being 1 each."""
+        space = self.reader.space
+        if value.rank != space.count or len(parts) != space.count:
+            return False
+        for loop, part in enumerate(parts):
+            if part.axes not in ((), (loop,)):
+                return False
+            if part.axes and loop not in value.axes and space.loops[loop].extent != 1:
+                return False
+        return True
 
     def _shaped(self, value: Value) -> Value:
         return self.reader.space.scope.reshape(value, self.shape)
@@ -128,13 +148,17 @@ class Store:
         found = self._reduced(term, kept)
         old = self.tensor.values[self.item]
         laid = self._lay_out(found, parts)
-        if old is None:
+        if old is None or (self.sign == "+=" and self._is_zero(old)):
             return self._stored(laid)
         wide = cast(self.reader.space.emitter, old, self.computing)
         function = ACCUMULATIONS[self.sign].function
         return self._stored(apply(self.reader.space.emitter, function, (wide, laid), self.computing))
 
+    def _is_zero(self, value: Value) -> bool:
+        return self.item in self.tensor.uniform and value.known is not None and not value.known.any()
+
     def _stored(self, value: Value) -> Value:
+        self.tensor.uniform.discard(self.item)
         return store_as(self.reader.space.scope, value, self.tensor.element)
 
     # --- reductions -------------------------------------------------------------------------------------------
@@ -223,6 +247,8 @@ class Store:
         if old is None:
             length = apply(space.emitter, "+", (total, space.emitter.number(int(with_spare), I64)), I64)
             return space.emitter.add("Expand", (one, space.scope.reshape(length, (1,))), self.computing)
+        if self.item in self.tensor.uniform:
+            old = space.scope.spread(old, self.shape)
         flat = space.scope.reshape(cast(space.emitter, old, self.computing), (-1,))
         return space.emitter.add("Concat", (flat, one), self.computing, axis=0) if with_spare else flat
 

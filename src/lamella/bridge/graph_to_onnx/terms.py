@@ -32,6 +32,8 @@ class FormulaTensor:
     shapes: list[Shape]
     is_stacked: bool = False
     """Whether the first dimension is that of the items."""
+    uniform: set[int] = field(default_factory=set)
+    """Items that are one number everywhere so far: their values have rank 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,8 @@ class TermReader:
         value, shape, parts = self._locate(term)
         if value is None:
             raise Unsupported(f"'{term.tensor}' is read before it is assigned")
+        if value.name == "" and (term.item or 0) in tensor.uniform:
+            return LoopValue(value)
         if any(item == 0 for item in shape):
             return LoopValue(self.space.emitter.number(0, tensor.element))
         axes = [axis for part in parts for axis in part.along]
@@ -274,27 +278,23 @@ class TermReader:
         split = [extent for part, size in zip(parts, shape, strict=True) for extent in self._sizes(part, size)]
         if len(split) != len(shape):
             value = space.scope.reshape(value, split)
-        order: list[int] = []
+        slots: list[int | None] = []
         position = len(split)
-        dropped: list[int] = []
         for part, size in zip(reversed(parts), reversed(shape), strict=True):
             position -= len(self._sizes(part, size))
+            axes = part.axes if part.index is None else tuple(sorted(part.index.axes))
             if part.place is not None and size == 1:
-                dropped.append(position)
+                slots.insert(0, None)
             elif part.place is not None:
                 place = emitter.number(part.place, I64)
                 value = emitter.add("Gather", (value, place), value.element, axis=position)
-                dropped = [item - 1 for item in dropped]
             elif part.cut is not None:
                 value = self._slice(value, position, part.cut)
             elif part.index is not None:
-                axes = sorted(part.index.axes)
-                value = emitter.add("Gather", (value, space.compact(part.index, axes)), value.element, axis=position)
-                dropped = [item + len(axes) - 1 for item in dropped]
-            order[:0] = part.axes if part.index is None else sorted(part.index.axes)
-        if dropped:
-            value = emitter.add("Squeeze", (value, emitter.integers(*sorted(dropped))), value.element)
-        return space.arrange(value, order)
+                index = space.compact(part.index, axes)
+                value = emitter.add("Gather", (value, index), value.element, axis=position)
+            slots[:0] = axes
+        return space.settle(value, slots)
 
     def _sizes(self, part: Subscript, size: Extent) -> tuple[Extent, ...]:
         """The extents of the dimensions that a dimension is split into."""
