@@ -50,7 +50,7 @@ def _extreme(op_type: str) -> Row:
 
 
 def _cumulate(call: Call) -> list[Held] | None:
-    axis = call.axis()
+    axis = call.axis("axis" if call.attribute("dim") is None else "dim")
     value = call.value()
     if axis is None or value.element not in SORTED:
         return None
@@ -114,7 +114,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         "algo.nonmax_suppress": _suppress,
         "math.argmax": _extreme("ArgMax"),
         "math.argmin": _extreme("ArgMin"),
-        "math.cumsum": _cumulate,
+        **dict.fromkeys(("math.cumsum", "aten.cumsum"), _cumulate),
         "rand.uniform": _uniform,
         "rand.normal": _normal,
         "rand.bernoulli": _bernoulli,
