@@ -453,8 +453,10 @@ DATA = Language("data", (".dat", ".safetensors"), files="data.files", shows="dat
 """Files that hold the numbers of a model."""
 TORCH = Language("torch", (".pt2",), files="torch.files", shows="torch.files", loads="torch.execution")
 """Programs that torch.export saved."""
+ONNX = Language("onnx", (".onnx",), saves="onnx.writing", writing="onnx.writing")
+"""Models in ONNX."""
 
-ROWS = (MODULE, NAC, NEM, SKRIPTND, TENSOR, DATA, TORCH, FOLDER, UNIT, STANDARD, KERNELS, STREAM)
+ROWS = (MODULE, NAC, NEM, SKRIPTND, TENSOR, DATA, TORCH, ONNX, FOLDER, UNIT, STANDARD, KERNELS, STREAM)
 REGISTRY = MappingProxyType({row.name: row for row in ROWS})
 LANGUAGES = tuple(row.name for row in ROWS if row.is_published)
 """The five languages."""

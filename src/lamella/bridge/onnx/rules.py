@@ -1,4 +1,5 @@
-"""The rules of ONNX files: what makes one wrong (ONX001 to ONX029), and what cannot become a graph (ONX040 on)."""
+"""The rules of ONNX files: what makes one wrong (ONX001 to ONX029), what cannot become a graph (ONX040 to ONX059), what
+cannot leave as ONNX (ONX060 on)."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from lamella.base.diagnostic import WARNING, Rule
 
 MODEL, GRAPHS, NODES, TENSORS = "ModelProto", "GraphProto", "NodeProto", "TensorProto"
 IMPORTING = "Import"
+EXPORTING = "Export"
 
 # --- the model ----------------------------------------------------------------------------------------------------
 
@@ -77,11 +79,17 @@ NO_ELEMENT = Rule("ONX043", IMPORTING, "'{name}' has elements of {type}, which n
 NO_RANK = Rule("ONX044", IMPORTING, "input '{name}' has no shape", hint="run shape inference, or set its shape")
 REFUSED = Rule("ONX045", IMPORTING, "{node}: {reason}")
 
+# --- what cannot leave as ONNX ------------------------------------------------------------------------------------
+
+NOT_IN_ONNX = Rule("ONX060", EXPORTING, "operator '{operator}' cannot be written as ONNX: {reason}")
+NOT_WRITTEN = Rule("ONX061", EXPORTING, "the graph cannot be written as ONNX: {reason}")
+
 RULES = (
     *(IR_VERSION, NO_OPSET, OPSET_TWICE, OPSET_RANGE, FUNCTION_TWICE, RECURSIVE_FUNCTION, TRAINING),
     *(NO_NAME, TWICE, NOT_DEFINED, OUTPUT_NOT_DEFINED, NO_TYPE, UNKNOWN_OPERATOR, INPUT_COUNT, OUTPUT_COUNT),
     *(MISSING_INPUT, UNKNOWN_ATTRIBUTE, ATTRIBUTE_KIND, MISSING_ATTRIBUTE, ATTRIBUTE_TWICE),
     *(REFERENCE_OUTSIDE, EXPERIMENTAL, BAD_TENSOR, BAD_SPARSE, UNKNOWN_TYPE),
     *(NOT_SUPPORTED, VALUE_NEEDED, NOT_A_TENSOR, NO_ELEMENT, NO_RANK, REFUSED),
+    *(NOT_IN_ONNX, NOT_WRITTEN),
 )
 """Every rule, in order."""

@@ -30,7 +30,7 @@ from lamella.lang.skriptnd import parse, write
 from lamella.lang.skriptnd.nodes import Document
 from lamella.lang.skriptnd.rules.graphs import OPEN_EXTENTS
 from lamella.pipeline import languages
-from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, STREAM_ENDINGS
+from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, ONNX, STREAM_ENDINGS
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.compose import ORIGINS
 from lamella.pipeline.skriptnd.loading import ENDING, MAIN, STORE_FILE
@@ -100,7 +100,7 @@ def _refuse_leftovers(folder: Path, model: Model) -> None:
         )
 
 
-OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy", ".onnx"}) - {ENDING, STORE_FILE}
+OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy"}) - {ENDING, STORE_FILE}
 """Files that are no graph; any other name is that of a folder, whatever it ends with."""
 KERNEL_FORMS = ("tensor", "llvm", "asm", "ptx")
 """What kernels are lowered to."""
@@ -200,12 +200,14 @@ def _listed() -> str:
 
 
 def save(model: Model, path: Path) -> None:
-    """Write a model: a folder, a .sknd file with its data beside it, a .nac file, or the data alone as .safetensors."""
+    """Write a model: a folder, a .sknd file with its data beside it, a .nac or .onnx file, or the data alone as .safetensors."""
     ending = path.suffix.lower()
     if ending == STORE_FILE:
         write_weights(path, model.graph, model.data or {})
     elif ENDINGS.get(ending) == BINARY_FORM:
         NAC.save(NAC.from_graph(model, path, Options()), path)
+    elif ENDINGS.get(ending) == ONNX.name:
+        ONNX.save(ONNX.from_graph(model, path, Options()), path)
     elif ending in OTHER_ENDINGS:
         hint = "graphs are written as a folder or .sknd, their data as .safetensors"
         raise InputError(f"'{path.name}' is no ending for a graph", hint=hint)

@@ -1,0 +1,140 @@
+"""ONNX models of graphs: inputs, weights, states and outputs around the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from lamella.base.arrays import Array
+from lamella.base.errors import Found, Unsupported
+from lamella.base.source import NOWHERE
+from lamella.bridge.graph_to_onnx.emitter import DATA_ELEMENTS, Emitter, Value, rename_values, value_info
+from lamella.bridge.graph_to_onnx.graphs import GraphTranslation
+from lamella.bridge.graph_to_onnx.scope import Scope, dimensions
+from lamella.bridge.onnx.arrays import tensor_of
+from lamella.bridge.onnx.nodes import Graph as OnnxGraph
+from lamella.bridge.onnx.nodes import Model as OnnxModel
+from lamella.bridge.onnx.nodes import Node, OpsetImport, TensorProto, ValueInfo, subgraphs
+from lamella.bridge.onnx.rules import NOT_WRITTEN
+from lamella.graph.model import Model
+from lamella.graph.nodes import Pack, Tensor
+from lamella.graph.rewrite import defined, members
+
+OPSET = 21
+IR_VERSION = 10
+"""The first version whose nodes carry metadata; runtimes read it since early 2024."""
+NEXT = ".next"
+"""What the output that holds a state's next value is called after the state."""
+STATE = "lamella.state."
+"""Keys of the metadata that pair the inputs and outputs of states."""
+
+
+def graph_to_onnx(model: Model) -> OnnxModel:
+    """A graph with its weights as an ONNX model; Found says what ONNX has no way to say."""
+    try:
+        return _Writing(model).model()
+    except Unsupported as problem:
+        raise Found(NOT_WRITTEN.at(NOWHERE, reason=str(problem))) from None
+
+
+class _Writing:
+    """One model while it is written."""
+
+    def __init__(self, model: Model) -> None:
+        self.source = model
+        self.graph = model.graph
+        self.emitter = Emitter()
+        self.scope = Scope(self.emitter)
+        self.translation = GraphTranslation(model)
+        self.states = {item.variable.name: item.value for item in model.graph.updates}
+        for item in defined(model.graph):
+            self.emitter.shared.names.take(item.name)
+
+    def model(self) -> OnnxModel:
+        """The model."""
+        inputs = [*self._inputs(), *self._variables()]
+        for constant in self.graph.constants:
+            self.translation.constant(self.scope, constant)
+        self.translation.nodes(self.scope, self.graph.nodes)
+        outputs = [*self._outputs(), *self._next_states()]
+        nodes = _used(self.emitter.nodes, [item.name for item in outputs])
+        weights = list(self._weights())
+        named = rename_values(
+            OnnxGraph(self.graph.name, tuple(nodes), tuple(inputs), tuple(outputs)), self.emitter.shared.renamed
+        )
+        read = set(_read(named.nodes)) | {item.name for item in named.outputs}
+        constants = [item for item in self.emitter.shared.constants.values() if item.name in read]
+        metadata = tuple((f"{STATE}{name}", f"{name}{NEXT}") for name in self.states)
+        return OnnxModel(
+            replace(named, initializers=(*weights, *constants)),
+            IR_VERSION,
+            (OpsetImport("", OPSET),),
+            producer="lamella",
+            metadata=metadata,
+        )
+
+    def _inputs(self) -> Iterator[ValueInfo]:
+        for item in members(self.graph.inputs):
+            yield self._given(item)
+
+    def _given(self, item: Tensor | Pack) -> ValueInfo:
+        value = Value(DATA_ELEMENTS.get(item.element, item.element), item.name)
+        self.scope.put(item, value)
+        if isinstance(item, Tensor):
+            self.translation.quantise(self.scope, item)
+        return value_info(value, shape=_dimensions(item))
+
+    def _variables(self) -> Iterator[ValueInfo]:
+        """Weights are values; states are inputs too, whose numbers in the file are what they begin with."""
+        for item in self.graph.variables:
+            info = self._given(item)
+            if item.name in self.states or item.name not in (self.source.data or {}):
+                yield info
+
+    def _weights(self) -> Iterator[TensorProto]:
+        data = self.source.data or {}
+        for item in self.graph.variables:
+            if item.name in data:
+                array: Array = data[item.name]
+                yield tensor_of(item.name, array)
+
+    def _outputs(self) -> Iterator[ValueInfo]:
+        done: set[str] = set()
+        for item in members(self.graph.outputs):
+            if item.name in done:
+                continue
+            done.add(item.name)
+            value = self.scope.value(item)
+            if not value.name:
+                value = self.emitter.settle(value, item.name)
+            yield value_info(value, shape=_dimensions(item))
+
+    def _next_states(self) -> Iterator[ValueInfo]:
+        for name, tensor in self.states.items():
+            copy = self.emitter.add("Identity", (self.scope.value(tensor),), tensor.element)
+            value = self.emitter.settle(copy, self.emitter.shared.names.take(f"{name}{NEXT}"))
+            yield value_info(value, shape=_dimensions(tensor))
+
+
+def _dimensions(item: Tensor | Pack) -> tuple[int | str | None, ...]:
+    return dimensions((item.size, *item.shape) if isinstance(item, Pack) else item.shape)
+
+
+def _used(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
+    """The nodes that something depends on."""
+    wanted = set(outputs)
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(node.outputs):
+            kept.append(node)
+            wanted.update(_read((node,)))
+    return kept[::-1]
+
+
+def _read(nodes: Sequence[Node]) -> Iterator[str]:
+    """The names that nodes read, those of their sub-graphs included."""
+    for node in nodes:
+        yield from node.inputs
+        for _, graph in subgraphs(node):
+            yield from _read(graph.nodes)
+            yield from (item.name for item in graph.outputs)

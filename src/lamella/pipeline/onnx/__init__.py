@@ -1,0 +1,1 @@
+"""ONNX files in the pipeline."""
