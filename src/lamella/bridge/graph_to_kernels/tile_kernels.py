@@ -73,7 +73,11 @@ def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[
             found.append(_write_pack(side, key))
             scale = Scale(key, side.packed_access(Value("scale")), packed=True)
         scales.append(scale)
-    tiled, start = take_start(replace(tiled, scales=tuple(scales)))
+    tiled, start = replace(tiled, scales=tuple(scales)), None
+    if not scales:
+        target = tiled.group.product.targets[0].tensor
+        ends, start = take_start(tiled.ends, target, tiled.accesses, tiled.roles.columns)
+        tiled = replace(tiled, ends=ends)
     return [*found, ProductWriter(tiled, tensors, start=start).write()]
 
 
