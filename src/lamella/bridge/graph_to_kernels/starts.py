@@ -1,7 +1,7 @@
 """Where a sum begins: a bias that what follows adds to a sum of products is the value from which it is summed up.
 
-`y = relu(b[i] + s[i, j])` with `s += a * x` is `y = relu(s)` with a sum that begins at `b[i]`: an addition less for each
-element, and no register for the bias while the tile is finished.
+`y = relu(b[i] + s[i, j])` with `s += a * x` is `y = relu(s)` with a sum that begins at `b[i]`: an addition less for
+each element, and no register for the bias while the tile is finished.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from lamella.ops.lower import operands, reachable
 def take_start(
     ends: Sequence[End], tensor: str, accesses: Mapping[int, Access], columns: Sequence[str]
 ) -> tuple[tuple[End, ...], End | None]:
-    """The outputs that are made of the sum in a tensor, and what it begins at, where the one output adds something
-    that is the same along some loops."""
+    """The outputs that are made of a sum, and what it begins at: what the only output adds, the same along `columns`."""
     found = _find_addition(ends[0].formula, tensor) if len(ends) == 1 else None
     if found is None:
         return tuple(ends), None
