@@ -19,7 +19,7 @@ from lamella.ops.lower import operands, reachable
 def take_start(
     ends: Sequence[End], tensor: str, accesses: Mapping[int, Access], columns: Sequence[str]
 ) -> tuple[tuple[End, ...], End | None]:
-    """The outputs that are made of a sum, and what it begins at: what the only output adds, the same along `columns`."""
+    """The outputs of a sum, and what it begins at: something that the only output adds, the same along `columns`."""
     found = _find_addition(ends[0].formula, tensor) if len(ends) == 1 else None
     if found is None:
         return tuple(ends), None
