@@ -76,7 +76,11 @@ def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[
             found.append(_write_pack(side, key))
             scale = Scale(key, side.packed_access(Value("scale")), packed=True)
         scales.append(scale)
-    tiled, start = take_start(replace(tiled, scales=tuple(scales)))
+    tiled, start = replace(tiled, scales=tuple(scales)), None
+    if not scales:
+        target = tiled.group.product.targets[0].tensor
+        ends, start = take_start(tiled.ends, target, tiled.accesses, tiled.roles.columns)
+        tiled = replace(tiled, ends=ends)
     return [*found, ProductWriter(tiled, tensors, start=start).write()]
 
 
@@ -507,12 +511,29 @@ class ProductWriter:
         if is_open(extent):
             step = 1
         elif step == extent:
-            return self._add(builder, (left, right), (zero, step), tile, start)
+            return self._add_steps(builder, (left, right), (zero, step), tile, start)
         carried = [(value, tile.type) for value in start]
         with builder.loop(zero, builder.constant(extent), builder.constant(step), carried) as loop:
-            sums = self._add(loop.body, (left, right), (loop.variable, step), tile, loop.carried)
+            sums = self._add_steps(loop.body, (left, right), (loop.variable, step), tile, loop.carried)
             loop.body.give(*sums)
         return loop.results
+
+    def _add_steps(
+        self,
+        builder: Builder,
+        views: tuple[Matrix, Sequence[Sequence[Matrix]]],
+        steps: tuple[Value, int],
+        tile: _Tile,
+        start: Sequence[Value],
+    ) -> list[Value]:
+        """Some steps of the inner sum; one by one where pieces would keep the rows of all of them in registers."""
+        (position, count), sums = steps, list(start)
+        if len(start) == 1 or self.tiled.pack > 1:
+            return self._add(builder, views, steps, tile, sums)
+        for step in range(count):
+            place = builder.arith("add", position, builder.constant(step)) if step else position
+            sums = self._add(builder, views, (place, 1), tile, sums)
+        return sums
 
     def _row_view(self, builder: Builder, values: Mapping[str, Value], tile: _Tile) -> Matrix:
         roles, height = self.tiled.roles, tile.height

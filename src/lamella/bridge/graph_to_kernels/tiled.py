@@ -50,6 +50,12 @@ UNIT = "unit"
 """A loop of one step, which counts nothing."""
 SPARE_REGISTERS = 4
 """Registers that a tile leaves for columns of the row factor and for a spread element of the other."""
+FEWEST_SUMS = 8
+"""Vectors of sums below which an addition waits for the one before it."""
+TILE_COST = 0.5
+"""What a tile costs beside its sums, in vectors of sums."""
+OTHER_COST = 2.0
+"""The same for a last tile of another width, which is code of its own."""
 FEWEST_STEPS = 512
 """Multiplications below which a contraction is not worth tiles."""
 BLOCK_BYTES = 384 << 10
@@ -580,21 +586,29 @@ def _tile(
     room = max(1, (target.register_count - SPARE_REGISTERS) * lanes // rows)
     widths = [1] * len(extents)
     if extents:
-        widths[-1] = tile_width(extents[-1], room)
+        each = rows // lanes
+        widths[-1] = tile_width(extents[-1], room, each)
         if len(extents) > 1 and widths[-1] == extents[-1] and not is_open(extents[-1]):
-            widths[-2] = tile_width(extents[-2], max(1, room // widths[-1]))
+            widths[-2] = tile_width(extents[-2], max(1, room // widths[-1]), each * widths[-1])
     return lanes, rows, tuple(widths)
 
 
-def tile_width(extent: int, most: int) -> int:
-    """The width of tiles along a loop: as few tiles as possible, all about as wide."""
+def tile_width(extent: int, most: int, each: int = 1) -> int:
+    """The width of tiles along a loop, of which one step is `each` sums: that for which all tiles together cost least.
+
+    A tile costs its sums, or as much as a few where those wait for each other, and something for its beginning and end.
+    """
     if is_open(extent):
         return most
     if extent <= most:
         return extent
-    # Two full widths cost registers; a rest that is nearly a tile wastes none. The narrowest that needs no more tiles.
-    tiles = -(-extent // most)
-    return -(-extent // tiles)
+
+    def cost(width: int) -> float:
+        full, rest = divmod(extent, width)
+        last = max(rest * each, FEWEST_SUMS) + OTHER_COST if rest else 0.0
+        return full * (max(width * each, FEWEST_SUMS) + TILE_COST) + last
+
+    return min(range(most, most // 2, -1), key=cost)
 
 
 def _blocks(
