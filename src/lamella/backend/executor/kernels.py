@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -27,7 +27,7 @@ from lamella.backend.reference.operators import (
     used_values,
 )
 from lamella.base.arrays import Array, DType
-from lamella.base.diagnostic import Diagnostic
+from lamella.base.diagnostic import NOTE, Diagnostic
 from lamella.base.dim import substitute, symbols
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Found
@@ -39,7 +39,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Node, Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import extents, members
 from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
-from lamella.lang.skriptnd.rules.graphs import COMPILED_AGAIN, NO_KERNEL
+from lamella.lang.skriptnd.rules.graphs import NO_KERNEL, OPEN_EXTENTS
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
@@ -51,6 +51,9 @@ Launch = Callable[[str, Sequence[object], int], None]
 MOST_READY = 64
 """How many sets of extents stay ready: launch lists, whose machine code most of them share."""
 NO_VALUE = "a step of its kernels had no value"
+COMPILED_AGAIN = OPEN_EXTENTS.also(
+    "{count} had to be compiled for {sizes}: no code of calls before serves these extents"
+)
 STORED = {"i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64}
 """The types in which arrays of other integers and of bool are handed over, bit for bit."""
 
@@ -181,7 +184,8 @@ class KernelRunner:
         if first or not compiled:
             return []
         sizes = ", ".join(f"{name} = {size}" for name, size in extents.items())
-        return [COMPILED_AGAIN.at(NOWHERE, sizes=sizes, count=f"{compiled} kernel{'s' * (compiled > 1)}")]
+        count = f"{compiled} kernel{'s' * (compiled > 1)}"
+        return [replace(COMPILED_AGAIN.at(NOWHERE, sizes=sizes, count=count), severity=NOTE)]
 
     def placement(self) -> list[OperationPlacement]:
         """Where each operation ran in the last call; nothing before the call that tells the open extents."""

@@ -113,7 +113,7 @@ class _Arguments:
         self.memrefs = {name: Value(_memref_name(name, number)) for number, name in enumerate(names)}
         # Open loops may reach a part of a tensor of known extents.
         mark = OpenExtent if any(is_open(size) for item in self.held.values() for size in item.shape) else int
-        self.spans = {name: mark(len(reaches[name])) for name in names}
+        self.spans = {name: mark(reaches[name].stop - reaches[name].start) for name in names}
 
     def views(self) -> dict[tuple[str, int | None], TensorView]:
         """What terms know of the tensors."""

@@ -40,7 +40,7 @@ from lamella.base.source import NOWHERE
 from lamella.graph.model import Model
 from lamella.graph.rewrite import members
 from lamella.kernels.nodes import KernelGraph
-from lamella.lang.skriptnd.rules.graphs import NO_KERNEL, SHARED_CODE
+from lamella.lang.skriptnd.rules.graphs import NO_KERNEL, OPEN_EXTENTS
 from lamella.lang.tensor import write_type
 from lamella.lang.tensor.check.roles import word_of
 from lamella.lang.tensor.nodes import (
@@ -153,7 +153,10 @@ def find_left(model: Model, options: Options) -> list[Diagnostic]:
 def _tell_open(model: Model, extents: Mapping[str, int]) -> list[Diagnostic]:
     """A note that says what calls with other extents cost, where the graph leaves some open."""
     names = ", ".join(sorted(extents))
-    return [SHARED_CODE.at(NOWHERE, graph=model.graph.name, names=names)] if extents else []
+    rule = OPEN_EXTENTS.also(
+        "graph '{graph}' leaves {names} open: calls share code whatever their numbers, 1 has code of its own"
+    )
+    return [replace(rule.at(NOWHERE, graph=model.graph.name, names=names), severity=NOTE)] if extents else []
 
 
 def _specialised(program: KernelGraph, backend: str, options: Options, arena: SharedArena) -> Specialised:

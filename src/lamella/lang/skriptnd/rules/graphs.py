@@ -225,20 +225,6 @@ NO_KERNEL = Rule(
     "'{operator}' does not run as a kernel: {reason}",
     hint="without --strict-backend (strict_backend=True) the reference computes what has no kernel",
 )
-COMPILED_AGAIN = Rule(
-    "SKR388",
-    "3 Graph composition",
-    "{count} had to be compiled for {sizes}: no code of calls before serves these extents",
-    NOTE,
-    hint="calls with other extents of this kind share it; it is kept in the cache of compiled kernels",
-)
-SHARED_CODE = Rule(
-    "SKR389",
-    "3 Graph composition",
-    "graph '{graph}' leaves {names} open: calls share code whatever their numbers, but an extent of 1 has its own",
-    NOTE,
-    hint="a call that has to compile says so",
-)
 OPEN_EXTENTS = Rule(
     "SKR387",
     "3 Graph composition",
