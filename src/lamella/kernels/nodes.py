@@ -57,6 +57,18 @@ class KernelCall:
 
 
 @dataclass(frozen=True, slots=True)
+class InPlaceCalls:
+    """The launches of an operation that writes its output into a state, and the one that takes that back."""
+
+    state: str
+    """The variable that the output is the next value of."""
+    undo: str
+    """The operand that holds what was overwritten."""
+    calls: tuple[KernelCall, ...]
+    restore: KernelCall
+
+
+@dataclass(frozen=True, slots=True)
 class KernelGraph:
     """A graph whose operations are computed by the kernels of a program, launched in order.
 
@@ -76,6 +88,8 @@ class KernelGraph:
 
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     """How tensors of the graph lie that do not lie row by row."""
+    in_place: Mapping[str, InPlaceCalls] = field(default_factory=dict)
+    """How operations run whose output may take the place of a state, by the name of the output."""
 
     def key(self, operation: Operation) -> object:
         """What operations have in common that share kernels."""

@@ -30,6 +30,8 @@ class ScheduledOperation:
     tensors: Mapping[OperandKey, str]
     outputs: tuple[str, ...]
     origin: Origin | None = None
+    state: str = ""
+    """The tensor whose memory the one output takes over, where it does."""
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class Scheduler:
 
     def add(self, operation: ScheduledOperation) -> None:
         """Launch the kernels of an operation."""
+        if operation.state:
+            self.places[operation.outputs[0]] = self.places[operation.state]
         for call in operation.calls:
             self._launch(operation, call)
         for tensor in operation.outputs:
@@ -109,8 +113,7 @@ class Scheduler:
 
     def _tensor(self, operation: ScheduledOperation, operand: KernelOperand) -> str:
         if operand.is_temporary:
-            # A name of the graph is no path of two: temporaries of two operations never meet.
-            return f"{operation.outputs[0] if operation.outputs else ''}\n{operand.name}"
+            return name_temporary(operation.outputs, operand.name)
         return operation.tensors[operand.name, operand.item]
 
     def _size(self, operand: KernelOperand, tensor: str) -> int:
@@ -119,6 +122,11 @@ class Scheduler:
     def _view(self, tensor: str, operand: KernelOperand) -> BufferView:
         strides = operand.strides or tuple(stride or 0 for stride in packed_stride(operand.shape))
         return BufferView(self.places[tensor], operand.element, operand.shape, strides, operand.offset)
+
+
+def name_temporary(outputs: Sequence[str], name: str) -> str:
+    """The tensor that a temporary of an operation is: no name of a graph is a path of two, so that none meet."""
+    return f"{outputs[0] if outputs else ''}\n{name}"
 
 
 def _bytes_of(buffer: str, size: int) -> BufferView:

@@ -46,12 +46,21 @@ def share_kernels(kernels: KernelGraph) -> KernelGraph:
         for call in calls
         if not (call.once or call.renames)
     }
+    often |= {same[call.kernel] for item in kernels.in_place.values() for call in (*item.calls, item.restore)}
     opened = _open_all([functions[name] for name in dict.fromkeys(same.values()) if name not in often])
     found = {name: opened.get(first, functions[first]) for name, first in same.items()}
     names = {name: item.name for name, item in found.items()}
     kept = {item.name: item for item in found.values()}
     calls = {key: tuple(_renamed(call, names) for call in found) for key, found in kernels.calls.items()}
-    return replace(kernels, program=Program(tuple(kept.values())), calls=calls)
+    in_place = {
+        name: replace(
+            item,
+            calls=tuple(_renamed(call, names) for call in item.calls),
+            restore=_renamed(item.restore, names),
+        )
+        for name, item in kernels.in_place.items()
+    }
+    return replace(kernels, program=Program(tuple(kept.values())), calls=calls, in_place=in_place)
 
 
 def _renamed(call: KernelCall, names: Mapping[str, str]) -> KernelCall:

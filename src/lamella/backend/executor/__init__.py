@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import is_
 from typing import Protocol
@@ -195,12 +195,20 @@ class GraphExecutable:
         if len(steps) != 1 or not isinstance(steps[0], Segment) or self._context.quantized:
             return None
         segment = steps[0]
-        if not self._needed <= segment.outputs.keys():
+        if not self._needed <= segment.outputs.keys() | {value for value, _ in segment.states.values()}:
             return None
+        for tensor in graph.variables:
+            if tensor.name in segment.states and not self._spare.owns(self.state, tensor.name):
+                own = segment.machine.empty(*segment.outputs[segment.states[tensor.name][1]])
+                np.copyto(own, self._entered(tensor))
+                self._spare.replace(self.state, tensor.name, own)
+                del own
         given = {name: item for name, item in taken.items() if isinstance(item, np.ndarray)}
         given |= self._variables()
         wanted = {name: out[name] for name in out if segment.can_write(name, out[name], given.values())}
         for item in graph.updates:
+            if item.variable.name in segment.states:
+                continue
             spare = None if item.value.name in self.outputs else self._spare.take(item.variable.name)
             if spare is not None:
                 wanted[item.value.name] = spare
@@ -209,14 +217,16 @@ class GraphExecutable:
         for _ in self.progress((segment,), 1):
             found = segment.run(given, wanted, times)
             tell_times(self.progress, times)
-        return None if found is None else self._split(found)
+        return None if found is None else self._split(found, segment.states)
 
-    def _split(self, found: Mapping[str, Array]) -> RunResult:
+    def _split(self, found: Mapping[str, Array], in_place: Collection[str]) -> RunResult:
         """What a segment gave, as outputs and states that share no memory."""
         outputs = {name: arrays.to_exchange(found[name]) for name in self.outputs}
         states, given = {}, set(self.outputs)
         for item in self.model.graph.updates:
             name = item.value.name
+            if item.variable.name in in_place:
+                continue
             states[item.variable.name] = np.array(found[name]) if name in given else found[name]
             given.add(name)
         return RunResult(outputs, states)

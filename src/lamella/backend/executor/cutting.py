@@ -17,8 +17,15 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
 from lamella.graph.nodes import Argument, Node, Operation, Pack, Tensor, tensors
 from lamella.kernels.launches import FILL, LaunchList
-from lamella.kernels.nodes import KernelCall, KernelGraph
-from lamella.kernels.schedule import OperandKey, ScheduledOperation, Scheduler, hoist, split
+from lamella.kernels.nodes import InPlaceCalls, KernelCall, KernelGraph
+from lamella.kernels.schedule import (
+    OperandKey,
+    ScheduledOperation,
+    Scheduler,
+    hoist,
+    name_temporary,
+    split,
+)
 from lamella.lang.tensor import write
 from lamella.lang.tensor.nodes import Program
 
@@ -76,12 +83,16 @@ class SegmentCutter:
         self._planner = planner
         self._results = results
         self._writes = KernelWrites(program.program)
+        self._in_place, self._nodes = program.in_place, graph.nodes
+        self._whole = 0
+        """The operations of a row that is all of the graph; states are updated in place in such a row alone."""
         self._layouts = program.layouts
 
     def cut(self, nodes: Sequence[Node], last_reads: Mapping[str, int]) -> list[Node | Segment]:
         """The nodes in order, those that launch lists can run as segments; `last_reads` tells who reads a name last."""
         found: list[Node | Segment] = []
         row: list[_PlannedOperation] = []
+        self._whole = len(nodes) if nodes is self._nodes else 0
         for number, node in enumerate(nodes):
             planned = self._planned(node)
             if planned is not None:
@@ -126,6 +137,11 @@ class SegmentCutter:
         inputs = {name: item for name, item in read.items() if name not in made and name not in constants}
         sizes = {name: self._size(name, *item) for name, item in memory.items()}
         outputs = {name: memory[name] for name in memory if name in made and last_reads.get(name, -1) >= end}
+        states = {name: self._in_place[name] for name in made if name in self._in_place}
+        states = states if len(row) == self._whole else {}
+        undo = {name: name_temporary((name,), item.undo) for name, item in states.items()}
+        outputs = {undo.get(name, name): item for name, item in outputs.items()}
+        sizes |= {other: sizes[name] for name, other in undo.items()}
         if any(name in inputs or name in outputs for name in self._layouts):
             raise Unsupported("a tensor that leaves it does not lie row by row")
         operations = []
@@ -133,7 +149,7 @@ class SegmentCutter:
             own = planned.constants()
             constants |= own
             sizes |= {name: array.nbytes for name, array in own.items()}
-            operations.append(planned.scheduled())
+            operations.append(_in_state(planned.scheduled(), states))
         padded = {name for name, item in self._layouts.items() if item.is_padded}
         scheduler = Scheduler(sizes, self._writes, padded)
         for name in (*inputs, *constants):
@@ -143,7 +159,36 @@ class SegmentCutter:
         whole = scheduler.finish((*inputs, *constants), outputs)
         nodes = tuple(planned.operation for planned in row)
         fixed = tuple(name for name in inputs if name in self._fixed)
-        return self._compile(whole, Segment(nodes, inputs, outputs, self._machine, constants, fixed=fixed))
+        segment = Segment(nodes, inputs, outputs, self._machine, constants, fixed=fixed)
+        segment.states = {item.state: (name, undo[name]) for name, item in states.items()}
+        if states:
+            taken_back = [item for item in operations if item.state]
+            segment.restore = self._machine.compile(self._restoring(taken_back, states, sizes))
+        return self._compile(whole, segment)
+
+    def _restoring(
+        self,
+        operations: Sequence[ScheduledOperation],
+        states: Mapping[str, InPlaceCalls],
+        sizes: Mapping[str, int],
+    ) -> LaunchList:
+        """What gives states back what operations overwrote."""
+        scheduler = Scheduler(sizes, self._writes)
+        given: dict[str, None] = {}
+        for item in operations:
+            call = states[item.outputs[0]].restore
+            names = [
+                name_temporary(item.outputs, operand.name)
+                if operand.is_temporary
+                else item.tensors[operand.name, operand.item]
+                for operand in call.operands
+            ]
+            given |= dict.fromkeys((item.state, *(name for name in names if name != item.outputs[0])))
+        for name in given:
+            scheduler.give(name)
+        for item in operations:
+            scheduler.add(replace(item, calls=(states[item.outputs[0]].restore,)))
+        return scheduler.finish(given, ())
 
     def _size(self, name: str, shape: Sequence[int], dtype: DType) -> int:
         """The bytes of a tensor as it lies."""
@@ -184,6 +229,12 @@ class SegmentCutter:
             places = [replace(item, buffer=names.get(item.buffer, item.buffer)) for item in launch.arguments]
             parts.append(f"{text} {places} {launch.groups}")
         return sha256("\n".join((*parts, *whole.outputs)).encode()).hexdigest()
+
+
+def _in_state(item: ScheduledOperation, states: Mapping[str, InPlaceCalls]) -> ScheduledOperation:
+    """An operation as it writes into a state, where it is one that does."""
+    found = states.get(item.outputs[0]) if len(item.outputs) == 1 else None
+    return item if found is None else replace(item, calls=found.calls, state=found.state)
 
 
 class KernelWrites(Mapping[str, Sequence[bool]]):

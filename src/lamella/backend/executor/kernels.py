@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend.arguments import dtype_of
@@ -26,17 +27,19 @@ from lamella.backend.reference.operators import (
     used_values,
 )
 from lamella.base.arrays import Array, DType
+from lamella.base.diagnostic import NOTE, Diagnostic
 from lamella.base.dim import substitute, symbols
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Found
 from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import REFERENCE, OperationPlacement
+from lamella.base.source import NOWHERE
 from lamella.graph.model import Model
 from lamella.graph.nodes import Node, Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import extents, members
 from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
-from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
+from lamella.lang.skriptnd.rules.graphs import NO_KERNEL, OPEN_EXTENTS
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
@@ -45,9 +48,12 @@ from lamella.ops.specialise import TermSpecialiser
 
 Launch = Callable[[str, Sequence[object], int], None]
 """Runs a kernel by its name on arguments, for a number of work-groups."""
-MOST_READY = 16
-"""How many sets of extents stay ready."""
+MOST_READY = 64
+"""How many sets of extents stay ready: launch lists, whose machine code most of them share."""
 NO_VALUE = "a step of its kernels had no value"
+COMPILED_AGAIN = OPEN_EXTENTS.also(
+    "{count} had to be compiled for {sizes}: no code of calls before serves these extents"
+)
 STORED = {"i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64}
 """The types in which arrays of other integers and of bool are handed over, bit for bit."""
 
@@ -113,6 +119,12 @@ class KernelExecutable(GraphExecutable):
         # What every call needs is ready before the first.
         self._context.runner.cut(model.graph.nodes, self._needed)
 
+    def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array]) -> dict[str, Array]:
+        found = super()._run(inputs, out)
+        if isinstance(self._context.runner, KernelRunner):
+            self.findings += self._context.runner.findings
+        return found
+
     def whole_segment(self) -> Segment | None:
         """The segment that the whole graph is; None where it is several, or has other nodes."""
         steps = self._context.runner.cut(self.model.graph.nodes, self._needed)
@@ -142,12 +154,16 @@ class KernelRunner:
         self._open_extents = open_extents
         self._ready: OrderedDict[tuple[int | None, ...], SpecialisedRunner] = OrderedDict()
         self._current: SpecialisedRunner | None = None
+        self.findings: list[Diagnostic] = []
+        """What there is to say about the kernels of the last call."""
+        self._has_run = False
         if not open_extents:
             self.begin({})
 
     def begin(self, extents: Mapping[str, int]) -> None:
         """Take the kernels for these extents; they are made where no recent call had them."""
         key = tuple(extents.get(name) for name in self._open_extents)
+        self.findings = []
         if key not in self._ready:
             known = {name: extents[name] for name in self._open_extents if name in extents}
             made = SpecialisedRunner(
@@ -157,9 +173,19 @@ class KernelRunner:
             while len(self._ready) >= MOST_READY:
                 self._ready.popitem(last=False)
             self._ready[key] = made
+            self.findings = self._tell(known, made.compiled)
         self._ready.move_to_end(key)
         self._current = self._ready[key]
         self._current.begin()
+
+    def _tell(self, extents: Mapping[str, int], compiled: int) -> list[Diagnostic]:
+        """That kernels had to be compiled for the extents of a call, unless it is the first."""
+        first, self._has_run = not self._has_run, True
+        if first or not compiled:
+            return []
+        sizes = ", ".join(f"{name} = {size}" for name, size in extents.items())
+        count = f"{compiled} kernel{'s' * (compiled > 1)}"
+        return [replace(COMPILED_AGAIN.at(NOWHERE, sizes=sizes, count=count), severity=NOTE)]
 
     def placement(self) -> list[OperationPlacement]:
         """Where each operation ran in the last call; nothing before the call that tells the open extents."""
@@ -203,7 +229,8 @@ class SpecialisedRunner:
         self._program, self._launch = specialised.program, specialised.launch
         self._strict, self._replaces = specialised.strict, specialised.replaces
         self._calls = specialised.program.calls
-        self._spec_compiled = specialised.compiled
+        self.compiled = specialised.compiled
+        """How many kernels machine code was made for, where others are shared with sets of extents before."""
         self._steps: dict[tuple[int, object], KernelStep | None] = {}
         """What operations of known shapes do, by the identity of their bound operation, which `formulas` keeps."""
         self._without_value: set[object] = set()

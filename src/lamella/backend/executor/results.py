@@ -78,6 +78,16 @@ class SpareStates:
         """An array for the next value of a variable."""
         return self._spare.pop(name, None)
 
+    def owns(self, state: dict[str, Array], name: str) -> bool:
+        """Whether the array of a variable is one that a run made, and nobody else holds it."""
+        made = self._made.get(name)
+        if made is None or made() is not state.get(name):
+            return False
+        box = [state.pop(name)]
+        found = _references(box) == ALONE
+        state[name] = box.pop()
+        return found
+
     def replace(self, state: dict[str, Array], name: str, array: Array) -> None:
         """Give a variable its next value, and keep the array of the last one where nobody else does."""
         made = self._made.get(name)

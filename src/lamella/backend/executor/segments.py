@@ -121,6 +121,11 @@ class Segment:
     once: Sequence[OnceResult] = ()
     fixed: tuple[str, ...] = ()
     """The inputs that are weights: as long as their arrays are the same, a run binds the others alone."""
+    states: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The states that are updated in place: for each the name of its next value, and that of what is overwritten."""
+    restore: RunnableList | None = None
+    """What gives states back what was overwritten, where a run fails."""
+    _saved: dict[str, Array] = field(default_factory=dict)
     _bound: list[object] | None = None
     """The arrays of the weights that are bound, and those with which each of `once` ran."""
 
@@ -133,11 +138,17 @@ class Segment:
         """The outputs for some inputs, in the arrays that are wanted or in new ones; None where a step had no value."""
         if not self._bind_weights(given):
             return None
-        found = dict(wanted or {})
+        if self.states and not self._saved:
+            self._saved = {name: self.machine.empty(*self.outputs[name]) for _, name in self.states.values()}
+        found = {**self._saved, **(wanted or {})}
         for name, (shape, dtype) in self.outputs.items():
             if name not in found:
                 found[name] = self.machine.empty(shape, dtype)
-        return found if self.each.run(given, found, times) else None
+        if self.each.run(given, found, times):
+            return found
+        if self.restore is not None:
+            self.restore.run({**given, **self._saved}, {})
+        return None
 
     def _bind_weights(self, given: Mapping[str, Array]) -> bool:
         """Bind weights, constants and what became of them; False where a step that runs once had no value."""

@@ -7,6 +7,7 @@ the few formulas that no kernel is written for, stay native.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -27,6 +28,7 @@ from lamella.bridge.graph_to_kernels.contraction import (
 from lamella.bridge.graph_to_kernels.coverage import is_renaming, mark_calls
 from lamella.bridge.graph_to_kernels.group_kernels import GroupPlace, GroupWriter
 from lamella.bridge.graph_to_kernels.groups import Constants, group_of
+from lamella.bridge.graph_to_kernels.in_place import UNDO, StateUpdate, find_put, find_updates
 from lamella.bridge.graph_to_kernels.inline import Stages, inline
 from lamella.bridge.graph_to_kernels.layouts import (
     PlacedStages,
@@ -52,7 +54,7 @@ from lamella.graph.nodes import tensors as tensors_of
 from lamella.graph.rewrite import members
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.launches import Layout, dense_layout
-from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
+from lamella.kernels.nodes import InPlaceCalls, KernelCall, KernelGraph, KernelOperand
 from lamella.kernels.sharing import share_kernels
 from lamella.kernels.target import TARGETS, Target
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
@@ -181,6 +183,40 @@ class KernelWriter:
         except Unsupported:
             del self.functions[before:]
             raise
+
+    def add_in_place(self, update: StateUpdate, known: frozenset[str]) -> InPlaceCalls:
+        """Write kernels for an operation that puts its output into a state; Unsupported says why there are none.
+
+        Where it is put may depend on the tensors that are known before a run: those say it again after one that failed.
+        """
+        instance = bind_operation(self.library, update.operation)
+        given = [
+            (name, item.name)
+            for (name, _), item in zip(instance.inputs, update.operation.inputs, strict=True)
+            if isinstance(item, Tensor)
+        ]
+        kept = [name for name, tensor in given if tensor == update.state]
+        formulas = self._formulas(instance)
+        if len(kept) != 1 or len(formulas) != 1:
+            raise Unsupported("it is not one formula of the state")
+        put, output = find_put(formulas[0], kept[0]), instance.outputs[0].name
+        if not {tensor for name, tensor in given if name in put.where} <= known:
+            raise Unsupported("only the run tells where")
+        tensors = dict(_operations_tensors(instance, self.wide, self.extents))
+        held = tensors[output, None]
+        tensors[UNDO, None] = replace(held, memref=Value("undo"))
+        real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
+        before = len(self.functions)
+        try:
+            save, write, restore = (
+                self._kernel(instance, item, tensors, real, True)
+                for item in (put.copy(UNDO, output), put.formula, put.copy(output, UNDO))
+            )
+        except Unsupported:
+            del self.functions[before:]
+            raise
+        calls = replace(save, operands=tuple(replace(item, whole=True) for item in save.operands)), write
+        return InPlaceCalls(update.state, UNDO, calls, restore)
 
     def _formulas(self, instance: Instance) -> Sequence[Contraction]:
         """The formulas as the reference runs them with these extents."""
@@ -576,9 +612,26 @@ class _Placing:
             self.pinned |= {name for item in failed for name in _names_of(item)}
         needed = {found.key(item) for item in (*graph.operations(), *found.quantizers)}
         calls = {key: item for key, item in self.calls.items() if key in needed}
+        in_place = dict(self._in_place()) if self.kernels.extents else {}
         used = {call.kernel for item in calls.values() for call in item}
+        used |= {call.kernel for item in in_place.values() for call in (*item.calls, item.restore)}
         functions = tuple(item for item in self.kernels.functions if item.name in used)
-        return share_kernels(replace(found, program=Program(functions), calls=calls, native=self.native))
+        written = replace(found, program=Program(functions), calls=calls, native=self.native, in_place=in_place)
+        return share_kernels(written)
+
+    def _in_place(self) -> Iterator[tuple[str, InPlaceCalls]]:
+        """The operations that may write into states, by the names of their outputs."""
+        graph = self.program.model.graph
+        updates = list(find_updates(graph))
+        known = {item.name for item in (*members(graph.inputs), *graph.variables)}
+        known -= {item.state for item in updates}
+        written: dict[object, InPlaceCalls] = {}
+        for item in updates:
+            key = self.program.key(item.operation)
+            with suppress(Unsupported):
+                if key not in written:
+                    written[key] = self.kernels.add_in_place(item, frozenset(known))
+                yield item.value, replace(written[key], state=item.state)
 
     def _add(self, found: KernelGraph, operation: Operation) -> bool:
         """Write the kernels of an operation; False where it has none for the layouts of its tensors."""

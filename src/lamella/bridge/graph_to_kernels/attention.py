@@ -9,12 +9,13 @@ their dimension over the lanes, and the weights are the spread elements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
+from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, matrix_view, substitute_loops
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, join, neutral_value
@@ -59,6 +60,8 @@ FEWEST_QUERIES = 8
 """Queries for which lanes are worth filling with them."""
 LOCAL_BYTES = 1 << 20
 """What the scores of a work-group may take: they should stay in the second cache."""
+FEWEST_KEYS = 128
+"""Keys that there is room for where their number is open."""
 COPIED = 16
 LANE = Scalar("i32")
 
@@ -85,7 +88,8 @@ def find_attention(stages: Sequence[Contraction]) -> Attention | None:
     if not rows or len(read) != 1 or any(stage.condition is not None for stage in rows):
         return None
     late = {item.tensor for end in ends for item in walk_terms(end) if isinstance(item, Element)}
-    return None if late & made else Attention(stages[0], rows, mixture, ends)
+    sums = {stage.targets[0].tensor for stage in rows if stage.sign not in ASSIGNMENTS}
+    return None if late & (made - sums) else Attention(stages[0], rows, mixture, ends)
 
 
 def is_product(stage: Contraction) -> bool:
@@ -140,6 +144,8 @@ class _Roles:
     stages: tuple[_RowStage, ...]
     weights: str
     ends: tuple[End, ...]
+    sums: Mapping[int, str]
+    """The elements of the ends that are reductions of rows, by their identity, with their tensors."""
     lanes: int
     rows: int
 
@@ -183,19 +189,31 @@ def _find_roles(attention: Attention, tensors: Tensors, real: Scalar, target: Ta
     values = substitute_loops(held_access(value, tensors, own), loops)
     targets = [place_in(item, loops, own) for item in mixed.indices]
     ends = tuple(find_end(item, mixed.tensor, targets, tensors) for item in attention.ends)
+    sums = dict(_sums_of_rows(ends, places))
     if not ends:
         ends = (_itself(attention.mixture, mixed, own, loops, tensors),)
     lanes = max(1, target.vector_bytes // (8 if real.name == "f64" else 4))
     keys = key_of(elements[0]), key_of(elements[1]), key_of(value)
     return _Roles(
         attention, real, extents, query, key, outer, accesses[0], accesses[1], values, keys, depth,
-        WIDTH, places, stages, weight.tensor, ends, lanes, _rows(extents[key], lanes),
+        WIDTH, places, stages, weight.tensor, ends, sums, lanes, _rows(extents[key], lanes),
     )  # fmt: skip
+
+
+def _sums_of_rows(ends: Sequence[End], places: Mapping[str, tuple[Form, ...]]) -> Iterator[tuple[int, str]]:
+    """The elements of what follows the mixture that are reductions of a row of scores, each read at its own row."""
+    for end in ends:
+        for item in walk_terms(end.formula):
+            if isinstance(item, Element) and item.tensor in places:
+                here = tuple(place_in(index, end.loops, end.extents) for index in item.indices)
+                if here != places[item.tensor]:
+                    raise Unsupported("what follows it reads another row")
+                yield id(item), item.tensor
 
 
 def _rows(keys: int, lanes: int) -> int:
     for rows in (2 * lanes, lanes):
-        if rows * keys * 4 <= LOCAL_BYTES and rows % COPIED == 0:
+        if rows * _room(keys) * 4 <= LOCAL_BYTES and rows % COPIED == 0:
             return rows
     raise Unsupported(f"scores of {keys} keys do not fit into the cache")
 
@@ -258,7 +276,7 @@ def _query(scores: Element, accesses: Sequence[Access], key: str, extents: Mappi
     names = [form.terms[0][0] for form in plain if len(form.terms) == 1 and form.terms[0][1] == 1]
     found = [name for name in names if name != key and name not in accesses[1].loops()]
     best = max(found, key=lambda name: extents[name], default="")
-    if not best or extents[best] < FEWEST_QUERIES:
+    if not best or (extents[best] < FEWEST_QUERIES and not is_open(extents[best])):
         raise Unsupported("it has few queries")
     return best
 
@@ -298,6 +316,8 @@ class _AttentionWriter:
     ends: list[End] = field(default_factory=list)
     locals: dict[str, Value] = field(default_factory=dict)
     """The memory of scores and of what stages make of them, by tensor."""
+    sums: dict[str, Value] = field(default_factory=dict)
+    """The memory of reductions of rows that are read behind the mixture."""
 
     def write(self) -> TileKernel:
         """Write it."""
@@ -307,11 +327,12 @@ class _AttentionWriter:
         sizes = {**roles.extents, BLOCK: roles.blocks}
         values = split_group(builder, [*roles.outer, BLOCK], sizes)
         full, rest = divmod(roles.extents[roles.query], roles.rows)
-        if full and rest:
+        if (full and rest) or is_open(full):
             whole = builder.compare("lt", values[BLOCK], builder.constant(full))
             with builder.choice(whole) as (then, otherwise):
                 self._write_block(then, values, roles.rows)
-                self._write_block(otherwise, values, rest)
+                # Where there is no such block, its height means nothing; a view of none would be another kernel.
+                self._write_block(otherwise, values, rest if rest else rest + 1)
         else:
             self._write_block(builder, values, roles.rows if full else rest)
         groups = prod(sizes[name] for name in (*roles.outer, BLOCK))
@@ -322,7 +343,8 @@ class _AttentionWriter:
         roles = self.roles
         for end in roles.ends:
             for key, access in end.accesses.items():
-                self.accesses[key] = self._outside(end.keys[key], access)
+                if key not in roles.sums:
+                    self.accesses[key] = self._outside(end.keys[key], access)
             loops = {name: form.replace(roles.query, self._query) for name, form in end.loops.items()}
             self.ends.append(replace(end, loops=loops))
         for stage in roles.stages:
@@ -344,11 +366,18 @@ class _AttentionWriter:
 
     def _write_block(self, builder: Builder, values: dict[str, Value], height: int) -> None:
         roles = self.roles
-        rows = -(-height // COPIED) * COPIED
+        rows = roles.rows if is_open(height) else -(-height // COPIED) * COPIED
         element, depth = roles.real.name, prod(roles.extents[name] for name in roles.depth)
         queries = builder.alloca(make_memref(element, (rows, depth), local=True))
-        scores = builder.alloca(make_memref(element, (rows, roles.extents[roles.key]), local=True))
+        scores = builder.alloca(make_memref(element, (rows, _room(roles.extents[roles.key])), local=True))
         self.locals = {roles.attention.scores.targets[0].tensor: scores}
+        self.sums = {
+            name: builder.alloca(make_memref(element, (rows,), local=True))
+            for name in dict.fromkeys(roles.sums.values())
+        }
+        for key, name in roles.sums.items():
+            query: Form = Affine(0, ((QUERY, 1),))
+            self.accesses[key] = Access(self.sums[name], element, (Axis(rows, 1, query),), True)
         self._copy_queries(builder, values, queries, (height, rows))
         self._multiply(builder, values, (queries, scores), rows)
         builder.put(LifetimeStop(queries))
@@ -377,7 +406,7 @@ class _AttentionWriter:
                 here = {**values, QUERY: zero, name: region.constant(begin)}
                 view = matrix_view(region, source, [(QUERY, height), (name, count)], here)
                 type_ = Coopmatrix(source.element, rows, count, "matrix_a")
-                checked = "" if height == rows else "rows"
+                checked = "" if height == rows and not is_open(height) else "rows"
                 value = region.value(CoopLoad(view.value, zero, zero, type_, view.transposed, checked))
                 place = matrix_view(region, target, [(QUERY, rows), (name, count)], here)
                 region.put(CoopStore(value, place.value, zero, zero))
@@ -431,7 +460,7 @@ class _AttentionWriter:
         for begin in range(0, rows, COPIED):
             query = builder.arith("add", lane, builder.constant(begin)) if begin else lane
             here = {**values, QUERY: query}
-            guard = height if begin + COPIED > height else None
+            guard = height if begin + COPIED > height or is_open(height) else None
             known: dict[str, Value] = {}
             for number, stage in enumerate(self.roles.stages):
                 self._write_stage(builder, number, stage, (here, guard, known))
@@ -474,6 +503,8 @@ class _AttentionWriter:
                 loop.body.store(value, memory, [here[QUERY], loop.variable])
         if reduced:
             known[target.tensor] = loop.results[0]
+            if target.tensor in self.sums:
+                builder.store(loop.results[0], self.sums[target.tensor], [here[QUERY]])
 
     def _memory(self, number: int, tensor: str) -> Value:
         """The memory of what a stage makes of scores: that of scores that nobody reads any more."""
@@ -510,10 +541,16 @@ class _AttentionWriter:
             column_factor=weights, column_key=SCORES, ends=tuple(self.ends),
             accesses={key: self.accesses[key] for end in roles.ends for key in end.accesses},
         )  # fmt: skip
-        writer = ProductWriter(tiled, self.tensors, self.parameters, frozenset([SCORES]))
+        own = frozenset([SCORES, *((name, None) for name in self.sums)])
+        writer = ProductWriter(tiled, self.tensors, self.parameters, own)
         writer.bind(None)
         with builder.parallel() as region:
             writer.write_panels(region, values)
+
+
+def _room(keys: int) -> int:
+    """The keys that the scores of a work-group have room for: memory of a kernel's own has a known size."""
+    return max(FEWEST_KEYS, 1 << (keys - 1).bit_length()) if is_open(keys) else keys
 
 
 def _own(memory: Value, element: str, loop: tuple[int, str], rows: int) -> Access:

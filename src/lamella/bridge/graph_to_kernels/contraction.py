@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
+from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.affine import Form, find_form, find_range
 from lamella.bridge.graph_to_kernels.borders import Window, cut_borders, find_windows, settle_guards
 from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
@@ -146,7 +147,8 @@ def _over_groups(order: list[str], inner: tuple[str, ...], extents: Mapping[str,
         rest *= extents[name]
     found: list[str] = []
     for name in order[:-1]:
-        if rest // max(extents[name], 1) < GROUP_STEPS:
+        # Whether there are enough steps another call decides anew, and it runs the same code.
+        if rest // max(extents[name], 1) < GROUP_STEPS and not is_open(extents[name]):
             break
         found.append(name)
         rest //= max(extents[name], 1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lamella.base.affine import Affine
 from lamella.base.dtype import F64
 from lamella.base.errors import Unsupported
-from lamella.base.open_extent import is_open
+from lamella.base.open_extent import OpenExtent, is_open
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.contraction import join, neutral_value
 from lamella.bridge.graph_to_kernels.flat import (
@@ -111,7 +111,9 @@ class _Arguments:
     ) -> None:
         self.held = {name: tensors[name] for name in names}
         self.memrefs = {name: Value(_memref_name(name, number)) for number, name in enumerate(names)}
-        self.spans = {name: len(reaches[name]) for name in names}
+        # Open loops may reach a part of a tensor of known extents.
+        mark = OpenExtent if any(is_open(size) for item in self.held.values() for size in item.shape) else int
+        self.spans = {name: mark(reaches[name].stop - reaches[name].start) for name in names}
 
     def views(self) -> dict[tuple[str, int | None], TensorView]:
         """What terms know of the tensors."""

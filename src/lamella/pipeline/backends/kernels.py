@@ -40,7 +40,7 @@ from lamella.base.source import NOWHERE
 from lamella.graph.model import Model
 from lamella.graph.rewrite import members
 from lamella.kernels.nodes import KernelGraph
-from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
+from lamella.lang.skriptnd.rules.graphs import NO_KERNEL, OPEN_EXTENTS
 from lamella.lang.tensor import write_type
 from lamella.lang.tensor.check.roles import word_of
 from lamella.lang.tensor.nodes import (
@@ -141,12 +141,22 @@ def find_left(model: Model, options: Options) -> list[Diagnostic]:
             choose_extent(extent, extents)
     placed = list(to_kernels(prepare(model, options), options, extents).placed())
     line = placement_line([place for _, place in placed])
+    told = _tell_open(model, extents)
     if line is None:
-        return []
+        return told
     first = next(node for node, place in placed if place.where == REFERENCE)
     span = NOWHERE if first.origin is None else first.origin.span or NOWHERE
     rule = NO_KERNEL.also("{backend}: {line}")
-    return [replace(rule.at(span, backend=options.backend, line=line), severity=NOTE)]
+    return [replace(rule.at(span, backend=options.backend, line=line), severity=NOTE), *told]
+
+
+def _tell_open(model: Model, extents: Mapping[str, int]) -> list[Diagnostic]:
+    """A note that says what calls with other extents cost, where the graph leaves some open."""
+    names = ", ".join(sorted(extents))
+    rule = OPEN_EXTENTS.also(
+        "graph '{graph}' leaves {names} open: calls share code whatever their numbers, 1 has code of its own"
+    )
+    return [replace(rule.at(NOWHERE, graph=model.graph.name, names=names), severity=NOTE)] if extents else []
 
 
 def _specialised(program: KernelGraph, backend: str, options: Options, arena: SharedArena) -> Specialised:
