@@ -14,6 +14,7 @@ from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.affine import Form, find_form, find_range
 from lamella.bridge.graph_to_kernels.borders import Window, cut_borders, find_windows, settle_guards
 from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
+from lamella.bridge.graph_to_kernels.samples import block_of, find_shared_loop, fuse_places, write_out
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import If, Scalar, Value
@@ -53,6 +54,8 @@ class LoopSplit:
     """Whether the steps write every element of the target."""
     windows: Mapping[str, Window] = field(default_factory=dict)
     """Inner loops that count a tested index itself."""
+    shared: str | None = None
+    """A loop over places of their own some steps of which run inside the lanes, which compute the rest once."""
 
 
 def plan_steps(
@@ -65,15 +68,18 @@ def plan_steps(
     forms = [_forms(target, extents) for target in contraction.targets]
     free = _free(contraction, forms, extents)
     order = [name for name in _order(forms[0], strides) if name in free]
+    summed = [loop.index for loop in contraction.loops if loop.index not in free and extents[loop.index] != 1]
+    shared = find_shared_loop(contraction, order[-1], order[:-1], summed) if order else None
+    order = [name for name in order if name != shared]
     loops = [loop.index for loop in contraction.loops if extents[loop.index] != 1]
     inner = tuple(name for name in loops if name not in free)
     reads = _reads_target(contraction)
     depends = {name for position in forms[0] for name, _ in position.terms}
     held = len(contraction.targets) == 1 and not reads and not depends & {UNKNOWN, *inner}
     covers = held and _covers(forms[0], extents, shapes[contraction.targets[0].tensor])
-    groups = _over_groups(order, inner, extents)
+    groups = _over_groups(order, (*inner, *([shared] if shared else [])), extents)
     items = tuple(name for name in order if name not in groups)
-    return LoopSplit(groups, items, inner, extents, held, covers)
+    return LoopSplit(groups, items, inner, extents, held, covers, shared=shared)
 
 
 def _known(extent: object) -> int:
@@ -205,10 +211,14 @@ def write_contraction(
     if not started and contraction.sign not in ASSIGNMENTS and not steps.covers:
         raise Unsupported("its target must be filled first")
     sizes = {key: held.shape for key, held in tensors.items()}
+    if steps.shared is not None:
+        contraction, steps = write_out(contraction, steps.inner, sizes), replace(steps, inner=())
+        contraction, tensors = fuse_places(contraction, tensors, builder)
+        sizes = {key: held.shape for key, held in tensors.items()}
     parts = cut_borders(contraction, steps.items[-1], sizes) if steps.items else [contraction]
     opened = TermWriter(real, tensors, steps.extents, [builder], written=written, fault=fault)
     _open_groups(opened, steps)
-    with _open_outer(opened, steps.items[:-1]):
+    with _open_outer(opened, steps.items[:-1]), _open_block(opened, steps.shared):
         faults = [_write_part(opened, settle_guards(part, sizes), steps, started) for part in parts]
     return _count(steps.groups, steps), any(faults)
 
@@ -221,7 +231,7 @@ def _write_part(opened: TermWriter, part: Contraction, steps: LoopSplit, started
     shapes = {key: held.shape for key, held in writing.tensors.items()}
     windows = find_windows(part, steps.inner, lane, shapes) if steps.held else {}
     found = replace(steps, extents=extents, windows=windows)
-    with _open_lanes(writing, found):
+    with _open_lanes(writing, found), _open_shared(writing, steps.shared):
         _write_steps(writing, part, found, started)
     return writing.faults
 
@@ -271,6 +281,36 @@ def _open_outer(writing: TermWriter, names: Sequence[str]) -> Iterator[None]:
         writing.open_index(names[0], loop.variable)
         with _open_outer(writing, names[1:]):
             yield
+        writing.levels.pop()
+
+
+@contextmanager
+def _open_block(writing: TermWriter, name: str | None) -> Iterator[None]:
+    """A loop over the first of the steps that run inside the lanes."""
+    if name is None:
+        yield
+        return
+    builder, extent = writing.here, writing.extents[name]
+    ends = builder.constant(0), builder.constant(extent), builder.constant(block_of(extent))
+    with builder.loop(*ends) as loop:
+        writing.levels.append(loop.body)
+        writing.indices[name] = loop.variable
+        yield
+        writing.levels.pop()
+
+
+@contextmanager
+def _open_shared(writing: TermWriter, name: str | None) -> Iterator[None]:
+    """The steps of a block inside the lanes."""
+    if name is None:
+        yield
+        return
+    builder, first = writing.here, writing.indices[name]
+    end = builder.arith("add", first, builder.constant(block_of(writing.extents[name])))
+    with builder.loop(first, end) as loop:
+        writing.levels.append(loop.body)
+        writing.open_index(name, loop.variable)
+        yield
         writing.levels.pop()
 
 
