@@ -12,11 +12,12 @@ from lamella.base.diagnostic import printable
 from lamella.base.dim import Extent, bounds
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Node, Operation, Tensor
-from lamella.pipeline.diff.causes import Case, Cause, Computation, infer
+from lamella.pipeline.diff.causes import Case, Cause, Computation, find_missing, infer
 from lamella.pipeline.diff.divergence import Divergence, DivergenceFinder, steepest
 from lamella.pipeline.diff.flow import Dataflow, Part, listed, part_of, without_copies
 from lamella.pipeline.diff.gap import Gap, measure
 from lamella.pipeline.diff.pairing import Pair, Pairing, SideView
+from lamella.pipeline.diff.refine import refine
 from lamella.pipeline.diff.sides import Side
 from lamella.pipeline.diff.values import Ends, draw_inputs, match_ends, results_of_side, values_of
 from lamella.pipeline.options import Options
@@ -205,13 +206,23 @@ def _explain(
     first = divergences[0]
     steep = _steepest(found, pairing, finder, first, options)
     chosen = first if steep is None else steep
-    parts = _parts(found, pairing, chosen)
-    left, right = (Computation(part, values) for part, values in zip(parts, found.values, strict=True))
-    case = Case(left, right, chosen.borders, chosen.pair.layout, options.tolerance)
+    case = _case(found, pairing, chosen, options)
+    causes = tuple(find_missing(case))
+    finer = None if causes else refine(chosen, case, found.flows)
+    if finer is not None:
+        chosen, case = finer, _case(found, pairing, finer, options)
     causes = infer(case)
+    parts = case.left.part, case.right.part
     named = [_named(part, causes) for part in parts]
     builds_up = steep is not None and chosen.pair.gap.relative <= options.tolerance
     return Explained(chosen, parts[0], parts[1], named[0], named[1], causes, builds_up)
+
+
+def _case(found: Comparison, pairing: Pairing, at: Divergence, options: Options) -> Case:
+    """Both computations of a divergence."""
+    parts = _parts(found, pairing, at)
+    left, right = (Computation(part, values) for part, values in zip(parts, found.values, strict=True))
+    return Case(left, right, at.borders, at.pair.layout, options.tolerance)
 
 
 def _parts(found: Comparison, pairing: Pairing, at: Divergence) -> tuple[Part, Part]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
-from lamella.pipeline.diff.pairing import Pair, Pairing, SideView
+import numpy as np
+
+from lamella.base.arrays import Array
+from lamella.pipeline.diff.pairing import Pair, Pairing, SideView, is_plain
 
 STEEP = 0.5
 """A step that adds at least this part of the largest error of one step is taken for the cause of what builds up."""
@@ -31,11 +35,18 @@ class DivergenceFinder:
 
     def __init__(self, pairing: Pairing, pairs: Sequence[Pair], tolerance: float) -> None:
         self._left, self._right = pairing.left, pairing.right
-        self._partner, self._back = pairing.partner, pairing.back
         self._tolerance = tolerance
         self._by_left: Mapping[str, Pair] = {pair.left: pair for pair in pairs}
         self._agreeing = {pair.left for pair in pairs if pair.agrees(tolerance)}
         self._agreeing_right = {self._by_left[name].right for name in self._agreeing}
+        left, right = (
+            equal_tensors(self._left, self._agreeing),
+            equal_tensors(self._right, self._agreeing_right),
+        )
+        self._agreeing |= left.keys() - self._by_left.keys()
+        self._agreeing_right |= right.keys() - pairing.back.keys()
+        self._partner = {name: pairing.partner[same] for name, same in left.items()} | pairing.partner
+        self._back = {name: pairing.back[same] for name, same in right.items()} | pairing.back
         self._ends = [pairing.measured(one, other, "output") for one, other in pairing.ends.items()]
 
     @property
@@ -60,7 +71,7 @@ class DivergenceFinder:
 
     def _at(self, pair: Pair) -> Divergence | None:
         """The divergence at a pair; None where something before it differs already."""
-        differing = self._by_left.keys() - self._agreeing
+        differing = {name for name, pair in self._by_left.items() if not pair.agrees(self._tolerance)}
         found = self.region(pair)
         made = {name for place in found.left for name in self._left.flow.results(place)} - {pair.left}
         if made & differing:
@@ -94,6 +105,19 @@ class DivergenceFinder:
             tuple(name for name in mine if name not in self._partner),
             tuple(name for name in theirs if name not in self._back),
         )
+
+
+def equal_tensors(side: SideView, known: Collection[str]) -> dict[str, str]:
+    """Further tensors of a side that hold exactly the numbers of some that are known, and which these are."""
+    first = {_digest(side.values[name]): name for name in known if not is_plain(side.values[name])}
+    made = (item.name for item in side.flow.made() if item.name not in known and item.name in side.values)
+    found = ((name, first.get(_digest(side.values[name]))) for name in made)
+    return {name: same for name, same in found if same is not None}
+
+
+def _digest(array: Array) -> tuple[object, ...]:
+    data = np.ascontiguousarray(array)
+    return data.shape, str(data.dtype), blake2b(data.tobytes(), digest_size=16).digest()
 
 
 def steepest(pairs: Sequence[Pair], steps: Mapping[str, float]) -> Pair | None:

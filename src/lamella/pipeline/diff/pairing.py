@@ -79,6 +79,7 @@ class Pairing:
         self._pair_backward(dict(self.partner))
         self._pair_forward(self._are_alike)
         self._pair_remaining_names()
+        self._pair_between()
 
     # --- bookkeeping ----------------------------------------------------------------------------------------
 
@@ -274,22 +275,32 @@ class Pairing:
             self._pair(one[first], other[second], "order")
 
     def _pair_remaining_names(self) -> None:
-        """Tensors of one name and size, made by other operators; then those that take the same tensors."""
+        """Tensors of one name and size, made by other operators."""
         for name in self._open()[0]:
             if name in self.right.flow.maker and self._are_alike(name, name):
                 self._pair(name, name, "name")
+
+    def _pair_between(self) -> None:
+        """Results of other operators that stand between corresponding tensors: made from some, read for others."""
+        left, right = self.left.flow, self.right.flow
         for name in self._open()[0]:
-            left, right = self.left.flow, self.right.flow
             partners = [self.partner.get(item) for item in left.operands[left.maker[name]]]
             places = {place for item in partners if item is not None for place in right.readers.get(item, ())}
             found = [
                 item
                 for place in sorted(places)
                 for item in right.results(place)
-                if item not in self.back and self._are_alike(name, item)
+                if item not in self.back and self._are_alike(name, item) and self._are_read_alike(name, item)
             ]
             if found:
                 self._pair(name, max(found, key=lambda item: self._shared_operands(name, item)), "structure")
+
+    def _are_read_alike(self, one: str, other: str) -> bool:
+        """Whether nodes that read two tensors make tensors that correspond."""
+        left, right = self.left.flow, self.right.flow
+        mine = {self.partner.get(item) for place in left.readers.get(one, ()) for item in left.results(place)}
+        theirs = {item for place in right.readers.get(other, ()) for item in right.results(place)}
+        return bool(mine & theirs)
 
     # --- result ---------------------------------------------------------------------------------------------
 

@@ -69,4 +69,4 @@ def _results(case: Case) -> Iterator[Cause]:
         yield Cause(relation.kind, f"the result of the right {relation.words}, against the left's")
 
 
-__all__ = ["Case", "Cause", "Computation", "infer"]
+__all__ = ["Case", "Cause", "Computation", "find_missing", "infer"]

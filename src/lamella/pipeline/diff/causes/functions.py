@@ -78,6 +78,8 @@ BINARY: Mapping[str, Callable[[Numbers, Numbers], Numbers]] = {
     "the larger": np.maximum,
     "the smaller": np.minimum,
 }
+GATES = ("gelu (erf)", "gelu (tanh)", "gelu (sigmoid of 1.702 x)", "silu", "sigmoid", "relu", "tanh")
+"""Activations of the first operand that the second is multiplied by."""
 ROUNDING = ("rounded", "cut off", "remainder")
 
 
@@ -86,8 +88,11 @@ def find_functions(case: Case) -> Iterator[Cause]:
     left, right = dict(named_functions(case.left)), dict(named_functions(case.right))
     names = dict(case.borders)
     for key, function in left.items():
-        partner = right.get(tuple(names.get(name, name) for name in key))
-        if partner is not None and partner != function:
+        there = tuple(names.get(name, name) for name in key)
+        partner = right.get(there)
+        if partner is None and right.get(there[::-1]) == function:
+            yield Cause("swapped operands", f"left computes {function}, right the same with them exchanged")
+        elif partner is not None and partner != function:
             kind = _kind_of(function, partner)
             yield Cause(kind, f"left computes {function}, right {partner}")
     for key, function in left.items():
@@ -143,6 +148,7 @@ def _unary(x: Numbers, y: Numbers) -> str | None:
 def _binary(a: Numbers, b: Numbers, y: Numbers) -> str | None:
     with np.errstate(all="ignore"):
         found = [(word, f(a, b)) for word, f in BINARY.items()]
+        found += [(f"{word} of the first operand times the second", UNARY[word](a) * b) for word in GATES]
     return next((word for word, value in found if is_close(y, value, SAME)), None)
 
 
