@@ -231,18 +231,20 @@ def _dft(site: NodeSite) -> Results:
 def _transformed(
     site: NodeSite, x: Tensor, axis: int, length: Extent, inverse: bool, onesided: bool
 ) -> Tensor:
-    """A discrete Fourier transform along an axis; the last one holds real and imaginary parts."""
+    """A discrete Fourier transform along an axis, in 64 bits; the last axis holds real and imaginary parts."""
+    element, x = x.element, site.cast(x, F64)
     if x.shape[-1] == 1:
         zero = site.scalar(0, x.element)
         x = site.call("layout.pad", x, zero, axes=(len(x.shape) - 1,), padding=(0, 1))
     have = x.shape[axis]
     if inverse and onesided:
-        return site.call("onnx.inverse_of_half", x, axis=axis, length=length)
+        return site.cast(site.call("onnx.inverse_of_half", x, axis=axis, length=length), element)
     count = dim.smaller(have, length)
     if count != have:
         x = site.call("layout.slice", x, axes=(axis,), begin=(0,), end=(count,))
     size = dim.add(dim.floor_divide(length, 2), 1) if onesided else length
-    return site.call("onnx.fourier", x, axis=axis, length=length, size=size, inverse=inverse)
+    found = site.call("onnx.fourier", x, axis=axis, length=length, size=size, inverse=inverse)
+    return site.cast(found, element)
 
 
 def _stft(site: NodeSite) -> Results:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import reduce
 from types import MappingProxyType
@@ -11,7 +12,7 @@ import numpy as np
 from lamella.base import dim
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dim import Extent
-from lamella.base.dtype import BOOL, F32, F64, I64, ElementType, Kind
+from lamella.base.dtype import BOOL, F8E5M2, F32, F64, I64, ElementType, Kind
 from lamella.bridge.onnx.nodes import SparseTensor, TensorProto
 from lamella.bridge.onnx.arrays import read_sparse
 from lamella.bridge.onnx_to_graph.site import NodeSite, Result, Results
@@ -29,7 +30,7 @@ def _mod(site: NodeSite) -> Results:
     """The remainder: with the sign of the divisor, or with `fmod` of the dividend."""
     operator = "aten.fmod" if site.flag("fmod") else "math.mod"
     if site.element().is_float:
-        operator = "math.mod"
+        operator = "math.mod" if site.flag("fmod") else "aten.remainder"
     return site.call(operator, site.tensor(0), site.tensor(1))
 
 
@@ -89,7 +90,7 @@ def _clip(site: NodeSite) -> Results:
 def _bit_shift(site: NodeSite) -> Results:
     left = site.text("direction", "LEFT") == "LEFT"
     operator = "onnx.shift_left" if left else "onnx.shift_right"
-    return site.call(operator, site.tensor(0), site.tensor(1))
+    return site.call(operator, site.tensor(0), site.tensor(1), bits=site.element().bits)
 
 
 def _is_inf(site: NodeSite) -> Results:
@@ -135,8 +136,31 @@ def _convert(site: NodeSite, x: Tensor, element: ElementType, saturate: bool) ->
     if x.element == element:
         return site.call("math.iden", x)
     if element.is_float and element.bits <= 8 and x.element.is_float and not saturate:
-        return site.make("onnx.cast_unsaturated", element, x)
+        return overflowing(site, x, element)
+    if element.is_integer and element.bits < 32 and x.element.bits > element.bits:
+        return _wrapped(site, x, element)
     return site.make("layout.cast", element, x)
+
+
+def _wrapped(site: NodeSite, x: Tensor, element: ElementType) -> Tensor:
+    """Numbers as integers of a narrow type: what it cannot hold begins again at its other end."""
+    whole = site.cast(x, I64)
+    low = site.scalar(element.minimum, I64)
+    places = site.call("math.mod", site.call("math.sub", whole, low), site.scalar(1 << element.bits, I64))
+    return site.make("layout.cast", element, site.add(places, low))
+
+
+def overflowing(site: NodeSite, x: Tensor, element: ElementType) -> Tensor:
+    """Numbers in a type of eight bits; what it cannot hold is infinite, or no number where it has no infinity."""
+    # Halfway to the number that would follow the largest, ties go to the even one: down in E4M3, up in E5M2.
+    has_infinity = element == F8E5M2
+    limit = 61440.0 if has_infinity else 464.0
+    size = site.call("math.abs", x)
+    beyond = site.call("math.ge" if has_infinity else "math.gt", size, site.scalar(limit, x.element))
+    far = site.scalar(math.inf if has_infinity else math.nan, element)
+    below = site.call("math.lt", x, site.scalar(0, x.element))
+    signed = site.call("math.select", below, site.scalar(-math.inf, element), far) if has_infinity else far
+    return site.call("math.select", beyond, signed, site.make("layout.cast", element, x))
 
 
 def _cast(site: NodeSite) -> Results:

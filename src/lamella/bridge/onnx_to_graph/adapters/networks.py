@@ -327,8 +327,15 @@ def _max_unpool(site: NodeSite) -> Results:
         dim.sub(dim.add(dim.mul(dim.sub(size, 1), stride), width), pads[axis] + pads[rank + axis])
         for axis, (size, stride, width) in enumerate(zip(x.shape[2:], strides, kernel, strict=True))
     ]
-    wanted = list(site.extents(2, "the output shape")[-rank:]) if site.has(2) else sizes
-    return site.call("onnx.max_unpool", x, site.cast(places, I64), size=tuple(sizes), output=tuple(wanted))
+    found = site.call("onnx.max_unpool", x, site.cast(places, I64), size=tuple(sizes))
+    if not site.has(2):
+        return found
+    wanted = site.extents(2, "the output shape")[-rank:]
+    after = [dim.sub(goal, size) for goal, size in zip(wanted, sizes, strict=True)]
+    axes = tuple(range(2, rank + 2))
+    return site.call(
+        "layout.pad", found, site.scalar(0, x.element), axes=axes, padding=(*(0,) * rank, *after)
+    )
 
 
 # --- normalisations -----------------------------------------------------------------------------------------------

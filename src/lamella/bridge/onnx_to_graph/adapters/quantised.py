@@ -8,6 +8,7 @@ from types import MappingProxyType
 from lamella.base import dim
 from lamella.base.dim import Extent
 from lamella.base.dtype import F32, I32, U8, ElementType
+from lamella.bridge.onnx_to_graph.adapters.elementwise import overflowing
 from lamella.bridge.onnx_to_graph.adapters.networks import windows
 from lamella.bridge.onnx_to_graph.site import NodeSite, Results
 from lamella.graph.nodes import Tensor
@@ -54,7 +55,7 @@ def _quantize(site: NodeSite) -> Results:
     quotient = site.call("math.div", wide, along(site, site.cast(scale, precision), x, axis, block))
     if element.is_float:
         if not site.flag("saturate", True):
-            return site.make("onnx.cast_unsaturated", element, quotient)
+            return overflowing(site, quotient, element)
         return site.cast(quotient, element)
     return to_codes(site, quotient, None if zero is None else along(site, zero, x, axis, block), element)
 
