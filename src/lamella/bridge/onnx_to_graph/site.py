@@ -228,9 +228,7 @@ class NodeSite:
         definition = self.builder.library.find_operator(operator)
         generic = [] if definition is None else list(definition.items("dtype"))
         types = {item.name: element for item in generic[:1] if isinstance(item, Dtype)}
-        return self._flat(
-            self.builder.call_all(operator, *inputs, types=types, results=(), **attributes)
-        )[0]
+        return self._flat(self.builder.call_all(operator, *inputs, types=types, results=(), **attributes))[0]
 
     def _flat(self, outputs: Sequence[object]) -> tuple[Tensor, ...]:
         found: list[Tensor] = []

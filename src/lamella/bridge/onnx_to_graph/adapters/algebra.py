@@ -117,7 +117,9 @@ def _contract(
 def _stretches(a: Tensor, a_letters: str, b: Tensor, b_letters: str) -> bool:
     """Whether an axis of extent 1 meets a longer one of its letter."""
     return any(
-        a.shape[a_letters.index(item)] != b.shape[b_letters.index(item)] for item in a_letters if item in b_letters
+        a.shape[a_letters.index(item)] != b.shape[b_letters.index(item)]
+        for item in a_letters
+        if item in b_letters
     )
 
 

@@ -13,10 +13,11 @@ from lamella.base import dim
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dim import Extent
 from lamella.base.dtype import BOOL, F8E5M2, F32, F64, I64, ElementType, Kind
-from lamella.bridge.onnx.nodes import SparseTensor, TensorProto
 from lamella.bridge.onnx.arrays import read_sparse
+from lamella.bridge.onnx.nodes import DATA_TYPES, SparseTensor, TensorProto
+from lamella.bridge.onnx_to_graph.fold import fold
 from lamella.bridge.onnx_to_graph.site import NodeSite, Result, Results
-from lamella.bridge.onnx_to_graph.values import Value, known_value, object_array, plain_if_possible
+from lamella.bridge.onnx_to_graph.values import known_value, object_array, plain_if_possible
 from lamella.graph.nodes import Tensor
 
 
@@ -124,9 +125,10 @@ def _dropout(site: NodeSite) -> Results:
         ratio = site.numbers(1, "ratio")[0] if site.has(1) else 0.5
         if ratio:
             site.refuse("drops numbers at random in training")
+    if len(site.node.outputs) < 2:
+        return x
     mask_type = BOOL if site.version >= 10 else x.element
-    mask = site.make("layout.uniform", mask_type, site.scalar(1, mask_type), shape=x.shape)
-    return [site.call("math.iden", x), mask] if len(site.node.outputs) > 1 else site.call("math.iden", x)
+    return [x, site.make("layout.uniform", mask_type, site.scalar(1, mask_type), shape=x.shape)]
 
 
 # --- types ----------------------------------------------------------------------------------------------------
@@ -134,7 +136,7 @@ def _dropout(site: NodeSite) -> Results:
 
 def _convert(site: NodeSite, x: Tensor, element: ElementType, saturate: bool) -> Result:
     if x.element == element:
-        return site.call("math.iden", x)
+        return x
     if element.is_float and element.bits <= 8 and x.element.is_float and not saturate:
         return overflowing(site, x, element)
     if element.is_integer and element.bits < 32 and x.element.bits > element.bits:
@@ -168,6 +170,12 @@ def _cast(site: NodeSite) -> Results:
 
 
 def _cast_like(site: NodeSite) -> Results:
+    known, element = site.content(0), site.element(1)
+    number = DATA_TYPES.get(element)
+    if known is not None and number is not None:
+        found = fold("Cast", [known], {"to": int(number)}, site.version)
+        if found is not None:
+            return known_value(found[0], element=element)
     return _convert(site, site.tensor(), site.element(1), site.flag("saturate", True))
 
 
@@ -223,7 +231,6 @@ def _size(site: NodeSite) -> Results:
     one: Extent = 1
     total = reduce(dim.mul, site.tensor().shape, one)
     return known_value(plain_if_possible(object_array([total], ()), np.dtype(np.int64)))
-
 
     return dim.mul(left, right)  # type: ignore[arg-type]
 

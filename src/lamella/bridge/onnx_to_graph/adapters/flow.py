@@ -101,11 +101,15 @@ def _as_loop(
     tested: list[bool] = []
 
     def run(*_: Tensor) -> Sequence[Tensor]:
-        found = _body(site, body, Value(index, None, I64), [Value(item, None, item.element) for item in inner])
+        found = _body(
+            site, body, Value(index, None, I64), [Value(item, None, item.element) for item in inner]
+        )
         tested.append(not _is_true(found.going))
         kept = [site.materialise(item) for item in found.carried]
         _require_same(site, start, kept)
-        on = [site.reshape(site.materialise(found.going), ())] if found.going is not None and tested[0] else []
+        on = (
+            [site.reshape(site.materialise(found.going), ())] if found.going is not None and tested[0] else []
+        )
         return [*kept, *on, *(site.materialise(item) for item in found.collected)]
 
     region = builder.region(run, *inner, index)
@@ -168,9 +172,10 @@ def emit_loop(
     )
     builder.append(loop)
     finals = [item for item in outputs[: len(start)] if isinstance(item, Tensor)]
-    stacked = [_stacked(site, item, body) for item, body in zip(
-        outputs[len(start) :], region.outputs[len(start) :], strict=True
-    )]
+    stacked = [
+        _stacked(site, item, body)
+        for item, body in zip(outputs[len(start) :], region.outputs[len(start) :], strict=True)
+    ]
     return [*(finals[:-1] if is_tested else finals), *stacked]
 
 
@@ -235,7 +240,9 @@ def _scan(site: NodeSite) -> Results:
     body, count = site.graph("body"), site.int("num_scan_inputs")
     values = [item for item in site.values if item is not None]
     split = len(values) - count
-    return _scanned(site, body, values[:split], [site.materialise(item) for item in values[split:]], _Ways.of(site))
+    return _scanned(
+        site, body, values[:split], [site.materialise(item) for item in values[split:]], _Ways.of(site)
+    )
 
 
 @dataclass(slots=True)
@@ -261,7 +268,10 @@ def _scanned(
     site: NodeSite, body: Graph, carried: Sequence[Value], scans: Sequence[Tensor], ways: _Ways
 ) -> Results:
     builder = site.builder
-    apart = [take_apart(site, item, _at(ways.input_axes, n), _at(ways.input_back, n)) for n, item in enumerate(scans)]
+    apart = [
+        take_apart(site, item, _at(ways.input_axes, n), _at(ways.input_back, n))
+        for n, item in enumerate(scans)
+    ]
     start = [site.materialise(item) for item in carried]
     inner = [replace(item, name=builder.fresh("state")) for item in start]
     items = [item_of(site, item) for item in apart]

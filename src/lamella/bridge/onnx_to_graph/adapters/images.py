@@ -56,7 +56,9 @@ def _sources(axis: _Axis, transform: str) -> Array:
     if transform == "tf_crop_and_resize":
         start, end = axis.region
         inner = (
-            np.full(axis.size, (end - start) * last / 2) if width == 1 else x * (end - start) * last / (width - 1)
+            np.full(axis.size, (end - start) * last / 2)
+            if width == 1
+            else x * (end - start) * last / (width - 1)
         )
         return np.asarray(inner + start * last)
     if transform == "pytorch_half_pixel" and width == 1:
@@ -92,7 +94,9 @@ def _taps(axis: _Axis, kind: _Filter) -> tuple[Array, Array]:
         places = np.floor(x)[None] + np.arange(1 - span, span + 1)[:, None]
         distance = (places - x[None]) * shrink
         weights = (
-            np.maximum(1 - np.abs(distance), 0) if kind.mode == "linear" else _cubic(distance, kind.coefficient)
+            np.maximum(1 - np.abs(distance), 0)
+            if kind.mode == "linear"
+            else _cubic(distance, kind.coefficient)
         )
         if kind.antialias:
             weights = weights / weights.sum(axis=0)
@@ -238,7 +242,13 @@ def _upsample(site: NodeSite) -> Results:
 
 def _grid_sample(site: NodeSite) -> Results:
     mode = site.text("mode", "bilinear")
-    modes = {"bilinear": "LINEAR", "linear": "LINEAR", "nearest": "NEAREST", "bicubic": "CUBIC", "cubic": "CUBIC"}
+    modes = {
+        "bilinear": "LINEAR",
+        "linear": "LINEAR",
+        "nearest": "NEAREST",
+        "bicubic": "CUBIC",
+        "cubic": "CUBIC",
+    }
     paddings = {"zeros": "ZEROS", "border": "REPLICATE", "reflection": "REFLECT"}
     padding = site.text("padding_mode", "zeros")
     if mode not in modes or padding not in paddings:
@@ -248,7 +258,9 @@ def _grid_sample(site: NodeSite) -> Results:
     if padding == "reflection":
         x = site.tensor()
         grid = site.call("onnx.reflect_grid", grid, extents=x.shape[2:], aligned=aligned)
-    method = "REPLICATE" if padding == "reflection" and mode not in ("bicubic", "cubic") else paddings[padding]
+    method = (
+        "REPLICATE" if padding == "reflection" and mode not in ("bicubic", "cubic") else paddings[padding]
+    )
     if padding == "reflection" and method == "REFLECT":
         grid = site.tensor(1)
     return site.call(
@@ -258,9 +270,7 @@ def _grid_sample(site: NodeSite) -> Results:
 
 def _affine_grid(site: NodeSite) -> Results:
     size = site.extents(1, "the size")
-    return site.call(
-        "onnx.affine_grid", site.tensor(), size=size[2:], aligned=site.flag("align_corners")
-    )
+    return site.call("onnx.affine_grid", site.tensor(), size=size[2:], aligned=site.flag("align_corners"))
 
 
 def _roi_align(site: NodeSite) -> Results:
@@ -288,9 +298,7 @@ def _max_roi_pool(site: NodeSite) -> Results:
     index, boxes = site.call_all("layout.split", rois, axis=1, sizes=(1, 4))
     batches = site.cast(site.reshape(index, (rois.shape[0],)), I64)
     scaled = site.scaled(boxes, site.real("spatial_scale", 1.0))
-    return site.call(
-        "image.max_roi_pool", x, scaled, batches, output_size=site.ints("pooled_shape") or ()
-    )
+    return site.call("image.max_roi_pool", x, scaled, batches, output_size=site.ints("pooled_shape") or ())
 
 
 def _deform_conv(site: NodeSite) -> Results:

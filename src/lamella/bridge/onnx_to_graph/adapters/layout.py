@@ -44,7 +44,7 @@ def _squeeze(site: NodeSite) -> Results:
     axes = site.axes(len(x.shape))
     if axes is None:
         axes = tuple(axis for axis, size in enumerate(x.shape) if size == 1)
-    return site.call("layout.squeeze", x, axes=axes) if axes else site.call("math.iden", x)
+    return site.call("layout.squeeze", x, axes=axes) if axes else x
 
 
 def _unsqueeze(site: NodeSite) -> Results:
@@ -135,7 +135,9 @@ def _sliced(
     # Where nothing is left the end lies before the start.
     kept = [_not_before(b, e, step) for b, e, step in zip(begin, end, steps, strict=True)]
     # An end before the first element is said by a number that counts from the end.
-    shown = [dim.sub(-1, x.shape[axis]) if item == -1 else item for axis, item in zip(axes, kept, strict=True)]
+    shown = [
+        dim.sub(-1, x.shape[axis]) if item == -1 else item for axis, item in zip(axes, kept, strict=True)
+    ]
     return site.call(
         "layout.slice", x, axes=tuple(axes), begin=tuple(begin), end=tuple(shown), stride=tuple(steps)
     )
@@ -179,7 +181,9 @@ def _padded(
     """Negative pads take elements away first."""
     if any(dim.bounds(item)[0] < 0 for item in (*before, *after)):
         begin = [dim.larger(dim.sub(0, item), 0) for item in before]
-        end = [dim.sub(size, dim.larger(dim.sub(0, item), 0)) for size, item in zip(x.shape, after, strict=True)]
+        end = [
+            dim.sub(size, dim.larger(dim.sub(0, item), 0)) for size, item in zip(x.shape, after, strict=True)
+        ]
         x = site.call("layout.slice", x, begin=tuple(begin), end=tuple(end))
         before = [dim.larger(item, 0) for item in before]
         after = [dim.larger(item, 0) for item in after]

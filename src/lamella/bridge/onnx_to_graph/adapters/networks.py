@@ -112,7 +112,7 @@ def _gemm(site: NodeSite) -> Results:
     alpha, beta = site.real("alpha", 1.0), site.real("beta", 1.0)
     if not left.element.is_float:
         site.refuse("multiplies integers")
-    vector = bias is None or len(bias.shape) == 1 and bias.shape[0] == right.shape[0 if trans_b else 1]
+    vector = bias is None or (len(bias.shape) == 1 and bias.shape[0] == right.shape[0 if trans_b else 1])
     if alpha == beta == 1.0 and not trans_a and trans_b and vector:
         return site.call("nn.linear", left, right, bias)
     product = site.call("linalg.matmul", left, right, transA=trans_a, transB=trans_b)
@@ -200,7 +200,9 @@ def _deconv_pads(
     auto, wanted = site.text("auto_pad", "NOTSET"), site.ints("output_shape")
     rank = len(full)
     if wanted is None and auto in ("NOTSET", "VALID"):
-        pads: list[Extent] = list(site.ints("pads") or (0,) * (2 * rank)) if auto == "NOTSET" else [0] * (2 * rank)
+        pads: list[Extent] = (
+            list(site.ints("pads") or (0,) * (2 * rank)) if auto == "NOTSET" else [0] * (2 * rank)
+        )
         sizes = [dim.sub(size, dim.add(pads[axis], pads[rank + axis])) for axis, size in enumerate(full)]
         return pads, sizes
     target: list[Extent] = (
