@@ -219,7 +219,7 @@ def _dft(site: NodeSite) -> Results:
     x = site.tensor()
     rank = len(x.shape)
     if site.version < 20:
-        axis = site.axis_in(site.int("axis", 1), rank)
+        axis = site.axis_in(site.integer("axis", 1), rank)
     else:
         axis = site.axis_in(site.integers(2, "the axis")[0] if site.has(2) else -2, rank)
     inverse, onesided = site.flag("inverse"), site.flag("onesided")

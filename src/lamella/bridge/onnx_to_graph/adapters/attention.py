@@ -125,7 +125,7 @@ def _attention(site: NodeSite) -> Results:
     query, key, value = (site.tensor(index) for index in range(3))
     flat = len(query.shape) == 3
     if flat:
-        heads, shared = site.int("q_num_heads"), site.int("kv_num_heads")
+        heads, shared = site.integer("q_num_heads"), site.integer("kv_num_heads")
         query, key, value = (
             by_heads(site, item, count) for item, count in ((query, heads), (key, shared), (value, shared))
         )
@@ -146,7 +146,7 @@ def _attention(site: NodeSite) -> Results:
     )
     output = joined_heads(site, found.output) if flat else found.output
     stages = (found.products, found.capped, found.biased, found.weights)
-    return [output, key, value, stages[site.int("qk_matmul_output_mode", 0)]]
+    return [output, key, value, stages[site.integer("qk_matmul_output_mode", 0)]]
 
 
 def _masks(site: NodeSite, query: Tensor, key: Tensor, past: Tensor | None, lengths: Tensor | None) -> Masks:
@@ -160,7 +160,7 @@ def _masks(site: NodeSite, query: Tensor, key: Tensor, past: Tensor | None, leng
         offset = site.call("math.sub", site.cast(lengths, I64), site.builder.constant(rows, I64))
     if site.flag("is_causal"):
         masks.window(rows, columns, offset, (-1, 0))
-    sides = (site.int("left_window_size", -1), site.int("right_window_size", -1))
+    sides = (site.integer("left_window_size", -1), site.integer("right_window_size", -1))
     if max(sides) >= 0:
         masks.window(rows, columns, offset, sides)
     if lengths is not None:
@@ -190,7 +190,7 @@ def _rotary(site: NodeSite) -> Results:
     x = site.tensor()
     flat = len(x.shape) == 3
     if flat:
-        heads = site.int("num_heads")
+        heads = site.integer("num_heads")
         work = site.reshape(x, (*x.shape[:2], heads, dim.floor_divide(x.shape[2], heads)))
     else:
         work = site.transpose(x, (0, 2, 1, 3))

@@ -197,9 +197,9 @@ def _constant(site: NodeSite) -> Results:
     reals, integers = site.reals("value_floats"), site.ints("value_ints")
     if integers is not None:
         return known_value(np.asarray(integers, np.int64))
-    if reals is not None:
-        return known_value(np.asarray(reals, np.float32))
-    site.refuse("holds no tensor of numbers")
+    if reals is None:
+        site.refuse("holds no tensor of numbers")
+    return known_value(np.asarray(reals, np.float32))
 
 
 def _constant_of_shape(site: NodeSite) -> Results:
@@ -219,7 +219,7 @@ def _shape(site: NodeSite) -> Results:
     content = site.content(0)
     whole = content.shape if content is not None else site.tensor().shape
     assert value is not None  # the checker counts inputs
-    start, end = site.int("start", 0), site.attributes.get("end")
+    start, end = site.integer("start", 0), site.attributes.get("end")
     part = whole[slice(start, end if isinstance(end, int) else None)]
     return known_value(plain_if_possible(object_array(list(part), (len(part),)), np.dtype(np.int64)))
 
@@ -231,8 +231,6 @@ def _size(site: NodeSite) -> Results:
     one: Extent = 1
     total = reduce(dim.mul, site.tensor().shape, one)
     return known_value(plain_if_possible(object_array([total], ()), np.dtype(np.int64)))
-
-    return dim.mul(left, right)  # type: ignore[arg-type]
 
 
 def _range(site: NodeSite) -> Results:
@@ -250,7 +248,7 @@ def _range(site: NodeSite) -> Results:
 def _eye_like(site: NodeSite) -> Results:
     x = site.tensor()
     element = site.type_of("dtype", x.element)
-    return site.make("onnx.eye", element, shape=x.shape, diagonal=site.int("k", 0))
+    return site.make("onnx.eye", element, shape=x.shape, diagonal=site.integer("k", 0))
 
 
 def _random(site: NodeSite) -> Results:
@@ -279,9 +277,9 @@ def _bernoulli(site: NodeSite) -> Results:
 def _bit_cast(site: NodeSite) -> Results:
     content = site.content(0)
     element = site.type_of("to")
-    if content is not None and content.dtype != object:
-        return known_value(content.view(numpy_dtype(element)))
-    site.refuse("reads the bits of numbers as those of another type")
+    if content is None or content.dtype == object:
+        site.refuse("reads the bits of numbers as those of another type")
+    return known_value(content.view(numpy_dtype(element)))
 
 
 ELEMENTWISE: Mapping[str, Callable[[NodeSite], Results]] = MappingProxyType(

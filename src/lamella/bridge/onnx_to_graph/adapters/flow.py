@@ -170,7 +170,7 @@ def emit_loop(
         index=len(region.inputs) > len(start) + len(scans),
         origin=builder.origin,
     )
-    builder.append(loop)
+    builder.add_node(loop)
     finals = [item for item in outputs[: len(start)] if isinstance(item, Tensor)]
     stacked = [
         _stacked(site, item, body)
@@ -237,7 +237,7 @@ def _nothing(site: NodeSite, body: Graph, carried: list[Value]) -> Results:
 def _scan(site: NodeSite) -> Results:
     if site.version < 9:
         return _scan_batches(site)
-    body, count = site.graph("body"), site.int("num_scan_inputs")
+    body, count = site.graph("body"), site.integer("num_scan_inputs")
     values = [item for item in site.values if item is not None]
     split = len(values) - count
     return _scanned(
@@ -296,6 +296,7 @@ def _at(items: Sequence[int], index: int) -> int:
 
 
 def take_apart(site: NodeSite, x: Tensor, axis: int, back: int) -> tuple[Tensor, ...] | Pack:
+    """The items of a tensor along an axis, from its end where `back` says so."""
     if back:
         x = site.call("aten.flip", x, dims=(site.axis_in(axis, len(x.shape)),))
     (found,) = site.builder.call_all("layout.unstack", x, axis=site.axis_in(axis, len(x.shape)))
@@ -304,6 +305,7 @@ def take_apart(site: NodeSite, x: Tensor, axis: int, back: int) -> tuple[Tensor,
 
 
 def item_of(site: NodeSite, items: tuple[Tensor, ...] | Pack) -> Tensor:
+    """A new tensor like one of some items, for the body of a loop."""
     if isinstance(items, Pack):
         return Tensor(site.builder.fresh("item"), items.element, items.shape)
     if not items:
@@ -328,7 +330,7 @@ def _scan_batches(site: NodeSite) -> Results:
     """Version 8: every input has a batch before what it is, and each batch is scanned alone."""
     if site.has(0):
         site.refuse("has lengths of sequences in version 8")
-    body, count = site.graph("body"), site.int("num_scan_inputs")
+    body, count = site.graph("body"), site.integer("num_scan_inputs")
     tensors = [site.tensor(index) for index in range(1, len(site.values))]
     split = len(tensors) - count
     batch = tensors[0].shape[0]

@@ -182,7 +182,7 @@ def _resized(
 
 def _scaled(extent: Extent, scale: float) -> Extent:
     if isinstance(extent, int):
-        return int(math.floor(extent * scale))
+        return math.floor(extent * scale)
     exact = Fraction(scale).limit_denominator(1 << 12)
     return dim.floor_divide(dim.mul(extent, exact.numerator), exact.denominator)
 
@@ -276,7 +276,7 @@ def _affine_grid(site: NodeSite) -> Results:
 def _roi_align(site: NodeSite) -> Results:
     x, rois, batches = site.tensor(0), site.tensor(1), site.cast(site.tensor(2), I64)
     half = site.text("coordinate_transformation_mode", "half_pixel") == "half_pixel" and site.version >= 16
-    samples = site.int("sampling_ratio", 0)
+    samples = site.integer("sampling_ratio", 0)
     if samples <= 0:
         site.refuse("takes as many samples as a region is large, which only the run tells")
     operator = "onnx.roi_align_max" if site.text("mode", "avg") == "max" else "onnx.roi_align"
@@ -285,8 +285,8 @@ def _roi_align(site: NodeSite) -> Results:
         x,
         rois,
         batches,
-        height=site.int("output_height", 1),
-        width=site.int("output_width", 1),
+        height=site.integer("output_height", 1),
+        width=site.integer("output_width", 1),
         samples=samples,
         scale=site.real("spatial_scale", 1.0),
         half=half,
@@ -317,8 +317,8 @@ def _deform_conv(site: NodeSite) -> Results:
         stride=strides,
         dilation=dilations,
         padding=tuple(pads[:2]),
-        groups=site.int("group", 1),
-        offset_groups=site.int("offset_group", 1),
+        groups=site.integer("group", 1),
+        offset_groups=site.integer("offset_group", 1),
     )
 
 

@@ -54,7 +54,7 @@ def _arg(operator: str) -> Callable[[NodeSite], Results]:
 
     def run(site: NodeSite) -> Results:
         x = site.tensor()
-        axis = site.axis_in(site.int("axis", 0), len(x.shape))
+        axis = site.axis_in(site.integer("axis", 0), len(x.shape))
         keep = site.flag("keepdims", True)
         if not site.flag("select_last_index"):
             return site.call(operator, x, dim=axis, keepdim=keep)
@@ -72,7 +72,7 @@ def _softmax(operator: str) -> Callable[[NodeSite], Results]:
     def run(site: NodeSite) -> Results:
         x = site.tensor()
         rank = len(x.shape)
-        axis = site.axis_in(site.int("axis", 1 if site.version < 13 else -1), rank)
+        axis = site.axis_in(site.integer("axis", 1 if site.version < 13 else -1), rank)
         if site.version >= 13 or axis == rank - 1:
             return _along(site, operator, x, axis)
         one: Extent = 1
@@ -164,7 +164,7 @@ def _conv(site: NodeSite) -> Results:
         stride=strides,
         dilation=dilations,
         padding=pads,
-        groups=site.int("group", 1),
+        groups=site.integer("group", 1),
     )
 
 
@@ -189,7 +189,7 @@ def _conv_transpose(site: NodeSite) -> Results:
         dilation=dilations,
         padding=tuple(pads[:rank]),
         size=tuple(sizes),
-        groups=site.int("group", 1),
+        groups=site.integer("group", 1),
     )
 
 
@@ -272,7 +272,7 @@ def _max_pool(site: NodeSite) -> Results:
         _as_real(site, x),
         found,
         padding=padding[: len(x.shape) - 2],
-        columns=bool(site.int("storage_order", 0)),
+        columns=bool(site.integer("storage_order", 0)),
         **given,
     )
     return [site.cast(found, x.element), places]
@@ -304,7 +304,7 @@ def _extent(value: object) -> Extent:
 
 def _lp_pool(site: NodeSite) -> Results:
     x = site.tensor()
-    return site.call("nn.lp_pool", x, p=float(site.int("p", 2)), **_pool_attributes(site, x))
+    return site.call("nn.lp_pool", x, p=float(site.integer("p", 2)), **_pool_attributes(site, x))
 
 
 def _global(operator: str) -> Callable[[NodeSite], Results]:
@@ -313,7 +313,7 @@ def _global(operator: str) -> Callable[[NodeSite], Results]:
         axes = tuple(range(2, len(x.shape)))
         more: dict[str, GraphValue] = {}
         if operator == "math.lp_reduce":
-            more = {"p": float(site.int("p", 2))}
+            more = {"p": float(site.integer("p", 2))}
         return site.call(operator, x, axes=axes, **more)
 
     return run
@@ -367,7 +367,7 @@ def _instance_norm(site: NodeSite) -> Results:
 
 def _group_norm(site: NodeSite) -> Results:
     x, scale, bias = (site.tensor(index) for index in range(3))
-    groups = site.int("num_groups")
+    groups = site.integer("num_groups")
     epsilon = site.real("epsilon", 1e-5)
     if site.version >= 21:
         return site.call("aten.group_norm", x, scale, bias, num_groups=groups, eps=epsilon)
@@ -385,7 +385,7 @@ def _layer_norm(site: NodeSite) -> Results:
     """Mean and inverse deviation are also results; both are computed in the type that `stash_type` says."""
     x = site.tensor()
     rank = len(x.shape)
-    axes = tuple(range(site.axis_in(site.int("axis", -1), rank), rank))
+    axes = tuple(range(site.axis_in(site.integer("axis", -1), rank), rank))
     wide = site.cast(x, site.type_of("stash_type", F32)) if x.element.bits < 32 else x
     normal, mean, rstd = site.call_all("onnx.normalize", wide, axes=axes, epsilon=site.real("epsilon", 1e-5))
     found = site.mul(site.cast(normal, x.element), site.cast(site.tensor(1), x.element))
@@ -405,14 +405,14 @@ def _layer_norm(site: NodeSite) -> Results:
 def _rms_norm(site: NodeSite) -> Results:
     x = site.tensor()
     rank = len(x.shape)
-    axes = tuple(range(site.axis_in(site.int("axis", -1), rank), rank))
+    axes = tuple(range(site.axis_in(site.integer("axis", -1), rank), rank))
     wide = site.cast(x, site.type_of("stash_type", F32)) if x.element.bits < 32 else x
     normal = site.call("onnx.rms_normalize", wide, axes=axes, epsilon=site.real("epsilon", 1e-5))
     return site.mul(site.cast(normal, x.element), site.cast(site.tensor(1), x.element))
 
 
 def _lrn(site: NodeSite) -> Results:
-    size = site.int("size")
+    size = site.integer("size")
     return site.call(
         "nn.local_response_norm",
         site.tensor(),
@@ -426,8 +426,8 @@ def _lrn(site: NodeSite) -> Results:
 
 def _lp_norm(site: NodeSite) -> Results:
     x = site.tensor()
-    axis = site.axis_in(site.int("axis", -1), len(x.shape))
-    return site.call("onnx.lp_normalize", x, axis=axis, p=site.int("p", 2))
+    axis = site.axis_in(site.integer("axis", -1), len(x.shape))
+    return site.call("onnx.lp_normalize", x, axis=axis, p=site.integer("p", 2))
 
 
 def _mean_variance(site: NodeSite) -> Results:

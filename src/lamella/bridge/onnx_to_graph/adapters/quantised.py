@@ -48,7 +48,7 @@ def to_codes(site: NodeSite, quotient: Tensor, zero: Tensor | None, element: Ele
 
 def _quantize(site: NodeSite) -> Results:
     x, scale, zero = site.tensor(0), site.tensor(1), site.optional(2)
-    axis, block = site.int("axis", 1), site.int("block_size", 0)
+    axis, block = site.integer("axis", 1), site.integer("block_size", 0)
     element = zero.element if zero is not None else site.type_of("output_dtype", U8)
     precision = site.type_of("precision", x.element if x.element.is_float else F32)
     wide = site.cast(x, precision)
@@ -62,7 +62,7 @@ def _quantize(site: NodeSite) -> Results:
 
 def _dequantize(site: NodeSite) -> Results:
     x, scale, zero = site.tensor(0), site.tensor(1), site.optional(2)
-    axis, block = site.int("axis", 1), site.int("block_size", 0)
+    axis, block = site.integer("axis", 1), site.integer("block_size", 0)
     wide = site.cast(x, F32)
     if zero is not None and not zero.element.is_float:
         wide = site.call("math.sub", wide, along(site, site.cast(zero, F32), x, axis, block))
@@ -159,7 +159,7 @@ def _convolved(site: NodeSite, x: Tensor, weight: Tensor) -> Tensor:
         dilation=dilations,
         padding=tuple(pads[:rank]),
         size=tuple(sizes),
-        groups=site.int("group", 1),
+        groups=site.integer("group", 1),
     )
 
 

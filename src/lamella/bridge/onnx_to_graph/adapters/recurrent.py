@@ -206,7 +206,8 @@ def _one_way(
     lengths = site.optional(4)
     counts = None if lengths is None else site.cast(lengths, I64)
     weights, recurrent = _part(site, 1, place), _part(site, 2, place)
-    assert weights is not None and recurrent is not None  # the checker counts inputs
+    assert weights is not None  # the checker counts inputs
+    assert recurrent is not None
     size = recurrent.shape[1]
     both = _part(site, 3, place)
     bias, state_bias = _biases(site, kind, both)
