@@ -266,7 +266,7 @@ class Builder:
         number = steps if isinstance(steps, int) else 0
         return tuple(replace(item, name=f"{name}:{step}") for step in range(1, number + 1))
 
-    def append(self, node: Node) -> None:
+    def add_node(self, node: Node) -> None:
         """A node that is made already, its names taken from this builder."""
         self._nodes.append(node)
 

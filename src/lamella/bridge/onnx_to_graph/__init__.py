@@ -131,7 +131,9 @@ class _Translation:
     def _named(self, graph: Graph, reserved: list[str]) -> Graph:
         """The graph with tensors called as in the file."""
         results = {
-            item.name: name for item, name in zip(graph.outputs, reserved, strict=True) if isinstance(item, Tensor)
+            item.name: name
+            for item, name in zip(graph.outputs, reserved, strict=True)
+            if isinstance(item, Tensor)
         }
         kept = {item.name for item in graph.inputs if isinstance(item, Tensor)}
         kept |= {item.name for item in graph.variables}

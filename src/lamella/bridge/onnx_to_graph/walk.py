@@ -153,6 +153,7 @@ class Translator:
         self.builder.origin = Origin(f"{node.title}: {node.op_type}", above=origin)
         try:
             values = [scope[name] if name else None for name in node.inputs]
+            results: Sequence[Result]
             if function is not None:
                 results = self._call(function, node, values)
             else:
@@ -195,7 +196,7 @@ class Translator:
         if adapter is None:
             site.refuse("has no translation here" if domain == MAIN_DOMAIN else f"is of domain '{domain}'")
         found = adapter(site)
-        return found if isinstance(found, list | tuple) else [found]  # type: ignore[return-value,list-item]
+        return found if isinstance(found, list | tuple) else [found]  # type: ignore[list-item]
 
     def _folded(
         self,

@@ -54,9 +54,7 @@ class Masks:
         site, kind = self.site, self.element
         self.add(site.call("math.select", allowed, site.scalar(0, kind), site.scalar(float("-inf"), kind)))
 
-    def window(
-        self, rows: Extent, columns: Extent, offset: Extent | Tensor, sides: tuple[int, int]
-    ) -> None:
+    def window(self, rows: Extent, columns: Extent, offset: Extent | Tensor, sides: tuple[int, int]) -> None:
         """Keys near the place of a query: so many before it and so many behind; -1 is any number.
 
         The place of row i is i + offset; offsets of their own for each batch are a tensor.
@@ -104,9 +102,7 @@ def attend(
     count = query.shape[HEADS]
     key, value = repeat_heads(site, key, count), repeat_heads(site, value, count)
     factor = _root(site, query, scale)
-    products = site.call(
-        "linalg.matmul", site.scaled(query, factor), site.scaled(key, factor), transB=True
-    )
+    products = site.call("linalg.matmul", site.scaled(query, factor), site.scaled(key, factor), transB=True)
     capped = site.call("onnx.cap", products, cap=softcap) if softcap > 0 else products
     biased = capped if masks.bias is None else site.add(capped, masks.bias)
     wide = biased if precision is None else site.cast(biased, precision)
@@ -129,7 +125,7 @@ def _attention(site: NodeSite) -> Results:
     query, key, value = (site.tensor(index) for index in range(3))
     flat = len(query.shape) == 3
     if flat:
-        heads, shared = site.int("q_num_heads"), site.int("kv_num_heads")
+        heads, shared = site.integer("q_num_heads"), site.integer("kv_num_heads")
         query, key, value = (
             by_heads(site, item, count) for item, count in ((query, heads), (key, shared), (value, shared))
         )
@@ -150,12 +146,10 @@ def _attention(site: NodeSite) -> Results:
     )
     output = joined_heads(site, found.output) if flat else found.output
     stages = (found.products, found.capped, found.biased, found.weights)
-    return [output, key, value, stages[site.int("qk_matmul_output_mode", 0)]]
+    return [output, key, value, stages[site.integer("qk_matmul_output_mode", 0)]]
 
 
-def _masks(
-    site: NodeSite, query: Tensor, key: Tensor, past: Tensor | None, lengths: Tensor | None
-) -> Masks:
+def _masks(site: NodeSite, query: Tensor, key: Tensor, past: Tensor | None, lengths: Tensor | None) -> Masks:
     rows, columns = query.shape[ROWS], key.shape[ROWS]
     masks = Masks(site, query.element)
     given = site.optional(3)
@@ -166,7 +160,7 @@ def _masks(
         offset = site.call("math.sub", site.cast(lengths, I64), site.builder.constant(rows, I64))
     if site.flag("is_causal"):
         masks.window(rows, columns, offset, (-1, 0))
-    sides = (site.int("left_window_size", -1), site.int("right_window_size", -1))
+    sides = (site.integer("left_window_size", -1), site.integer("right_window_size", -1))
     if max(sides) >= 0:
         masks.window(rows, columns, offset, sides)
     if lengths is not None:
@@ -179,18 +173,14 @@ def _masks(
 # --- rotary embeddings --------------------------------------------------------------------------------------------
 
 
-def rotate(
-    site: NodeSite, x: Tensor, caches: tuple[Tensor, Tensor], interleaved: bool, count: int
-) -> Tensor:
+def rotate(site: NodeSite, x: Tensor, caches: tuple[Tensor, Tensor], interleaved: bool, count: int) -> Tensor:
     """[batch, rows, heads, width] with its first elements turned by angles of [batch or 1, rows, 1, count / 2]."""
     cos, sin = caches
     width = x.shape[3]
     turned = x
     rest: Sequence[Tensor] = ()
     if width != count:
-        turned, *rest = site.call_all(
-            "layout.split", x, axis=3, sizes=(count, dim.sub(width, count))
-        )
+        turned, *rest = site.call_all("layout.split", x, axis=3, sizes=(count, dim.sub(width, count)))
     operator = "onnx.rotate_pairs" if interleaved else "onnx.rotate_halves"
     found = site.call(operator, turned, site.cast(cos, x.element), site.cast(sin, x.element))
     return site.call("layout.concat", (found, *rest), axis=3) if rest else found
@@ -200,7 +190,7 @@ def _rotary(site: NodeSite) -> Results:
     x = site.tensor()
     flat = len(x.shape) == 3
     if flat:
-        heads = site.int("num_heads")
+        heads = site.integer("num_heads")
         work = site.reshape(x, (*x.shape[:2], heads, dim.floor_divide(x.shape[2], heads)))
     else:
         work = site.transpose(x, (0, 2, 1, 3))

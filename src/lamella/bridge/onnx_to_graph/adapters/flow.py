@@ -101,11 +101,15 @@ def _as_loop(
     tested: list[bool] = []
 
     def run(*_: Tensor) -> Sequence[Tensor]:
-        found = _body(site, body, Value(index, None, I64), [Value(item, None, item.element) for item in inner])
+        found = _body(
+            site, body, Value(index, None, I64), [Value(item, None, item.element) for item in inner]
+        )
         tested.append(not _is_true(found.going))
         kept = [site.materialise(item) for item in found.carried]
         _require_same(site, start, kept)
-        on = [site.reshape(site.materialise(found.going), ())] if found.going is not None and tested[0] else []
+        on = (
+            [site.reshape(site.materialise(found.going), ())] if found.going is not None and tested[0] else []
+        )
         return [*kept, *on, *(site.materialise(item) for item in found.collected)]
 
     region = builder.region(run, *inner, index)
@@ -166,11 +170,12 @@ def emit_loop(
         index=len(region.inputs) > len(start) + len(scans),
         origin=builder.origin,
     )
-    builder.append(loop)
+    builder.add_node(loop)
     finals = [item for item in outputs[: len(start)] if isinstance(item, Tensor)]
-    stacked = [_stacked(site, item, body) for item, body in zip(
-        outputs[len(start) :], region.outputs[len(start) :], strict=True
-    )]
+    stacked = [
+        _stacked(site, item, body)
+        for item, body in zip(outputs[len(start) :], region.outputs[len(start) :], strict=True)
+    ]
     return [*(finals[:-1] if is_tested else finals), *stacked]
 
 
@@ -232,10 +237,12 @@ def _nothing(site: NodeSite, body: Graph, carried: list[Value]) -> Results:
 def _scan(site: NodeSite) -> Results:
     if site.version < 9:
         return _scan_batches(site)
-    body, count = site.graph("body"), site.int("num_scan_inputs")
+    body, count = site.graph("body"), site.integer("num_scan_inputs")
     values = [item for item in site.values if item is not None]
     split = len(values) - count
-    return _scanned(site, body, values[:split], [site.materialise(item) for item in values[split:]], _Ways.of(site))
+    return _scanned(
+        site, body, values[:split], [site.materialise(item) for item in values[split:]], _Ways.of(site)
+    )
 
 
 @dataclass(slots=True)
@@ -261,7 +268,10 @@ def _scanned(
     site: NodeSite, body: Graph, carried: Sequence[Value], scans: Sequence[Tensor], ways: _Ways
 ) -> Results:
     builder = site.builder
-    apart = [take_apart(site, item, _at(ways.input_axes, n), _at(ways.input_back, n)) for n, item in enumerate(scans)]
+    apart = [
+        take_apart(site, item, _at(ways.input_axes, n), _at(ways.input_back, n))
+        for n, item in enumerate(scans)
+    ]
     start = [site.materialise(item) for item in carried]
     inner = [replace(item, name=builder.fresh("state")) for item in start]
     items = [item_of(site, item) for item in apart]
@@ -286,6 +296,7 @@ def _at(items: Sequence[int], index: int) -> int:
 
 
 def take_apart(site: NodeSite, x: Tensor, axis: int, back: int) -> tuple[Tensor, ...] | Pack:
+    """The items of a tensor along an axis, from its end where `back` says so."""
     if back:
         x = site.call("aten.flip", x, dims=(site.axis_in(axis, len(x.shape)),))
     (found,) = site.builder.call_all("layout.unstack", x, axis=site.axis_in(axis, len(x.shape)))
@@ -294,6 +305,7 @@ def take_apart(site: NodeSite, x: Tensor, axis: int, back: int) -> tuple[Tensor,
 
 
 def item_of(site: NodeSite, items: tuple[Tensor, ...] | Pack) -> Tensor:
+    """A new tensor like one of some items, for the body of a loop."""
     if isinstance(items, Pack):
         return Tensor(site.builder.fresh("item"), items.element, items.shape)
     if not items:
@@ -318,7 +330,7 @@ def _scan_batches(site: NodeSite) -> Results:
     """Version 8: every input has a batch before what it is, and each batch is scanned alone."""
     if site.has(0):
         site.refuse("has lengths of sequences in version 8")
-    body, count = site.graph("body"), site.int("num_scan_inputs")
+    body, count = site.graph("body"), site.integer("num_scan_inputs")
     tensors = [site.tensor(index) for index in range(1, len(site.values))]
     split = len(tensors) - count
     batch = tensors[0].shape[0]

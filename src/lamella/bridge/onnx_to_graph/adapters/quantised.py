@@ -8,6 +8,7 @@ from types import MappingProxyType
 from lamella.base import dim
 from lamella.base.dim import Extent
 from lamella.base.dtype import F32, I32, U8, ElementType
+from lamella.bridge.onnx_to_graph.adapters.elementwise import overflowing
 from lamella.bridge.onnx_to_graph.adapters.networks import windows
 from lamella.bridge.onnx_to_graph.site import NodeSite, Results
 from lamella.graph.nodes import Tensor
@@ -47,21 +48,21 @@ def to_codes(site: NodeSite, quotient: Tensor, zero: Tensor | None, element: Ele
 
 def _quantize(site: NodeSite) -> Results:
     x, scale, zero = site.tensor(0), site.tensor(1), site.optional(2)
-    axis, block = site.int("axis", 1), site.int("block_size", 0)
+    axis, block = site.integer("axis", 1), site.integer("block_size", 0)
     element = zero.element if zero is not None else site.type_of("output_dtype", U8)
     precision = site.type_of("precision", x.element if x.element.is_float else F32)
     wide = site.cast(x, precision)
     quotient = site.call("math.div", wide, along(site, site.cast(scale, precision), x, axis, block))
     if element.is_float:
         if not site.flag("saturate", True):
-            return site.make("onnx.cast_unsaturated", element, quotient)
+            return overflowing(site, quotient, element)
         return site.cast(quotient, element)
     return to_codes(site, quotient, None if zero is None else along(site, zero, x, axis, block), element)
 
 
 def _dequantize(site: NodeSite) -> Results:
     x, scale, zero = site.tensor(0), site.tensor(1), site.optional(2)
-    axis, block = site.int("axis", 1), site.int("block_size", 0)
+    axis, block = site.integer("axis", 1), site.integer("block_size", 0)
     wide = site.cast(x, F32)
     if zero is not None and not zero.element.is_float:
         wide = site.call("math.sub", wide, along(site, site.cast(zero, F32), x, axis, block))
@@ -158,7 +159,7 @@ def _convolved(site: NodeSite, x: Tensor, weight: Tensor) -> Tensor:
         dilation=dilations,
         padding=tuple(pads[:rank]),
         size=tuple(sizes),
-        groups=site.int("group", 1),
+        groups=site.integer("group", 1),
     )
 
 

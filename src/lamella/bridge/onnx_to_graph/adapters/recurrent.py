@@ -18,7 +18,14 @@ Function = Callable[[Tensor], Tensor]
 Step = Callable[["Direction", Tensor, Sequence[Tensor]], list[Tensor]]
 """What a step makes of the products with its input and of its states."""
 _ONE, _TWO = ("LeakyRelu", "ThresholdedRelu", "Elu"), ("Affine", "ScaledTanh", "HardSigmoid")
-_ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "Elu": 1.0, "Affine": 1.0, "ScaledTanh": 1.0, "HardSigmoid": 0.2}
+_ALPHA = {
+    "LeakyRelu": 0.01,
+    "ThresholdedRelu": 1.0,
+    "Elu": 1.0,
+    "Affine": 1.0,
+    "ScaledTanh": 1.0,
+    "HardSigmoid": 0.2,
+}
 _BETA = {"Affine": 0.0, "ScaledTanh": 1.0, "HardSigmoid": 0.5}
 
 
@@ -172,9 +179,7 @@ def _recurrent(site: NodeSite) -> Results:
     if ways is None:
         site.refuse(f"has the direction '{way}'")
     functions = _functions(site, kind.defaults, len(ways))
-    found = [
-        _one_way(site, kind, x, place, back, functions[place]) for place, back in enumerate(ways)
-    ]
+    found = [_one_way(site, kind, x, place, back, functions[place]) for place, back in enumerate(ways)]
     whole = site.call("layout.stack", tuple(item[0] for item in found), axis=1)
     lasts = [
         site.call("layout.stack", tuple(item[1 + state] for item in found), axis=0)
@@ -201,7 +206,8 @@ def _one_way(
     lengths = site.optional(4)
     counts = None if lengths is None else site.cast(lengths, I64)
     weights, recurrent = _part(site, 1, place), _part(site, 2, place)
-    assert weights is not None and recurrent is not None  # the checker counts inputs
+    assert weights is not None  # the checker counts inputs
+    assert recurrent is not None
     size = recurrent.shape[1]
     both = _part(site, 3, place)
     bias, state_bias = _biases(site, kind, both)
