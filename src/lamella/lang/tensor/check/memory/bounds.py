@@ -238,8 +238,8 @@ def check_pack(state: MemoryState, place: AccessSite, view: MemrefView, item: Co
         return
     state.leave_open()
     if not column.terms and _is_executed(state):
-        words = {"column": column.constant, "name": place.name, "pack": pack, "place": ""}
-        state.report(running.PACKED_POSITION.at(place.span, **words))
+        rule = running.PACKED_POSITION
+        state.report(rule.at(place.span, column=column.constant, name=place.name, pack=pack, place=""))
         return
     what, stays = f"packed column {_spell(item.column)}", f"is a multiple of {pack}"
     unknown = _unknown(state, column)
