@@ -25,7 +25,7 @@ from lamella.bridge.graph_to_kernels.contraction import (
     plan_steps,
     write_contraction,
 )
-from lamella.bridge.graph_to_kernels.coverage import is_renaming, mark_calls
+from lamella.bridge.graph_to_kernels.coverage import keeps_places, mark_calls
 from lamella.bridge.graph_to_kernels.group_kernels import GroupPlace, GroupWriter
 from lamella.bridge.graph_to_kernels.groups import Constants, group_of
 from lamella.bridge.graph_to_kernels.in_place import UNDO, StateUpdate, find_put, find_updates
@@ -147,11 +147,13 @@ class KernelWriter:
         layouts = {new: place.layouts[old] for new, old in placed.names.items() if old in place.layouts}
         for name, order in temporary_orders(placed.stages, placed.fixed).items():
             layouts[name] = dense_layout(placed.stages.tensors[name].shape, order)
-        if len(placed.stages.contractions) == 1 and not layouts and _renames(placed.stages):
+        if len(placed.stages.contractions) == 1 and not layouts and _renames(placed.stages, {}):
             raise Unsupported("it only renames memory")
         operands = {item: _operand_key(item) for item in placed.names}
         here = GroupPlace(placed.fixed, layouts)
-        return self.add_stages(operation.operator.replace(".", "_"), placed.stages, operands, here)
+        calls = self.add_stages(operation.operator.replace(".", "_"), placed.stages, operands, here)
+        renames = len(placed.stages.contractions) == len(calls) == 1 and _renames(placed.stages, layouts)
+        return (replace(calls[0], renames=True),) if renames else calls
 
     def add_stages(
         self,
@@ -402,12 +404,13 @@ def _pairs(operation: Operation, named: Operation) -> Iterator[tuple[str, str]]:
             yield old.name, new.name
 
 
-def _renames(stages: Stages) -> bool:
+def _renames(stages: Stages, layouts: Mapping[str, Layout]) -> bool:
+    """Whether the one formula is a copy that moves nothing."""
     tensors: dict[Key, TensorView] = {
-        (name, None): TensorView(Value("t"), item.element, item.shape)
+        (name, None): TensorView(Value("t"), item.element, item.shape, layouts.get(name))
         for name, item in stages.tensors.items()
     }
-    return is_renaming(stages.contractions[0], tensors)
+    return keeps_places(stages.contractions[0], tensors)
 
 
 # --- the tensors of an operation ----------------------------------------------------------------------------

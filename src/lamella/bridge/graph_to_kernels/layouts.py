@@ -58,6 +58,9 @@ def choose_layouts(operations: Sequence[PlacedStages | None], pinned: Iterable[s
     for item in operations:
         if item is not None:
             choosing.read(item)
+    for item in reversed(operations):
+        if item is not None:
+            choosing.pass_on(item)
     for item in operations:
         if item is not None:
             choosing.write(item)
@@ -100,6 +103,18 @@ class _Choosing:
             if low or high:
                 wish.widen(dimension, low, high)
         wish.padded |= len(shape) > 1
+
+    def pass_on(self, item: PlacedStages) -> None:
+        """Wish of what a copy reads that its rows lie as those of the copy should, so that it moves nothing."""
+        formula = item.stages.contractions[0]
+        source, target = formula.values[0], formula.targets[0]
+        if len(item.stages.contractions) > 1 or not isinstance(source, Element) or source.item is not None:
+            return
+        read, written = (item.names.get(element.tensor, "") for element in (source, target))
+        wish = self.wishes.get(written)
+        rows = {item.stages.tensors[element.tensor].shape[-1:] for element in (source, target)}
+        if wish is not None and wish.padded and len(rows) == 1 and read and read not in self.pinned:
+            self.wishes.setdefault(read, Wish()).padded = True
 
     # --- what writers choose --------------------------------------------------------------------------------------
 

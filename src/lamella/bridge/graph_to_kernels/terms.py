@@ -27,6 +27,8 @@ ROUND = "to "
 """`to f16` is the function that rounds as a tensor of that type does when it holds a value."""
 POWERS = (2.0, 3.0, 4.0)
 """Exponents for which products are faster than `pow`."""
+SMALLEST_DIVISOR = 1e-30
+"""Divisors beyond this have a reciprocal that is no normal number in every type."""
 LONGEST_TABLE = 64
 MOST_TERMS = 3000
 """Terms of one kernel; one that several branches need is written in each, so that nesting may multiply them."""
@@ -262,6 +264,16 @@ class TermWriter:
         if self._may_divide_by_zero(term):
             values[1] = self._nonzero(values[1])
         return apply(self.here, term.function, source, values)
+
+    def _by_reciprocal(self, term: Apply) -> Value | None:
+        """A quotient by a constant as a product, for kernels in which a division, as long as ten of them, counts."""
+        if term.function != "/" or term.type != "real" or not isinstance(term.operands[1], float):
+            return None
+        divisor = term.operands[1]
+        if not SMALLEST_DIVISOR < abs(divisor) < 1 / SMALLEST_DIVISOR:
+            return None
+        factor = self.here.constant(1 / divisor, self.real)
+        return self.here.arith("mul", self.value(term.operands[0]), factor, type_=self.real)
 
     def _power(self, value: Value, exponent: int) -> Value:
         """A small power as products, within a unit in the last place of what `pow` gives."""

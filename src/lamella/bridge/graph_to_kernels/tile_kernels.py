@@ -34,7 +34,7 @@ from lamella.lang.tensor.nodes import (
     Value,
 )
 from lamella.lang.tensor.nodes.types import FLOATS, INDEX, INTEGERS
-from lamella.ops.formula import Element, Index
+from lamella.ops.formula import Apply, Element, Index
 
 PACKED: Key = (".packed", None)
 """The temporary that holds the packed factor."""
@@ -635,6 +635,9 @@ class EndWriter(TermWriter):
         if self.kind(item.formula.values[0]) != self.real:
             raise Unsupported("what follows it is no real")
         return self.value(item.formula.values[0])
+
+    def _apply(self, term: Apply) -> Value:
+        return self._by_reciprocal(term) or super(EndWriter, self)._apply(term)
 
     def load(self, element: Element) -> Value:
         """The element of a tensor, or of the sum."""
