@@ -22,6 +22,7 @@ from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
+from lamella.pipeline.accuracy import FULL, AccuracyReport, compare_precision
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.generate import Generated, Sampling, decode, sampling_of, stop_tokens
 from lamella.pipeline.module.execution import build
@@ -99,6 +100,11 @@ class Generator:
         self.executable.state.update(self._empty)
         return decode(self._rate, start, sampling, self.stops)
 
+    def rate(self, start: Sequence[int]) -> Array:
+        """The scores of all tokens behind a prompt."""
+        self.executable.state.update(self._empty)
+        return self._rate(start)
+
     def _rate(self, new: Sequence[int]) -> Array:
         for start in range(0, len(new), MOST_TOKENS):
             part = np.asarray([new[start : start + MOST_TOKENS]], np.int64)
@@ -164,7 +170,20 @@ def generate_tokens(path: Path, prompt: Sequence[int], options: Options) -> Gene
     sampling = sampling_of(options)
     generator = Generator(path, len(prompt) + sampling.max_tokens, options, options.backend)
     tokens = list(generator.run(prompt, sampling))
-    return Generated(tokens, generator.executable, findings=generator.findings)
+    accuracy = _measure_accuracy(path, generator, prompt, options)
+    return Generated(tokens, generator.executable, findings=generator.findings, accuracy=accuracy)
+
+
+def _measure_accuracy(
+    path: Path, generator: Generator, prompt: Sequence[int], options: Options
+) -> AccuracyReport | None:
+    """How far the scores behind the prompt lie from those of the model as it is, where the precision is reduced."""
+    if options.precision == FULL:
+        return None
+    full = Generator(path, len(prompt), replace(options, precision=FULL), options.backend)
+    return compare_precision(
+        options.precision, {"scores": generator.rate(prompt)}, {"scores": full.rate(prompt)}
+    )
 
 
 def generate_text(
@@ -187,4 +206,5 @@ def generate_text(
         if emit is not None and text.startswith(emitted) and not text.endswith("�"):
             emit(text[len(emitted) :])
             emitted = text
-    return Generated(tokens, generator.executable, tokenizer.decode(tokens), generator.findings)
+    accuracy = _measure_accuracy(path, generator, start, options)
+    return Generated(tokens, generator.executable, tokenizer.decode(tokens), generator.findings, accuracy)
