@@ -52,12 +52,13 @@ def _print_text(file: Path, options: Options) -> None:
     )
     placement = placement_of(found.executable)
     if options.as_json:
-        facts = {"tokens": found.tokens, "text": found.text, **placement_json(placement)}
+        facts = {"tokens": found.tokens, "text": found.text, **placement_json(placement), **_accuracy_json(found)}
         print_json({"ok": True, "diagnostics": [item.to_json() for item in found.findings], **facts})
     else:
         click.echo()
         print_findings(without_notes(found.findings))
         print_placement(options.backend, placement)
+        _print_accuracy(found)
 
 
 def _by_cache(file: Path, options: Options) -> Generated:
@@ -82,12 +83,24 @@ def _print_tokens(found: Generated, options: Options) -> None:
     placement, drawn = placement_of(found.executable), found.executable.drawn
     if options.as_json:
         facts = {"tokens": found.tokens, **random_json(drawn, options), **placement_json(placement)}
+        facts |= _accuracy_json(found)
         print_json({"ok": True, "diagnostics": [item.to_json() for item in found.findings], **facts})
         return
     print_findings(without_notes(found.findings))
     print_random(drawn, options)
     click.echo(",".join(map(str, found.tokens)))
     print_placement(options.backend, placement)
+    _print_accuracy(found)
+
+
+def _accuracy_json(found: Generated) -> dict[str, object]:
+    return {} if found.accuracy is None else found.accuracy.to_json()
+
+
+def _print_accuracy(found: Generated) -> None:
+    """What a reduced precision costs, of the scores behind the prompt."""
+    if found.accuracy is not None:
+        click.echo(found.accuracy.line())
 
 
 def _echo(text: str) -> None:

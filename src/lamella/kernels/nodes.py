@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 from lamella.base.placement import KERNEL, REFERENCE, OperationPlacement
 from lamella.graph.binding import signature
 from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Node, Operation, tensors, walk
-from lamella.kernels.launches import Layout
+from lamella.kernels.launches import ELEMENT_BYTES, Layout
 from lamella.lang.tensor.nodes import Program
 
 CONTROL_FLOW = "control flow is the host's; what it runs is counted by itself"
@@ -66,6 +67,12 @@ class InPlaceCalls:
     """The operand that holds what was overwritten."""
     calls: tuple[KernelCall, ...]
     restore: KernelCall
+
+    @property
+    def saved_bytes(self) -> int:
+        """The size of what is overwritten."""
+        (saved,) = (item for item in self.restore.operands if item.name == self.undo)
+        return ELEMENT_BYTES[saved.element] * prod(saved.shape)
 
 
 @dataclass(frozen=True, slots=True)

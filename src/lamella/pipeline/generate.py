@@ -11,6 +11,7 @@ import numpy as np
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
+from lamella.pipeline.accuracy import AccuracyReport
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
 
@@ -37,6 +38,8 @@ class Generated:
     text: str = ""
     findings: tuple[Diagnostic, ...] = ()
     """What there is to say about the weights."""
+    accuracy: AccuracyReport | None = None
+    """How far scores lie from those of full precision, where it is reduced."""
 
 
 def sampling_of(options: Options) -> Sampling:

@@ -199,10 +199,7 @@ class GraphExecutable:
             return None
         for tensor in graph.variables:
             if tensor.name in segment.states and not self._spare.owns(self.state, tensor.name):
-                own = segment.machine.empty(*segment.outputs[segment.states[tensor.name][1]])
-                np.copyto(own, self._entered(tensor))
-                self._spare.replace(self.state, tensor.name, own)
-                del own
+                self._spare.replace(self.state, tensor.name, segment.copy(self._entered(tensor)))
         given = {name: item for name, item in taken.items() if isinstance(item, np.ndarray)}
         given |= self._variables()
         wanted = {name: out[name] for name in out if segment.can_write(name, out[name], given.values())}

@@ -140,8 +140,10 @@ class SegmentCutter:
         states = {name: self._in_place[name] for name in made if name in self._in_place}
         states = states if len(row) == self._whole else {}
         undo = {name: name_temporary((name,), item.undo) for name, item in states.items()}
-        outputs = {undo.get(name, name): item for name, item in outputs.items()}
-        sizes |= {other: sizes[name] for name, other in undo.items()}
+        saved = {undo[name]: item.saved_bytes for name, item in states.items()}
+        outputs = {name: item for name, item in outputs.items() if name not in states}
+        outputs |= {name: ((size,), BYTE) for name, size in saved.items()}
+        sizes |= saved
         if any(name in inputs or name in outputs for name in self._layouts):
             raise Unsupported("a tensor that leaves it does not lie row by row")
         operations = []

@@ -150,6 +150,12 @@ class Segment:
             self.restore.run({**given, **self._saved}, {})
         return None
 
+    def copy(self, array: Array) -> Array:
+        """A copy that launches can write where it lies."""
+        found = self.machine.empty(array.shape, array.dtype)
+        np.copyto(found, array)
+        return found
+
     def _bind_weights(self, given: Mapping[str, Array]) -> bool:
         """Bind weights, constants and what became of them; False where a step that runs once had no value."""
         weights = {name: given[name] for name in self.fixed}

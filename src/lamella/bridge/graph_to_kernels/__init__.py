@@ -206,17 +206,18 @@ class KernelWriter:
             raise Unsupported("only the run tells where")
         tensors = dict(_operations_tensors(instance, self.wide, self.extents))
         held = tensors[output, None]
-        tensors[UNDO, None] = replace(held, memref=Value("undo"))
+        tensors[UNDO, None] = TensorView(Value("undo"), held.element, put.shape)
         real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
         before = len(self.functions)
         try:
             save, write, restore = (
                 self._kernel(instance, item, tensors, real, True)
-                for item in (put.copy(UNDO, output), put.formula, put.copy(output, UNDO))
+                for item in (put.save(output), put.formula, put.restore())
             )
         except Unsupported:
             del self.functions[before:]
             raise
+        # Where nothing is overwritten, nothing is restored: what is not saved need not be zero.
         calls = replace(save, operands=tuple(replace(item, whole=True) for item in save.operands)), write
         return InPlaceCalls(update.state, UNDO, calls, restore)
 

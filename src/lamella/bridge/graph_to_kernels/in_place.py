@@ -59,14 +59,24 @@ class Put:
     formula: Contraction
     where: frozenset[str]
 
-    def copy(self, target: str, source: str) -> Contraction:
-        """A copy of the same places from one tensor of the state's shape to another."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of what is overwritten."""
+        return tuple(loop.extent for loop in self.formula.loops if isinstance(loop.extent, int))
+
+    def save(self, state: str) -> Contraction:
+        """What is overwritten, copied away."""
         (place,) = self.formula.targets
-        return replace(
-            self.formula,
-            targets=(replace(place, tensor=target),),
-            values=(replace(place, tensor=source),),
-        )
+        return replace(self.formula, targets=(self._saved,), values=(replace(place, tensor=state),))
+
+    def restore(self) -> Contraction:
+        """What was overwritten, copied back."""
+        return replace(self.formula, values=(self._saved,))
+
+    @property
+    def _saved(self) -> Element:
+        (place,) = self.formula.targets
+        return Element(UNDO, tuple(Index(loop.index) for loop in self.formula.loops), place.type)
 
 
 def find_put(formula: Contraction, kept: str) -> Put:

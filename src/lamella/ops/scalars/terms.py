@@ -93,7 +93,7 @@ _KNOWN: Mapping[str, Callable[[float, float], bool]] = {
 
 def is_extent(value: object) -> bool:
     """Whether a value is an integer that may be symbolic."""
-    return type(value) is int or type(value) is Dim
+    return type(value) is int or type(value) is Dim or (isinstance(value, int) and type(value) is not bool)
 
 
 def is_truth(value: object) -> bool:

@@ -46,6 +46,8 @@ def word_of(value: object) -> str:
         return found
     if isinstance(value, Apply | Element | Lookup):
         return value.type
+    if isinstance(value, int):  # an extent that is marked as open
+        return "int"
     return "tensor" if hasattr(value, "shape") else "nothing"
 
 

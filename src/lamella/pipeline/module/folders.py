@@ -251,7 +251,9 @@ def read_values(
     read = read_config(fields, config_params(lineage), folder.config)
     if errors(read.findings):
         raise LamellaError(errors(read.findings))
-    keys = [] if program.resolved.unit.standard else _unread_keys(_keys_of(fields), folder, options)
+    given = _keys_of(fields)
+    standard = program.resolved.unit.standard
+    keys = _unread_windows(given, folder) if standard else _unread_keys(given, folder, options)
     if not keys:
         return dict(read.values), ()
     unread = f"{', '.join(keys)} of config.json {'is' if len(keys) == 1 else 'are'} not read"
@@ -262,6 +264,15 @@ def read_values(
 def _keys_of(fields: tuple[Field, ...]) -> set[str]:
     """The keys of a config that a model reads."""
     return {key for _, keys in mapped_keys(fields) for key in keys}
+
+
+def _unread_windows(read: set[str], folder: Folder) -> list[str]:
+    """The keys by which a config asks for windows of attention that the model does not have: it sees everything."""
+    config = folder.config
+    kinds, width = config.get("layer_types"), config.get("sliding_window")
+    asked = isinstance(kinds, list) and "sliding_attention" in kinds
+    found = {"layer_types": asked, "sliding_window": asked and isinstance(width, int)}
+    return [key for key, there in found.items() if there and key not in read]
 
 
 def _unread_keys(read: set[str], folder: Folder, options: Options) -> list[str]:

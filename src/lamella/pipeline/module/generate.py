@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -10,7 +11,6 @@ import numpy as np
 
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.inputs import input_type, list_parts
-from lamella.backend.executor.kernels import KernelExecutable
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
@@ -18,8 +18,11 @@ from lamella.base.optional import need
 from lamella.base.paths import is_there, shown
 from lamella.bridge.hf_to_module.folder import read_object
 from lamella.bridge.module_to_graph import Settings
+from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
+from lamella.graph.rewrite import members
+from lamella.pipeline.accuracy import FULL, AccuracyReport, compare_precision
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.generate import Generated, Sampling, decode, sampling_of, stop_tokens
 from lamella.pipeline.module.execution import build
@@ -30,9 +33,10 @@ from lamella.pipeline.options import Options
 TOKENIZER = "tokenizer.json"
 BATCH = "B"
 """The dimension of sequences, as the models of the library call it."""
-PARTS = (256, 64, 16, 4, 1)
-"""How many tokens kernels read at once: they are made for known extents, so a prompt of any length takes five sets of
-them in all, and every token behind it the last of these."""
+MOST_TOKENS = 512
+"""How many tokens are read at once: a longer prompt is read in parts, so that its tensors stay small."""
+HEAD = "llm.matmul"
+"""The operator of the product that rates tokens, each row by itself."""
 LONGEST = ("max_seq", "max_position_embeddings")
 """Parameters that say how many positions a model has."""
 
@@ -74,6 +78,7 @@ class Generator:
         settings = Settings(library=library_of(source.program, options), extents={BATCH: 1}, cached=length)
         model = build(source, options, settings)
         self._input, self._output = _ends(model)
+        model = rate_last(model, self._output)
         # All backends of graphs keep their variables alike.
         self.executable = cast("GraphExecutable", make_executable(model, backend, options))
         if not hasattr(self.executable, "state"):
@@ -95,21 +100,47 @@ class Generator:
         self.executable.state.update(self._empty)
         return decode(self._rate, start, sampling, self.stops)
 
+    def rate(self, start: Sequence[int]) -> Array:
+        """The scores of all tokens behind a prompt."""
+        self.executable.state.update(self._empty)
+        return self._rate(start)
+
     def _rate(self, new: Sequence[int]) -> Array:
-        parts = PARTS if isinstance(self.executable, KernelExecutable) else (len(new),)
-        for part in split_tokens(new, parts):
-            found = self.executable(**{self._input: np.asarray([part], np.int64)})
+        for start in range(0, len(new), MOST_TOKENS):
+            part = np.asarray([new[start : start + MOST_TOKENS]], np.int64)
+            found = self.executable(**{self._input: part})
         scores: Array = found[self._output][0, -1]
         return scores
 
 
-def split_tokens(tokens: Sequence[int], lengths: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Tokens in parts of given lengths, the longest ones first; the last of the lengths divides all others."""
-    start = 0
-    for length in lengths:
-        while len(tokens) - start >= length:
-            yield tokens[start : start + length]
-            start += length
+def rate_last(model: Model, output: str) -> Model:
+    """The graph with scores for the last token of a call alone, where they are a product of each token's vector.
+
+    A prompt needs no others, and with a large vocabulary they are half of its work.
+    """
+    graph = model.graph
+    head = next((item for item in graph.operations() if output in {one.name for one in members(item.outputs)}), None)
+    readers = [item for item in graph.operations() if output in {one.name for one in members(item.inputs)}]
+    if head is None or head.operator != HEAD or head not in graph.nodes or readers:
+        return model
+    vectors, ways = head.inputs[0], dict(head.attributes).get("transpose")
+    if not isinstance(vectors, Tensor) or len(vectors.shape) != 3 or ways not in ("NN", "NT"):
+        return model
+    cut = {"axes": (1,), "begin": (-1,), "end": (vectors.shape[1],)}
+    last = call(model.library, "layout.slice", [vectors], cut, [f"{vectors.name}_last"])
+    (kept,) = members(last.outputs)
+    rated = call(
+        model.library, HEAD, [kept, *head.inputs[1:]], dict(head.attributes), [output], dict(head.types)
+    )
+    if any(not isinstance(extent, int) for item in members(rated.outputs) for extent in item.shape):
+        return model
+    nodes = tuple(
+        part
+        for item in graph.nodes
+        for part in ((last, replace(rated, origin=head.origin)) if item is head else (item,))
+    )
+    outputs = tuple(rated.outputs[0] if item.name == output else item for item in members(graph.outputs))
+    return replace(model, graph=replace(graph, nodes=nodes, outputs=outputs))
 
 
 def _require_room(source: Source, length: int) -> None:
@@ -139,7 +170,20 @@ def generate_tokens(path: Path, prompt: Sequence[int], options: Options) -> Gene
     sampling = sampling_of(options)
     generator = Generator(path, len(prompt) + sampling.max_tokens, options, options.backend)
     tokens = list(generator.run(prompt, sampling))
-    return Generated(tokens, generator.executable, findings=generator.findings)
+    accuracy = _measure_accuracy(path, generator, prompt, options)
+    return Generated(tokens, generator.executable, findings=generator.findings, accuracy=accuracy)
+
+
+def _measure_accuracy(
+    path: Path, generator: Generator, prompt: Sequence[int], options: Options
+) -> AccuracyReport | None:
+    """How far the scores behind the prompt lie from those of the model as it is, where the precision is reduced."""
+    if options.precision == FULL:
+        return None
+    full = Generator(path, len(prompt), replace(options, precision=FULL), options.backend)
+    return compare_precision(
+        options.precision, {"scores": generator.rate(prompt)}, {"scores": full.rate(prompt)}
+    )
 
 
 def generate_text(
@@ -162,4 +206,5 @@ def generate_text(
         if emit is not None and text.startswith(emitted) and not text.endswith("�"):
             emit(text[len(emitted) :])
             emitted = text
-    return Generated(tokens, generator.executable, tokenizer.decode(tokens), generator.findings)
+    accuracy = _measure_accuracy(path, generator, start, options)
+    return Generated(tokens, generator.executable, tokenizer.decode(tokens), generator.findings, accuracy)
