@@ -19,9 +19,9 @@ from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_pic
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import If, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL, Dictionary, DictionaryEntry
-from lamella.ops.formula import Contraction, Counter, Element, Guard
+from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index
 from lamella.ops.formula import Scalar as Term
-from lamella.ops.lower import operands
+from lamella.ops.lower import operands, reachable
 
 # --- how the steps of a contraction are taken: which loops may run at once, which one after the -------------
 
@@ -54,6 +54,8 @@ class LoopSplit:
     """Whether the steps write every element of the target."""
     windows: Mapping[str, Window] = field(default_factory=dict)
     """Inner loops that count a tested index itself."""
+    rows: bool = False
+    """Whether lanes are inside the inner loops, each step of which then goes along what lies side by side."""
     shared: str | None = None
     """A loop over places of their own some steps of which run inside the lanes, which compute the rest once."""
 
@@ -79,7 +81,14 @@ def plan_steps(
     covers = held and _covers(forms[0], extents, shapes[contraction.targets[0].tensor])
     groups = _over_groups(order, (*inner, *([shared] if shared else [])), extents)
     items = tuple(name for name in order if name not in groups)
-    return LoopSplit(groups, items, inner, extents, held, covers, shared=shared)
+    rows = not held and bool(items) and _lies_closest(forms[0], items[-1], strides)
+    return LoopSplit(groups, items, inner, extents, held, covers, rows=rows, shared=shared)
+
+
+def _lies_closest(forms: Sequence[Form], loop: str, strides: Sequence[int]) -> bool:
+    """Whether the steps of a loop write side by side."""
+    dense = strides or (*[0] * (len(forms) - 1), 1)
+    return sum(form.coefficient(loop) * stride for form, stride in zip(forms, dense, strict=True)) == 1
 
 
 def _known(extent: object) -> int:
@@ -188,6 +197,8 @@ def terms(contraction: Contraction) -> Iterator[object]:
 Test: TypeAlias = tuple[Guard | Term, int]
 """A tested index with the size of its dimension, or the condition of a formula."""
 ASSIGNMENTS = ("=", ":=")
+BRANCHES = ("?:", "&&", "||", "=>")
+"""Functions whose operands behind the first may not be computed."""
 JOINS = {"+=": "+", "*=": "*", "&=": "&&", "|=": "||", "<=": "<<", ">=": ">>"}
 
 
@@ -231,9 +242,51 @@ def _write_part(opened: TermWriter, part: Contraction, steps: LoopSplit, started
     shapes = {key: held.shape for key, held in writing.tensors.items()}
     windows = find_windows(part, steps.inner, lane, shapes) if steps.held else {}
     found = replace(steps, extents=extents, windows=windows)
+    if steps.rows:
+        with _open_loops(writing, found, found.inner, ()):
+            _write_row(writing, part, found)
+        return writing.faults
     with _open_lanes(writing, found), _open_shared(writing, steps.shared):
         _write_steps(writing, part, found, started)
     return writing.faults
+
+
+def _write_row(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
+    """One step of the inner loops along the lanes; what no lane changes is tested and computed before them."""
+    lane = steps.items[-1]
+    tests = _tests(writing, part)
+    alike = [test for test in tests if not _depends(_tested(test[0]), lane)]
+    if len(alike) < len(tests):
+        alike = []
+
+    def row() -> None:
+        for element in _surely_read(part):
+            for index, size in zip(element.indices, writing.held(element).shape, strict=True):
+                if not isinstance(index, Guard) and not _depends(index, lane):
+                    writing.keep_place(index, size)
+        with _open_lanes(writing, steps):
+            _step_in_place(writing, part, [] if alike else tests)
+
+    _run_active(writing, alike, row)
+
+
+def _surely_read(part: Contraction) -> Iterator[Element]:
+    """The elements that every step reads which is taken, whatever branches its values have."""
+    waiting: list[object] = list(part.values)
+    done: set[int] = set()
+    while waiting:
+        term = waiting.pop()
+        if id(term) in done:
+            continue
+        done.add(id(term))
+        if isinstance(term, Element) and not is_picked(term):
+            yield term
+        inside = operands(term)
+        waiting += inside[:1] if isinstance(term, Apply) and term.function in BRANCHES else inside
+
+
+def _depends(term: object, loop: str) -> bool:
+    return any(isinstance(item, Index) and item.name == loop for item in reachable(term))
 
 
 def _shape(tensors: Mapping[tuple[str, int | None], TensorView], target: Element) -> tuple[int, ...]:
@@ -391,8 +444,10 @@ def _ends(writing: TermWriter, window: Window) -> tuple[Value, Value]:
     return here.arith("max", base, here.constant(0)), here.arith("min", end, size)
 
 
-def _step_in_place(writing: TermWriter, contraction: Contraction) -> None:
-    """Assign or join to memory in each step."""
+def _step_in_place(
+    writing: TermWriter, contraction: Contraction, tests: Sequence[Test] | None = None
+) -> None:
+    """Assign or join to memory in each step; `tests` are those that are left to make."""
 
     def step() -> None:
         values = [
@@ -403,7 +458,7 @@ def _step_in_place(writing: TermWriter, contraction: Contraction) -> None:
                 value = join(writing, contraction.sign, writing.load(target), value, target)
             writing.store(value, target)
 
-    _run_active(writing, _tests(writing, contraction), step)
+    _run_active(writing, _tests(writing, contraction) if tests is None else tests, step)
 
 
 def _run_active(writing: TermWriter, tests: Sequence[Test], step: Callable[[], None]) -> None:

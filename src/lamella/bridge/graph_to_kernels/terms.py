@@ -87,7 +87,7 @@ class TermWriter:
     fault: Value | None = None
     """Where steps without a value are reported, once one may be."""
     faults: bool = False
-    _known: list[dict[int, Value]] = field(default_factory=lambda: [{}])
+    _known: list[dict[object, Value]] = field(default_factory=lambda: [{}])
     _risky: dict[int, bool] = field(default_factory=dict)
     _movable: dict[int, bool] = field(default_factory=dict)
     _depths: dict[int, int] = field(default_factory=dict)
@@ -413,7 +413,16 @@ class TermWriter:
     def places(self, element: Element, held: TensorView) -> list[Value]:
         """The indices of an element as a memref takes them, the last dimension first."""
         pairs = zip(element.indices, held.shape, strict=True)
-        return [self._place(index, size) for index, size in pairs][::-1]
+        return [self._known_place(index, size) or self._place(index, size) for index, size in pairs][::-1]
+
+    def keep_place(self, index: Term, size: int) -> None:
+        """Write an index as a memref takes it, for code further in that will ask for it."""
+        if not isinstance(index, Index | int):
+            self._known[-1]["place", id(index), size] = self._place(index, size)
+
+    def _known_place(self, index: Term | Guard, size: int) -> Value | None:
+        key = "place", id(index), size
+        return next((known[key] for known in reversed(self._known) if key in known), None)
 
     def _place(self, index: Term | Guard, size: int) -> Value:
         if isinstance(index, Guard):
