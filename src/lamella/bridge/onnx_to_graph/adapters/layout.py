@@ -223,7 +223,9 @@ def _gather_elements(site: NodeSite) -> Results:
 
 
 def _gather_nd(site: NodeSite) -> Results:
-    return site.call("onnx.gather_nd", site.tensor(), _indices(site, 1), batch_dims=site.integer("batch_dims", 0))
+    return site.call(
+        "onnx.gather_nd", site.tensor(), _indices(site, 1), batch_dims=site.integer("batch_dims", 0)
+    )
 
 
 def _scatter_elements(site: NodeSite) -> Results:

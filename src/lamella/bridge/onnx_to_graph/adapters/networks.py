@@ -386,19 +386,17 @@ def _layer_norm(site: NodeSite) -> Results:
     x = site.tensor()
     rank = len(x.shape)
     axes = tuple(range(site.axis_in(site.integer("axis", -1), rank), rank))
+    epsilon = site.real("epsilon", 1e-5)
+    weight, bias = site.tensor(1), site.optional(2)
+    sizes = tuple(x.shape[axis] for axis in axes)
+    fits = weight.shape == sizes and (bias is None or bias.shape == sizes) and x.element.bits >= 32
+    if fits and not any(site.node.outputs[1:]):
+        return site.call("aten.layer_norm", x, weight, bias, normalized_shape=sizes, eps=epsilon)
     wide = site.cast(x, site.type_of("stash_type", F32)) if x.element.bits < 32 else x
-    normal, mean, rstd = site.call_all("onnx.normalize", wide, axes=axes, epsilon=site.real("epsilon", 1e-5))
-    found = site.mul(site.cast(normal, x.element), site.cast(site.tensor(1), x.element))
-    if site.has(2):
-        found = site.add(found, site.cast(site.tensor(2), x.element))
-    if len(site.node.outputs) == 1 and wide is x:
-        weight, bias = site.tensor(1), site.optional(2)
-        sizes = tuple(x.shape[axis] for axis in axes)
-        fits = weight.shape == sizes and (bias is None or bias.shape == sizes)
-        if fits:
-            return site.call(
-                "aten.layer_norm", x, weight, bias, normalized_shape=sizes, eps=site.real("epsilon", 1e-5)
-            )
+    normal, mean, rstd = site.call_all("onnx.normalize", wide, axes=axes, epsilon=epsilon)
+    found = site.mul(site.cast(normal, x.element), site.cast(weight, x.element))
+    if bias is not None:
+        found = site.add(found, site.cast(bias, x.element))
     return [found, mean, rstd]
 
 
