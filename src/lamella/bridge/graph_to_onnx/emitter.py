@@ -143,7 +143,9 @@ class Emitter:
         earlier = before[1][1]
         if earlier is None or earlier.known is None:
             return None
-        same = axes.known.tolist() == earlier.known.tolist() and all(item >= 0 for item in axes.known.tolist())
+        same = axes.known.tolist() == earlier.known.tolist() and all(
+            item >= 0 for item in axes.known.tolist()
+        )
         if {op_type, before[0]} == {"Squeeze", "Unsqueeze"} and same:
             return before[1][0]
         return None
@@ -165,9 +167,7 @@ class Emitter:
         given = tuple(_attribute(name, item) for name, item in attributes.items())
         results = tuple(item.name for item in outputs)
         self._made[results[0]] = op_type, tuple(inputs)
-        self.nodes.append(
-            Node(op_type, tuple(names), results, given, name=results[0], metadata=self.about)
-        )
+        self.nodes.append(Node(op_type, tuple(names), results, given, name=results[0], metadata=self.about))
         return tuple(outputs)
 
     def settle(self, value: Value, name: str) -> Value:
@@ -228,7 +228,9 @@ def rename_values(graph: Graph, names: Mapping[str, str]) -> Graph:
         return names.get(name, name)
 
     def attribute(item: Attribute) -> Attribute:
-        return replace(item, value=rename_values(item.value, names)) if isinstance(item.value, Graph) else item
+        return (
+            replace(item, value=rename_values(item.value, names)) if isinstance(item.value, Graph) else item
+        )
 
     def node(item: Node) -> Node:
         return replace(

@@ -60,7 +60,8 @@ class _Writing:
         nodes = _used(self.emitter.nodes, [item.name for item in outputs])
         weights = list(self._weights())
         named = rename_values(
-            OnnxGraph(self.graph.name, tuple(nodes), tuple(inputs), tuple(outputs)), self.emitter.shared.renamed
+            OnnxGraph(self.graph.name, tuple(nodes), tuple(inputs), tuple(outputs)),
+            self.emitter.shared.renamed,
         )
         read = set(_read(named.nodes)) | {item.name for item in named.outputs}
         constants = [item for item in self.emitter.shared.constants.values() if item.name in read]

@@ -1,4 +1,4 @@
-"""Values over the loops of a formula: arrays whose dimensions are the last loops, of extent 1 where they do not vary."""
+"""Values over the loops of a formula: arrays whose dimensions are the last loops, of extent 1 where they stay."""
 
 from __future__ import annotations
 
@@ -172,10 +172,15 @@ class LoopSpace:
 
     def volume(self, axes: Iterable[int]) -> Extent:
         """The number of steps of some loops."""
-        found: Extent = 1
-        for extent in self.extents(axes):
-            found = mul(found, extent)
-        return found
+        return volume_of(self.extents(axes))
+
+
+def volume_of(extents: Iterable[Extent]) -> Extent:
+    """The product of some extents."""
+    found: Extent = 1
+    for extent in extents:
+        found = mul(found, extent)
+    return found
 
 
 def _longest(extent: Extent) -> int:

@@ -8,7 +8,9 @@ from types import MappingProxyType
 from lamella.bridge.graph_to_onnx.direct import images, layouts, networks, orders, products
 from lamella.bridge.graph_to_onnx.direct.call import Call, Row
 
-DIRECT: Mapping[str, Row] = MappingProxyType({**layouts.ROWS, **images.ROWS, **orders.ROWS, **products.ROWS, **networks.ROWS})
+DIRECT: Mapping[str, Row] = MappingProxyType(
+    {**layouts.ROWS, **images.ROWS, **orders.ROWS, **products.ROWS, **networks.ROWS}
+)
 """The functions by the names of the operators."""
 
 __all__ = ["DIRECT", "Call", "Row"]

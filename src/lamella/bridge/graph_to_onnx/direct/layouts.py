@@ -104,7 +104,9 @@ def _unstack(call: Call) -> list[Held] | None:
         return None
     parts: Sequence[Value] = (call.value(),)
     if len(output) > 1:
-        parts = call.emitter.add_all("Split", (call.value(),), [call.element] * len(output), axis=axis, num_outputs=len(output))
+        parts = call.emitter.add_all(
+            "Split", (call.value(),), [call.element] * len(output), axis=axis, num_outputs=len(output)
+        )
     if call.attribute("squeeze"):
         parts = [call.node("Squeeze", item, call.emitter.integers(axis)) for item in parts]
     return [tuple(parts)]
@@ -149,7 +151,9 @@ def _slice(call: Call) -> list[Held] | None:
     for axis, last, step in zip(axes, end, steps * (len(axes) if len(steps) == 1 else 1), strict=True):
         extent = call.input().shape[axis % rank]
         # Before the first element: an end of -1 would mean the last one, so what lies further before is written.
-        before = step < 0 and isinstance(last, int) and last < 0 and isinstance(extent, int) and last + extent < 0
+        before = (
+            step < 0 and isinstance(last, int) and last < 0 and isinstance(extent, int) and last + extent < 0
+        )
         ends.append(-(1 << 62) if before else last)
     values = [call.vector(begin), call.vector(ends), call.emitter.integers(*axes)]
     if any(step != 1 for step in steps):
@@ -220,8 +224,6 @@ def _constant(call: Call) -> list[Held] | None:
     if len(singles) == 1 and size > 1:
         return call.alone("Expand", call.emitter.constant(array.reshape(())), call.vector(shape))
     return [call.emitter.constant(array.reshape(shape))] if len(singles) == size else None
-
-
 
 
 def _range(call: Call) -> list[Held] | None:
