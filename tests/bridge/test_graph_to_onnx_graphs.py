@@ -19,7 +19,7 @@ from tests.support.graph.running import random_arrays
 from tests.support.strategies.graph import models
 from tests.support.strategies.graph_flow import flow_models
 
-NEAR = {"float16": 1e-2, "bfloat16": 2e-2, "float32": 1e-4}
+NEAR = {"float16": 1e-2, "bfloat16": 2e-2, "float32": 1e-4, "float64": 1e-10}
 
 
 def close(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> None:

@@ -44,7 +44,8 @@ def run_onnx(model: onnx.ModelProto | str, inputs: Mapping[str, Array]) -> dict[
     graph = (onnx.load(model, load_external_data=False) if isinstance(model, str) else model).graph
     types = {item.name: item.type.tensor_type.elem_type for item in (*graph.input, *graph.output)}
     names = [item.name for item in session.get_outputs()]
-    fed = {item.name: _given(inputs[item.name], types[item.name]) for item in session.get_inputs()}
+    asked = [item.name for item in (*session.get_inputs(), *session.get_overridable_initializers())]
+    fed = {name: _given(inputs[name], types[name]) for name in asked if name in inputs}
     results = session.run_with_ort_values(names, fed)
     return {name: _taken(item, types[name]) for name, item in zip(names, results, strict=True)}
 

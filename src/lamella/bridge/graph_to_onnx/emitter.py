@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -24,6 +24,7 @@ from lamella.bridge.onnx.nodes import (
     TensorProto,
     TensorType,
     ValueInfo,
+    subgraphs,
 )
 from lamella.graph.rewrite import FreshNames
 
@@ -67,6 +68,8 @@ class Shared:
     constants: dict[object, TensorProto] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     """Names that values get once it is known which tensors they are."""
+    given: set[str] = field(default_factory=set)
+    """The names of tensors that values have got."""
 
 
 class Emitter:
@@ -172,6 +175,9 @@ class Emitter:
 
     def settle(self, value: Value, name: str) -> Value:
         """A value under the name of a tensor: its own from now on where it has none yet, else a copy."""
+        # A condition that is tested before a loop and in its body makes its tensors twice.
+        name = self.shared.names.take(name) if name in self.shared.given else name
+        self.shared.given.add(name)
         if value.name in self._own and value.name not in self.shared.renamed:
             self.shared.renamed[value.name] = name
             return value
@@ -179,13 +185,38 @@ class Emitter:
         self.shared.renamed[copy.name] = name
         return copy
 
-    def own(self, value: Value) -> Value:
-        """A value as a result of this graph: itself where a node of it makes it, else a copy."""
-        return value if value.name in self._own else self.add("Identity", (value,), value.element)
+    def results(self, values: Sequence[Value]) -> list[Value]:
+        """Values as results of this graph, each another one: copies of those that stand outside, or twice."""
+        found: list[Value] = []
+        for value in values:
+            is_new = value.name in self._own and all(value.name != item.name for item in found)
+            found.append(value if is_new else self.add("Identity", (value,), value.element))
+        return found
 
     def graph(self, name: str, inputs: Sequence[ValueInfo], outputs: Sequence[ValueInfo]) -> Graph:
-        """The nodes as a sub-graph."""
-        return Graph(name, tuple(self.nodes), tuple(inputs), tuple(outputs))
+        """The nodes that something depends on, as a sub-graph."""
+        nodes = used_nodes(self.nodes, [item.name for item in outputs])
+        return Graph(name, tuple(nodes), tuple(inputs), tuple(outputs))
+
+
+def used_nodes(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:
+    """The nodes that something depends on."""
+    wanted = set(outputs)
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(node.outputs):
+            kept.append(node)
+            wanted.update(names_read((node,)))
+    return kept[::-1]
+
+
+def names_read(nodes: Iterable[Node]) -> Iterator[str]:
+    """The names that nodes read, those of their sub-graphs included."""
+    for node in nodes:
+        yield from node.inputs
+        for _, graph in subgraphs(node):
+            yield from names_read(graph.nodes)
+            yield from (item.name for item in graph.outputs)
 
 
 def _constant_name(array: Array) -> str:

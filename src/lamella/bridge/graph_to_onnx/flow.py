@@ -56,7 +56,7 @@ def _region(translation: Translates, scope: Scope, region: Region) -> list[Value
 
 
 def _subgraph(emitter: Emitter, name: str, results: Sequence[Value]) -> Graph:
-    own = [emitter.own(item) for item in results]
+    own = emitter.results(results)
     return emitter.graph(f"{emitter.stem}/{name}", (), [value_info(item) for item in own])
 
 
@@ -162,7 +162,7 @@ def _body(
         inner.put(tensor, value)
     results = _region(translation, inner, node.body)
     if node.condition is None:
-        still = emitter.add("Identity", (going,), BOOL)
+        still = going
     elif node.pretest:
         following = apply(emitter, "+", (step, emitter.number(1, I64)), I64)
         place = following
@@ -173,10 +173,10 @@ def _body(
         still = _tested(translation, inner, node, results[:kept], (items, following))
     else:
         still = _tested(translation, inner, node, results[:kept], local)
-    own = [emitter.own(item) for item in results]
+    still, *own = emitter.results([still, *results])
     given = [value_info(step, shape=()), value_info(going, shape=())]
     given += [
         value_info(value, shape=dimensions(item.shape)) for value, item in zip(state, inputs, strict=False)
     ]
-    infos = [value_info(emitter.own(still), shape=()), *(value_info(item) for item in own)]
+    infos = [value_info(still, shape=()), *(value_info(item) for item in own)]
     return emitter.graph(f"{emitter.stem}/body", given, infos), [item.element for item in own]

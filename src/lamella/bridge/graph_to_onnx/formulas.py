@@ -171,8 +171,7 @@ def _loop_body(
 ) -> Graph:
     """The body of a loop that takes a known number of steps."""
     emitter = scope.emitter
-    still = emitter.add("Identity", (going,), BOOL)
-    results = [emitter.own(item) for item in after]
+    still, *results = emitter.results([going, *after])
     inputs = [
         value_info(step, shape=()),
         value_info(going, shape=()),

@@ -93,15 +93,17 @@ class GraphTranslation:
             self._put(scope, argument, held)
 
     def _put(self, scope: Scope, item: Tensor | Pack, value: Value) -> None:
-        scope.put(item, value if self._depth else scope.emitter.settle(value, item.name))
+        scope.put(item, value)
         if isinstance(item, Tensor):
             self.quantise(scope, item)
+        if not self._depth:
+            scope.put(item, scope.emitter.settle(scope.value(item), item.name))
 
     def quantise(self, scope: Scope, tensor: Tensor) -> None:
         """What a quantised tensor becomes as it is produced."""
         operation = quantizer_of(tensor)
         if operation is not None:
-            (found,) = self._operation(scope, operation)
+            (found,) = self._whole(scope, operation)
             if isinstance(found, Value):
                 scope.put(tensor, found)
 

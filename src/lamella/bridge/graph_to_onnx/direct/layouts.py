@@ -9,7 +9,7 @@ import numpy as np
 
 from lamella.base.arrays import numpy_dtype
 from lamella.base.dtype import BOOL, F16, F32, F64, I8, I32, I64, U8, U32, U64
-from lamella.bridge.graph_to_onnx.arithmetic import cast
+from lamella.bridge.graph_to_onnx.arithmetic import apply, cast
 from lamella.bridge.graph_to_onnx.direct.call import Call, Row
 from lamella.bridge.graph_to_onnx.emitter import Value
 from lamella.bridge.graph_to_onnx.scope import Held
@@ -211,7 +211,11 @@ def _scatter_nd(call: Call) -> list[Held] | None:
 def _nonzero(call: Call) -> list[Held] | None:
     if not call.input().shape:
         return None
-    return [call.emitter.add("NonZero", (call.value(),), I64)]
+    value = call.value()
+    if value.element not in (F32, I32, I64, U8, BOOL):
+        wide = cast(call.emitter, value, F64 if value.element.is_float else I64)
+        value = apply(call.emitter, "!=", (wide, call.emitter.number(0, wide.element)), BOOL)
+    return [call.emitter.add("NonZero", (value,), I64)]
 
 
 def _constant(call: Call) -> list[Held] | None:

@@ -223,6 +223,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         "aten.native_layer_norm": _layer_norm(0, with_statistics=True),
         "llm.layernorm": _layer_norm(1, with_statistics=True),
         "math.mean_reduce": _mean,
+        "math.abs": _unary("Abs", (*REALS, I32, I64)),
         "nn.relu": _relu,
         **dict.fromkeys(("nn.gelu", "aten.gelu"), _gelu),
         **dict.fromkeys(("nn.silu", "aten.silu"), _silu),
