@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from lamella.base.arrays import Array, element_type_of, numpy_dtype
-from lamella.base.dtype import INDEX, ElementType
+from lamella.base.dtype import BOOL, I64, INDEX, ElementType
 from lamella.base.errors import Unsupported
 from lamella.bridge.onnx.arrays import tensor_of
 from lamella.bridge.onnx.nodes import (
@@ -56,8 +56,15 @@ def data_type(element: ElementType) -> DataType:
     return found
 
 
-DATA_ELEMENTS = {INDEX: element_type_of(np.dtype(np.int64)) or INDEX}
+DATA_ELEMENTS = {INDEX: I64}
 """Element types that are written as another one."""
+
+
+REPEATED = frozenset(("Shape", "Squeeze", "Unsqueeze", "Range"))
+OF_EXTENTS = frozenset(
+    "Add Sub Mul Div Mod Min Max Concat Less LessOrEqual Greater GreaterOrEqual Equal Not And Or".split()
+)
+"""Nodes that are made once for equal inputs: those of shapes and, of integers and truth values, arithmetic."""
 
 
 @dataclass(slots=True)
@@ -75,8 +82,9 @@ class Shared:
 class Emitter:
     """One graph or sub-graph under construction; constants stand in the outermost graph."""
 
-    def __init__(self, shared: Shared | None = None) -> None:
-        self.shared = shared or Shared()
+    def __init__(self, parent: Emitter | None = None) -> None:
+        self.shared = Shared() if parent is None else parent.shared
+        self._parent = parent
         self.nodes: list[Node] = []
         self.stem = ""
         """What the values that are made from now on are called after."""
@@ -84,10 +92,11 @@ class Emitter:
         """What is to be said of the nodes that are made from now on."""
         self._own: set[str] = set()
         self._made: dict[str, tuple[str, tuple[Value | None, ...]]] = {}
+        self._repeated: dict[object, Value] = {}
 
     def inner(self) -> Emitter:
         """A sub-graph under construction; it sees the values of this one."""
-        found = Emitter(self.shared)
+        found = Emitter(self)
         found.stem, found.about = self.stem, self.about
         return found
 
@@ -134,8 +143,24 @@ class Emitter:
         known = self._undone(op_type, inputs) if op_type in ("Squeeze", "Unsqueeze") else None
         if known is not None:
             return known
+        key = (op_type, tuple(map(self.name_of, inputs)), tuple(attributes.items()))
+        if op_type in REPEATED or (element in (BOOL, I64) and op_type in OF_EXTENTS):
+            earlier = self._earlier(key)
+            if earlier is not None:
+                return earlier
         (found,) = self.add_all(op_type, inputs, (element,), **attributes)
+        if op_type in REPEATED or op_type in OF_EXTENTS:
+            self._repeated[key] = found
         return found
+
+    def _earlier(self, key: object) -> Value | None:
+        """The result of an equal node that this graph sees."""
+        scope: Emitter | None = self
+        while scope is not None:
+            if key in scope._repeated:
+                return scope._repeated[key]
+            scope = scope._parent
+        return None
 
     def _undone(self, op_type: str, inputs: Sequence[Value | None]) -> Value | None:
         """What dimensions of extent 1 were taken from or put to, where the next node would do the opposite."""

@@ -84,6 +84,9 @@ class LoopSpace:
 
     def apply(self, function: str, operands: Sequence[LoopValue], element: ElementType) -> LoopValue:
         """A function of values that broadcast together."""
+        mask = operands[0].value.known if function == "?:" else None
+        if mask is not None and mask.size and (mask.all() or not mask.any()):
+            return operands[1 if mask.all() else 2]
         found = apply(self.emitter, function, [item.value for item in operands], element)
         axes = frozenset().union(*(item.axes for item in operands))
         return LoopValue(found, axes, self._rank(operands))
