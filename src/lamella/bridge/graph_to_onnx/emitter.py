@@ -62,7 +62,7 @@ DATA_ELEMENTS = {INDEX: I64}
 
 REPEATED = frozenset(("Shape", "Squeeze", "Unsqueeze", "Range"))
 OF_EXTENTS = frozenset(
-    "Add Sub Mul Div Mod Min Max Concat Less LessOrEqual Greater GreaterOrEqual Equal Not And Or".split()
+    ["Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Concat", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Not", "And", "Or"]
 )
 """Nodes that are made once for equal inputs: those of shapes and, of integers and truth values, arithmetic."""
 
