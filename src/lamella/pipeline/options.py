@@ -184,9 +184,9 @@ class Options(PrecisionOptions):
         metadata=row(
             "Extents that the model leaves open.",
             {
-                **on("check, show", SKND | kinds("torch")),
+                **on("check, show", SKND | kinds("torch onnx")),
                 "verify": MODULE,
-                "load": SKND | SOURCES | kinds("unit torch"),
+                "load": SKND | SOURCES | kinds("unit torch onnx"),
                 **on(LATE, NAC),
             },
             f"--shape B=2,T=8 | {MODELS}",

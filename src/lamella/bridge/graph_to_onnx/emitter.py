@@ -62,8 +62,8 @@ DATA_ELEMENTS = {INDEX: I64}
 
 REPEATED = frozenset(("Shape", "Squeeze", "Unsqueeze", "Range"))
 OF_EXTENTS = frozenset(
-    ["Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Concat", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Not", "And", "Or"]
-)
+    ("Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Concat", "Not", "And", "Or", "Equal")
+) | frozenset(("Less", "LessOrEqual", "Greater", "GreaterOrEqual"))
 """Nodes that are made once for equal inputs: those of shapes and, of integers and truth values, arithmetic."""
 
 

@@ -20,6 +20,7 @@ OPSET_RANGE = Rule(
     "ONX004",
     MODEL,
     "version {version} of domain '{domain}' is not known; {oldest} to {newest} are",
+    severity=WARNING,
     hint="convert the model with onnx.version_converter",
 )
 FUNCTION_TWICE = Rule("ONX005", "FunctionProto", "function '{name}' of domain '{domain}' is defined twice")
@@ -51,7 +52,9 @@ INPUT_COUNT = Rule("ONX016", NODES, "{node} has {given} inputs; '{operator}' has
 OUTPUT_COUNT = Rule("ONX017", NODES, "{node} has {given} outputs; '{operator}' has {least} to {most}")
 MISSING_INPUT = Rule("ONX018", NODES, "{node} leaves out input {index}, which '{operator}' needs")
 UNKNOWN_ATTRIBUTE = Rule("ONX019", NODES, "{node}: '{operator}' has no attribute '{attribute}'")
-ATTRIBUTE_KIND = Rule("ONX020", NODES, "{node}: attribute '{attribute}' is {given}; '{operator}' has {wanted}")
+ATTRIBUTE_KIND = Rule(
+    "ONX020", NODES, "{node}: attribute '{attribute}' is {given}; '{operator}' has {wanted}"
+)
 MISSING_ATTRIBUTE = Rule("ONX021", NODES, "{node} needs the attribute '{attribute}'")
 ATTRIBUTE_TWICE = Rule("ONX022", NODES, "{node} has the attribute '{attribute}' twice")
 REFERENCE_OUTSIDE = Rule(
@@ -76,7 +79,9 @@ VALUE_NEEDED = Rule(
 )
 NOT_A_TENSOR = Rule("ONX042", IMPORTING, "input '{name}' is {kind}; only tensors can be inputs of a graph")
 NO_ELEMENT = Rule("ONX043", IMPORTING, "'{name}' has elements of {type}, which nothing computes with here")
-NO_RANK = Rule("ONX044", IMPORTING, "input '{name}' has no shape", hint="run shape inference, or set its shape")
+NO_RANK = Rule(
+    "ONX044", IMPORTING, "input '{name}' has no shape", hint="run shape inference, or set its shape"
+)
 REFUSED = Rule("ONX045", IMPORTING, "{node}: {reason}")
 
 # --- what cannot leave as ONNX ------------------------------------------------------------------------------------

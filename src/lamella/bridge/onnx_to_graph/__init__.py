@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
-
-import numpy as np
+from collections.abc import Iterable, Iterator, Mapping
 
 from lamella.base import dim
 from lamella.base.arrays import Array
@@ -19,7 +16,7 @@ from lamella.bridge.onnx import rules
 from lamella.bridge.onnx.arrays import ExternalData
 from lamella.bridge.onnx.nodes import Graph as OnnxGraph
 from lamella.bridge.onnx.nodes import Model as OnnxModel
-from lamella.bridge.onnx.nodes import TensorType, ValueInfo, plain_domain
+from lamella.bridge.onnx.nodes import Node, TensorType, ValueInfo, plain_domain, subgraphs
 from lamella.bridge.onnx_to_graph.values import Value, known_value
 from lamella.bridge.onnx_to_graph.walk import Scope, Translator
 from lamella.graph.build import Builder
@@ -122,7 +119,7 @@ class _Translation:
         if not findings:
             return
         inputs = _sources(graph, self._walk.needed, {item.name for item in graph.inputs} - set(self._given))
-        if inputs and len(findings) == len(self._walk.needed):
+        if inputs:
             raise ContentsNeeded(findings, inputs)
         raise LamellaError(findings)
 
@@ -134,7 +131,9 @@ class _Translation:
     def _named(self, graph: Graph, reserved: list[str]) -> Graph:
         """The graph with tensors called as in the file."""
         results = {
-            item.name: name for item, name in zip(graph.outputs, reserved, strict=True) if isinstance(item, Tensor)
+            item.name: name
+            for item, name in zip(graph.outputs, reserved, strict=True)
+            if isinstance(item, Tensor)
         }
         kept = {item.name for item in graph.inputs if isinstance(item, Tensor)}
         kept |= {item.name for item in graph.variables}
@@ -147,19 +146,39 @@ class _Translation:
 
 
 def _sources(graph: OnnxGraph, names: list[str], inputs: set[str]) -> tuple[str, ...]:
-    """The inputs of a graph that some values are computed from."""
-    makers = {name: node for node in graph.nodes for name in node.outputs}
+    """The inputs of a graph that some values are computed from, inner graphs included."""
+    reads: dict[str, tuple[str, ...]] = {}
+    for node in _all_nodes(graph.nodes):
+        inner = [name for _, part in subgraphs(node) for name in _names_in(part)]
+        reads.update(dict.fromkeys(node.outputs, (*node.inputs, *inner)))
+        for _, part in subgraphs(node):
+            reads.update({port.name: node.inputs for port in part.inputs})
     waiting, seen, found = list(names), set(names), []
     while waiting:
         name = waiting.pop()
         if name in inputs:
             found.append(name)
             continue
-        for source in makers[name].inputs if name in makers else ():
+        for source in reads.get(name, ()):
             if source not in seen:
                 seen.add(source)
                 waiting.append(source)
     return tuple(dict.fromkeys(found))
+
+
+def _all_nodes(nodes: Iterable[Node]) -> Iterator[Node]:
+    for node in nodes:
+        yield node
+        for _, graph in subgraphs(node):
+            yield from _all_nodes(graph.nodes)
+
+
+def _names_in(graph: OnnxGraph) -> Iterator[str]:
+    """What the nodes of a graph read, and what it gives."""
+    for node in graph.nodes:
+        yield from node.inputs
+    for port in graph.outputs:
+        yield port.name
 
 
 __all__ = ["ContentsNeeded", "onnx_to_graph"]

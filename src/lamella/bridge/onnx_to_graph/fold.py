@@ -25,7 +25,9 @@ class CannotFold(Exception):
     """A content cannot be computed before the run; the operation is translated instead."""
 
 
-def fold(operator: str, args: Sequence[Array | None], attributes: Attributes, version: int) -> list[Array] | None:
+def fold(
+    operator: str, args: Sequence[Array | None], attributes: Attributes, version: int
+) -> list[Array] | None:
     """What an operator gives for known contents; None where it is not one that is computed before the run."""
     rule = _RULES.get(operator)
     if rule is None or any(item is not None and item.size > MOST_KNOWN for item in args):
@@ -65,7 +67,9 @@ def _elementwise(
         if not any(item.dtype == object for item in arrays):
             return np.asarray(plain(*arrays))
         spread = np.broadcast_arrays(*arrays)
-        items = [symbolic(*parts) for parts in zip(*(item.reshape(-1).tolist() for item in spread), strict=True)]
+        items = [
+            symbolic(*parts) for parts in zip(*(item.reshape(-1).tolist() for item in spread), strict=True)
+        ]
         return plain_if_possible(object_array(items, spread[0].shape), np.dtype(np.int64))
 
     return run
@@ -120,7 +124,9 @@ def _mod(args: Sequence[Array | None], attributes: Attributes, version: int) -> 
 # --- layout -------------------------------------------------------------------------------------------------------
 
 
-def _integers(args: Sequence[Array | None], index: int, attributes: Attributes, name: str) -> list[int] | None:
+def _integers(
+    args: Sequence[Array | None], index: int, attributes: Attributes, name: str
+) -> list[int] | None:
     """A list that older versions have as an attribute."""
     if index < len(args) and args[index] is not None:
         return [int(item) for item in _needed(args, index).reshape(-1).tolist()]
@@ -134,7 +140,9 @@ def _int(attributes: Attributes, name: str, default: int) -> int:
 
 
 def _gather(args: Sequence[Array | None], attributes: Attributes, _: int) -> Array:
-    return np.asarray(np.take(_needed(args), _needed(args, 1).astype(np.int64), axis=_int(attributes, "axis", 0)))
+    return np.asarray(
+        np.take(_needed(args), _needed(args, 1).astype(np.int64), axis=_int(attributes, "axis", 0))
+    )
 
 
 def _concat(args: Sequence[Array | None], attributes: Attributes, _: int) -> Array:
@@ -251,9 +259,13 @@ def _reduce(plain: Callable[..., Array], symbolic: Callable[[Extent, Extent], Ex
 
 def _split(args: Sequence[Array | None], attributes: Attributes, _: int) -> list[Array]:
     data, sizes = _needed(args), _integers(args, 1, attributes, "split")
+    outputs = _int(attributes, "num_outputs", 0)
+    if sizes is None and not outputs:
+        raise CannotFold
     axis = _int(attributes, "axis", 0)
     if sizes is None:
-        raise CannotFold
+        size = -(-data.shape[axis] // max(outputs, 1))
+        sizes = [size] * outputs
     return [np.asarray(item) for item in np.split(data, np.cumsum(sizes)[:-1].tolist(), axis)]
 
 
@@ -287,49 +299,53 @@ def _no_symbol(*_: object) -> object:
     raise CannotFold
 
 
-_RULES: Mapping[str, Callable[[Sequence[Array | None], Attributes, int], Array | list[Array]]] = MappingProxyType(
-    {
-        "Identity": _identity,
-        "Gather": _gather,
-        "Concat": _concat,
-        "Unsqueeze": _unsqueeze,
-        "Squeeze": _squeeze,
-        "Slice": _slice,
-        "Reshape": _reshape,
-        "Transpose": _transpose,
-        "Range": _range,
-        "Expand": _expand,
-        "Tile": _tile,
-        "Cast": _cast,
-        "Split": _split,
-        "Add": _elementwise(np.add, _dims(dim.add)),
-        "Sub": _elementwise(np.subtract, _dims(dim.sub)),
-        "Mul": _elementwise(np.multiply, _dims(dim.mul)),
-        "Div": _elementwise(_plain_div, _symbolic_div),
-        "Mod": _mod,
-        "Min": _many(np.minimum, dim.smaller),
-        "Max": _many(np.maximum, dim.larger),
-        "Pow": _elementwise(np.power, _no_symbol),
-        "Equal": _elementwise(np.equal, _dims(dim.equal)),
-        "Less": _elementwise(np.less, _dims(dim.less)),
-        "LessOrEqual": _elementwise(np.less_equal, _dims(dim.less_equal)),
-        "Greater": _elementwise(np.greater, lambda a, b: dim.less(_integer(b), _integer(a))),
-        "GreaterOrEqual": _elementwise(np.greater_equal, lambda a, b: dim.less_equal(_integer(b), _integer(a))),
-        "Not": _elementwise(np.logical_not, lambda item: dim.negate(_truth(item))),
-        "And": _elementwise(np.logical_and, lambda a, b: dim.both(_truth(a), _truth(b))),
-        "Or": _elementwise(np.logical_or, lambda a, b: dim.either(_truth(a), _truth(b))),
-        "Xor": _elementwise(np.logical_xor, lambda a, b: dim.differ(_truth(a), _truth(b))),
-        "Where": _elementwise(np.where, _choose),
-        "Neg": _elementwise(np.negative, lambda item: dim.sub(0, _integer(item))),
-        "Abs": _elementwise(np.abs, _no_symbol),
-        "Floor": _unary(np.floor),
-        "Ceil": _unary(np.ceil),
-        "Sqrt": _unary(np.sqrt),
-        "Sign": _unary(np.sign),
-        "ReduceProd": _reduce(np.prod, dim.mul, 1),
-        "ReduceSum": _reduce(np.sum, dim.add, 0),
-        "ReduceMin": _reduce(np.min, dim.smaller, None),
-        "ReduceMax": _reduce(np.max, dim.larger, None),
-    }
+_RULES: Mapping[str, Callable[[Sequence[Array | None], Attributes, int], Array | list[Array]]] = (
+    MappingProxyType(
+        {
+            "Identity": _identity,
+            "Gather": _gather,
+            "Concat": _concat,
+            "Unsqueeze": _unsqueeze,
+            "Squeeze": _squeeze,
+            "Slice": _slice,
+            "Reshape": _reshape,
+            "Transpose": _transpose,
+            "Range": _range,
+            "Expand": _expand,
+            "Tile": _tile,
+            "Cast": _cast,
+            "Split": _split,
+            "Add": _elementwise(np.add, _dims(dim.add)),
+            "Sub": _elementwise(np.subtract, _dims(dim.sub)),
+            "Mul": _elementwise(np.multiply, _dims(dim.mul)),
+            "Div": _elementwise(_plain_div, _symbolic_div),
+            "Mod": _mod,
+            "Min": _many(np.minimum, dim.smaller),
+            "Max": _many(np.maximum, dim.larger),
+            "Pow": _elementwise(np.power, _no_symbol),
+            "Equal": _elementwise(np.equal, _dims(dim.equal)),
+            "Less": _elementwise(np.less, _dims(dim.less)),
+            "LessOrEqual": _elementwise(np.less_equal, _dims(dim.less_equal)),
+            "Greater": _elementwise(np.greater, lambda a, b: dim.less(_integer(b), _integer(a))),
+            "GreaterOrEqual": _elementwise(
+                np.greater_equal, lambda a, b: dim.less_equal(_integer(b), _integer(a))
+            ),
+            "Not": _elementwise(np.logical_not, lambda item: dim.negate(_truth(item))),
+            "And": _elementwise(np.logical_and, lambda a, b: dim.both(_truth(a), _truth(b))),
+            "Or": _elementwise(np.logical_or, lambda a, b: dim.either(_truth(a), _truth(b))),
+            "Xor": _elementwise(np.logical_xor, lambda a, b: dim.differ(_truth(a), _truth(b))),
+            "Where": _elementwise(np.where, _choose),
+            "Neg": _elementwise(np.negative, lambda item: dim.sub(0, _integer(item))),
+            "Abs": _elementwise(np.abs, _no_symbol),
+            "Floor": _unary(np.floor),
+            "Ceil": _unary(np.ceil),
+            "Sqrt": _unary(np.sqrt),
+            "Sign": _unary(np.sign),
+            "ReduceProd": _reduce(np.prod, dim.mul, 1),
+            "ReduceSum": _reduce(np.sum, dim.add, 0),
+            "ReduceMin": _reduce(np.min, dim.smaller, None),
+            "ReduceMax": _reduce(np.max, dim.larger, None),
+        }
+    )
 )
 """How each operator computes with known contents."""

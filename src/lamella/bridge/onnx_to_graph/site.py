@@ -50,8 +50,10 @@ class NodeSite:
     attributes: dict[str, AttributeValue]
     materialise: Callable[[Value], Tensor]
     """The tensor that a value is."""
-    translate: Callable[..., Sequence[Tensor]]
+    translate: Callable[[Graph, Sequence[Value]], list[Value]]
     """What the nodes of an inner graph give, for values of its inputs."""
+    attempt: Callable[[Callable[[], Results]], Results]
+    """What a translation gives; None where something in it cannot be translated, which is then not reported."""
     read: Callable[[TensorProto], Array]
     """The array of a tensor of the file."""
 
@@ -135,7 +137,7 @@ class NodeSite:
 
     # --- attributes -----------------------------------------------------------------------------------------
 
-    def int(self, name: str, default: int | None = None) -> int:
+    def integer(self, name: str, default: int | None = None) -> int:
         """An attribute that is an integer."""
         found = self.attributes.get(name)
         if isinstance(found, int):
@@ -146,7 +148,7 @@ class NodeSite:
 
     def flag(self, name: str, default: bool = False) -> bool:
         """An attribute that is true or false."""
-        return bool(self.int(name, default))
+        return bool(self.integer(name, default))
 
     def real(self, name: str, default: float) -> float:
         """An attribute that is a number."""
@@ -193,7 +195,7 @@ class NodeSite:
             return default
         found = ELEMENTS.get(number) if isinstance(number, int) else None
         if found is None:
-            self.refuse(f"asks for elements of type {number}, which nothing computes with here")
+            self.refuse(f"asks for elements of type {number!r}, which nothing computes with here")
         return found
 
     def axes(self, rank: int, index: int = 1, since: int = 13) -> tuple[int, ...] | None:
@@ -226,9 +228,7 @@ class NodeSite:
         definition = self.builder.library.find_operator(operator)
         generic = [] if definition is None else list(definition.items("dtype"))
         types = {item.name: element for item in generic[:1] if isinstance(item, Dtype)}
-        return self._flat(
-            self.builder.call_all(operator, *inputs, types=types, results=(), **attributes)
-        )[0]
+        return self._flat(self.builder.call_all(operator, *inputs, types=types, results=(), **attributes))[0]
 
     def _flat(self, outputs: Sequence[object]) -> tuple[Tensor, ...]:
         found: list[Tensor] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from lamella.base.arrays import Array
@@ -28,7 +28,14 @@ from lamella.bridge.onnx.nodes import (
 )
 from lamella.bridge.onnx_to_graph.adapters import ADAPTERS
 from lamella.bridge.onnx_to_graph.fold import fold
-from lamella.bridge.onnx_to_graph.site import MOST_CONSTANT, NodeSite, Result, ValueNeeded, constant_tensor
+from lamella.bridge.onnx_to_graph.site import (
+    MOST_CONSTANT,
+    NodeSite,
+    Result,
+    Results,
+    ValueNeeded,
+    constant_tensor,
+)
 from lamella.bridge.onnx_to_graph.values import Value, known_value
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Tensor
@@ -109,13 +116,28 @@ class Translator:
         for node in nodes:
             self._visit(node, scope, self._opsets if opsets is None else opsets)
 
-    def inner(self, graph: Graph, scope: Scope, given: Sequence[Value]) -> list[Value]:
+    def _attempt(self, translate: Callable[[], Results]) -> Results:
+        """What a translation gives; None where something in it cannot be translated, which is forgotten."""
+        findings, needed = len(self.findings), len(self.needed)
+        try:
+            found = translate()
+        except (Found, ValueNeeded, Stop):
+            found = None
+        if len(self.findings) == findings and found is not None:
+            return found
+        del self.findings[findings:]
+        del self.needed[needed:]
+        return None
+
+    def inner(
+        self, graph: Graph, scope: Scope, given: Sequence[Value], opsets: tuple[OpsetImport, ...]
+    ) -> list[Value]:
         """What an inner graph gives for values of its inputs; it sees the values around it."""
         inside = dict(scope)
         self.enter_initializers(graph, inside)
         for port, value in zip(graph.inputs, given, strict=False):
             inside[port.name] = value
-        self.run(graph.nodes, inside)
+        self.run(graph.nodes, inside, opsets)
         missing = [item.name for item in graph.outputs if item.name not in inside]
         if missing:
             raise Stop
@@ -131,10 +153,11 @@ class Translator:
         self.builder.origin = Origin(f"{node.title}: {node.op_type}", above=origin)
         try:
             values = [scope[name] if name else None for name in node.inputs]
+            results: Sequence[Result]
             if function is not None:
                 results = self._call(function, node, values)
             else:
-                results = self._operation(node, domain, values, scope, version_in(opsets, domain) or 1)
+                results = self._operation(node, values, scope, opsets)
             self._keep(node, results, scope)
         except Found as problem:
             self.findings += [with_origin(item, self.builder.origin) for item in problem.findings]
@@ -150,8 +173,10 @@ class Translator:
             self.builder.origin = origin
 
     def _operation(
-        self, node: Node, domain: str, values: list[Value | None], scope: Scope, version: int
+        self, node: Node, values: list[Value | None], scope: Scope, opsets: tuple[OpsetImport, ...]
     ) -> Sequence[Result]:
+        domain = plain_domain(node.domain)
+        version = version_in(opsets, domain) or 1
         attributes: dict[str, AttributeValue] = {item.name: item.value for item in node.attributes}
         known = self._folded(node, domain, values, attributes, version)
         if known is not None:
@@ -164,13 +189,14 @@ class Translator:
             values,
             attributes,
             self.materialise,
-            lambda graph, given: self.inner(graph, scope, given),
+            lambda graph, given: self.inner(graph, scope, given, opsets),
+            self._attempt,
             self.read,
         )
         if adapter is None:
             site.refuse("has no translation here" if domain == MAIN_DOMAIN else f"is of domain '{domain}'")
         found = adapter(site)
-        return found if isinstance(found, list | tuple) else [found]  # type: ignore[return-value,list-item]
+        return found if isinstance(found, list | tuple) else [found]  # type: ignore[list-item]
 
     def _folded(
         self,

@@ -1,1 +1,1 @@
-"""ONNX files in the pipeline."""
+"""The ONNX format for the commands and the API: check, show, load, save."""

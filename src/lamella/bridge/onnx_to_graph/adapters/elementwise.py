@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import reduce
 from types import MappingProxyType
@@ -11,11 +12,12 @@ import numpy as np
 from lamella.base import dim
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dim import Extent
-from lamella.base.dtype import BOOL, F32, F64, I64, ElementType, Kind
-from lamella.bridge.onnx.nodes import SparseTensor, TensorProto
+from lamella.base.dtype import BOOL, F8E5M2, F32, F64, I64, ElementType, Kind
 from lamella.bridge.onnx.arrays import read_sparse
+from lamella.bridge.onnx.nodes import DATA_TYPES, SparseTensor, TensorProto
+from lamella.bridge.onnx_to_graph.fold import fold
 from lamella.bridge.onnx_to_graph.site import NodeSite, Result, Results
-from lamella.bridge.onnx_to_graph.values import Value, known_value, object_array, plain_if_possible
+from lamella.bridge.onnx_to_graph.values import known_value, object_array, plain_if_possible
 from lamella.graph.nodes import Tensor
 
 
@@ -29,7 +31,7 @@ def _mod(site: NodeSite) -> Results:
     """The remainder: with the sign of the divisor, or with `fmod` of the dividend."""
     operator = "aten.fmod" if site.flag("fmod") else "math.mod"
     if site.element().is_float:
-        operator = "math.mod"
+        operator = "math.mod" if site.flag("fmod") else "aten.remainder"
     return site.call(operator, site.tensor(0), site.tensor(1))
 
 
@@ -89,7 +91,7 @@ def _clip(site: NodeSite) -> Results:
 def _bit_shift(site: NodeSite) -> Results:
     left = site.text("direction", "LEFT") == "LEFT"
     operator = "onnx.shift_left" if left else "onnx.shift_right"
-    return site.call(operator, site.tensor(0), site.tensor(1))
+    return site.call(operator, site.tensor(0), site.tensor(1), bits=site.element().bits)
 
 
 def _is_inf(site: NodeSite) -> Results:
@@ -123,9 +125,10 @@ def _dropout(site: NodeSite) -> Results:
         ratio = site.numbers(1, "ratio")[0] if site.has(1) else 0.5
         if ratio:
             site.refuse("drops numbers at random in training")
+    if len(site.node.outputs) < 2:
+        return x
     mask_type = BOOL if site.version >= 10 else x.element
-    mask = site.make("layout.uniform", mask_type, site.scalar(1, mask_type), shape=x.shape)
-    return [site.call("math.iden", x), mask] if len(site.node.outputs) > 1 else site.call("math.iden", x)
+    return [x, site.make("layout.uniform", mask_type, site.scalar(1, mask_type), shape=x.shape)]
 
 
 # --- types ----------------------------------------------------------------------------------------------------
@@ -133,10 +136,33 @@ def _dropout(site: NodeSite) -> Results:
 
 def _convert(site: NodeSite, x: Tensor, element: ElementType, saturate: bool) -> Result:
     if x.element == element:
-        return site.call("math.iden", x)
+        return x
     if element.is_float and element.bits <= 8 and x.element.is_float and not saturate:
-        return site.make("onnx.cast_unsaturated", element, x)
+        return overflowing(site, x, element)
+    if element.is_integer and element.bits < 32 and x.element.bits > element.bits:
+        return _wrapped(site, x, element)
     return site.make("layout.cast", element, x)
+
+
+def _wrapped(site: NodeSite, x: Tensor, element: ElementType) -> Tensor:
+    """Numbers as integers of a narrow type: what it cannot hold begins again at its other end."""
+    whole = site.cast(x, I64)
+    low = site.scalar(element.minimum, I64)
+    places = site.call("math.mod", site.call("math.sub", whole, low), site.scalar(1 << element.bits, I64))
+    return site.make("layout.cast", element, site.add(places, low))
+
+
+def overflowing(site: NodeSite, x: Tensor, element: ElementType) -> Tensor:
+    """Numbers in a type of eight bits; what it cannot hold is infinite, or no number where it has no infinity."""
+    # Halfway to the number that would follow the largest, ties go to the even one: down in E4M3, up in E5M2.
+    has_infinity = element == F8E5M2
+    limit = 61440.0 if has_infinity else 464.0
+    size = site.call("math.abs", x)
+    beyond = site.call("math.ge" if has_infinity else "math.gt", size, site.scalar(limit, x.element))
+    far = site.scalar(math.inf if has_infinity else math.nan, element)
+    below = site.call("math.lt", x, site.scalar(0, x.element))
+    signed = site.call("math.select", below, site.scalar(-math.inf, element), far) if has_infinity else far
+    return site.call("math.select", beyond, signed, site.make("layout.cast", element, x))
 
 
 def _cast(site: NodeSite) -> Results:
@@ -144,6 +170,12 @@ def _cast(site: NodeSite) -> Results:
 
 
 def _cast_like(site: NodeSite) -> Results:
+    known, element = site.content(0), site.element(1)
+    number = DATA_TYPES.get(element)
+    if known is not None and number is not None:
+        found = fold("Cast", [known], {"to": int(number)}, site.version)
+        if found is not None:
+            return known_value(found[0], element=element)
     return _convert(site, site.tensor(), site.element(1), site.flag("saturate", True))
 
 
@@ -165,9 +197,9 @@ def _constant(site: NodeSite) -> Results:
     reals, integers = site.reals("value_floats"), site.ints("value_ints")
     if integers is not None:
         return known_value(np.asarray(integers, np.int64))
-    if reals is not None:
-        return known_value(np.asarray(reals, np.float32))
-    site.refuse("holds no tensor of numbers")
+    if reals is None:
+        site.refuse("holds no tensor of numbers")
+    return known_value(np.asarray(reals, np.float32))
 
 
 def _constant_of_shape(site: NodeSite) -> Results:
@@ -187,7 +219,7 @@ def _shape(site: NodeSite) -> Results:
     content = site.content(0)
     whole = content.shape if content is not None else site.tensor().shape
     assert value is not None  # the checker counts inputs
-    start, end = site.int("start", 0), site.attributes.get("end")
+    start, end = site.integer("start", 0), site.attributes.get("end")
     part = whole[slice(start, end if isinstance(end, int) else None)]
     return known_value(plain_if_possible(object_array(list(part), (len(part),)), np.dtype(np.int64)))
 
@@ -199,9 +231,6 @@ def _size(site: NodeSite) -> Results:
     one: Extent = 1
     total = reduce(dim.mul, site.tensor().shape, one)
     return known_value(plain_if_possible(object_array([total], ()), np.dtype(np.int64)))
-
-
-    return dim.mul(left, right)  # type: ignore[arg-type]
 
 
 def _range(site: NodeSite) -> Results:
@@ -219,7 +248,7 @@ def _range(site: NodeSite) -> Results:
 def _eye_like(site: NodeSite) -> Results:
     x = site.tensor()
     element = site.type_of("dtype", x.element)
-    return site.make("onnx.eye", element, shape=x.shape, diagonal=site.int("k", 0))
+    return site.make("onnx.eye", element, shape=x.shape, diagonal=site.integer("k", 0))
 
 
 def _random(site: NodeSite) -> Results:
@@ -248,9 +277,9 @@ def _bernoulli(site: NodeSite) -> Results:
 def _bit_cast(site: NodeSite) -> Results:
     content = site.content(0)
     element = site.type_of("to")
-    if content is not None and content.dtype != object:
-        return known_value(content.view(numpy_dtype(element)))
-    site.refuse("reads the bits of numbers as those of another type")
+    if content is None or content.dtype == object:
+        site.refuse("reads the bits of numbers as those of another type")
+    return known_value(content.view(numpy_dtype(element)))
 
 
 ELEMENTWISE: Mapping[str, Callable[[NodeSite], Results]] = MappingProxyType(

@@ -32,7 +32,7 @@ def _reshape(site: NodeSite) -> Results:
 
 def _flatten(site: NodeSite) -> Results:
     x = site.tensor()
-    axis = site.int("axis", 1)
+    axis = site.integer("axis", 1)
     axis = axis + len(x.shape) if axis < 0 else axis
     one: Extent = 1
     shape = (reduce(dim.mul, x.shape[:axis], one), reduce(dim.mul, x.shape[axis:], one))
@@ -44,7 +44,7 @@ def _squeeze(site: NodeSite) -> Results:
     axes = site.axes(len(x.shape))
     if axes is None:
         axes = tuple(axis for axis, size in enumerate(x.shape) if size == 1)
-    return site.call("layout.squeeze", x, axes=axes) if axes else site.call("math.iden", x)
+    return site.call("layout.squeeze", x, axes=axes) if axes else x
 
 
 def _unsqueeze(site: NodeSite) -> Results:
@@ -75,12 +75,12 @@ def _tile(site: NodeSite) -> Results:
 
 def _concat(site: NodeSite) -> Results:
     tensors = site.tensors()
-    axis = site.int("axis", 1 if site.version < 4 else None)
+    axis = site.integer("axis", 1 if site.version < 4 else None)
     return site.call("layout.concat", tensors, axis=site.axis_in(axis, len(tensors[0].shape)))
 
 
 def _split(site: NodeSite) -> Results:
-    x, axis = site.tensor(), site.int("axis", 0)
+    x, axis = site.tensor(), site.integer("axis", 0)
     axis = site.axis_in(axis, len(x.shape))
     if site.version >= 13 and site.has(1):
         sizes: Sequence[Extent] = site.extents(1, "the sizes")
@@ -93,7 +93,7 @@ def _split(site: NodeSite) -> Results:
 
 def _even_parts(site: NodeSite, whole: Extent) -> list[Extent]:
     """Equal parts; the last one is smaller where they do not divide."""
-    count = site.int("num_outputs", len(site.node.outputs))
+    count = site.integer("num_outputs", len(site.node.outputs))
     if isinstance(whole, Dim):
         return [dim.floor_divide(whole, count)] * count
     size = -(-whole // count)
@@ -135,7 +135,9 @@ def _sliced(
     # Where nothing is left the end lies before the start.
     kept = [_not_before(b, e, step) for b, e, step in zip(begin, end, steps, strict=True)]
     # An end before the first element is said by a number that counts from the end.
-    shown = [dim.sub(-1, x.shape[axis]) if item == -1 else item for axis, item in zip(axes, kept, strict=True)]
+    shown = [
+        dim.sub(-1, x.shape[axis]) if item == -1 else item for axis, item in zip(axes, kept, strict=True)
+    ]
     return site.call(
         "layout.slice", x, axes=tuple(axes), begin=tuple(begin), end=tuple(shown), stride=tuple(steps)
     )
@@ -179,7 +181,9 @@ def _padded(
     """Negative pads take elements away first."""
     if any(dim.bounds(item)[0] < 0 for item in (*before, *after)):
         begin = [dim.larger(dim.sub(0, item), 0) for item in before]
-        end = [dim.sub(size, dim.larger(dim.sub(0, item), 0)) for size, item in zip(x.shape, after, strict=True)]
+        end = [
+            dim.sub(size, dim.larger(dim.sub(0, item), 0)) for size, item in zip(x.shape, after, strict=True)
+        ]
         x = site.call("layout.slice", x, begin=tuple(begin), end=tuple(end))
         before = [dim.larger(item, 0) for item in before]
         after = [dim.larger(item, 0) for item in after]
@@ -207,24 +211,26 @@ def _counts_from_start(site: NodeSite, index: int) -> bool:
 def _gather(site: NodeSite) -> Results:
     """Indices may count from the end, which is only asked where it is not known."""
     x = site.tensor()
-    axis = site.axis_in(site.int("axis", 0), len(x.shape))
+    axis = site.axis_in(site.integer("axis", 0), len(x.shape))
     operator = "layout.gather" if _counts_from_start(site, 1) else "onnx.gather"
     return site.call(operator, x, _indices(site, 1), axis=axis)
 
 
 def _gather_elements(site: NodeSite) -> Results:
     x = site.tensor()
-    axis = site.axis_in(site.int("axis", 0), len(x.shape))
+    axis = site.axis_in(site.integer("axis", 0), len(x.shape))
     return site.call("onnx.gather_elements", x, _indices(site, 1), axis=axis)
 
 
 def _gather_nd(site: NodeSite) -> Results:
-    return site.call("onnx.gather_nd", site.tensor(), _indices(site, 1), batch_dims=site.int("batch_dims", 0))
+    return site.call(
+        "onnx.gather_nd", site.tensor(), _indices(site, 1), batch_dims=site.integer("batch_dims", 0)
+    )
 
 
 def _scatter_elements(site: NodeSite) -> Results:
     x = site.tensor()
-    axis = site.axis_in(site.int("axis", 0), len(x.shape))
+    axis = site.axis_in(site.integer("axis", 0), len(x.shape))
     indices, updates = _indices(site, 1), site.tensor(2)
     operator = f"onnx.scatter_{site.text('reduction', 'none')}"
     return site.call(operator, x, indices, updates, axis=axis)
@@ -238,7 +244,7 @@ def _scatter_nd(site: NodeSite) -> Results:
 def _tensor_scatter(site: NodeSite) -> Results:
     x, updates = site.tensor(0), site.tensor(1)
     rank = len(x.shape)
-    axis = site.axis_in(site.int("axis", -2), rank)
+    axis = site.axis_in(site.integer("axis", -2), rank)
     starts = site.optional(2)
     if starts is None:
         starts = site.make("layout.uniform", I64, site.scalar(0, I64), shape=(x.shape[0],))
@@ -251,7 +257,7 @@ def _one_hot(site: NodeSite) -> Results:
     indices, values = site.tensor(0), site.tensor(2)
     (depth,) = site.extents(1, "the depth")
     rank = len(indices.shape) + 1
-    axis = site.axis_in(site.int("axis", -1), rank)
+    axis = site.axis_in(site.integer("axis", -1), rank)
     return site.call("onnx.one_hot", site.cast(indices, I64), values, axis=axis, depth=depth)
 
 
@@ -262,13 +268,13 @@ def _trilu(site: NodeSite) -> Results:
 
 
 def _depth_to_space(site: NodeSite) -> Results:
-    size = site.int("blocksize")
+    size = site.integer("blocksize")
     first = site.text("mode", "DCR") == "DCR"
     return site.call("layout.depth_to_space", site.tensor(), block_size=(size, size), blocks_first=first)
 
 
 def _space_to_depth(site: NodeSite) -> Results:
-    size = site.int("blocksize")
+    size = site.integer("blocksize")
     first = site.text("mode", "DCR") == "DCR"
     return site.call("layout.space_to_depth", site.tensor(), block_size=(size, size), blocks_first=first)
 
@@ -291,7 +297,7 @@ def _compress(site: NodeSite) -> Results:
 
 def _reverse_sequence(site: NodeSite) -> Results:
     lengths = site.cast(site.tensor(1), I64)
-    batch, time = site.int("batch_axis", 1), site.int("time_axis", 0)
+    batch, time = site.integer("batch_axis", 1), site.integer("time_axis", 0)
     return site.call("onnx.reverse_sequence", site.tensor(0), lengths, batch_axis=batch, time_axis=time)
 
 
@@ -323,8 +329,8 @@ def _centred(site: NodeSite, x: Tensor, axis: int, size: Extent) -> Tensor:
 
 def _top_k(site: NodeSite) -> Results:
     x = site.tensor()
-    (k,) = site.extents(1, "k") if site.version >= 10 else (site.int("k"),)
-    axis = site.axis_in(site.int("axis", -1), len(x.shape))
+    (k,) = site.extents(1, "k") if site.version >= 10 else (site.integer("k"),)
+    axis = site.axis_in(site.integer("axis", -1), len(x.shape))
     reals = x if x.element.is_float else site.cast(x, F64)
     values, places = site.call_all(
         "algo.top_k", reals, k=k, axis=axis, largest=site.flag("largest", True), sorted=True

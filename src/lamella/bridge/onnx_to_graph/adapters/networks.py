@@ -54,7 +54,7 @@ def _arg(operator: str) -> Callable[[NodeSite], Results]:
 
     def run(site: NodeSite) -> Results:
         x = site.tensor()
-        axis = site.axis_in(site.int("axis", 0), len(x.shape))
+        axis = site.axis_in(site.integer("axis", 0), len(x.shape))
         keep = site.flag("keepdims", True)
         if not site.flag("select_last_index"):
             return site.call(operator, x, dim=axis, keepdim=keep)
@@ -72,7 +72,7 @@ def _softmax(operator: str) -> Callable[[NodeSite], Results]:
     def run(site: NodeSite) -> Results:
         x = site.tensor()
         rank = len(x.shape)
-        axis = site.axis_in(site.int("axis", 1 if site.version < 13 else -1), rank)
+        axis = site.axis_in(site.integer("axis", 1 if site.version < 13 else -1), rank)
         if site.version >= 13 or axis == rank - 1:
             return _along(site, operator, x, axis)
         one: Extent = 1
@@ -112,7 +112,7 @@ def _gemm(site: NodeSite) -> Results:
     alpha, beta = site.real("alpha", 1.0), site.real("beta", 1.0)
     if not left.element.is_float:
         site.refuse("multiplies integers")
-    vector = bias is None or len(bias.shape) == 1 and bias.shape[0] == right.shape[0 if trans_b else 1]
+    vector = bias is None or (len(bias.shape) == 1 and bias.shape[0] == right.shape[0 if trans_b else 1])
     if alpha == beta == 1.0 and not trans_a and trans_b and vector:
         return site.call("nn.linear", left, right, bias)
     product = site.call("linalg.matmul", left, right, transA=trans_a, transB=trans_b)
@@ -123,7 +123,7 @@ def _gemm(site: NodeSite) -> Results:
 # --- convolutions and pools ---------------------------------------------------------------------------------------
 
 
-def _windows(
+def windows(
     site: NodeSite, extents: Sequence[Extent], kernel: Sequence[Extent]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Extent, ...]]:
     """Strides, dilations and pads (all before, then all after) of a window over some extents."""
@@ -155,7 +155,7 @@ def _reach(width: Extent, dilation: int) -> Extent:
 
 def _conv(site: NodeSite) -> Results:
     x, weight, bias = site.tensor(0), site.tensor(1), site.optional(2)
-    strides, dilations, pads = _windows(site, x.shape[2:], weight.shape[2:])
+    strides, dilations, pads = windows(site, x.shape[2:], weight.shape[2:])
     return site.call(
         "nn.conv",
         x,
@@ -164,7 +164,7 @@ def _conv(site: NodeSite) -> Results:
         stride=strides,
         dilation=dilations,
         padding=pads,
-        groups=site.int("group", 1),
+        groups=site.integer("group", 1),
     )
 
 
@@ -189,7 +189,7 @@ def _conv_transpose(site: NodeSite) -> Results:
         dilation=dilations,
         padding=tuple(pads[:rank]),
         size=tuple(sizes),
-        groups=site.int("group", 1),
+        groups=site.integer("group", 1),
     )
 
 
@@ -200,7 +200,9 @@ def _deconv_pads(
     auto, wanted = site.text("auto_pad", "NOTSET"), site.ints("output_shape")
     rank = len(full)
     if wanted is None and auto in ("NOTSET", "VALID"):
-        pads: list[Extent] = list(site.ints("pads") or (0,) * (2 * rank)) if auto == "NOTSET" else [0] * (2 * rank)
+        pads: list[Extent] = (
+            list(site.ints("pads") or (0,) * (2 * rank)) if auto == "NOTSET" else [0] * (2 * rank)
+        )
         sizes = [dim.sub(size, dim.add(pads[axis], pads[rank + axis])) for axis, size in enumerate(full)]
         return pads, sizes
     target: list[Extent] = (
@@ -218,7 +220,7 @@ def _deconv_pads(
 
 def _pool_attributes(site: NodeSite, x: Tensor) -> dict[str, GraphValue]:
     kernel = site.ints("kernel_shape") or ()
-    strides, dilations, pads = _windows(site, x.shape[2:], kernel)
+    strides, dilations, pads = windows(site, x.shape[2:], kernel)
     ceil = site.flag("ceil_mode")
     return {
         "size": kernel,
@@ -270,7 +272,7 @@ def _max_pool(site: NodeSite) -> Results:
         _as_real(site, x),
         found,
         padding=padding[: len(x.shape) - 2],
-        columns=bool(site.int("storage_order", 0)),
+        columns=bool(site.integer("storage_order", 0)),
         **given,
     )
     return [site.cast(found, x.element), places]
@@ -281,7 +283,7 @@ def _average_pool(site: NodeSite) -> Results:
     given = _pool_attributes(site, x)
     if not site.flag("count_include_pad"):
         return site.call("nn.avg_pool", x, ignore_border=True, **given)
-    _, __, pads = _windows(site, x.shape[2:], site.ints("kernel_shape") or ())
+    _, __, pads = windows(site, x.shape[2:], site.ints("kernel_shape") or ())
     if not site.flag("ceil_mode"):
         return site.call("nn.avg_pool", x, ignore_border=False, **given)
     # What a rounded-up last window reaches beyond the pads does not count.
@@ -302,7 +304,7 @@ def _extent(value: object) -> Extent:
 
 def _lp_pool(site: NodeSite) -> Results:
     x = site.tensor()
-    return site.call("nn.lp_pool", x, p=float(site.int("p", 2)), **_pool_attributes(site, x))
+    return site.call("nn.lp_pool", x, p=float(site.integer("p", 2)), **_pool_attributes(site, x))
 
 
 def _global(operator: str) -> Callable[[NodeSite], Results]:
@@ -311,7 +313,7 @@ def _global(operator: str) -> Callable[[NodeSite], Results]:
         axes = tuple(range(2, len(x.shape)))
         more: dict[str, GraphValue] = {}
         if operator == "math.lp_reduce":
-            more = {"p": float(site.int("p", 2))}
+            more = {"p": float(site.integer("p", 2))}
         return site.call(operator, x, axes=axes, **more)
 
     return run
@@ -327,8 +329,15 @@ def _max_unpool(site: NodeSite) -> Results:
         dim.sub(dim.add(dim.mul(dim.sub(size, 1), stride), width), pads[axis] + pads[rank + axis])
         for axis, (size, stride, width) in enumerate(zip(x.shape[2:], strides, kernel, strict=True))
     ]
-    wanted = list(site.extents(2, "the output shape")[-rank:]) if site.has(2) else sizes
-    return site.call("onnx.max_unpool", x, site.cast(places, I64), size=tuple(sizes), output=tuple(wanted))
+    found = site.call("onnx.max_unpool", x, site.cast(places, I64), size=tuple(sizes))
+    if not site.has(2):
+        return found
+    wanted = site.extents(2, "the output shape")[-rank:]
+    after = [dim.sub(goal, size) for goal, size in zip(wanted, sizes, strict=True)]
+    axes = tuple(range(2, rank + 2))
+    return site.call(
+        "layout.pad", found, site.scalar(0, x.element), axes=axes, padding=(*(0,) * rank, *after)
+    )
 
 
 # --- normalisations -----------------------------------------------------------------------------------------------
@@ -358,7 +367,7 @@ def _instance_norm(site: NodeSite) -> Results:
 
 def _group_norm(site: NodeSite) -> Results:
     x, scale, bias = (site.tensor(index) for index in range(3))
-    groups = site.int("num_groups")
+    groups = site.integer("num_groups")
     epsilon = site.real("epsilon", 1e-5)
     if site.version >= 21:
         return site.call("aten.group_norm", x, scale, bias, num_groups=groups, eps=epsilon)
@@ -376,34 +385,32 @@ def _layer_norm(site: NodeSite) -> Results:
     """Mean and inverse deviation are also results; both are computed in the type that `stash_type` says."""
     x = site.tensor()
     rank = len(x.shape)
-    axes = tuple(range(site.axis_in(site.int("axis", -1), rank), rank))
+    axes = tuple(range(site.axis_in(site.integer("axis", -1), rank), rank))
+    epsilon = site.real("epsilon", 1e-5)
+    weight, bias = site.tensor(1), site.optional(2)
+    sizes = tuple(x.shape[axis] for axis in axes)
+    fits = weight.shape == sizes and (bias is None or bias.shape == sizes) and x.element.bits >= 32
+    if fits and not any(site.node.outputs[1:]):
+        return site.call("aten.layer_norm", x, weight, bias, normalized_shape=sizes, eps=epsilon)
     wide = site.cast(x, site.type_of("stash_type", F32)) if x.element.bits < 32 else x
-    normal, mean, rstd = site.call_all("onnx.normalize", wide, axes=axes, epsilon=site.real("epsilon", 1e-5))
-    found = site.mul(site.cast(normal, x.element), site.cast(site.tensor(1), x.element))
-    if site.has(2):
-        found = site.add(found, site.cast(site.tensor(2), x.element))
-    if len(site.node.outputs) == 1 and wide is x:
-        weight, bias = site.tensor(1), site.optional(2)
-        sizes = tuple(x.shape[axis] for axis in axes)
-        fits = weight.shape == sizes and (bias is None or bias.shape == sizes)
-        if fits:
-            return site.call(
-                "aten.layer_norm", x, weight, bias, normalized_shape=sizes, eps=site.real("epsilon", 1e-5)
-            )
+    normal, mean, rstd = site.call_all("onnx.normalize", wide, axes=axes, epsilon=epsilon)
+    found = site.mul(site.cast(normal, x.element), site.cast(weight, x.element))
+    if bias is not None:
+        found = site.add(found, site.cast(bias, x.element))
     return [found, mean, rstd]
 
 
 def _rms_norm(site: NodeSite) -> Results:
     x = site.tensor()
     rank = len(x.shape)
-    axes = tuple(range(site.axis_in(site.int("axis", -1), rank), rank))
+    axes = tuple(range(site.axis_in(site.integer("axis", -1), rank), rank))
     wide = site.cast(x, site.type_of("stash_type", F32)) if x.element.bits < 32 else x
     normal = site.call("onnx.rms_normalize", wide, axes=axes, epsilon=site.real("epsilon", 1e-5))
     return site.mul(site.cast(normal, x.element), site.cast(site.tensor(1), x.element))
 
 
 def _lrn(site: NodeSite) -> Results:
-    size = site.int("size")
+    size = site.integer("size")
     return site.call(
         "nn.local_response_norm",
         site.tensor(),
@@ -417,8 +424,8 @@ def _lrn(site: NodeSite) -> Results:
 
 def _lp_norm(site: NodeSite) -> Results:
     x = site.tensor()
-    axis = site.axis_in(site.int("axis", -1), len(x.shape))
-    return site.call("onnx.lp_normalize", x, axis=axis, p=site.int("p", 2))
+    axis = site.axis_in(site.integer("axis", -1), len(x.shape))
+    return site.call("onnx.lp_normalize", x, axis=axis, p=site.integer("p", 2))
 
 
 def _mean_variance(site: NodeSite) -> Results:
