@@ -56,7 +56,8 @@ class _Writing:
         self.emitter = Emitter()
         self.scope = Scope(self.emitter)
         self.translation = GraphTranslation(model)
-        self.states = {item.variable.name: item.value for item in model.graph.updates}
+        changed = [item for item in model.graph.updates if item.value.name != item.variable.name]
+        self.states = {item.variable.name: item.value for item in changed}
         for item in defined(model.graph):
             self.emitter.shared.names.take(item.name)
 
