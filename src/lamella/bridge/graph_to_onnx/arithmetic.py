@@ -57,21 +57,21 @@ def _fold(emitter: Emitter, function: str, operands: Sequence[Value], element: E
 
 
 def _simplified(function: str, operands: Sequence[Value]) -> Value | None:
-    """One operand that is the result: `x + 0`, `x * 1`, `x / 1` of integers, `x && true`."""
-    if len(operands) != 2 or operands[0].element.is_float:
+    """One operand that is the result: `x + 0`, `x * 1`, `x / 1`, `x && true`; 0 for -0 is the same number."""
+    neutral = _NEUTRAL.get(function)
+    if len(operands) != 2 or neutral is None:
         return None
     left, right = operands
-    neutral = _NEUTRAL.get(function)
-    if neutral is None:
-        return None
-    if right.single == neutral and right.known is not None and right.known.ndim == 0:
+    if _is_single(right, neutral):
         return left
-    if function in ("+", "*", "&&", "||") and left.single == neutral:
-        return right if left.known is not None and left.known.ndim == 0 else None
-    return None
+    return right if function in ("+", "*", "&&", "||") and _is_single(left, neutral) else None
 
 
-_NEUTRAL: Mapping[str, int] = MappingProxyType({"+": 0, "-": 0, "*": 1, "/": 1, "\\": 1, "&&": 1, "||": 0})
+def _is_single(value: Value, number: int) -> bool:
+    return value.known is not None and value.known.ndim == 0 and bool(value.known == number)
+
+
+_NEUTRAL: Mapping[str, int] = MappingProxyType({"+": 0, "-": 0, "*": 1, "/": 1, "&&": 1, "||": 0})
 
 
 def _round_away(values: Array) -> Array:

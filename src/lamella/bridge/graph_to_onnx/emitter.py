@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from lamella.base.arrays import Array, element_type_of, numpy_dtype
-from lamella.base.dtype import INDEX, ElementType
+from lamella.base.dtype import BOOL, I64, INDEX, ElementType
 from lamella.base.errors import Unsupported
 from lamella.bridge.onnx.arrays import tensor_of
 from lamella.bridge.onnx.nodes import (
@@ -24,6 +24,7 @@ from lamella.bridge.onnx.nodes import (
     TensorProto,
     TensorType,
     ValueInfo,
+    subgraphs,
 )
 from lamella.graph.rewrite import FreshNames
 
@@ -55,8 +56,15 @@ def data_type(element: ElementType) -> DataType:
     return found
 
 
-DATA_ELEMENTS = {INDEX: element_type_of(np.dtype(np.int64)) or INDEX}
+DATA_ELEMENTS = {INDEX: I64}
 """Element types that are written as another one."""
+
+
+REPEATED = frozenset(("Shape", "Squeeze", "Unsqueeze", "Range"))
+OF_EXTENTS = frozenset(
+    ("Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Concat", "Not", "And", "Or", "Equal")
+) | frozenset(("Less", "LessOrEqual", "Greater", "GreaterOrEqual"))
+"""Nodes that are made once for equal inputs: those of shapes and, of integers and truth values, arithmetic."""
 
 
 @dataclass(slots=True)
@@ -67,13 +75,16 @@ class Shared:
     constants: dict[object, TensorProto] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     """Names that values get once it is known which tensors they are."""
+    given: set[str] = field(default_factory=set)
+    """The names of tensors that values have got."""
 
 
 class Emitter:
     """One graph or sub-graph under construction; constants stand in the outermost graph."""
 
-    def __init__(self, shared: Shared | None = None) -> None:
-        self.shared = shared or Shared()
+    def __init__(self, parent: Emitter | None = None) -> None:
+        self.shared = Shared() if parent is None else parent.shared
+        self._parent = parent
         self.nodes: list[Node] = []
         self.stem = ""
         """What the values that are made from now on are called after."""
@@ -81,10 +92,11 @@ class Emitter:
         """What is to be said of the nodes that are made from now on."""
         self._own: set[str] = set()
         self._made: dict[str, tuple[str, tuple[Value | None, ...]]] = {}
+        self._repeated: dict[object, Value] = {}
 
     def inner(self) -> Emitter:
         """A sub-graph under construction; it sees the values of this one."""
-        found = Emitter(self.shared)
+        found = Emitter(self)
         found.stem, found.about = self.stem, self.about
         return found
 
@@ -131,8 +143,24 @@ class Emitter:
         known = self._undone(op_type, inputs) if op_type in ("Squeeze", "Unsqueeze") else None
         if known is not None:
             return known
+        key = (op_type, tuple(map(self.name_of, inputs)), tuple(attributes.items()))
+        if op_type in REPEATED or (element in (BOOL, I64) and op_type in OF_EXTENTS):
+            earlier = self._earlier(key)
+            if earlier is not None:
+                return earlier
         (found,) = self.add_all(op_type, inputs, (element,), **attributes)
+        if op_type in REPEATED or op_type in OF_EXTENTS:
+            self._repeated[key] = found
         return found
+
+    def _earlier(self, key: object) -> Value | None:
+        """The result of an equal node that this graph sees."""
+        scope: Emitter | None = self
+        while scope is not None:
+            if key in scope._repeated:
+                return scope._repeated[key]
+            scope = scope._parent
+        return None
 
     def _undone(self, op_type: str, inputs: Sequence[Value | None]) -> Value | None:
         """What dimensions of extent 1 were taken from or put to, where the next node would do the opposite."""
@@ -143,7 +171,9 @@ class Emitter:
         earlier = before[1][1]
         if earlier is None or earlier.known is None:
             return None
-        same = axes.known.tolist() == earlier.known.tolist() and all(item >= 0 for item in axes.known.tolist())
+        same = axes.known.tolist() == earlier.known.tolist() and all(
+            item >= 0 for item in axes.known.tolist()
+        )
         if {op_type, before[0]} == {"Squeeze", "Unsqueeze"} and same:
             return before[1][0]
         return None
@@ -165,13 +195,14 @@ class Emitter:
         given = tuple(_attribute(name, item) for name, item in attributes.items())
         results = tuple(item.name for item in outputs)
         self._made[results[0]] = op_type, tuple(inputs)
-        self.nodes.append(
-            Node(op_type, tuple(names), results, given, name=results[0], metadata=self.about)
-        )
+        self.nodes.append(Node(op_type, tuple(names), results, given, name=results[0], metadata=self.about))
         return tuple(outputs)
 
     def settle(self, value: Value, name: str) -> Value:
         """A value under the name of a tensor: its own from now on where it has none yet, else a copy."""
+        # A condition that is tested before a loop and in its body makes its tensors twice.
+        name = self.shared.names.take(name) if name in self.shared.given else name
+        self.shared.given.add(name)
         if value.name in self._own and value.name not in self.shared.renamed:
             self.shared.renamed[value.name] = name
             return value
@@ -179,13 +210,38 @@ class Emitter:
         self.shared.renamed[copy.name] = name
         return copy
 
-    def own(self, value: Value) -> Value:
-        """A value as a result of this graph: itself where a node of it makes it, else a copy."""
-        return value if value.name in self._own else self.add("Identity", (value,), value.element)
+    def results(self, values: Sequence[Value]) -> list[Value]:
+        """Values as results of this graph, each another one: copies of those that stand outside, or twice."""
+        found: list[Value] = []
+        for value in values:
+            is_new = value.name in self._own and all(value.name != item.name for item in found)
+            found.append(value if is_new else self.add("Identity", (value,), value.element))
+        return found
 
     def graph(self, name: str, inputs: Sequence[ValueInfo], outputs: Sequence[ValueInfo]) -> Graph:
-        """The nodes as a sub-graph."""
-        return Graph(name, tuple(self.nodes), tuple(inputs), tuple(outputs))
+        """The nodes that something depends on, as a sub-graph."""
+        nodes = used_nodes(self.nodes, [item.name for item in outputs])
+        return Graph(name, tuple(nodes), tuple(inputs), tuple(outputs))
+
+
+def used_nodes(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:
+    """The nodes that something depends on."""
+    wanted = set(outputs)
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(node.outputs):
+            kept.append(node)
+            wanted.update(names_read((node,)))
+    return kept[::-1]
+
+
+def names_read(nodes: Iterable[Node]) -> Iterator[str]:
+    """The names that nodes read, those of their sub-graphs included."""
+    for node in nodes:
+        yield from node.inputs
+        for _, graph in subgraphs(node):
+            yield from names_read(graph.nodes)
+            yield from (item.name for item in graph.outputs)
 
 
 def _constant_name(array: Array) -> str:
@@ -228,7 +284,9 @@ def rename_values(graph: Graph, names: Mapping[str, str]) -> Graph:
         return names.get(name, name)
 
     def attribute(item: Attribute) -> Attribute:
-        return replace(item, value=rename_values(item.value, names)) if isinstance(item.value, Graph) else item
+        return (
+            replace(item, value=rename_values(item.value, names)) if isinstance(item.value, Graph) else item
+        )
 
     def node(item: Node) -> Node:
         return replace(

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from lamella.base.arrays import Array
 from lamella.base.errors import Found, Unsupported
 from lamella.base.source import NOWHERE
-from lamella.bridge.graph_to_onnx.emitter import DATA_ELEMENTS, Emitter, Value, rename_values, value_info
+from lamella.bridge.graph_to_onnx.direct.quantisation import LinearCode, find_code
+from lamella.bridge.graph_to_onnx.emitter import (
+    DATA_ELEMENTS,
+    Emitter,
+    Value,
+    names_read,
+    rename_values,
+    used_nodes,
+    value_info,
+)
 from lamella.bridge.graph_to_onnx.graphs import GraphTranslation
 from lamella.bridge.graph_to_onnx.scope import Scope, dimensions
 from lamella.bridge.onnx.arrays import tensor_of
 from lamella.bridge.onnx.nodes import Graph as OnnxGraph
 from lamella.bridge.onnx.nodes import Model as OnnxModel
-from lamella.bridge.onnx.nodes import Node, OpsetImport, TensorProto, ValueInfo, subgraphs
+from lamella.bridge.onnx.nodes import OpsetImport, TensorProto, ValueInfo
 from lamella.bridge.onnx.rules import NOT_WRITTEN
+from lamella.graph.binding import quantizer_of
 from lamella.graph.model import Model
 from lamella.graph.nodes import Pack, Tensor
 from lamella.graph.rewrite import defined, members
@@ -46,7 +56,8 @@ class _Writing:
         self.emitter = Emitter()
         self.scope = Scope(self.emitter)
         self.translation = GraphTranslation(model)
-        self.states = {item.variable.name: item.value for item in model.graph.updates}
+        changed = [item for item in model.graph.updates if item.value.name != item.variable.name]
+        self.states = {item.variable.name: item.value for item in changed}
         for item in defined(model.graph):
             self.emitter.shared.names.take(item.name)
 
@@ -57,12 +68,13 @@ class _Writing:
             self.translation.constant(self.scope, constant)
         self.translation.nodes(self.scope, self.graph.nodes)
         outputs = [*self._outputs(), *self._next_states()]
-        nodes = _used(self.emitter.nodes, [item.name for item in outputs])
+        nodes = used_nodes(self.emitter.nodes, [item.name for item in outputs])
         weights = list(self._weights())
         named = rename_values(
-            OnnxGraph(self.graph.name, tuple(nodes), tuple(inputs), tuple(outputs)), self.emitter.shared.renamed
+            OnnxGraph(self.graph.name, tuple(nodes), tuple(inputs), tuple(outputs)),
+            self.emitter.shared.renamed,
         )
-        read = set(_read(named.nodes)) | {item.name for item in named.outputs}
+        read = set(names_read(named.nodes)) | {item.name for item in named.outputs}
         constants = [item for item in self.emitter.shared.constants.values() if item.name in read]
         metadata = tuple((f"{STATE}{name}", f"{name}{NEXT}") for name in self.states)
         return OnnxModel(
@@ -78,6 +90,7 @@ class _Writing:
             yield self._given(item)
 
     def _given(self, item: Tensor | Pack) -> ValueInfo:
+        self.emitter.stem = item.name
         value = Value(DATA_ELEMENTS.get(item.element, item.element), item.name)
         self.scope.put(item, value)
         if isinstance(item, Tensor):
@@ -87,16 +100,29 @@ class _Writing:
     def _variables(self) -> Iterator[ValueInfo]:
         """Weights are values; states are inputs too, whose numbers in the file are what they begin with."""
         for item in self.graph.variables:
+            code = self._code_of(item)
+            if code is not None:
+                self.emitter.stem = item.name
+                self.scope.put(item, code.decode(self.emitter, Value(code.element, item.name)))
+                continue
             info = self._given(item)
             if item.name in self.states or item.name not in (self.source.data or {}):
                 yield info
+
+    def _code_of(self, item: Tensor) -> LinearCode | None:
+        """The code in which a quantised weight is written; states are numbers, since runs give them anew."""
+        operation = quantizer_of(item)
+        if operation is None or item.name in self.states or item.name not in (self.source.data or {}):
+            return None
+        return find_code(operation)
 
     def _weights(self) -> Iterator[TensorProto]:
         data = self.source.data or {}
         for item in self.graph.variables:
             if item.name in data:
                 array: Array = data[item.name]
-                yield tensor_of(item.name, array)
+                code = self._code_of(item)
+                yield tensor_of(item.name, array if code is None else code.encode(array))
 
     def _outputs(self) -> Iterator[ValueInfo]:
         done: set[str] = set()
@@ -118,23 +144,3 @@ class _Writing:
 
 def _dimensions(item: Tensor | Pack) -> tuple[int | str | None, ...]:
     return dimensions((item.size, *item.shape) if isinstance(item, Pack) else item.shape)
-
-
-def _used(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
-    """The nodes that something depends on."""
-    wanted = set(outputs)
-    kept: list[Node] = []
-    for node in reversed(nodes):
-        if not wanted.isdisjoint(node.outputs):
-            kept.append(node)
-            wanted.update(_read((node,)))
-    return kept[::-1]
-
-
-def _read(nodes: Sequence[Node]) -> Iterator[str]:
-    """The names that nodes read, those of their sub-graphs included."""
-    for node in nodes:
-        yield from node.inputs
-        for _, graph in subgraphs(node):
-            yield from _read(graph.nodes)
-            yield from (item.name for item in graph.outputs)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from lamella.base.dim import Extent
-from lamella.base.dtype import BOOL, I64
+from lamella.base.dtype import BOOL, I64, ElementType
 from lamella.bridge.graph_to_onnx.arithmetic import apply, cast
 from lamella.bridge.graph_to_onnx.emitter import Emitter, Value, value_info
 from lamella.bridge.graph_to_onnx.scope import Held, Scope, dimensions
@@ -56,7 +56,7 @@ def _region(translation: Translates, scope: Scope, region: Region) -> list[Value
 
 
 def _subgraph(emitter: Emitter, name: str, results: Sequence[Value]) -> Graph:
-    own = [emitter.own(item) for item in results]
+    own = emitter.results(results)
     return emitter.graph(f"{emitter.stem}/{name}", (), [value_info(item) for item in own])
 
 
@@ -75,7 +75,9 @@ def emit_loop(translation: Translates, scope: Scope, node: Loop) -> list[Held]:
     carried = [scope.value(item) for item in node.carried]
     first = None
     if node.condition is not None and node.pretest:
-        first = _tested(translation, scope, node, carried, _items(scope, scans, scope.emitter.number(0, I64), count))
+        first = _tested(
+            translation, scope, node, carried, _items(scope, scans, scope.emitter.number(0, I64), count)
+        )
     body, elements = _body(translation, scope, node, scans, count)
     found = scope.emitter.add_all("Loop", (count, first, *carried), elements, body=body)
     kept = len(node.carried)
@@ -123,7 +125,11 @@ def _items(
 
 
 def _tested(
-    translation: Translates, scope: Scope, node: Loop, state: Sequence[Value], local: tuple[list[Value], Value]
+    translation: Translates,
+    scope: Scope,
+    node: Loop,
+    state: Sequence[Value],
+    local: tuple[list[Value], Value],
 ) -> Value:
     """Whether a loop goes on, in the scope of its body or around it."""
     if node.condition is None:
@@ -143,7 +149,7 @@ def _body(
     node: Loop,
     scans: Sequence[tuple[Value, Extent]],
     count: Value | None,
-) -> tuple[Graph, list]:
+) -> tuple[Graph, list[ElementType]]:
     emitter = scope.emitter.inner()
     inner = Scope(emitter, scope)
     take = emitter.shared.names.take
@@ -156,7 +162,7 @@ def _body(
         inner.put(tensor, value)
     results = _region(translation, inner, node.body)
     if node.condition is None:
-        still = emitter.add("Identity", (going,), BOOL)
+        still = going
     elif node.pretest:
         following = apply(emitter, "+", (step, emitter.number(1, I64)), I64)
         place = following
@@ -167,8 +173,10 @@ def _body(
         still = _tested(translation, inner, node, results[:kept], (items, following))
     else:
         still = _tested(translation, inner, node, results[:kept], local)
-    own = [emitter.own(item) for item in results]
+    still, *own = emitter.results([still, *results])
     given = [value_info(step, shape=()), value_info(going, shape=())]
-    given += [value_info(value, shape=dimensions(item.shape)) for value, item in zip(state, inputs, strict=False)]
-    infos = [value_info(emitter.own(still), shape=()), *(value_info(item) for item in own)]
+    given += [
+        value_info(value, shape=dimensions(item.shape)) for value, item in zip(state, inputs, strict=False)
+    ]
+    infos = [value_info(still, shape=()), *(value_info(item) for item in own)]
     return emitter.graph(f"{emitter.stem}/body", given, infos), [item.element for item in own]

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 
-import numpy as np
-
-from lamella.base.arrays import numpy_dtype
-from lamella.base.dim import Extent, mul
+from lamella.base.dim import Extent
 from lamella.base.dtype import BOOL, F32, F64, I64, ElementType
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_onnx.arithmetic import apply
 from lamella.bridge.graph_to_onnx.emitter import DATA_ELEMENTS, Value, value_info
-from lamella.bridge.graph_to_onnx.loops import LoopSpace
+from lamella.bridge.graph_to_onnx.loops import LoopSpace, volume_of
 from lamella.bridge.graph_to_onnx.scope import Held, Scope
 from lamella.bridge.graph_to_onnx.stores import ASSIGNMENTS, Store, start_of
 from lamella.bridge.graph_to_onnx.terms import FormulaTensor, Subscript, TermReader, is_speculative
+from lamella.bridge.onnx.nodes import Graph
 from lamella.graph.nodes import Argument, Operation, Pack, Single, Tensor
 from lamella.ops.formula import Contraction, Element, Index
 from lamella.ops.instance import Declared, Instance
@@ -109,9 +106,13 @@ class FormulaTranslation:
             # All targets are assigned as one: every value is read before the first of them changes.
             for value in contraction.values:
                 reader.read(value)
-        for element, (item, parts), value in zip(contraction.targets, targets, contraction.values, strict=True):
+        for element, (item, parts), value in zip(
+            contraction.targets, targets, contraction.values, strict=True
+        ):
             tensor = self.tensors[element.tensor]
-            tensor.values[item] = Store(reader, element, contraction.sign, tensor, item, mask).run(value, parts)
+            tensor.values[item] = Store(reader, element, contraction.sign, tensor, item, mask).run(
+                value, parts
+            )
 
     def _target(self, reader: TermReader, element: Element) -> tuple[int, list[Subscript]]:
         tensor = self.tensors[element.tensor]
@@ -147,7 +148,7 @@ class FormulaTranslation:
         after = [self.tensors[name].values[item] for name, item in places]
         body = _loop_body(scope, step, going, carried, [item for item in after if item is not None])
         self.scope = outer
-        total = outer.extent(reduce(mul, extents.values(), 1))
+        total = outer.extent(volume_of(extents.values()))
         elements = [item.element for item in before]
         found = outer.emitter.add_all("Loop", (total, None, *before), elements, body=body)
         for (name, item), value in zip(places, found, strict=True):
@@ -160,19 +161,22 @@ class FormulaTranslation:
         found: list[Held] = []
         for name, argument in zip(self.outputs, self.operation.outputs, strict=True):
             tensor = self.tensors[name]
-            values = tuple(
-                self._whole(tensor, number) for number in range(len(tensor.values))
-            )
+            values = tuple(self._whole(tensor, number) for number in range(len(tensor.values)))
             found.append(values if isinstance(argument, tuple) else values[0])
         return found
 
 
-def _loop_body(scope: Scope, step: Value, going: Value, carried: Sequence[Value], after: Sequence[Value]):
+def _loop_body(
+    scope: Scope, step: Value, going: Value, carried: Sequence[Value], after: Sequence[Value]
+) -> Graph:
     """The body of a loop that takes a known number of steps."""
     emitter = scope.emitter
-    still = emitter.add("Identity", (going,), BOOL)
-    results = [emitter.own(item) for item in after]
-    inputs = [value_info(step, shape=()), value_info(going, shape=()), *(value_info(item) for item in carried)]
+    still, *results = emitter.results([going, *after])
+    inputs = [
+        value_info(step, shape=()),
+        value_info(going, shape=()),
+        *(value_info(item) for item in carried),
+    ]
     outputs = [value_info(still, shape=()), *(value_info(item) for item in results)]
     return emitter.graph(f"{emitter.stem}/body", inputs, outputs)
 
@@ -181,7 +185,7 @@ def _digits(scope: Scope, step: Value, extents: Mapping[str, Extent]) -> dict[st
     """The indices of some loops in a step, the last one running fastest."""
     found: dict[str, Value] = {}
     rest = step
-    for place, (name, extent) in enumerate(reversed(extents.items())):
+    for place, (name, extent) in enumerate(reversed(list(extents.items()))):
         if place == len(extents) - 1:
             found[name] = rest
         else:
@@ -205,7 +209,8 @@ def _ordered(contraction: Contraction) -> list[str]:
     free: set[str] = set()
     for place, index in enumerate(contraction.targets[0].indices):
         if isinstance(index, Index) and all(
-            len(item.indices) > place and item.indices[place] == index for item in (*reads, *contraction.targets)
+            len(item.indices) > place and item.indices[place] == index
+            for item in (*reads, *contraction.targets)
         ):
             free.add(index.name)
     return [loop.index for loop in contraction.loops if loop.index not in free]
@@ -216,8 +221,8 @@ def _ordered(contraction: Contraction) -> list[str]:
 
 def _tensor_of(argument: Argument, held: Held) -> FormulaTensor:
     if isinstance(argument, Pack):
-        values = [held if isinstance(held, Value) else None]
-        return FormulaTensor(_plain(argument.element), values, [(argument.size, *argument.shape)], True)
+        stacked = [held if isinstance(held, Value) else None]
+        return FormulaTensor(_plain(argument.element), stacked, [(argument.size, *argument.shape)], True)
     items = argument if isinstance(argument, tuple) else (argument,)
     tensors = [item for item in items if isinstance(item, Tensor)]
     values: list[Value | None] = [None] * len(tensors)
@@ -232,18 +237,12 @@ def _plain(element: ElementType) -> ElementType:
 
 
 def _constant_of(scope: Scope, declared: Declared, value: Single | tuple[Single, ...]) -> FormulaTensor:
-    shapes = list(declared.items) if declared.items is not None else [declared.shape or ()]
     element = _plain(declared.element)
-    numbers = value if isinstance(value, tuple) else (value,)
-    values: list[Value | None] = []
-    for number, shape in enumerate(shapes):
-        if len(shapes) > 1 or not isinstance(value, tuple):
-            item = numbers[number if isinstance(value, tuple) else 0]
-            values.append(scope.filled(item, element, shape))
-        else:
-            array = np.asarray(numbers).astype(numpy_dtype(element))
-            values.append(scope.emitter.constant(array.reshape(shape)))
-    return FormulaTensor(element, values, shapes)
-
-
-__all__ = ["by_formulas"]
+    if declared.items is None:
+        shape = declared.shape or ()
+        return FormulaTensor(element, [scope.constant(element, shape, value)], [shape])
+    singles = value if isinstance(value, tuple) else (value,) * len(declared.items)
+    values: list[Value | None] = [
+        scope.constant(element, shape, single) for shape, single in zip(declared.items, singles, strict=True)
+    ]
+    return FormulaTensor(element, values, list(declared.items))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from lamella.base.arrays import numpy_dtype
 from lamella.base.errors import Found, Unsupported
 from lamella.base.origin import Origin, with_origin
 from lamella.base.source import NOWHERE
@@ -96,33 +93,25 @@ class GraphTranslation:
             self._put(scope, argument, held)
 
     def _put(self, scope: Scope, item: Tensor | Pack, value: Value) -> None:
-        scope.put(item, value if self._depth else scope.emitter.settle(value, item.name))
+        scope.put(item, value)
         if isinstance(item, Tensor):
             self.quantise(scope, item)
+        if not self._depth:
+            scope.put(item, scope.emitter.settle(scope.value(item), item.name))
 
     def quantise(self, scope: Scope, tensor: Tensor) -> None:
         """What a quantised tensor becomes as it is produced."""
         operation = quantizer_of(tensor)
         if operation is not None:
-            (found,) = self._operation(scope, operation)
+            (found,) = self._whole(scope, operation)
             if isinstance(found, Value):
                 scope.put(tensor, found)
 
     def constant(self, scope: Scope, constant: Constant) -> None:
         """A constant: its numbers, or nodes where only the run tells its extents."""
-        tensor, value = constant.tensor, constant.value
+        tensor = constant.tensor
         element = DATA_ELEMENTS.get(tensor.element, tensor.element)
-        known = [item for item in tensor.shape if isinstance(item, int)]
-        singles = value if isinstance(value, tuple) else (value,)
-        if not all(isinstance(item, int | float) for item in singles):
-            raise Unsupported("a constant is known at the run only")
-        array = np.asarray(singles).astype(numpy_dtype(element))
-        if len(known) == len(tensor.shape) and (isinstance(value, tuple) or np.prod(known, dtype=int) <= 4096):
-            full = array.reshape(known) if isinstance(value, tuple) else np.broadcast_to(array[0], known)
-            found = scope.emitter.constant(np.ascontiguousarray(full).reshape(known))
-        else:
-            found = scope.filled(array[0], element, tensor.shape)
-        scope.put(tensor, found)
+        scope.put(tensor, scope.constant(element, tensor.shape, constant.value))
         self.quantise(scope, tensor)
 
 

@@ -1,4 +1,4 @@
-"""Values over the loops of a formula: arrays whose dimensions are the last loops, of extent 1 where they do not vary."""
+"""Values over the loops of a formula: arrays whose dimensions are the last loops, of extent 1 where they stay."""
 
 from __future__ import annotations
 
@@ -84,6 +84,9 @@ class LoopSpace:
 
     def apply(self, function: str, operands: Sequence[LoopValue], element: ElementType) -> LoopValue:
         """A function of values that broadcast together."""
+        mask = operands[0].value.known if function == "?:" else None
+        if mask is not None and mask.size and (mask.all() or not mask.any()):
+            return operands[1 if mask.all() else 2]
         found = apply(self.emitter, function, [item.value for item in operands], element)
         axes = frozenset().union(*(item.axes for item in operands))
         return LoopValue(found, axes, self._rank(operands))
@@ -172,10 +175,15 @@ class LoopSpace:
 
     def volume(self, axes: Iterable[int]) -> Extent:
         """The number of steps of some loops."""
-        found: Extent = 1
-        for extent in self.extents(axes):
-            found = mul(found, extent)
-        return found
+        return volume_of(self.extents(axes))
+
+
+def volume_of(extents: Iterable[Extent]) -> Extent:
+    """The product of some extents."""
+    found: Extent = 1
+    for extent in extents:
+        found = mul(found, extent)
+    return found
 
 
 def _longest(extent: Extent) -> int:

@@ -8,15 +8,17 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dim import Atom, Dim, DimPart, DimSymbol, Extent, Logic, Test, Truth, mul, sub
 from lamella.base.dtype import BOOL, F32, I64, ElementType
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_onnx.arithmetic import apply, cast
 from lamella.bridge.graph_to_onnx.emitter import DATA_ELEMENTS, Emitter, Value
 from lamella.bridge.onnx.nodes import Dimension
-from lamella.graph.nodes import Argument, Pack, Shape, Tensor
+from lamella.graph.nodes import Argument, Pack, Shape, Single, Tensor
 
+WRITTEN_OUT = 4096
+"""Elements of a uniform constant that is written with all its numbers; a larger one is spread by the run."""
 Held: TypeAlias = Value | tuple[Value, ...] | None
 """What an argument is: a value, one for each tensor of a pack, or nothing. A pack of open length is one value."""
 
@@ -185,6 +187,30 @@ class Scope:
         wide = F32 if element.is_float and element.bits < 32 else element
         found = self.emitter.number(number, wide)
         return cast(self.emitter, self.spread(found, shape), element)
+
+    def constant(
+        self, element: ElementType, shape: Sequence[Extent], given: Single | tuple[Single, ...]
+    ) -> Value:
+        """A tensor known before the run: one value everywhere, or all in row-major order; extents may be among them."""
+        singles = given if isinstance(given, tuple) else (given,)
+        known = [item for item in singles if isinstance(item, int | float)]
+        if len(known) != len(singles):
+            return self._measured(element, shape, singles)
+        array = np.asarray(known).astype(numpy_dtype(element))
+        extents = [item for item in shape if isinstance(item, int)]
+        if isinstance(given, tuple):
+            return self.reshape(self.emitter.constant(array), shape)
+        if len(extents) == len(shape) and np.prod(extents, dtype=np.int64) <= WRITTEN_OUT:
+            return self.emitter.constant(np.full(extents, array[0], array.dtype))
+        return self.filled(array[0], element, shape)
+
+    def _measured(self, element: ElementType, shape: Sequence[Extent], singles: Sequence[Single]) -> Value:
+        """A tensor of extents of the run."""
+        extents = [item for item in singles if isinstance(item, int | Dim)]
+        if len(extents) != len(singles):
+            raise Unsupported("a constant is known at the run only")
+        found = cast(self.emitter, self.shape(extents), element)
+        return self.reshape(found, shape) if len(singles) > 1 else self.spread(self.reshape(found, ()), shape)
 
     def spread(self, value: Value, shape: Sequence[Extent]) -> Value:
         """A value repeated to a shape."""

@@ -5,18 +5,17 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from math import inf
 from types import MappingProxyType
 
 import numpy as np
 
 from lamella.base.arrays import numpy_dtype
-from lamella.base.dim import Extent, mul
+from lamella.base.dim import Extent
 from lamella.base.dtype import BOOL, I32, I64, ElementType
 from lamella.bridge.graph_to_onnx.arithmetic import apply, cast
 from lamella.bridge.graph_to_onnx.emitter import Value
-from lamella.bridge.graph_to_onnx.loops import LoopValue
+from lamella.bridge.graph_to_onnx.loops import LoopValue, volume_of
 from lamella.bridge.graph_to_onnx.scope import Scope
 from lamella.bridge.graph_to_onnx.terms import FormulaTensor, Subscript, TermReader
 from lamella.graph.nodes import Shape
@@ -81,7 +80,9 @@ class Store:
     def run(self, term: Scalar, parts: Sequence[Subscript]) -> Value:
         """The target after the assignment."""
         axes = [axis for part in parts for axis in part.along]
-        covers = len(set(axes)) == len(axes) and all(self._covers(*pair) for pair in zip(parts, self.shape, strict=True))
+        covers = len(set(axes)) == len(axes) and all(
+            self._covers(*pair) for pair in zip(parts, self.shape, strict=True)
+        )
         used = set(axes)
         if covers and self.sign in ASSIGNMENTS and len(used) == self.reader.space.count:
             return self._assign(term, parts)
@@ -105,7 +106,9 @@ class Store:
             array = value.value.known.astype(numpy_dtype(self.tensor.element))
             return self.reader.space.emitter.constant(array)
         if self.mask is not None:
-            value = self.reader.space.select(self.mask, self.reader.space.cast(value, self.computing), self._old(parts))
+            value = self.reader.space.select(
+                self.mask, self.reader.space.cast(value, self.computing), self._old(parts)
+            )
         return self._stored(self._lay_out(value, parts))
 
     def _old(self, parts: Sequence[Subscript]) -> LoopValue:
@@ -126,7 +129,11 @@ class Store:
         order = [axis for part in parts for axis in part.axes]
         axes = sorted(order)
         found = space.transpose(space.expand(value, axes), [axes.index(axis) for axis in order])
-        return found if len(order) == len(parts) and all(part.is_whole for part in parts) else self._shaped(found)
+        return (
+            found
+            if len(order) == len(parts) and all(part.is_whole for part in parts)
+            else self._shaped(found)
+        )
 
     def _is_laid_out(self, value: LoopValue, parts: Sequence[Subscript]) -> bool:
         """Whether the dimensions of a value are those of the target already, loops that are gone being 1 each."""
@@ -227,7 +234,7 @@ class Store:
             axes = sorted(offset.axes)
             value = self._reduced(term, offset.axes)
             mask = self.mask if self.mask is not None and self.mask.axes <= offset.axes else None
-        total = space.scope.extent(_volume(self.shape))
+        total = space.scope.extent(volume_of(self.shape))
         if mask is not None:
             offset = space.select(mask, offset, LoopValue(total))
         places = space.scope.reshape(space.expand(offset, axes), (-1,))
@@ -256,13 +263,11 @@ class Store:
         emitter = self.reader.space.emitter
         way = "none" if self.sign in ASSIGNMENTS else ACCUMULATIONS[self.sign].scatter
         if self.computing != BOOL or way == "none":
-            return emitter.add("ScatterElements", (base, places, updates), self.computing, axis=0, reduction=way)
+            return emitter.add(
+                "ScatterElements", (base, places, updates), self.computing, axis=0, reduction=way
+            )
         wide = [cast(emitter, base, I32), places, cast(emitter, updates, I32)]
         return cast(emitter, emitter.add("ScatterElements", wide, I32, axis=0, reduction=way), BOOL)
-
-
-def _volume(shape: Shape) -> Extent:
-    return reduce(mul, shape, 1)
 
 
 def store_as(scope: Scope, value: Value, element: ElementType) -> Value:

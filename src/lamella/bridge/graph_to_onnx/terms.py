@@ -205,7 +205,9 @@ class TermReader:
         if any(shape != tensor.shapes[0] for shape in tensor.shapes):
             raise Unsupported("an item of a pack of different shapes is computed")
         emitter, shape = self.space.emitter, tensor.shapes[0]
-        rows = [emitter.add("Unsqueeze", (item, emitter.integers(0)), tensor.element) for item in tensor.values]
+        rows = [
+            emitter.add("Unsqueeze", (item, emitter.integers(0)), tensor.element) for item in tensor.values
+        ]
         stacked = emitter.add("Concat", rows, tensor.element, axis=0)
         return stacked, (len(rows), *shape), (term.item, *term.indices)
 
@@ -252,7 +254,9 @@ class TermReader:
     def _computed(self, index: Scalar | Guard, extent: Extent, is_inside: bool) -> LoopValue:
         """A computed index that stays inside; where a guard says so it is replaced, or the step is skipped."""
         guard = index if isinstance(index, Guard) else None
-        found = self.compute(guard.index) if guard else self.read(index if not isinstance(index, Guard) else 0)
+        found = (
+            self.compute(guard.index) if guard else self.read(index if not isinstance(index, Guard) else 0)
+        )
         if is_inside or (guard is None and not self.speculative):
             return found
         space = self.space
@@ -275,7 +279,9 @@ class TermReader:
     def read_apart(self, value: Value, shape: Shape, parts: Sequence[Subscript]) -> LoopValue:
         """Elements at subscripts that share no loop: one dimension after the other, from the last."""
         emitter, space = self.space.emitter, self.space
-        split = [extent for part, size in zip(parts, shape, strict=True) for extent in self._sizes(part, size)]
+        split = [
+            extent for part, size in zip(parts, shape, strict=True) for extent in self._sizes(part, size)
+        ]
         if len(split) != len(shape):
             value = space.scope.reshape(value, split)
         slots: list[int | None] = []

@@ -200,7 +200,7 @@ def _listed() -> str:
 
 
 def save(model: Model, path: Path) -> None:
-    """Write a model: a folder, a .sknd file with its data beside it, a .nac or .onnx file, or the data alone as .safetensors."""
+    """Write a model: a folder, a .sknd file with its data beside it, .nac, .onnx, or the data alone as .safetensors."""
     ending = path.suffix.lower()
     if ending == STORE_FILE:
         write_weights(path, model.graph, model.data or {})

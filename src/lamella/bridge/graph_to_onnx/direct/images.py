@@ -151,7 +151,8 @@ def _cells(call: Call, axis: int) -> Value:
     grid = call.scope.extent(shape[axis])
     position = emitter.add("Range", (emitter.number(0, I64), grid, one), I64)
     low, high = (
-        emitter.add("Unsqueeze", (_do(call, "+", start, item), emitter.integers(2)), I64) for item in (low, high)
+        emitter.add("Unsqueeze", (_do(call, "+", start, item), emitter.integers(2)), I64)
+        for item in (low, high)
     )
     behind = _do(call, ">=", position, low, BOOL)
     return _do(call, "&&", behind, _do(call, "<", position, high, BOOL), BOOL)

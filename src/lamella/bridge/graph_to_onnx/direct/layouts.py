@@ -9,7 +9,7 @@ import numpy as np
 
 from lamella.base.arrays import numpy_dtype
 from lamella.base.dtype import BOOL, F16, F32, F64, I8, I32, I64, U8, U32, U64
-from lamella.bridge.graph_to_onnx.arithmetic import cast
+from lamella.bridge.graph_to_onnx.arithmetic import apply, cast
 from lamella.bridge.graph_to_onnx.direct.call import Call, Row
 from lamella.bridge.graph_to_onnx.emitter import Value
 from lamella.bridge.graph_to_onnx.scope import Held
@@ -104,7 +104,9 @@ def _unstack(call: Call) -> list[Held] | None:
         return None
     parts: Sequence[Value] = (call.value(),)
     if len(output) > 1:
-        parts = call.emitter.add_all("Split", (call.value(),), [call.element] * len(output), axis=axis, num_outputs=len(output))
+        parts = call.emitter.add_all(
+            "Split", (call.value(),), [call.element] * len(output), axis=axis, num_outputs=len(output)
+        )
     if call.attribute("squeeze"):
         parts = [call.node("Squeeze", item, call.emitter.integers(axis)) for item in parts]
     return [tuple(parts)]
@@ -149,7 +151,9 @@ def _slice(call: Call) -> list[Held] | None:
     for axis, last, step in zip(axes, end, steps * (len(axes) if len(steps) == 1 else 1), strict=True):
         extent = call.input().shape[axis % rank]
         # Before the first element: an end of -1 would mean the last one, so what lies further before is written.
-        before = step < 0 and isinstance(last, int) and last < 0 and isinstance(extent, int) and last + extent < 0
+        before = (
+            step < 0 and isinstance(last, int) and last < 0 and isinstance(extent, int) and last + extent < 0
+        )
         ends.append(-(1 << 62) if before else last)
     values = [call.vector(begin), call.vector(ends), call.emitter.integers(*axes)]
     if any(step != 1 for step in steps):
@@ -207,7 +211,11 @@ def _scatter_nd(call: Call) -> list[Held] | None:
 def _nonzero(call: Call) -> list[Held] | None:
     if not call.input().shape:
         return None
-    return [call.emitter.add("NonZero", (call.value(),), I64)]
+    value = call.value()
+    if value.element not in (F32, I32, I64, U8, BOOL):
+        wide = cast(call.emitter, value, F64 if value.element.is_float else I64)
+        value = apply(call.emitter, "!=", (wide, call.emitter.number(0, wide.element)), BOOL)
+    return [call.emitter.add("NonZero", (value,), I64)]
 
 
 def _constant(call: Call) -> list[Held] | None:
@@ -220,8 +228,6 @@ def _constant(call: Call) -> list[Held] | None:
     if len(singles) == 1 and size > 1:
         return call.alone("Expand", call.emitter.constant(array.reshape(())), call.vector(shape))
     return [call.emitter.constant(array.reshape(shape))] if len(singles) == size else None
-
-
 
 
 def _range(call: Call) -> list[Held] | None:
@@ -241,7 +247,7 @@ def _shape(call: Call) -> list[Held]:
 
 
 def _identity(call: Call) -> list[Held]:
-    return call.alone("Identity", call.value())
+    return [call.value()]
 
 
 ROWS: Mapping[str, Row] = MappingProxyType(

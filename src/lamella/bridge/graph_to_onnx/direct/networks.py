@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import prod
 from types import MappingProxyType
 
@@ -169,7 +169,9 @@ def _relu(call: Call) -> list[Held] | None:
 
 
 def _gelu(call: Call) -> list[Held] | None:
-    way = {None: "none", "none": "none", "TANH": "tanh", "tanh": "tanh"}.get(_word(call.attribute("approximate")))
+    way = {None: "none", "none": "none", "TANH": "tanh", "tanh": "tanh"}.get(
+        _word(call.attribute("approximate"))
+    )
     if way is None or call.element not in SINGLE:
         return None
     return call.alone("Gelu", call.value(), approximate=way)
@@ -208,7 +210,6 @@ def _test(op_type: str) -> Row:
 
 
 MOVED = (F32, F64, F16, I32, I64, BOOL)
-_BOTH: Callable[[str, Row], dict[str, Row]] = lambda name, row: {f"nn.{name}": row, f"aten.{name}": row}
 ROWS: Mapping[str, Row] = MappingProxyType(
     {
         "nn.max_pool": _max_pool,
@@ -222,9 +223,10 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         "aten.native_layer_norm": _layer_norm(0, with_statistics=True),
         "llm.layernorm": _layer_norm(1, with_statistics=True),
         "math.mean_reduce": _mean,
+        "math.abs": _unary("Abs", (*REALS, I32, I64)),
         "nn.relu": _relu,
-        **_BOTH("gelu", _gelu),
-        **_BOTH("silu", _silu),
+        **dict.fromkeys(("nn.gelu", "aten.gelu"), _gelu),
+        **dict.fromkeys(("nn.silu", "aten.silu"), _silu),
         "nn.sigmoid": _unary("Sigmoid", REALS),
         "nn.softplus": _unary("Softplus"),
         "nn.elu": _unary("Elu", alpha="alpha"),

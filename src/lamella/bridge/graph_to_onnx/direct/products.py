@@ -48,7 +48,12 @@ def _turned(call: Call, place: int, name: str) -> Value:
 
 def order_of(layout: str, rank: int) -> tuple[int, ...]:
     """Where the batch, the channels and the spatial dimensions of a layout stand."""
-    space = {"NCX": range(2, rank), "NXC": range(1, rank - 1), "XCN": range(rank - 2), "CXN": range(1, rank - 1)}
+    space = {
+        "NCX": range(2, rank),
+        "NXC": range(1, rank - 1),
+        "XCN": range(rank - 2),
+        "CXN": range(1, rank - 1),
+    }
     first = {"NCX": (0, 1), "NXC": (0, rank - 1), "XCN": (rank - 1, rank - 2), "CXN": (rank - 1, 0)}
     return (*first[layout], *space[layout])
 
@@ -85,7 +90,9 @@ def _paddings(call: Call, count: int, out: Sequence[Extent], given: Sequence[Ext
             extent, size = given[place], out[place]
             if not isinstance(extent, int) or not isinstance(size, int):
                 return None
-            after[place] = max(after[place], (size - 1) * stride[place] + reach[place] - extent - before[place])
+            after[place] = max(
+                after[place], (size - 1) * stride[place] + reach[place] - extent - before[place]
+            )
     return [*before, *after] if min((*before, *after), default=0) >= 0 else None
 
 
@@ -120,7 +127,14 @@ def _deconv(call: Call) -> list[Held] | None:
     before, both = spatial(call, "offset", rank - 2), spatial(call, "paddings", rank - 2)
     stride, dilation, reach = (spatial(call, name, rank - 2) for name in ("stride", "dilation", "fd"))
     groups = call.integer("g")
-    if before is None or both is None or groups is None or stride is None or dilation is None or reach is None:
+    if (
+        before is None
+        or both is None
+        or groups is None
+        or stride is None
+        or dilation is None
+        or reach is None
+    ):
         return None
     more = _missing(call, order, stride, reach, both)
     pads = [*before, *(total - first for total, first in zip(both, before, strict=True))]
