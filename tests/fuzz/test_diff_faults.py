@@ -50,7 +50,9 @@ def judge(planted: Planted) -> Verdict:
     made = reduce(found, OPTIONS)
     is_small = made is not None and max(made.operations) <= 3 and differs(made, OPTIONS)
     is_quick = time.process_time() - started < SLOWEST
-    said = f"{words}: {sorted(named)}, {[cause.sentence for cause in first.causes]}, {made and made.operations}"
+    said = (
+        f"{words}: {sorted(named)}, {[cause.sentence for cause in first.causes]}, {made and made.operations}"
+    )
     return Verdict(bool(named & planted.at) and is_small and is_quick, bool(kinds & planted.causes), said)
 
 

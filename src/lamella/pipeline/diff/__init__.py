@@ -6,15 +6,18 @@ writes what was found.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from lamella.pipeline import languages
 from lamella.pipeline.diff.comparison import Comparison, Explained, compare
+from lamella.pipeline.diff.flow import CANNOT_RUN
 from lamella.pipeline.diff.gap import Gap, measure
 from lamella.pipeline.diff.page import page_of
 from lamella.pipeline.diff.reduce import reduce
 from lamella.pipeline.diff.report import comparison_lines, comparison_to_json, divergence_lines
 from lamella.pipeline.diff.reproducer import make_reproducer, write_reproducer
-from lamella.pipeline.diff.sides import Side, load_sides, make_sides
+from lamella.pipeline.diff.sides import CPU, Side, as_graph, load_sides, make_sides
 from lamella.pipeline.options import Options
 
 
@@ -30,6 +33,25 @@ def reproduce(found: Comparison, options: Options) -> tuple[Path, tuple[int, int
     return write_reproducer(made, options.output, options.tolerance), made.operations
 
 
+def first_divergence(
+    before: languages.Model, options: Options, after: languages.Model | None = None
+) -> list[str]:
+    """Where the numbers of a model and of what was lowered from it part, in lines; nothing where no graph shows it.
+
+    Without a second model the kernels of the first are meant.
+    """
+    left, right = as_graph(before, options), as_graph(after or before, options)
+    if left is None or right is None:
+        return []
+    kernels = Side(right, CPU) if after is None else Side(right)
+    chosen = replace(options, backends=(), precisions=(), shape={})
+    try:
+        found = compare(*make_sides([Side(left), kernels], chosen), chosen)
+    except CANNOT_RUN:
+        return []
+    return [] if found.diverging is None else list(divergence_lines(found.diverging))
+
+
 __all__ = [
     "Comparison",
     "Explained",
@@ -39,6 +61,7 @@ __all__ = [
     "comparison_lines",
     "comparison_to_json",
     "divergence_lines",
+    "first_divergence",
     "load_sides",
     "make_sides",
     "measure",

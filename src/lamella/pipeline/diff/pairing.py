@@ -269,7 +269,7 @@ class Pairing:
                 (place, place) for place, (a, b) in enumerate(zip(*keys, strict=False)) if a == b
             )
         else:
-            blocks = SequenceMatcher(None, *keys, autojunk=False).get_matching_blocks()
+            blocks = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks()
             pairs = ((block.a + step, block.b + step) for block in blocks for step in range(block.size))
         for first, second in pairs:
             self._pair(one[first], other[second], "order")

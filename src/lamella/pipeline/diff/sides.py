@@ -34,6 +34,8 @@ class Side:
     backend: str | None = None
     notes: tuple[str, ...] = ()
     precision: str | None = None
+    observed: Mapping[str, Array] | None = None
+    """What its tensors hold, where it was run already."""
 
     @property
     def way(self) -> str:
@@ -48,7 +50,7 @@ def load_sides(paths: Sequence[Path], options: Options) -> tuple[Side, Side]:
     A module without weights of its own takes those of the Hugging Face folder beside it.
     """
     _require_two(paths, options)
-    loaded = [_load(path, paths, options) for path in paths]
+    loaded = [load_side(path, paths, options) for path in paths]
     return make_sides(loaded, options)
 
 
@@ -88,7 +90,7 @@ def _backend_for(precision: str | None) -> str | None:
     return None if precision is None or precision in REALS else CPU
 
 
-def _load(path: Path, paths: Sequence[Path], options: Options) -> Side:
+def load_side(path: Path, paths: Sequence[Path], options: Options) -> Side:
     """The graph of a file in any language that has one."""
     chosen = replace(options, shape={})
     notes: tuple[str, ...] = ()

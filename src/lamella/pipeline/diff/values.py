@@ -108,6 +108,8 @@ def values_of(
     side: Side, wanted: Iterable[Tensor], options: Options, inputs: Mapping[str, Array]
 ) -> dict[str, Array]:
     """What some tensors of a model hold in a run on its backend: all of them are outputs of that run."""
+    if side.observed is not None:
+        return {item.name: side.observed[item.name] for item in wanted if item.name in side.observed}
     model = side.model
     copies = {
         f"{MARK}{item.name}": (item, replace(item, name=f"{MARK}{item.name}", quantization=None))
@@ -122,6 +124,8 @@ def values_of(
 
 def results_of_side(side: Side, options: Options, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs and the new states of a model as it is, nothing else being looked at."""
+    if side.observed is not None:
+        return dict(side.observed)
     graph = side.model.graph
     states = [item.value for item in graph.updates]
     if not states:
@@ -132,8 +136,10 @@ def results_of_side(side: Side, options: Options, inputs: Mapping[str, Array]) -
 def _run(side: Side, model: Model, options: Options, inputs: Mapping[str, Array]) -> dict[str, Array]:
     chosen = replace(options, shape={}, types={}, weights=None, random=True)  # what loading has honoured
     if side.precision is not None:
-        name = "dtype" if side.precision in REALS else "precision"
-        chosen = replace(chosen, **{name: side.precision})
+        is_real = side.precision in REALS
+        chosen = (
+            replace(chosen, dtype=side.precision) if is_real else replace(chosen, precision=side.precision)
+        )
     machine = side.backend == MACHINE
     form = SKRIPTND.lower(model, "nac", chosen) if machine else model
     return make_executable(form, side.backend or REFERENCE, chosen)(**inputs)

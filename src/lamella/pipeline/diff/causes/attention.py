@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,7 +71,7 @@ def _fit(query: Numbers, key: Numbers, value: Numbers, y: Numbers) -> Attention 
     groups = query.shape[1] // key.shape[1]
     width = query.shape[-1]
     scales = {f"1/√{width}": width**-0.5, "1": 1.0, f"1/{width}": 1 / width, "nothing (√)": width**0.5}
-    spreads = {
+    spreads: dict[str, Callable[[Numbers], Numbers]] = {
         "in blocks": lambda x: np.repeat(x, groups, 1),
         "in turn": lambda x: np.tile(x, (1, groups, 1, 1)),
     }

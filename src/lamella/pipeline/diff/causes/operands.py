@@ -9,14 +9,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-import ml_dtypes
 import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.graph.nodes import Constant, Operation, Tensor
 from lamella.pipeline.diff.causes.case import Case, Cause, Computation
-from lamella.pipeline.diff.causes.relations import GATES, NARROW, Relation, blocks, rearrangements, relate
+from lamella.pipeline.diff.causes.relations import (
+    GATES,
+    NARROW,
+    STEPS,
+    Relation,
+    blocks,
+    rearrangements,
+    relate,
+)
 from lamella.pipeline.diff.flow import listed
 from lamella.pipeline.diff.gap import is_close, measure, numbers_of
 
@@ -209,7 +216,7 @@ def _gates(case: Case) -> Iterator[Cause]:
 def find_precision(case: Case) -> Iterator[Cause]:
     """Operands that one side rounds to a narrower type: the other comes much nearer to it when it does so too."""
     for word, kind in NARROW.items():
-        if case.before > 32 * float(ml_dtypes.finfo(kind).eps):
+        if case.before > 32 * STEPS[word]:
             continue  # no rounding makes so much of a difference
         for name, side, gap in (
             ("right", case.left, case.gap_of_left),

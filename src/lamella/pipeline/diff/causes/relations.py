@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 
 import ml_dtypes
@@ -21,6 +22,8 @@ NARROW = {
     "f8_e4m3": ml_dtypes.float8_e4m3fn,
     "f8_e5m2": ml_dtypes.float8_e5m2,
 }
+STEPS = {"bf16": 2.0**-7, "f16": 2.0**-10, "f8_e4m3": 2.0**-3, "f8_e5m2": 2.0**-2}
+"""How far numbers of a narrow type are apart, in parts of them."""
 ROUNDINGS: dict[str, Callable[[Numbers], Numbers]] = {
     "rounded to even": np.rint,
     "rounded away from zero": lambda x: np.sign(x) * np.floor(np.abs(x) + 0.5),
@@ -45,7 +48,7 @@ def rearrangements(shape: tuple[int, ...]) -> Iterator[Change]:
     rank = len(shape)
     for axes in permutations(range(rank)) if rank <= 4 else ():
         if axes != tuple(range(rank)) and tuple(shape[axis] for axis in axes) == shape:
-            yield Change("transposed", _transposed(axes), lambda x, axes=axes: x.transpose(axes))  # type: ignore[misc]
+            yield Change("transposed", _transposed(axes), partial(np.transpose, axes=axes))
     for axis in range(rank):
         if shape[axis] > 1:
             yield from _along(axis, shape[axis])
@@ -76,8 +79,8 @@ def _along(axis: int, extent: int) -> Iterator[Change]:
     yield Change("flipped", f"is reversed along axis {axis}", lambda x: np.flip(x, axis))
     for step in (1, -1):
         yield Change(
-            "shifted", f"is shifted by {step} along axis {axis}", lambda x, step=step: np.roll(x, step, axis)
-        )  # type: ignore[misc]
+            "shifted", f"is shifted by {step} along axis {axis}", partial(np.roll, shift=step, axis=axis)
+        )
 
 
 def _taking(axis: int, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Callable[[Numbers], Numbers]:
