@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lamella
+from lamella.backend.executor import GraphExecutable
 from lamella.bridge.graph_to_kernels import flatten, graph_to_kernels
 from lamella.bridge.graph_to_kernels.tiled import FEWEST_SUMS, tile_width
 from lamella.graph.passes.fuse import fuse
@@ -165,6 +166,7 @@ graph G {
 def test_a_copy_of_padded_rows_is_another_name(tmp_path: Path) -> None:
     (tmp_path / "g.sknd").write_text(PADDED)
     run = lamella.compile(tmp_path / "g.sknd", backend="cpu")
+    assert isinstance(run, GraphExecutable)
     x = np.random.default_rng(0).normal(size=(1, 20, 24)).astype(np.float32)
     operators = {item.operator for item in run.profile({"x": x})}
     assert not any(name.startswith("layout.") for name in operators)
