@@ -20,18 +20,24 @@ def take_start(
     ends: Sequence[End], tensor: str, accesses: Mapping[int, Access], columns: Sequence[str]
 ) -> tuple[tuple[End, ...], End | None]:
     """The outputs of a sum, and what it begins at: something that the only output adds, the same along `columns`."""
-    found = _find_addition(ends[0].formula, tensor) if len(ends) == 1 else None
-    if found is None:
+    if len(ends) != 1:
         return tuple(ends), None
-    end = ends[0]
-    sum_, added = found[0].operands
-    if _is_sum(added, tensor):
-        sum_, added = added, sum_
-    if not set(columns).isdisjoint(_loops_of(added, end, accesses)):
-        return tuple(ends), None
-    rest = _replaced(end.formula.values[0], found, sum_)
-    whole = replace(end, formula=replace(end.formula, values=(rest,)))
-    return (whole,), replace(end, formula=replace(end.formula, values=(added,)))
+    end, start = ends[0], list[Term]()
+    while (found := _find_addition(end.formula, tensor)) is not None:
+        sum_, added = found[0].operands
+        if _is_sum(added, tensor):
+            sum_, added = added, sum_
+        if not set(columns).isdisjoint(_loops_of(added, end, accesses)):
+            break
+        start += [added] if added != 0.0 else []
+        rest = _replaced(end.formula.values[0], found, sum_)
+        end = replace(end, formula=replace(end.formula, values=(rest,)))
+    if not start:
+        return (end,), None
+    whole = start[0]
+    for item in start[1:]:
+        whole = Apply("+", (whole, item), "real")
+    return (end,), replace(end, formula=replace(end.formula, values=(whole,)))
 
 
 def _is_sum(term: Term, tensor: str) -> bool:
