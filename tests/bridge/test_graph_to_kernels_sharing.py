@@ -11,8 +11,8 @@ from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor.nodes import Memref
-from tests.support.bridge.layers import library
 from tests.support.bridge.operators.calls import agree, by_reference, machine_code
+from tests.support.judges.harness import library
 
 WIDTHS = (48, 96, 64, 80, 40)
 

@@ -115,7 +115,8 @@ class GroupWriter:
                     continue
         if not reuses(stages[0], self.stages):
             run = _count_rows(stages)
-            for count in [run, *range(min(run - 1, MOST_TRIED), 0, -1)]:
+            counts: list[int] = [run, *range(min(run - 1, MOST_TRIED), 0, -1)]
+            for count in counts:
                 try:
                     self._add_rows(stages[:count], stages[count:])
                     return count

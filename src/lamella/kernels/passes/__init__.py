@@ -319,8 +319,8 @@ def _lower_apply(
                 parts[first[0]] = _write_shared(builder, apply, shared, place[0])
             result = _write_body(builder, parts[first[0]], (*place, value))
         matrix = builder.value(CoopInsert(result, matrix, component, apply.type))
-    *rest, last = builder.statements
-    return (*rest, replace(last, results=statement.results))
+    *rest, end = builder.statements
+    return (*rest, replace(end, results=statement.results))
 
 
 def _take_shared(apply: CoopApply) -> list[Statement]:
