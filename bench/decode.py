@@ -57,7 +57,9 @@ def llama() -> LlamaConfig:
 def main() -> None:
     """Print a line for each model, precision and peer."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--layers", type=int, default=4, help="layers of the Qwen3-shaped model (0.6B has 28)")
+    parser.add_argument(
+        "--layers", type=int, default=4, help="layers of the Qwen3-shaped model (0.6B has 28)"
+    )
     parser.add_argument("--prompt", type=int, default=128, help="tokens of the prompt")
     parser.add_argument("--precision", default="f32", help="of ours, several with commas")
     parser.add_argument("--against", default="eager", help="eager, compile; several with commas")
@@ -89,7 +91,9 @@ def measure(title: str, path: Path, given: argparse.Namespace) -> None:
     gbytes = measure_ceilings(1).gbytes
     for name, (first, each) in best.items():
         others = [min(column) for column in zip(*peers, strict=True)] if peers else [first, each]
-        ratio = f"{each / others[1]:.2f} of the best peer; prompt {first * 1e3:.0f} ms, {first / others[0]:.2f}"
+        ratio = (
+            f"{each / others[1]:.2f} of the best peer; prompt {first * 1e3:.0f} ms, {first / others[0]:.2f}"
+        )
         if name.startswith("lamella"):
             bound = _bytes_read(path, WIDTHS[name.split()[1]]) / gbytes / 1e9
             ratio += f"; bound {bound * 1e3:.1f} ms at {gbytes:.1f} GB/s"

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lamella.backend.named import NamedKernels
 from lamella.base.errors import InputError
-from lamella.kernels.nodes import KernelGraph
+from lamella.lang.tensor.nodes import Program
 from lamella.pipeline.backends import kernels
+from lamella.pipeline.backends.kernels import compile_kernels
 from lamella.pipeline.generate import Sampling
-from lamella.pipeline.kernels.execution import to_kernels
-from lamella.pipeline.module.generate import Generator, split_tokens
+from lamella.pipeline.module import generate
+from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
 from tests.support.models.checkpoints import logits, save, tokens
 
@@ -40,19 +42,26 @@ def test_prompts_of_all_lengths_share_kernels(tmp_path: Path, monkeypatch: pytes
     save("llama", tmp_path, seed=3)
     made: list[int] = []
 
-    def counted(*given: Any, **named: Any) -> KernelGraph:
-        made.append(1)
-        return to_kernels(*given, **named)
+    def counted(program: Program, *given: Any) -> NamedKernels:
+        made.append(len(program.functions))
+        return compile_kernels(program, *given)
 
-    monkeypatch.setattr(kernels, "to_kernels", counted)
-    generators = [Generator(tmp_path, 24, Options(), backend) for backend in ("cpu", "reference")]
-    for length in (1, 4, 5, 7, 11, 14):
+    monkeypatch.setattr(kernels, "compile_kernels", counted)
+    generators = [Generator(tmp_path, 48, Options(), backend) for backend in ("cpu", "reference")]
+    for length in (9, 4, 5, 33, 11, 14, 1, 40):
         one, other = (list(item.run(range(1, length + 1), Sampling(2))) for item in generators)
         assert one == other
+        assert len(made) == 2  # for prompts, and for single tokens
     with pytest.raises(InputError, match="no tokens"):
         generators[0].run([], Sampling(2))
-    assert len(made) == 2  # parts of four tokens, and of one
-    assert [list(part) for part in split_tokens(range(9), (4, 1))] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+
+
+def test_a_long_prompt_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save("llama", tmp_path, seed=3)
+    generator = Generator(tmp_path, 24, Options(), "reference")
+    whole = generator.rate(range(1, 12))
+    monkeypatch.setattr(generate, "MOST_TOKENS", 4)
+    np.testing.assert_allclose(generator.rate(range(1, 12)), whole, atol=1e-5)
 
 
 def test_a_temperature_draws_the_same_tokens_on_every_backend(tmp_path: Path) -> None:

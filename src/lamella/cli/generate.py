@@ -52,7 +52,12 @@ def _print_text(file: Path, options: Options) -> None:
     )
     placement = placement_of(found.executable)
     if options.as_json:
-        facts = {"tokens": found.tokens, "text": found.text, **placement_json(placement), **_accuracy_json(found)}
+        facts = {
+            "tokens": found.tokens,
+            "text": found.text,
+            **placement_json(placement),
+            **_accuracy_json(found),
+        }
         print_json({"ok": True, "diagnostics": [item.to_json() for item in found.findings], **facts})
     else:
         click.echo()

@@ -1,8 +1,8 @@
 """Kernels with open numbers: sizes and constants of a kernel become parameters, so that one code serves many sizes.
 
-A kernel that was written for known extents has their numbers in its constants and types. Kernels of other extents mostly
-differ in these numbers alone. What they have in common is the *form*; where two kernels of one form differ, the number
-is opened: a constant becomes a parameter, an extent or a stride of a memref becomes `?`.
+A kernel that was written for known extents has their numbers in its constants and types. Kernels of other extents
+mostly differ in these numbers alone. What they have in common is the *form*; where two kernels of one form differ, the
+number is opened: a constant becomes a parameter, an extent or a stride of a memref becomes `?`.
 """
 
 from __future__ import annotations

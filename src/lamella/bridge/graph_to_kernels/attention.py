@@ -271,11 +271,11 @@ def _mixture(
 
 
 def _query(scores: Element, accesses: Sequence[Access], key: str, extents: Mapping[str, int]) -> str:
-    """The longest loop of the scores that the keys do not have, with a dimension of its own."""
+    """The longest loop of the scores that the keys do not have, with a dimension of its own; an open one first."""
     plain = [_form(item, extents) for item in scores.indices]
     names = [form.terms[0][0] for form in plain if len(form.terms) == 1 and form.terms[0][1] == 1]
     found = [name for name in names if name != key and name not in accesses[1].loops()]
-    best = max(found, key=lambda name: extents[name], default="")
+    best = max(found, key=lambda name: (is_open(extents[name]), extents[name]), default="")
     if not best or (extents[best] < FEWEST_QUERIES and not is_open(extents[best])):
         raise Unsupported("it has few queries")
     return best

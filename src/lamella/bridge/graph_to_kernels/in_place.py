@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from lamella.base.errors import Unsupported
 from lamella.graph.nodes import Graph, Operation, tensors
-from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Loop, Lookup, Scalar
+from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.lower import reachable
 
 UNDO = ".undo"
@@ -119,7 +119,9 @@ def _along_window(formula: Contraction, chosen: Scalar, new: Scalar) -> Contract
     inside = (Apply(">=", (place, 0), "bool"), Apply("<", (place, extent), "bool"))
     return replace(
         formula,
-        targets=(replace(target, indices=tuple(place if item == index else item for item in target.indices)),),
+        targets=(
+            replace(target, indices=tuple(place if item == index else item for item in target.indices)),
+        ),
         values=(_Moving(moved, index, place).scalar(new),),
         loops=tuple(Loop(item.index, count) if item.index == index.name else item for item in formula.loops),
         condition=Apply("&&", inside, "bool"),

@@ -13,6 +13,7 @@ from math import prod
 
 from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
+from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value
 from lamella.bridge.graph_to_kernels.starts import take_start
 from lamella.bridge.graph_to_kernels.tile_kernels import (
@@ -236,15 +237,19 @@ class _LaneWriter:
             return
         name = plan.columns[-1]
         full, rest = divmod(plan.extents[name], plan.width)
-        if full == 1:
+        if full == 1 and not is_open(full):
             self._tile(builder, {**values, name: builder.constant(0)}, plan.width)
-        elif full:
+        elif full or is_open(full):
             with builder.loop(builder.constant(0), builder.constant(full)) as loop:
                 place = loop.variable
                 if plan.width > 1:
                     place = loop.body.arith("mul", place, loop.body.constant(plan.width))
                 self._tile(loop.body, {**values, name: place}, plan.width)
-        if rest:
+        if is_open(rest):
+            begin, end = builder.constant(full * plan.width), builder.constant(plan.extents[name])
+            with builder.loop(begin, end) as loop:
+                self._tile(loop.body, {**values, name: loop.variable}, 1)
+        elif rest:
             self._tile(builder, {**values, name: builder.constant(full * plan.width)}, rest)
 
     def _tile(self, builder: Builder, values: dict[str, Value], width: int) -> None:

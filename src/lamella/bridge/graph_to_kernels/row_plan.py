@@ -36,6 +36,8 @@ HEAVY = 16
 VECTOR = 16
 MOST_LOCAL = 1 << 20
 """Bytes of local memory."""
+OPEN_ROOM = 512
+"""Elements of local memory for a row of an open length, at least."""
 LANE_SUMS = ("+=", "<=", ">=")
 """What can be combined across lanes."""
 
@@ -318,7 +320,8 @@ def _room(kernel: FlatKernel, tensor: str) -> LocalRoom:
             strides[name] = stride
             stride *= kernel.extents[name]
     # Memory of a kernel's own has a known size: rows of an open length get room for longer ones too.
-    return LocalRoom(1 << (stride - 1).bit_length() if is_open(stride) else stride, strides)
+    room = max(OPEN_ROOM, 1 << (stride - 1).bit_length()) if is_open(stride) else stride
+    return LocalRoom(room, strides)
 
 
 # --- work-groups --------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from lamella.base.dtype import F32, F64, I32, ElementType
+from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.affine import find_form, find_range
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.inline import cost_of
@@ -120,7 +121,9 @@ class _Tables:
         loops = tuple(name for name in self.order if name in names)
         volume = prod(self.extents.get(name, 0) for name in loops)
         cost = sum(cost_of(item) for item in inside if isinstance(item, Apply) and not self._is_affine(item))
-        if len(loops) < len(names) or not 0 < volume <= min(LONGEST, self.steps // LEAST_SHARE):
+        # Another call may take more steps, and shall run the same code.
+        most = LONGEST if is_open(self.steps) else min(LONGEST, self.steps // LEAST_SHARE)
+        if len(loops) < len(names) or is_open(volume) or not 0 < volume <= most:
             return None
         return loops if cost >= LEAST_COST and loops else None
 

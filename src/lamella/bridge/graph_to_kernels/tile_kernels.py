@@ -152,11 +152,14 @@ def _copy_sums(
         return
     extent //= len(sides[0])
     full = extent // COPIED * COPIED
-    if full:
+    if full or is_open(full):
         step = builder.constant(COPIED)
         with builder.loop(builder.constant(0), builder.constant(full), step) as loop:
             _copy_block(loop.body, tiled, sides, {**values, name: loop.variable}, (height, COPIED))
-    if full < extent:
+    if is_open(extent):
+        with builder.loop(builder.constant(full), builder.constant(extent)) as loop:
+            _copy_block(loop.body, tiled, sides, {**values, name: loop.variable}, (height, 1))
+    elif full < extent:
         rest = {**values, name: builder.constant(full)}
         _copy_block(builder, tiled, sides, rest, (height, extent - full))
 
@@ -233,7 +236,7 @@ class _Tile:
     @property
     def checked(self) -> str:
         """What a store of it must look at."""
-        return "" if self.height == self.type.rows else "rows"
+        return "" if self.height == self.type.rows and not is_open(self.height) else "rows"
 
 
 @dataclass(slots=True)
@@ -696,7 +699,10 @@ def each_height(
 ) -> None:
     """Write for whole panels, and once more for the last one where it has fewer rows."""
     full, rest = divmod(tiled.extents[tiled.roles.row], tiled.rows)
-    if not full or not rest:
+    if is_open(rest):
+        # Where there is no such panel, its height means nothing; a view of no rows would be another kernel.
+        rest = rest if rest else rest + 1
+    elif not full or not rest:
         write(builder, tiled.rows if full else rest)
         return
     whole = builder.compare("lt", values[PANEL], builder.constant(full))
@@ -709,7 +715,7 @@ def _load(
     builder: Builder, view: Matrix, place: tuple[Value | int, Value | int], type_: Coopmatrix, rows: int
 ) -> Value:
     """A matrix of a view; rows that the view has not are 0."""
-    checked = "" if rows == type_.rows else "rows"
+    checked = "" if rows == type_.rows and not is_open(rows) else "rows"
     row, column = (builder.constant(item) if isinstance(item, int) else item for item in place)
     if view.transposed:
         row, column = column, row

@@ -166,6 +166,8 @@ class TiledProduct:
 
     def whole(self, height: int) -> int:
         """Rows of the vectors that hold so many."""
+        if is_open(height):
+            return self.rows
         return -(-height // self.lanes) * self.lanes
 
     @property
@@ -259,7 +261,7 @@ def prepare_product(group: ProductGroup, tensors: Tensors, real: Scalar) -> Prep
         factors = [split_axes(item, extents) for item in factors]
     fused, sizes = fuse_loops([*factors, *accesses.values()], extents, fixed)
     sizes = {name: size for name, size in sizes.items() if size > 1}
-    if prod(sizes.values()) < FEWEST_STEPS:
+    if prod(sizes.values()) < FEWEST_STEPS and not any(map(is_open, sizes.values())):
         raise Unsupported("it is too small for tiles")
     by_element = dict(zip(accesses, fused[len(parts) :], strict=True))
     keys = [key_of(item) for item in parts]
@@ -559,7 +561,7 @@ def _is_packed(factor: Access, roles: Roles, constant: bool, columns: int) -> bo
     direct = factor.stride(roles.row) == 1 and axis is not None and inner is not axis
     if direct:
         return False
-    if columns < FEWEST_COLUMNS:
+    if columns < FEWEST_COLUMNS and not is_open(columns):
         raise Unsupported("it has too few columns to pack a factor that changes")
     return True
 
@@ -582,7 +584,7 @@ def _tile(
     """The rows of a vector and of a panel, and how many steps of each column loop a tile has."""
     lanes = max(1, target.vector_bytes // (8 if real.name == "f64" else 4))
     extents = [sizes[name] for name in roles.columns]
-    rows = lanes if sizes[roles.row] <= lanes else 2 * lanes
+    rows = lanes if sizes[roles.row] <= lanes and not is_open(sizes[roles.row]) else 2 * lanes
     room = max(1, (target.register_count - SPARE_REGISTERS) * lanes // rows)
     widths = [1] * len(extents)
     if extents:

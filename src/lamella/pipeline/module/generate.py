@@ -119,7 +119,9 @@ def rate_last(model: Model, output: str) -> Model:
     A prompt needs no others, and with a large vocabulary they are half of its work.
     """
     graph = model.graph
-    head = next((item for item in graph.operations() if output in {one.name for one in members(item.outputs)}), None)
+    head = next(
+        (item for item in graph.operations() if output in {one.name for one in members(item.outputs)}), None
+    )
     readers = [item for item in graph.operations() if output in {one.name for one in members(item.inputs)}]
     if head is None or head.operator != HEAD or head not in graph.nodes or readers:
         return model
