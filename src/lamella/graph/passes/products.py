@@ -35,6 +35,8 @@ class WeightedProduct:
     """The axis of the weight that it is."""
     kept: tuple[int, ...] = ()
     """The axes of the activation that the result has as they are."""
+    grouped: bool = False
+    """Whether each channel reads its own part of the activation, as in a grouped convolution."""
 
     @property
     def result(self) -> Tensor:
@@ -141,6 +143,7 @@ def _find(
                 channel,
                 weight.indices.index(place),
                 tuple(axis for axis, item in enumerate(other.indices) if item in target.indices),
+                any(used & _names_of(item) for item in other.indices),
             )
             return replace(found, bias=_find_bias(library, found, names))
     return None
