@@ -131,6 +131,7 @@ def _find(
     if len(weights) != 1 or len(others) != 1:
         return None
     target, weight, other = formula.targets[0], weights[0], others[0]
+    single = {loop.index for loop in formula.loops if loop.extent == 1}
     for channel, place in enumerate(target.indices):
         used = _names_of(place)
         # The channel's index is one of the weight alone, or of its group too, as in a grouped convolution.
@@ -143,7 +144,7 @@ def _find(
                 channel,
                 weight.indices.index(place),
                 tuple(axis for axis, item in enumerate(other.indices) if item in target.indices),
-                any(used & _names_of(item) for item in other.indices),
+                any(used & _names_of(item) - single for item in other.indices),
             )
             return replace(found, bias=_find_bias(library, found, names))
     return None
