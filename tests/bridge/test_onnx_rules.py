@@ -25,8 +25,7 @@ from lamella.bridge.onnx.nodes import (
     TensorType,
     ValueInfo,
 )
-from lamella.bridge.onnx_to_graph import walk
-from lamella.bridge.onnx_to_graph import ContentsNeeded, onnx_to_graph
+from lamella.bridge.onnx_to_graph import ContentsNeeded, onnx_to_graph, walk
 
 F32 = DataType.FLOAT
 VECTOR = TensorType(F32, (2,))
