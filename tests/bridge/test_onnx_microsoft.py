@@ -49,7 +49,7 @@ def _model(operator: str, inputs: Inputs, outputs: int, domain: str, attributes:
 W = "com.microsoft"
 HALF = np.arange(8)[:, None] * np.arange(1, 3)[None] * 0.1
 COS, SIN = np.cos(HALF).astype(np.float32), np.sin(HALF).astype(np.float32)
-WIDE = (np.arange(8)[:, None] * np.arange(1, 5)[None] * 0.1).astype(np.float32)
+WIDE = (np.arange(8)[:, None] * np.arange(1, 9)[None] * 0.1).astype(np.float32)
 NONE = np.zeros(0, np.float32)
 
 CASES: dict[str, tuple[str, Inputs, int, dict[str, Any]]] = {
@@ -183,11 +183,11 @@ CASES: dict[str, tuple[str, Inputs, int, dict[str, Any]]] = {
     "group_query_step": (
         "GroupQueryAttention",
         {
-            "q": _numbers(1, 1, 32),
-            "k": _numbers(1, 1, 16, seed=1),
-            "v": _numbers(1, 1, 16, seed=2),
-            "pk": _numbers(1, 2, 4, 8, seed=3),
-            "pv": _numbers(1, 2, 4, 8, seed=4),
+            "q": _numbers(1, 1, 64),
+            "k": _numbers(1, 1, 32, seed=1),
+            "v": _numbers(1, 1, 32, seed=2),
+            "pk": _numbers(1, 2, 4, 16, seed=3),
+            "pv": _numbers(1, 2, 4, 16, seed=4),
             "lengths": np.array([4], np.int32),
             "total": np.asarray(5, np.int32),
             "cos": np.cos(WIDE),

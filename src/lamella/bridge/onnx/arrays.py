@@ -152,7 +152,7 @@ def _typed(tensor: TensorProto, element: ElementType, count: int) -> Array:
     parts = [_numbers(block, element) for block in tensor.typed]
     found = np.concatenate(parts) if parts else np.empty(0, numpy_dtype(element))
     if element.bits < 8:
-        found = from_memory(found.view(np.uint8), element, min(count, 2 * len(found)))
+        found = from_memory(found.view(np.uint8), element, min(count, 8 // element.bits * len(found)))
     if len(found) != count:
         raise Malformed(f"has {len(found)} numbers, and its shape asks for {count}")
     return found

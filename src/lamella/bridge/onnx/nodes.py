@@ -72,10 +72,14 @@ ELEMENTS: Mapping[int, ElementType] = MappingProxyType(
         DataType.COMPLEX128: types.C64,
         DataType.BFLOAT16: types.BF16,
         DataType.FLOAT8E4M3FN: types.F8E4M3,
+        DataType.FLOAT8E4M3FNUZ: types.F8E4M3FNUZ,
         DataType.FLOAT8E5M2: types.F8E5M2,
+        DataType.FLOAT8E5M2FNUZ: types.F8E5M2FNUZ,
         DataType.UINT4: types.U4,
         DataType.INT4: types.I4,
         DataType.FLOAT4E2M1: types.F4E2M1,
+        DataType.UINT2: types.U2,
+        DataType.INT2: types.I2,
     }
 )
 """Our element types by ONNX's numbers; the others cannot be computed with here."""

@@ -12,7 +12,7 @@ import numpy as np
 from lamella.base import dim
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dim import Extent
-from lamella.base.dtype import BOOL, F8E5M2, F32, F64, I64, ElementType, Kind
+from lamella.base.dtype import BOOL, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F32, F64, I64, ElementType, Kind
 from lamella.bridge.onnx.arrays import read_sparse
 from lamella.bridge.onnx.nodes import DATA_TYPES, SparseTensor, TensorProto
 from lamella.bridge.onnx_to_graph.fold import fold
@@ -156,7 +156,7 @@ def overflowing(site: NodeSite, x: Tensor, element: ElementType) -> Tensor:
     """Numbers in a type of eight bits; what it cannot hold is infinite, or no number where it has no infinity."""
     # Halfway to the number that would follow the largest, ties go to the even one: down in E4M3, up in E5M2.
     has_infinity = element == F8E5M2
-    limit = 61440.0 if has_infinity else 464.0
+    limit = {F8E5M2: 61440.0, F8E5M2FNUZ: 61440.0, F8E4M3FNUZ: 248.0}.get(element, 464.0)
     size = site.call("math.abs", x)
     beyond = site.call("math.ge" if has_infinity else "math.gt", size, site.scalar(limit, x.element))
     far = site.scalar(math.inf if has_infinity else math.nan, element)
