@@ -23,7 +23,7 @@ def apply(emitter: Emitter, function: str, operands: Sequence[Value], element: E
     folded = _fold(emitter, function, operands, element)
     if folded is not None:
         return folded
-    simple = _simplified(function, operands)
+    simple = _simplified(function, operands) or _clipped(emitter, function, operands)
     if simple is not None:
         return simple
     kind = "real" if operands[-1].element.is_float else "bool" if operands[-1].element == BOOL else "int"
@@ -65,6 +65,24 @@ def _simplified(function: str, operands: Sequence[Value]) -> Value | None:
     if _is_single(right, neutral):
         return left
     return right if function in ("+", "*", "&&", "||") and _is_single(left, neutral) else None
+
+
+def _clipped(emitter: Emitter, function: str, operands: Sequence[Value]) -> Value | None:
+    """A value held between two numbers as one node: `(x >> low) << high`, in either order."""
+    other = {"<<": "Max", ">>": "Min"}.get(function)
+    if other is None or not operands[0].element.is_float or not _is_number(operands[1]):
+        return None
+    inner = emitter.made_by(operands[0], other)
+    if inner is None or inner[0] is None or inner[1] is None or not _is_number(inner[1]):
+        return None
+    low, high = (inner[1], operands[1]) if function == "<<" else (operands[1], inner[1])
+    if low.known is None or high.known is None or not low.known <= high.known:
+        return None
+    return emitter.add("Clip", (inner[0], low, high), operands[0].element)
+
+
+def _is_number(value: Value) -> bool:
+    return value.known is not None and value.known.ndim == 0
 
 
 def _is_single(value: Value, number: int) -> bool:

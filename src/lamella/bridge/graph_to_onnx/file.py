@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lamella.base.arrays import Array
+from lamella.base.dtype import F4E2M1
 from lamella.base.errors import Found, Unsupported
 from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_onnx.direct.quantisation import LinearCode, find_code
@@ -30,9 +31,10 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Pack, Tensor
 from lamella.graph.rewrite import defined, members
 
-OPSET = 21
-IR_VERSION = 10
-"""The first version whose nodes carry metadata; runtimes read it since early 2024."""
+OPSET, IR_VERSION = 21, 10
+"""The first versions with 4-bit integers and with metadata of nodes; runtimes read them since early 2024."""
+NARROW = (23, 11)
+"""The first versions with 4-bit floats, for graphs that hold some."""
 NEXT = ".next"
 """What the output that holds a state's next value is called after the state."""
 STATE = "lamella.state."
@@ -76,14 +78,18 @@ class _Writing:
         )
         read = set(names_read(named.nodes)) | {item.name for item in named.outputs}
         constants = [item for item in self.emitter.shared.constants.values() if item.name in read]
+        opset, version = NARROW if self._is_narrow() else (OPSET, IR_VERSION)
         metadata = tuple((f"{STATE}{name}", f"{name}{NEXT}") for name in self.states)
         return OnnxModel(
             replace(named, initializers=(*weights, *constants)),
-            IR_VERSION,
-            (OpsetImport("", OPSET),),
+            version,
+            (OpsetImport("", opset),),
             producer="lamella",
             metadata=metadata,
         )
+
+    def _is_narrow(self) -> bool:
+        return any(item.element == F4E2M1 for item in defined(self.graph))
 
     def _inputs(self) -> Iterator[ValueInfo]:
         for item in members(self.graph.inputs):

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lamella.base.dim import Extent
+from lamella.base.dim import Extent, add
 from lamella.base.dtype import BOOL, F32, F64, I64, ElementType
 from lamella.base.errors import Unsupported
-from lamella.bridge.graph_to_onnx.arithmetic import apply
+from lamella.bridge.graph_to_onnx.arithmetic import apply, cast
 from lamella.bridge.graph_to_onnx.emitter import DATA_ELEMENTS, Value, value_info
 from lamella.bridge.graph_to_onnx.loops import LoopSpace, volume_of
+from lamella.bridge.graph_to_onnx.recurrences import Recurrence, find_recurrence, ordered_loops
 from lamella.bridge.graph_to_onnx.scope import Held, Scope
 from lamella.bridge.graph_to_onnx.stores import ASSIGNMENTS, Store, start_of
 from lamella.bridge.graph_to_onnx.terms import FormulaTensor, Subscript, TermReader, is_speculative
 from lamella.bridge.onnx.nodes import Graph
 from lamella.graph.nodes import Argument, Operation, Pack, Single, Tensor
-from lamella.ops.formula import Contraction, Element, Index
+from lamella.ops.formula import Contraction, Element
 from lamella.ops.instance import Declared, Instance
-from lamella.ops.lower import contractions, reachable
+from lamella.ops.lower import contractions
 
 
 def by_formulas(scope: Scope, operation: Operation, instance: Instance) -> list[Held]:
@@ -65,11 +66,14 @@ class FormulaTranslation:
         if any(loop.extent == 0 for loop in contraction.loops):
             self._start(contraction)
             return
-        ordered = _ordered(contraction)
-        if ordered:
+        ordered, space = ordered_loops(contraction), LoopSpace(self.scope, contraction.loops)
+        recurrence = find_recurrence(contraction, ordered, space) if ordered else None
+        if recurrence is not None:
+            self._run_recurrence(contraction, recurrence)
+        elif ordered:
             self._run_ordered(contraction, ordered)
         else:
-            self._run_at_once(contraction, LoopSpace(self.scope, contraction.loops))
+            self._run_at_once(contraction, space)
 
     def _start(self, contraction: Contraction) -> None:
         """What a contraction without steps leaves."""
@@ -154,6 +158,60 @@ class FormulaTranslation:
         for (name, item), value in zip(places, found, strict=True):
             self.tensors[name].values[item] = value
 
+    def _run_recurrence(self, contraction: Contraction, recurrence: Recurrence) -> None:
+        """Slice after slice, each from the one before: a loop that carries one of them and gives all."""
+        outer, (target,) = self.scope, contraction.targets
+        tensor, axis = self.tensors[target.tensor], recurrence.axis
+        whole = self._whole(tensor, 0)
+        place = outer.emitter.number(recurrence.start - 1, I64)
+        first = outer.emitter.add("Gather", (whole, place), tensor.element, axis=axis)
+        inner = outer.emitter.inner()
+        scope, take = Scope(inner, outer), inner.shared.names.take
+        step, going = Value(I64, take(f"{inner.stem}/step")), Value(BOOL, take(f"{inner.stem}/going"))
+        carried = Value(tensor.element, take(f"{inner.stem}/carried"))
+        space = LoopSpace(scope, contraction.loops, {recurrence.loop.index: step})
+        after = self._next_slice(contraction, recurrence, space, carried)
+        body = _loop_body(scope, step, going, (carried,), (after, after))
+        elements = (tensor.element, tensor.element)
+        _, rows = outer.emitter.add_all(
+            "Loop", (outer.extent(recurrence.loop.extent), None, first), elements, body=body
+        )
+        tensor.values[0] = self._joined(tensor, whole, rows, recurrence)
+
+    def _next_slice(
+        self, contraction: Contraction, recurrence: Recurrence, space: LoopSpace, carried: Value
+    ) -> Value:
+        """What a step writes, given what the one before it wrote."""
+        order = [space.numbers[name] for name in recurrence.order]
+        before = space.arrange(carried, order)
+        speculative = is_speculative(contraction)
+        reader = TermReader(space, self.tensors, self.real, speculative=speculative)
+        for element in recurrence.reads:
+            reader.take(element, before)
+        reader.collect_guards(contraction)
+        if space.both(reader.masks) is not None:
+            raise Unsupported("a recurrence skips steps")
+        axes = sorted(order)
+        found = space.expand(reader.read(contraction.values[0]), axes)
+        turned = space.transpose(found, [axes.index(item) for item in order])
+        return cast(space.emitter, turned, self.tensors[contraction.targets[0].tensor].element)
+
+    def _joined(self, tensor: FormulaTensor, whole: Value, rows: Value, recurrence: Recurrence) -> Value:
+        """The slices of all steps, between what stood before and behind them."""
+        emitter, axis, start = self.scope.emitter, recurrence.axis, recurrence.start
+        rank = len(tensor.shapes[0])
+        order = [*range(1, axis + 1), 0, *range(axis + 1, rank)]
+        if axis:
+            rows = emitter.add("Transpose", (rows,), tensor.element, perm=order)
+        ends = [emitter.integers(item) for item in (0, start, axis)]
+        parts = [emitter.add("Slice", (whole, *ends), tensor.element), rows]
+        end = add(recurrence.loop.extent, start)
+        if end != tensor.shapes[0][axis]:
+            last = emitter.integers((1 << 63) - 1)
+            rest = (self.scope.shape((end,)), last, emitter.integers(axis))
+            parts.append(emitter.add("Slice", (whole, *rest), tensor.element))
+        return emitter.add("Concat", parts, tensor.element, axis=axis)
+
     # --- results ------------------------------------------------------------------------------------------------
 
     def results(self) -> list[Held]:
@@ -193,27 +251,6 @@ def _digits(scope: Scope, step: Value, extents: Mapping[str, Extent]) -> dict[st
             found[name] = apply(scope.emitter, "%", (rest, size), I64)
             rest = scope.emitter.add("Div", (rest, size), I64)
     return found
-
-
-def _ordered(contraction: Contraction) -> list[str]:
-    """The loops whose steps are taken one after the other, because steps read what others write; none mostly."""
-    written = {target.tensor for target in contraction.targets}
-    parts = [
-        *(index for target in contraction.targets for index in target.indices),
-        *contraction.values,
-        contraction.condition,
-    ]
-    reads = [term for term in reachable(*parts) if isinstance(term, Element) and term.tensor in written]
-    if not reads:
-        return []
-    free: set[str] = set()
-    for place, index in enumerate(contraction.targets[0].indices):
-        if isinstance(index, Index) and all(
-            len(item.indices) > place and item.indices[place] == index
-            for item in (*reads, *contraction.targets)
-        ):
-            free.add(index.name)
-    return [loop.index for loop in contraction.loops if loop.index not in free]
 
 
 # --- tensors --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from lamella.base.arrays import numpy_dtype
-from lamella.base.dim import Extent
+from lamella.base.dim import Extent, sub
 from lamella.base.dtype import BOOL, I32, I64, ElementType
 from lamella.bridge.graph_to_onnx.arithmetic import apply, cast
 from lamella.bridge.graph_to_onnx.emitter import Value
@@ -88,6 +88,8 @@ class Store:
             return self._assign(term, parts)
         if covers and self.sign not in ASSIGNMENTS:
             return self._accumulate(term, parts)
+        if self._is_pasted(parts, used):
+            return self._paste(term, parts)
         return self._scatter(term, parts)
 
     @staticmethod
@@ -110,6 +112,51 @@ class Store:
                 self.mask, self.reader.space.cast(value, self.computing), self._old(parts)
             )
         return self._stored(self._lay_out(value, parts))
+
+    # --- targets of which one run of slices is assigned -------------------------------------------------------
+
+    def _is_pasted(self, parts: Sequence[Subscript], used: set[int]) -> bool:
+        """Whether a part of one dimension is assigned, and all of the others."""
+        space = self.reader.space
+        axes = [axis for part in parts for axis in part.along]
+        if self.sign not in ASSIGNMENTS or self.mask is not None or len(set(axes)) != len(axes):
+            return False
+        partial = [part for part in parts if not part.is_whole]
+        if len(used) != space.count or len(partial) != 1 or partial[0].index is not None:
+            return False
+        return len(partial[0].axes) < 2 and (partial[0].cut is None or partial[0].cut[2] == 1)
+
+    def _paste(self, term: Scalar, parts: Sequence[Subscript]) -> Value:
+        """Slices between those that stand before and behind them; zeros stand where nothing was assigned yet."""
+        space, emitter = self.reader.space, self.reader.space.emitter
+        axis = next(place for place, part in enumerate(parts) if not part.is_whole)
+        start = parts[axis].place or 0
+        end: Extent = start + 1
+        if parts[axis].cut is not None:
+            start, end, _ = parts[axis].cut or (0, 0, 1)
+        order = [item for part in parts for item in part.axes]
+        value = space.cast(self.reader.read(term), self.computing)
+        found = space.expand(value, sorted(order))
+        turned = space.transpose(found, [sorted(order).index(item) for item in order])
+        found = store_as(space.scope, turned, self.tensor.element)
+        if not parts[axis].axes:
+            found = emitter.add("Unsqueeze", (found, emitter.integers(axis)), found.element)
+        pieces = [self._piece(axis, 0, start), found, self._piece(axis, end, self.shape[axis])]
+        kept = [item for item in pieces if item is not None]
+        self.tensor.uniform.discard(self.item)
+        return kept[0] if len(kept) == 1 else emitter.add("Concat", kept, found.element, axis=axis)
+
+    def _piece(self, axis: int, start: Extent, end: Extent) -> Value | None:
+        """What the target holds between two places of a dimension."""
+        if start == end:
+            return None
+        scope, old = self.reader.space.scope, self.tensor.values[self.item]
+        if old is None or self.item in self.tensor.uniform:
+            shape = (*self.shape[:axis], sub(end, start), *self.shape[axis + 1 :])
+            number = 0 if old is None or old.known is None else old.known
+            return scope.filled(number, self.tensor.element, shape)
+        ends = scope.shape((start,)), scope.shape((end,)), scope.emitter.integers(axis)
+        return scope.emitter.add("Slice", (old, *ends), old.element)
 
     def _old(self, parts: Sequence[Subscript]) -> LoopValue:
         """What the target holds, over the loops."""

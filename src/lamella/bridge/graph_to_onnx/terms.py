@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from lamella.base.arrays import Array, numpy_dtype
-from lamella.base.dim import Dim, Extent, Logic, Test
+from lamella.base.dim import Dim, Extent, Logic, Test, add, bounds, sub
 from lamella.base.dtype import BOOL, I64, ElementType
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form, find_form, find_range
@@ -45,7 +45,7 @@ class Subscript:
     """
 
     axes: tuple[int, ...] = ()
-    cut: tuple[int, int, int] | None = None
+    cut: tuple[int, Extent, int] | None = None
     """Start, end and step of a slice."""
     place: int | None = None
     index: LoopValue | None = None
@@ -86,6 +86,10 @@ class TermReader:
         if key not in self._found:
             self._found[key] = self._make(term)
         return self._found[key]
+
+    def take(self, element: Element, value: LoopValue) -> None:
+        """Say what an element is, wherever the tensor is held."""
+        self._found[id(element)] = value
 
     def compute(self, term: Scalar) -> LoopValue:
         """A term in the type that is computed with: 64-bit integers, one real type, bool."""
@@ -219,6 +223,9 @@ class TermReader:
             number = space.numbers[term.name]
             if space.loops[number].extent == extent:
                 return Subscript((number,))
+        found = self._shifted(term, extent)
+        if found is not None:
+            return found
         known = find_range(term, space.longest)
         is_inside = known is not None and isinstance(extent, int) and known[0] >= 0 and known[1] < extent
         if is_inside and isinstance(extent, int):
@@ -227,12 +234,24 @@ class TermReader:
                 return found
         return Subscript(index=self._computed(index, extent, is_inside))
 
+    def _shifted(self, term: Scalar, extent: Extent) -> Subscript | None:
+        """One place, or a loop at a distance, of a dimension that may be open and is surely long enough."""
+        form = find_form(term, self.space.longest)
+        if form is None or form.constant < 0:
+            return None
+        if not form.terms:
+            return Subscript(place=form.constant) if bounds(extent)[0] > form.constant else None
+        ((name, factor), *more) = form.terms
+        if more or factor != 1 or name not in self.space.numbers:
+            return None
+        number = self.space.numbers[name]
+        end = add(self.space.loops[number].extent, form.constant)
+        return Subscript((number,), (form.constant, end, 1)) if bounds(sub(extent, end))[0] >= 0 else None
+
     def _affine(self, form: Form | None, extent: int) -> Subscript | None:
         """An access by an affine index that stays inside."""
         if form is None or any(name not in self.space.numbers for name, _ in form.terms):
             return None
-        if not form.terms:
-            return Subscript(place=form.constant)
         factors = sorted(form.terms, key=lambda item: -item[1])
         axes = tuple(self.space.numbers[name] for name, _ in factors)
         sizes = [item for item in self.space.extents(axes) if isinstance(item, int)]
@@ -240,8 +259,6 @@ class TermReader:
             return None
         if len(axes) == 1:
             step = factors[0][1]
-            if step == 1 and form.constant == 0 and sizes[0] == extent:
-                return Subscript(axes)
             end = form.constant + step * sizes[0]
             return Subscript(axes, (form.constant, end if end >= 0 else -extent - 1, step))
         room = extent
@@ -306,10 +323,11 @@ class TermReader:
         """The extents of the dimensions that a dimension is split into."""
         return (size,) if len(part.axes) < 2 else self.space.extents(part.axes)
 
-    def _slice(self, value: Value, axis: int, cut: tuple[int, int, int]) -> Value:
-        emitter = self.space.emitter
-        start, end, step = (emitter.integers(item) for item in cut)
-        return emitter.add("Slice", (value, start, end, emitter.integers(axis), step), value.element)
+    def _slice(self, value: Value, axis: int, cut: tuple[int, Extent, int]) -> Value:
+        emitter, (start, end, step) = self.space.emitter, cut
+        ends = emitter.integers(start), self.space.scope.shape((end,)), emitter.integers(axis)
+        steps = () if step == 1 else (emitter.integers(step),)
+        return emitter.add("Slice", (value, *ends, *steps), value.element)
 
     def _read_flat(self, value: Value, shape: Shape, parts: Sequence[Subscript]) -> LoopValue:
         """Elements at subscripts that share loops: the first dimensions as one, by their row-major offsets."""
