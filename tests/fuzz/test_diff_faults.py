@@ -14,7 +14,7 @@ import pytest
 
 from lamella.graph.rewrite import results_of
 from lamella.pipeline.diff import Side, compare, make_sides
-from lamella.pipeline.diff.reduce import differs, reduce
+from lamella.pipeline.diff.reduction import differs, reduce
 from lamella.pipeline.options import Options
 from tests.support.diff.faults import Planted, plant
 

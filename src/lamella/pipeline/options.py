@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lamella.base.limits import DEFAULT, Limits
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
+from lamella.pipeline.diff_options import REALS, DiffOptions
 from lamella.pipeline.effects import (
     ANY,
     BY_KERNELS,
@@ -34,13 +35,11 @@ from lamella.pipeline.effects import (
     row,
 )
 from lamella.pipeline.languages import LANGUAGES
-from lamella.pipeline.precision_options import PRECISIONS, PrecisionOptions
 
 DIALECTS = ("specification", "newer")
 METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
 FORMS = ("sknd", "nac", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
-REALS = ("f32", "f64")
 EXPLAINED = ("fuse",)
 """Passes that say what they do."""
 
@@ -63,7 +62,7 @@ BY_ARCHITECTURE = Need(("architecture",), on=FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
-class Options(PrecisionOptions):
+class Options(DiffOptions):
     """What the API and the commands are given; each language and each backend takes what concerns it."""
 
     given: frozenset[str] = frozenset()
@@ -242,15 +241,6 @@ class Options(PrecisionOptions):
             "--backend | diff bench | backend",
             choices=BACKENDS,
             helps={"bench": "Measure this backend of ours; repeatable; cpu by default."},
-        ),
-    )
-    precisions: tuple[str, ...] = field(
-        default=(),
-        metadata=own(
-            "Compute in this precision; given twice, the first is LEFT's, the second RIGHT's.",
-            on("diff", GRAPHS | NAC),
-            "--precision | diff | backend",
-            choices=(*REALS, *PRECISIONS[1:]),
         ),
     )
     strict_backend: bool = field(
@@ -738,31 +728,6 @@ class Options(PrecisionOptions):
             "Write what was trained: weights (.safetensors), or FILE with them (.nac, .nacs).",
             on("train", NAC),
             "--save OUT | train | training",
-        ),
-    )
-    corners: bool = field(
-        default=False,
-        metadata=own(
-            "Put NaN, infinities, denormals, zeros and the largest numbers among those that are drawn.",
-            on("diff", GRAPHS | NAC),
-            "--corners | diff | inputs",
-        ),
-    )
-    reduce: bool = field(
-        default=False,
-        metadata=own(
-            "Shrink both models to the fewest operations that still differ, and write these into the folder of -o.",
-            on("diff", GRAPHS | NAC),
-            "--reduce | diff | output",
-        ),
-    )
-    tolerance: float = field(
-        default=1e-5,
-        metadata=own(
-            "How far results may lie apart, in parts of the largest number; 1e-5 by default.",
-            on("diff", ANY),
-            "--tolerance | diff | output",
-            least=0,
         ),
     )
     timeline: Path | None = field(

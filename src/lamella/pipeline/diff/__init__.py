@@ -14,7 +14,7 @@ from lamella.pipeline.diff.comparison import Comparison, Explained, compare
 from lamella.pipeline.diff.flow import CANNOT_RUN
 from lamella.pipeline.diff.gap import Gap, measure
 from lamella.pipeline.diff.page import page_of
-from lamella.pipeline.diff.reduce import reduce
+from lamella.pipeline.diff.reduction import reduce
 from lamella.pipeline.diff.report import comparison_lines, comparison_to_json, divergence_lines
 from lamella.pipeline.diff.reproducer import make_reproducer, write_reproducer
 from lamella.pipeline.diff.sides import CPU, Side, as_graph, load_sides, make_sides

@@ -13,12 +13,10 @@ from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.graph.model import Model
 from lamella.pipeline.diff.comparison import Comparison, compare
-from lamella.pipeline.diff.sides import Side, as_graph, load_side, make_sides
+from lamella.pipeline.diff.sides import Side, as_graph, load_side, make_sides, require_two
 from lamella.pipeline.diff.torch_values import is_torch_module, torch_side
 from lamella.pipeline.given import options_of
 from lamella.pipeline.options import Options
-
-Words = str | Sequence[str]
 
 
 def diff(
@@ -29,25 +27,16 @@ def diff(
     args: Sequence[object] = (),
     kwargs: Mapping[str, object] | None = None,
     inputs: Mapping[str, npt.ArrayLike] | None = None,
-    backends: Words = (),
-    precisions: Words = (),
-    tolerance: float = 1e-5,
-    corners: bool = False,
     **options: object,
 ) -> Comparison:
     """Compare two of: a path of any language, a loaded model, a module of PyTorch; or one on two backends.
 
     A module is exported with `args` and `kwargs` and run on them by PyTorch itself; these are the inputs of the other
-    side too. `inputs` gives arrays by name otherwise; what is not given is drawn from the seed.
+    side too. `inputs` gives arrays by name otherwise; what is not given is drawn from the seed. Options are those of
+    the command: `backends=("reference", "cpu")`, `precisions=`, `tolerance=`, `corners=`, and those of loading.
     """
-    chosen = replace(
-        options_of(options),
-        backends=(backends,) if isinstance(backends, str) else tuple(backends),
-        precisions=(precisions,) if isinstance(precisions, str) else tuple(precisions),
-        tolerance=tolerance,
-        corners=corners,
-        random=True,
-    )
+    chosen = replace(options_of(options, by_command=True), random=True)
+    require_two([left] if right is None else [left, right], chosen)
     given = {name: np.asarray(value) for name, value in (inputs or {}).items()}
     sides: list[Side] = []
     for item in (left,) if right is None else (left, right):

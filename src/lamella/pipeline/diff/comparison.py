@@ -28,7 +28,9 @@ FAINT = 0.02
 """Inputs of a divergence that differ by more than this part of the tolerance hint at errors that build up."""
 UNFUSED = (None, "reference", "nacvm")
 """Backends whose numbers do not depend on which tensors are looked at."""
-ONLY_FUSED = "the results differ only where operations are fused: no operation alone does"
+ONLY_FUSED = (
+    "the results differ only where operations are fused, no operation alone does; --reduce cuts them out"
+)
 MOST_STEPS = 256
 """Operations that are computed alone, to see which of them adds the error."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -30,6 +30,16 @@ class Divergence:
     right_only: tuple[str, ...] = ()
 
 
+class _Either:
+    """Two sets as one to be looked up in."""
+
+    def __init__(self, one: Container[str], other: Container[str]) -> None:
+        self._sets = one, other
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in item for item in self._sets)
+
+
 class DivergenceFinder:
     """Looks for the first divergence among pairs of tensors."""
 
@@ -47,6 +57,8 @@ class DivergenceFinder:
         self._agreeing_right |= right.keys() - pairing.back.keys()
         self._partner = {name: pairing.partner[same] for name, same in left.items()} | pairing.partner
         self._back = {name: pairing.back[same] for name, same in right.items()} | pairing.back
+        self._differing = {pair.left for pair in pairs if not pair.agrees(tolerance)}
+        self._differing_right = {self._by_left[name].right for name in self._differing}
         self._ends = [pairing.measured(one, other, "output") for one, other in pairing.ends.items()]
 
     @property
@@ -71,17 +83,16 @@ class DivergenceFinder:
 
     def _at(self, pair: Pair) -> Divergence | None:
         """The divergence at a pair; None where something before it differs already."""
-        differing = {name for name, pair in self._by_left.items() if not pair.agrees(self._tolerance)}
-        found = self.region(pair)
-        made = {name for place in found.left for name in self._left.flow.results(place)} - {pair.left}
-        if made & differing:
+        # Stopping at all that is paired keeps this local: a graph is walked once, not once for each pair.
+        _, mine = self._left.flow.behind([pair.left], _Either(self._agreeing, self._differing))
+        if any(name in self._differing and not self._left.flow.is_leaf(name) for name in mine):
             return None
-        right_made = {name for place in found.right for name in self._right.flow.results(place)} - {
-            pair.right
-        }
-        if any(self._back.get(name) in differing for name in right_made):
+        _, theirs = self._right.flow.behind(
+            [pair.right], _Either(self._agreeing_right, self._differing_right)
+        )
+        if any(name in self._differing_right and not self._right.flow.is_leaf(name) for name in theirs):
             return None
-        return found
+        return self.region(pair)
 
     def region(self, pair: Pair) -> Divergence:
         """The nodes between a pair and what agrees before it."""

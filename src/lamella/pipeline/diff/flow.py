@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -82,7 +82,7 @@ class Dataflow:
         """What a node makes."""
         return [item.name for item in results_of(self.nodes[place]) if isinstance(item, Tensor)]
 
-    def behind(self, names: Iterable[str], stop: Collection[str]) -> tuple[list[int], list[str]]:
+    def behind(self, names: Iterable[str], stop: Container[str]) -> tuple[list[int], list[str]]:
         """The nodes that some tensors are computed by, back to those where to stop and to leaves: nodes and borders."""
         places: set[int] = set()
         borders: dict[str, None] = {}

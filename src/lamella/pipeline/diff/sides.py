@@ -49,7 +49,7 @@ def load_sides(paths: Sequence[Path], options: Options) -> tuple[Side, Side]:
 
     A module without weights of its own takes those of the Hugging Face folder beside it.
     """
-    _require_two(paths, options)
+    require_two(paths, options)
     loaded = [load_side(path, paths, options) for path in paths]
     return make_sides(loaded, options)
 
@@ -72,11 +72,12 @@ def make_sides(loaded: Sequence[Side], options: Options) -> tuple[Side, Side]:
     return with_each_others_numbers(found[0], found[1], options)
 
 
-def _require_two(paths: Sequence[Path], options: Options) -> None:
+def require_two(models: Sequence[object], options: Options) -> None:
+    """InputError where there are not two sides, but fewer or more."""
     for word, given in (("backends", options.backends), ("precisions", options.precisions)):
         if len(given) > 2:
             raise InputError(f"{len(given)} {word} are given, for two sides", hint="name one or two")
-    if len(paths) == 1 and len(options.backends) != 2 and len(options.precisions) != 2:
+    if len(models) == 1 and len(options.backends) != 2 and len(options.precisions) != 2:
         hint = "name a second model, two backends (--backend reference --backend cpu) or two precisions"
         raise InputError("one model on one backend has nothing to be compared with", hint=hint)
 

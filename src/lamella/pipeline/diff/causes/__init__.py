@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
+import numpy as np
+
 from lamella.pipeline.diff.causes.attention import find_attention, find_reductions, find_softmax
-from lamella.pipeline.diff.causes.case import Case, Cause, Computation
+from lamella.pipeline.diff.causes.case import NOISE, Case, Cause, Computation
 from lamella.pipeline.diff.causes.functions import find_functions
 from lamella.pipeline.diff.causes.norms import find_norms
 from lamella.pipeline.diff.causes.operands import (
     find_constants,
     find_layouts,
-    find_precision,
     find_weights,
     find_wiring,
 )
 from lamella.pipeline.diff.causes.operations import find_attributes, find_missing
+from lamella.pipeline.diff.causes.precision import find_backend, find_precision
 from lamella.pipeline.diff.causes.relations import relate
 from lamella.pipeline.diff.causes.rotary import find_rotary
 from lamella.pipeline.diff.gap import numbers_of
@@ -49,8 +51,10 @@ ENOUGH = 2
 
 def infer(case: Case) -> tuple[Cause, ...]:
     """The causes of a divergence that its numbers prove, the first being the most telling; none where nothing fits."""
-    found: list[Cause] = []
-    for find in RECOGNISED:
+    if case.before <= NOISE and case.left.output.dtype == np.float32:
+        return (Cause("rounding error", "the difference is no more than 32 bits leave to chance"),)
+    found = list(islice(find_backend(case), ENOUGH))
+    for find in () if found else RECOGNISED:
         found += islice(find(case), ENOUGH)
         if any(item.kind not in VAGUE for item in found):
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 
@@ -53,18 +54,21 @@ def _attention(side: Computation) -> Attention | None:
     arrays = [
         numbers_of(item) for item in side.operands.values() if item.ndim == 4 and item.dtype.kind in "fV"
     ]
-    for query in (item for item in arrays if item.shape[:3] == y.shape[:3]):
-        keys = [item for item in arrays if item.shape[0] == query.shape[0] and item is not query]
-        for key in (item for item in keys if item.shape[-1] == query.shape[-1]):
-            for value in keys:
-                fits = (
-                    value is not key and value.shape[:3] == key.shape[:3] and value.shape[-1] == y.shape[-1]
-                )
-                if fits and key.shape[1] and query.shape[1] % key.shape[1] == 0:
-                    found = _fit(query, key, value, y)
-                    if found is not None:
-                        return found
-    return None
+    found = (_fit(*some, y) for some in permutations(arrays, 3) if _can_attend(*some, y))
+    return next((item for item in found if item is not None), None)
+
+
+def _can_attend(query: Numbers, key: Numbers, value: Numbers, y: Numbers) -> bool:
+    """Whether arrays have the shapes of queries, keys, values and what attention makes of them."""
+    return (
+        query.shape[:3] == y.shape[:3]
+        and query.shape[0] == key.shape[0]
+        and query.shape[3] == key.shape[3]
+        and key.shape[:3] == value.shape[:3]
+        and value.shape[3] == y.shape[3]
+        and key.shape[1] > 0
+        and query.shape[1] % key.shape[1] == 0
+    )
 
 
 def _fit(query: Numbers, key: Numbers, value: Numbers, y: Numbers) -> Attention | None:

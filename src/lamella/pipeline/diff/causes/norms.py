@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -75,14 +76,10 @@ def _fitted(side: Computation, name: str) -> Norm | None:
         return None
     gains, shifts = _vectors(side, name)
     found = list(_by_given_statistics(numbers_of(x), numbers_of(y), [item for _, item in gains]))
-    for axes in _axis_sets(x.ndim):
-        for is_centred in (True, False):
-            for word, gain in gains:
-                for shift in shifts:
-                    norm = _fit(numbers_of(x), numbers_of(y), axes, is_centred, gain, shift)
-                    if norm is not None:
-                        fit, value = norm
-                        found.append((fit, _with_gain(value, word)))
+    for axes, is_centred, (word, gain), shift in product(_axis_sets(x.ndim), (True, False), gains, shifts):
+        norm = _fit(numbers_of(x), numbers_of(y), axes, is_centred, gain, shift)
+        if norm is not None:
+            found.append((norm[0], replace(norm[1], gain=word)))
     return min(found, key=lambda item: item[0])[1] if found else None
 
 
@@ -92,9 +89,8 @@ def _by_given_statistics(x: Numbers, y: Numbers, vectors: list[Numbers]) -> Iter
         axis = int(np.argmax(variance.shape))
         rest = tuple(item for item in range(x.ndim) if item != axis)
         away = x - x.mean(axis=rest, keepdims=True)
-        factor = (away * y).sum(axis=rest, keepdims=True) / np.maximum(
-            (away * away).sum(axis=rest, keepdims=True), 1e-30
-        )
+        below = np.maximum((away * away).sum(axis=rest, keepdims=True), 1e-30)
+        factor = (away * y).sum(axis=rest, keepdims=True) / below
         shift = (y - factor * x).mean(axis=rest, keepdims=True)
         left = measure("", y, factor * x + shift).relative
         if left > SAME or not (factor != 0).all():
@@ -109,10 +105,6 @@ def _by_given_statistics(x: Numbers, y: Numbers, vectors: list[Numbers]) -> Iter
                         (axis,), True, 1.0, float(np.median(eps)), max(doubt, 4e-7 * float(variance.mean()))
                     ),
                 )
-
-
-def _with_gain(norm: Norm, word: str) -> Norm:
-    return Norm(norm.axes, norm.is_centred, norm.slope, norm.eps, norm.doubt, word)
 
 
 def _axis_sets(rank: int) -> Iterator[tuple[int, ...]]:

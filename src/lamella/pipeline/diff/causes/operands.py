@@ -14,11 +14,9 @@ import numpy as np
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.graph.nodes import Constant, Operation, Tensor
-from lamella.pipeline.diff.causes.case import Case, Cause, Computation
+from lamella.pipeline.diff.causes.case import Case, Cause
 from lamella.pipeline.diff.causes.relations import (
     GATES,
-    NARROW,
-    STEPS,
     Relation,
     blocks,
     rearrangements,
@@ -31,8 +29,6 @@ LARGEST = 1 << 22
 """Numbers of an operand up to which it is rearranged."""
 MOST = 400
 """Rearrangements that are tried of one operand."""
-NEARER = 0.1
-"""Narrow operands explain a difference that they make smaller than this part of what it was."""
 NAMED = {"transposed": "transposed weight", "block order": "gate order", "interleaved": "rope layout"}
 GATE_KINDS = {2: "gate and up", 3: "gates or projections", 4: "gates"}
 
@@ -208,31 +204,3 @@ def _gates(case: Case) -> Iterator[Cause]:
                     )
                     yield Cause("gate order", words)
                     return
-
-
-# --- operands that are held narrower ------------------------------------------------------------------------
-
-
-def find_precision(case: Case) -> Iterator[Cause]:
-    """Operands that one side rounds to a narrower type: the other comes much nearer to it when it does so too."""
-    for word, kind in NARROW.items():
-        if case.before > 32 * STEPS[word]:
-            continue  # no rounding makes so much of a difference
-        for name, side, gap in (
-            ("right", case.left, case.gap_of_left),
-            ("left", case.right, case.gap),
-        ):
-            # Sums are rounded in other places, so that numbers come near and not to each other.
-            if gap(side.run(_narrow(side, kind))) < NEARER * case.before:
-                yield Cause("accumulate type", f"the {name} computes with operands in {word}")
-                return
-
-
-def _narrow(side: Computation, kind: type) -> dict[str, Array]:
-    """The operands of a side rounded to a type."""
-    with np.errstate(over="ignore"):
-        return {
-            name: value.astype(kind).astype(value.dtype)
-            for name, value in side.operands.items()
-            if value.dtype.kind in "fV"
-        }
