@@ -6,6 +6,7 @@ Each run of stages gets the best kernel that can be written for it; what several
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from lamella.base.dtype import F64
@@ -22,7 +23,14 @@ from lamella.bridge.graph_to_kernels.rows import SIZES, write_rows
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE, TileKernel, write_tiles
-from lamella.bridge.graph_to_kernels.tiled import Key, ProductGroup, find_tiles, walk_terms
+from lamella.bridge.graph_to_kernels.tiled import (
+    Key,
+    ProductGroup,
+    find_tiles,
+    prepare_product,
+    walk_terms,
+)
+from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.launches import Layout
 from lamella.kernels.nodes import KernelCall, KernelOperand
@@ -145,16 +153,19 @@ class GroupWriter:
         if self._is_started(stages[0]):
             raise Unsupported("a sum goes on from what its target holds")
         fixed = frozenset((name, None) for name in self.place.fixed)
-        group = ProductGroup(stages[0], tuple(stages[1:]))
-        try:
-            tiled = find_tiles(group, self._views, self._real, self.target, fixed)
-            kernels = write_tiles(tiled, self._views)
-        except Unsupported:
-            plan = find_lane_product(group, self._views, self._real, fixed)
-            kernels = write_lane_product(plan, self._views)
-        for kernel in kernels:
+        for kernel in self._product(ProductGroup(stages[0], tuple(stages[1:])), fixed):
             self._add_tile(kernel)
         self.products += 1
+
+    def _product(self, group: ProductGroup, fixed: frozenset[Key]) -> list[TileKernel]:
+        """The kernels of a sum of products, the first way that it suits."""
+        views, real = self._views, self._real
+        with suppress(Unsupported):
+            winograd = find_winograd(prepare_product(group, views, real), real, fixed)
+            return write_winograd(winograd, views, self.target)
+        with suppress(Unsupported):
+            return write_tiles(find_tiles(group, views, real, self.target, fixed), views)
+        return write_lane_product(find_lane_product(group, views, real, fixed), views)
 
     def _add_tile(self, kernel: TileKernel) -> None:
         operands = [
@@ -240,7 +251,7 @@ class GroupWriter:
         shape = tuple(size or 0 for size in type_.shape)
         strides = tuple(stride or 0 for stride in type_.stride)
         name, item = self.operands.get(tensor, (f".{tensor.lstrip('.')}", None))
-        own = tensor.startswith((PACKED[0], SCALE))
+        own = tensor.startswith((PACKED[0], SCALE, WINOGRAD))
         if own:
             # Each product of a group has a factor of its own to pack.
             name = f"{tensor}.{self.products}"
