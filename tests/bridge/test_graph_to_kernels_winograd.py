@@ -84,7 +84,7 @@ def test_threads_change_no_bit() -> None:
 
 
 OTHERS = {
-    "few channels": lambda: network((32, 48), (1, 12, 12)),
+    "few channels": lambda: network((16, 48), (1, 12, 12)),
     "an odd side": lambda: network((64, 64), (1, 13, 12)),
     "few tiles": lambda: network((64, 64), (1, 8, 8)),
     "other windows": lambda: network((64, 64), (1, 16, 16), window=5, border=2),

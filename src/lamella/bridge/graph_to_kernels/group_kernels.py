@@ -6,7 +6,6 @@ Each run of stages gets the best kernel that can be written for it; what several
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from lamella.base.dtype import F64
@@ -153,19 +152,37 @@ class GroupWriter:
         if self._is_started(stages[0]):
             raise Unsupported("a sum goes on from what its target holds")
         fixed = frozenset((name, None) for name in self.place.fixed)
-        for kernel in self._product(ProductGroup(stages[0], tuple(stages[1:])), fixed):
-            self._add_tile(kernel)
+        group = ProductGroup(stages[0], tuple(stages[1:]))
+        try:
+            self._add_winograd(group, fixed)
+        except Unsupported:
+            for kernel in self._product(group, fixed):
+                self._add_tile(kernel)
         self.products += 1
 
     def _product(self, group: ProductGroup, fixed: frozenset[Key]) -> list[TileKernel]:
-        """The kernels of a sum of products, the first way that it suits."""
-        views, real = self._views, self._real
-        with suppress(Unsupported):
-            winograd = find_winograd(prepare_product(group, views, real), real, fixed)
-            return write_winograd(winograd, views, self.target)
-        with suppress(Unsupported):
-            return write_tiles(find_tiles(group, views, real, self.target, fixed), views)
-        return write_lane_product(find_lane_product(group, views, real, fixed), views)
+        """The kernels of a sum of products, by tiles or by lanes."""
+        try:
+            tiled = find_tiles(group, self._views, self._real, self.target, fixed)
+            return write_tiles(tiled, self._views)
+        except Unsupported:
+            plan = find_lane_product(group, self._views, self._real, fixed)
+            return write_lane_product(plan, self._views)
+
+    def _add_winograd(self, group: ProductGroup, fixed: frozenset[Key]) -> None:
+        """A convolution in strips: their kernels are the same, and see other parts of the tensors."""
+        plan = find_winograd(prepare_product(group, self._views, self._real), self._real, fixed)
+        found = write_winograd(plan, self._views, self.target)
+        for kernel in found.weights:
+            self._add_tile(kernel)
+        for item in found.strip:
+            self._add_tile(item.kernel)
+        first = self.calls[-len(found.strip) :]
+        for strip in range(1, found.strips):
+            for item, call in zip(found.strip, first, strict=True):
+                operands = zip(call.operands, item.moves, strict=True)
+                moved = tuple(replace(operand, offset=strip * move) for operand, move in operands)
+                self.calls.append(replace(call, operands=moved))
 
     def _add_tile(self, kernel: TileKernel) -> None:
         operands = [

@@ -9,7 +9,7 @@ G halves, and A and B only add, so that the error stays that of sums of a few ti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from lamella.base.affine import Affine
@@ -37,15 +37,16 @@ WEIGHTS, TILES, SUMS = (f"{WINOGRAD}.{word}" for word in ("weights", "tiles", "s
 LANES = 16
 """Work-items of a subgroup."""
 LANE = Scalar("i32")
+BYTES = 4
 REAL = Scalar("f32")
 STEP, SIDE, WINDOW = 2, 4, 3
 POINTS = SIDE * SIDE
-FEWEST_CHANNELS = 24
+FEWEST_CHANNELS = 16
 """C O / (C + O) for C channels in and O out, from which on the products that are saved outweigh what is moved more."""
 FEWEST_TILES = 36
 """Tiles for which it is worth reading 16 numbers for each weight where there were 9."""
-LARGEST_MEMORY = 32 << 20
-"""Bytes of tiles and sums, all of which a model needs beside its tensors."""
+STRIP_BYTES = 2 << 20
+"""Bytes of tiles and sums that still lie near; rows of tiles that take more are several strips, one after the other."""
 POINT = "point"
 
 
@@ -64,10 +65,37 @@ class WinogradProduct:
     windows: tuple[str, str]
 
     @property
+    def strips(self) -> int:
+        """How many strips the rows of tiles are cut into, all of the same height."""
+        rows, across = (self.found.extents[name] // STEP for name in self.columns)
+        channels = self.found.extents[self.row], self.found.extents[self.channel]
+        row = across * prod(self.found.extents[name] for name in self.batch) * sum(channels)
+        # Each strip reads all weights again.
+        near = max(STRIP_BYTES, 2 * BYTES * POINTS * prod(channels))
+        fits = (count for count in range(1, rows) if rows % count == 0)
+        return next((count for count in fits if BYTES * POINTS * row * rows <= near * count), rows)
+
+    @property
     def extents(self) -> dict[str, int]:
-        """The extents of all loops, those of the columns counted in tiles."""
+        """The extents of all loops, those of the columns counted in tiles of a strip."""
         halves = {name: self.found.extents[name] // STEP for name in self.columns}
+        halves[self.columns[0]] //= self.strips
         return {**self.found.extents, **halves, POINT: POINTS}
+
+    def in_strip(self, access: Access) -> Access:
+        """An access as the first strip has it: a shorter view."""
+        name = self.columns[0]
+        less = self.found.extents[name] - STEP * self.extents[name]
+        return replace(
+            access,
+            axes=tuple(
+                replace(axis, size=axis.size - less * axis.index.coefficient(name)) for axis in access.axes
+            ),
+        )
+
+    def move(self, access: Access) -> int:
+        """How many elements on the next strip begins."""
+        return access.stride(self.columns[0]) * STEP * self.extents[self.columns[0]]
 
     def access(self, *names: str) -> Access:
         """A temporary whose dimensions are these loops, the last one the closest."""
@@ -138,24 +166,57 @@ def _verify(plan: WinogradProduct, factor: Access, other: Access) -> None:
     channels = extents[plan.row], extents[plan.channel]
     if any(count % LANES for count in channels) or prod(channels) < FEWEST_CHANNELS * sum(channels):
         raise Unsupported("it has few channels")
-    tiles = prod(plan.extents[name] for name in (*plan.batch, *plan.columns))
+    tiles = prod(extents[name] for name in (*plan.batch, *plan.columns)) // STEP**2
     if any(extents[name] % STEP for name in plan.columns) or tiles < FEWEST_TILES:
         raise Unsupported("its tiles are few, or not whole")
-    if 4 * POINTS * tiles * sum(channels) > LARGEST_MEMORY:
-        raise Unsupported("its tiles take much memory")
 
 
 # --- kernels --------------------------------------------------------------------------------------------------
 
 
-def write_winograd(plan: WinogradProduct, tensors: Tensors, target: Target) -> list[TileKernel]:
-    """The kernels of a convolution, in the order in which they run."""
-    return [
-        _write_weights(plan),
-        _write_input(plan),
-        *_write_products(plan, target),
-        _OutputWriter(plan, tensors).write(),
-    ]
+@dataclass(frozen=True, slots=True)
+class StripKernel:
+    """A kernel of a strip, and how far each of its parameters moves from strip to strip."""
+
+    kernel: TileKernel
+    moves: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradKernels:
+    """The kernels of a convolution: those of its weight, and those that each strip needs, in order."""
+
+    weights: tuple[TileKernel, ...]
+    strip: tuple[StripKernel, ...]
+    strips: int
+
+
+def write_winograd(plan: WinogradProduct, tensors: Tensors, target: Target) -> WinogradKernels:
+    """The kernels of a convolution."""
+    *packed, product = _write_products(plan, target)
+    fixed = StripKernel(product, (0,) * len(product.parameters))
+    strip = _write_input(plan), fixed, _OutputWriter(plan, tensors).write()
+    return WinogradKernels((_write_weights(plan), *packed), strip, plan.strips)
+
+
+@dataclass(slots=True)
+class _StripParameters:
+    """The parameters of a kernel of a strip while it is written."""
+
+    plan: WinogradProduct
+    found: Parameters = field(default_factory=Parameters)
+    moves: dict[Value, int] = field(default_factory=dict)
+
+    def add(self, key: Key, access: Access) -> Access:
+        """A tensor of the graph, as a strip sees it."""
+        found = self.found.add(key, self.plan.in_strip(access))
+        self.moves[found.memref] = self.plan.move(access)
+        return found
+
+    def close(self, builder: Builder, groups: int) -> StripKernel:
+        """The kernel of what was written."""
+        kernel = self.found.close(builder, groups)
+        return StripKernel(kernel, tuple(self.moves.get(item.value, 0) for item in kernel.parameters))
 
 
 def _indices(
@@ -241,11 +302,11 @@ def _store_points(
         builder.store(value, target.memref, _indices(builder, target, values, {POINT: number}))
 
 
-def _write_input(plan: WinogradProduct) -> TileKernel:
-    parameters, found = Parameters(), plan.found
-    target = parameters.add((TILES, None), plan.tiles)
+def _write_input(plan: WinogradProduct) -> StripKernel:
+    parameters, found = _StripParameters(plan), plan.found
+    target = parameters.found.add((TILES, None), plan.tiles)
     source = parameters.add(found.keys[1 - plan.weight], found.factors[1 - plan.weight])
-    builder = parameters.builder()
+    builder = parameters.found.builder()
 
     def write(inner: Builder, here: dict[str, Value]) -> None:
         first = _first(inner, plan, here)
@@ -317,19 +378,18 @@ class _OutputWriter:
 
     plan: WinogradProduct
     tensors: Tensors
-    parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
     sums: Access = field(init=False)
 
-    def write(self) -> TileKernel:
+    def write(self) -> StripKernel:
         """Write it."""
-        found = self.plan.found
+        found, parameters = self.plan.found, _StripParameters(self.plan)
         for end in found.ends:
             for key in end.accesses:
-                self.accesses[key] = self.parameters.add(end.keys[key], found.accesses[key])
-        self.sums = self.parameters.add((SUMS, None), self.plan.sums)
-        builder = self.parameters.builder()
-        return self.parameters.close(builder, _each_tile(builder, self.plan, self.plan.row, self._tile))
+                self.accesses[key] = parameters.add(end.keys[key], found.accesses[key])
+        self.sums = parameters.found.add((SUMS, None), self.plan.sums)
+        builder = parameters.found.builder()
+        return parameters.close(builder, _each_tile(builder, self.plan, self.plan.row, self._tile))
 
     def _tile(self, builder: Builder, values: dict[str, Value]) -> None:
         loaded = [
