@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lamella.bridge.graph_to_kernels import flatten, graph_to_kernels
+from lamella.bridge.graph_to_kernels import flatten, graph_to_kernels, winograd
 from lamella.graph.passes.fuse import fuse
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor.write import write
@@ -74,6 +74,20 @@ def test_tiles_give_what_sums_do(channels: tuple[int, int], size: tuple[int, int
     kernels = network(channels, size, border=border)
     assert is_by_tiles(kernels)
     assert largest_error(kernels, (size[0], 8, *size[1:])) < 2e-6
+
+
+def test_strips_are_one_kernel_over_parts_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = network((32, 32), (2, 24, 20))
+    monkeypatch.setattr(winograd, "STRIP_BYTES", 1 << 16)
+    strips = network((32, 32), (2, 24, 20))
+    assert len(strips.program.functions) == len(whole.program.functions)
+    assert strips.model == whole.model
+    x = np.random.default_rng(2).normal(size=(2, 8, 24, 20)).astype(np.float32)
+    one, many = compile_lists(whole), compile_lists(strips)
+    found, wanted = many(x=x), one(x=x)
+    assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
+    counts = [len(list(run.profile({"x": x}))) for run in (one, many)]
+    assert counts[1] >= counts[0] + 6
 
 
 def test_threads_change_no_bit() -> None:
