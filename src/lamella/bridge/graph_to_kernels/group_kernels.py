@@ -22,7 +22,14 @@ from lamella.bridge.graph_to_kernels.rows import SIZES, write_rows
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE, TileKernel, write_tiles
-from lamella.bridge.graph_to_kernels.tiled import Key, ProductGroup, find_tiles, walk_terms
+from lamella.bridge.graph_to_kernels.tiled import (
+    Key,
+    ProductGroup,
+    find_tiles,
+    prepare_product,
+    walk_terms,
+)
+from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.launches import Layout
 from lamella.kernels.nodes import KernelCall, KernelOperand
@@ -150,14 +157,35 @@ class GroupWriter:
         fixed = frozenset((name, None) for name in self.place.fixed)
         group = ProductGroup(stages[0], tuple(stages[1:]))
         try:
+            self._add_winograd(group, fixed)
+        except Unsupported:
+            for kernel in self._product(group, fixed):
+                self._add_tile(kernel)
+        self.products += 1
+
+    def _product(self, group: ProductGroup, fixed: frozenset[Key]) -> list[TileKernel]:
+        """The kernels of a sum of products, by tiles or by lanes."""
+        try:
             tiled = find_tiles(group, self._views, self._real, self.target, fixed)
-            kernels = write_tiles(tiled, self._views)
+            return write_tiles(tiled, self._views)
         except Unsupported:
             plan = find_lane_product(group, self._views, self._real, fixed)
-            kernels = write_lane_product(plan, self._views)
-        for kernel in kernels:
+            return write_lane_product(plan, self._views)
+
+    def _add_winograd(self, group: ProductGroup, fixed: frozenset[Key]) -> None:
+        """A convolution in strips: their kernels are the same, and see other parts of the tensors."""
+        plan = find_winograd(prepare_product(group, self._views, self._real), self._real, fixed)
+        found = write_winograd(plan, self._views, self.target)
+        for kernel in found.weights:
             self._add_tile(kernel)
-        self.products += 1
+        for item in found.strip:
+            self._add_tile(item.kernel)
+        first = self.calls[-len(found.strip) :]
+        for strip in range(1, found.strips):
+            for item, call in zip(found.strip, first, strict=True):
+                operands = zip(call.operands, item.moves, strict=True)
+                moved = tuple(replace(operand, offset=strip * move) for operand, move in operands)
+                self.calls.append(replace(call, operands=moved))
 
     def _add_tile(self, kernel: TileKernel) -> None:
         operands = [
@@ -259,7 +287,7 @@ class GroupWriter:
         shape = tuple(size or 0 for size in type_.shape)
         strides = tuple(stride or 0 for stride in type_.stride)
         name, item = self.operands.get(tensor, (f".{tensor.lstrip('.')}", None))
-        own = tensor.startswith((PACKED[0], SCALE))
+        own = tensor.startswith((PACKED[0], SCALE, WINOGRAD))
         if own:
             # Each product of a group has a factor of its own to pack.
             name = f"{tensor}.{self.products}"
