@@ -34,6 +34,7 @@ def _make(decorate: Any, frozen: bool, slots: bool) -> Any:
         b: list[int] = field(default_factory=list, hash=False)
         c: str = field(default="c", compare=False)
         d: int = field(default=7, init=False, repr=False)
+        e: int = field(default=8, compare=False, kw_only=True)
 
     return Item
 
@@ -54,11 +55,11 @@ def test_both_do_the_same(frozen: bool, slots: bool, given_: list[int], other: i
         if isinstance(item, type):
             found.append([item])
             continue
-        second = cls(other)
+        second = cls(other, e=9)
         acts = (
             lambda item=item: repr(item).rpartition(".")[2],
             lambda item=item, second=second: (item == second, item != second, item == 1),
-            lambda item=item: hash(item),
+            lambda item=item, second=second: (hash(item), hash(item) == hash(second)),
             lambda item=item: setattr(item, "a", 5),
             lambda item=item: item.a,
             lambda item=item: delattr(item, "c"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError
+from inspect import get_annotations
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,12 @@ def _make(cls: type | None = None, /, *, frozen: bool = False, slots: bool = Fal
     """Make a class a data class, or a decorator that does."""
     if cls is None:
         return lambda found: _make(found, frozen=frozen, slots=slots, **others)
-    if others or any(dataclasses.is_dataclass(base) for base in cls.__bases__):
+    words = get_annotations(cls).values()
+    inherits = any(dataclasses.is_dataclass(base) for base in cls.__bases__)
+    if others or inherits or any("InitVar" in str(word) for word in words):
         return dataclasses.dataclass(cls, frozen=frozen, slots=slots, **others)
     own = cls.__dict__
     made: type = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=slots)
-    if any(item.kw_only for item in dataclasses.fields(made)):
-        return dataclasses.dataclass(cls, frozen=frozen, slots=slots)
     params = vars(made)["__dataclass_params__"]
     params.init = params.repr = params.eq = True
     params.frozen = frozen
@@ -88,18 +89,18 @@ def _freeze(cls: type, slots: bool) -> None:
 
 def _write_init(cls: type, frozen: bool) -> Method:
     known: dict[str, object] = {"_set": object.__setattr__, "_missing": MISSING}
-    parameters, lines = ["self"], []
+    parameters, named, lines = ["self"], list[str](), list[str]()
     for item in dataclasses.fields(cls):
         value = _initial(item, known)
         if item.init:
-            parameters.append(
-                item.name + (f"=_default_{item.name}" if f"_default_{item.name}" in known else "")
-            )
+            default = f"=_default_{item.name}" if f"_default_{item.name}" in known else ""
+            (named if item.kw_only else parameters).append(item.name + default)
         if value:
             lines.append(f"_set(self, {item.name!r}, {value})" if frozen else f"self.{item.name} = {value}")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
-    return _compile(f"def __init__({', '.join(parameters)}):", lines or ["pass"], known)
+    listed = ", ".join((*parameters, *(["*", *named] if named else [])))
+    return _compile(f"def __init__({listed}):", lines or ["pass"], known)
 
 
 def _initial(item: Field[Any], known: dict[str, object]) -> str:

@@ -7,7 +7,7 @@ factors of all products are packed by a few kernels. Kernels of each run keep th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lamella.kernels.build import names_of
@@ -67,10 +67,17 @@ def _renamed(call: KernelCall, names: Mapping[str, str]) -> KernelCall:
     return call if names[call.kernel] == call.kernel else replace(call, kernel=names[call.kernel])
 
 
-def _find_equal(functions: Iterable[Function]) -> dict[str, str]:
+def _find_equal(functions: Collection[Function]) -> dict[str, str]:
     """For each kernel the first one that differs in names alone."""
-    first: dict[Function, str] = {}
-    return {item.name: first.setdefault(_anonymous(item), item.name) for item in functions}
+    alike: dict[object, list[Function]] = defaultdict(list)
+    for item in functions:
+        alike[tuple(parameter.type for parameter in item.parameters)].append(item)
+    found = {item.name: item.name for item in functions}
+    for group in alike.values():
+        first: dict[Function, str] = {}
+        if len(group) > 1:
+            found |= {item.name: first.setdefault(_anonymous(item), item.name) for item in group}
+    return found
 
 
 def _anonymous(function: Function) -> Function:
