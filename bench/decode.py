@@ -134,7 +134,7 @@ def _timed(tokens: Iterator[int]) -> tuple[float, float]:
     start = time.thread_time()
     next(tokens)
     first = time.thread_time() - start
-    times = []
+    times: list[float] = []
     while True:
         start = time.thread_time()
         if next(tokens, None) is None:

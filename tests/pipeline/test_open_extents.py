@@ -11,6 +11,7 @@ import lamella
 from lamella.backend.executor import GraphExecutable
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
+from lamella.graph.rewrite import members
 
 MODELS = {
     "rows": """
@@ -87,7 +88,7 @@ def draw(executable: GraphExecutable, batch: int, length: int, seed: int) -> dic
     """Random inputs of a size."""
     random = np.random.default_rng(seed)
     found = {}
-    for item in executable.model.graph.inputs:
+    for item in members(executable.model.graph.inputs):
         sizes = [
             size if isinstance(size, int) else {"B": batch, "T": length}[str(size)] for size in item.shape
         ]

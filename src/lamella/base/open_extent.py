@@ -7,6 +7,8 @@ that its text differs for other numbers in constants alone, and its machine code
 
 from __future__ import annotations
 
+from typing import cast
+
 
 class OpenExtent(int):
     """An extent that another call may have another number for; integers that are computed of it are marked too."""
@@ -44,9 +46,9 @@ class OpenExtent(int):
         return _marked(int.__neg__(self))
 
 
-def _marked(value: int) -> int:
+def _marked(value: object) -> int:
     # What an integer does not compute with is `NotImplemented`, and left to the other operand.
-    return OpenExtent(value) if isinstance(value, int) else value
+    return OpenExtent(value) if isinstance(value, int) else cast(int, value)
 
 
 def is_open(extent: object) -> bool:

@@ -56,7 +56,7 @@ BLOCK = "queries"
 """The number of a work-group's queries."""
 WIDTH = "width"
 """The loop along the dimension of values."""
-FEWEST_QUERIES = 8
+FEWEST_QUERIES = 2
 """Queries for which lanes are worth filling with them."""
 LOCAL_BYTES = 1 << 20
 """What the scores of a work-group may take: they should stay in the second cache."""

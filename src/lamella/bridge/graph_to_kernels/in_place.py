@@ -7,6 +7,7 @@ What the operation overwrites it saves first, so that a run that fails leaves it
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -30,23 +31,19 @@ class StateUpdate:
 
 def find_updates(graph: Graph) -> Iterator[StateUpdate]:
     """The operations that could update a state in place, if their formulas allow it."""
-    made = {
-        item.name: node
-        for node in graph.nodes
-        if isinstance(node, Operation) and len(node.outputs) == 1
-        for item in tensors(node.outputs[0])
-    }
-    readers: dict[str, int] = {}
-    for node in graph.nodes:
-        for name in {item.name for argument in node.inputs for item in tensors(argument)}:
-            readers[name] = readers.get(name, 0) + 1
+    operations = [node for node in graph.nodes if isinstance(node, Operation)]
+    made = {item.name: one for one in operations if len(one.outputs) == 1 for item in tensors(one.outputs[0])}
+    readers = Counter(
+        name
+        for one in operations
+        for name in {item.name for argument in one.inputs for item in tensors(argument)}
+    )
     leaving = [item.name for argument in graph.outputs for item in tensors(argument)]
     leaving += [item.value.name for item in graph.updates]
-    is_flat = all(isinstance(node, Operation) for node in graph.nodes)
-    for item in graph.updates if is_flat else ():
+    for item in graph.updates if len(operations) == len(graph.nodes) else ():
         state, value = item.variable.name, item.value.name
         node = made.get(value)
-        if node is None or readers.get(state) != 1 or leaving.count(value) != 1 or state in leaving:
+        if node is None or readers[state] != 1 or leaving.count(value) != 1 or state in leaving:
             continue
         if state in {given.name for argument in node.inputs for given in tensors(argument)}:
             yield StateUpdate(node, state, value)
