@@ -41,5 +41,5 @@ def test_networks_give_the_numbers_of_the_reference(way: str, mutations: int) ->
         model, net = WAYS[way](seed, steps)
         try:
             compare(run_network(model, net), reference(model, net))
-        except AssertionError as problem:
+        except Exception as problem:
             raise AssertionError(f"{way} network {seed} of {steps} steps") from problem

@@ -416,8 +416,11 @@ class TermWriter:
         return [self._known_place(index, size) or self._place(index, size) for index, size in pairs][::-1]
 
     def keep_place(self, index: Term, size: int) -> None:
-        """Write an index as a memref takes it, for code further in that will ask for it."""
-        if not isinstance(index, Index | int):
+        """Write an index that may be outside as a memref takes it, for code further in that will ask for it.
+
+        What surely is inside may be asked for further out too, where this one would not be known.
+        """
+        if not self.is_within(index, size):
             self._known[-1]["place", id(index), size] = self._place(index, size)
 
     def _known_place(self, index: Term | Guard, size: int) -> Value | None:
