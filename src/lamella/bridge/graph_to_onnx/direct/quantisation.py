@@ -39,7 +39,7 @@ class LinearCode:
         whole = np.trunc(steps)
         rounded = np.where(np.abs(steps - whole) >= 0.5, whole + np.sign(steps), whole)
         codes = np.clip(rounded + zero, self.lowest, self.element.maximum)
-        return codes.astype(numpy_dtype(self.element))
+        return np.asarray(codes.astype(numpy_dtype(self.element)))
 
     def along(self, items: Array, rank: int) -> Array:
         """Numbers of the channels as an array that broadcasts to a rank."""
