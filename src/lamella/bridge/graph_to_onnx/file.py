@@ -22,9 +22,9 @@ from lamella.bridge.graph_to_onnx.emitter import (
 from lamella.bridge.graph_to_onnx.graphs import GraphTranslation
 from lamella.bridge.graph_to_onnx.scope import Scope, dimensions
 from lamella.bridge.onnx.arrays import tensor_of
+from lamella.bridge.onnx.nodes import STATE, OpsetImport, TensorProto, ValueInfo
 from lamella.bridge.onnx.nodes import Graph as OnnxGraph
 from lamella.bridge.onnx.nodes import Model as OnnxModel
-from lamella.bridge.onnx.nodes import STATE, OpsetImport, TensorProto, ValueInfo
 from lamella.bridge.onnx.rules import NOT_WRITTEN
 from lamella.graph.binding import quantizer_of
 from lamella.graph.model import Model

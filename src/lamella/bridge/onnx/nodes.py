@@ -19,7 +19,7 @@ Buffer: TypeAlias = bytes | memoryview
 Properties: TypeAlias = tuple[tuple[str, str], ...]
 """Keys and texts in the order of the file."""
 STATE = "lamella.state."
-"""Keys of the metadata of a model that pair states, which are inputs with initializers, with the outputs that follow."""
+"""Keys of the metadata of a model that pair states (inputs with initializers) with the outputs that follow them."""
 MAIN_DOMAIN = ""
 """The domain of ONNX's own operators; files also call it `ai.onnx`."""
 

@@ -14,9 +14,9 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NOWHERE
 from lamella.bridge.onnx import rules
 from lamella.bridge.onnx.arrays import ExternalData
+from lamella.bridge.onnx.nodes import STATE, Node, TensorType, ValueInfo, plain_domain, subgraphs
 from lamella.bridge.onnx.nodes import Graph as OnnxGraph
 from lamella.bridge.onnx.nodes import Model as OnnxModel
-from lamella.bridge.onnx.nodes import STATE, Node, TensorType, ValueInfo, plain_domain, subgraphs
 from lamella.bridge.onnx_to_graph.values import Value, known_value
 from lamella.bridge.onnx_to_graph.walk import Scope, Translator
 from lamella.graph.build import Builder
@@ -68,7 +68,9 @@ class _Translation:
         self._extents: dict[str, Extent] = {}
         pairs = {key.removeprefix(STATE): name for key, name in model.metadata if key.startswith(STATE)}
         known = {item.name for item in graph.initializers}, {item.name for item in graph.outputs}
-        self._states = {state: name for state, name in pairs.items() if state in known[0] and name in known[1]}
+        self._states = {
+            state: name for state, name in pairs.items() if state in known[0] and name in known[1]
+        }
         """What follows a state, by the names of both: what a graph of ours kept between runs."""
         self._outputs = [item for item in graph.outputs if item.name not in self._states.values()]
 
