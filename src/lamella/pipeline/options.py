@@ -39,7 +39,7 @@ from lamella.pipeline.languages import LANGUAGES
 DIALECTS = ("specification", "newer")
 METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
-FORMS = ("sknd", "nac", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
+FORMS = ("sknd", "nac", "onnx", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
 EXPLAINED = ("fuse",)
 """Passes that say what they do."""
 

@@ -83,7 +83,7 @@ class Emitter:
     """One graph or sub-graph under construction; constants stand in the outermost graph."""
 
     def __init__(self, parent: Emitter | None = None) -> None:
-        self.shared = Shared() if parent is None else parent.shared
+        self.shared: Shared = Shared() if parent is None else parent.shared
         self._parent = parent
         self.nodes: list[Node] = []
         self.stem = ""

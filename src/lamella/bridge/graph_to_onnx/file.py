@@ -22,9 +22,9 @@ from lamella.bridge.graph_to_onnx.emitter import (
 from lamella.bridge.graph_to_onnx.graphs import GraphTranslation
 from lamella.bridge.graph_to_onnx.scope import Scope, dimensions
 from lamella.bridge.onnx.arrays import tensor_of
+from lamella.bridge.onnx.nodes import STATE, OpsetImport, TensorProto, ValueInfo
 from lamella.bridge.onnx.nodes import Graph as OnnxGraph
 from lamella.bridge.onnx.nodes import Model as OnnxModel
-from lamella.bridge.onnx.nodes import OpsetImport, TensorProto, ValueInfo
 from lamella.bridge.onnx.rules import NOT_WRITTEN
 from lamella.graph.binding import quantizer_of
 from lamella.graph.model import Model
@@ -37,8 +37,6 @@ NARROW = (23, 11)
 """The first versions with 4-bit floats, for graphs that hold some."""
 NEXT = ".next"
 """What the output that holds a state's next value is called after the state."""
-STATE = "lamella.state."
-"""Keys of the metadata that pair the inputs and outputs of states."""
 
 
 def graph_to_onnx(model: Model) -> OnnxModel:

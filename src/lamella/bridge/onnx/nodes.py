@@ -18,6 +18,8 @@ from lamella.base.dtype import ElementType
 Buffer: TypeAlias = bytes | memoryview
 Properties: TypeAlias = tuple[tuple[str, str], ...]
 """Keys and texts in the order of the file."""
+STATE = "lamella.state."
+"""Keys of the metadata of a model that pair states (inputs with initializers) with the outputs that follow them."""
 MAIN_DOMAIN = ""
 """The domain of ONNX's own operators; files also call it `ai.onnx`."""
 

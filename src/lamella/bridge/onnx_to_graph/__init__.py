@@ -14,9 +14,9 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NOWHERE
 from lamella.bridge.onnx import rules
 from lamella.bridge.onnx.arrays import ExternalData
+from lamella.bridge.onnx.nodes import STATE, Node, TensorType, ValueInfo, plain_domain, subgraphs
 from lamella.bridge.onnx.nodes import Graph as OnnxGraph
 from lamella.bridge.onnx.nodes import Model as OnnxModel
-from lamella.bridge.onnx.nodes import Node, TensorType, ValueInfo, plain_domain, subgraphs
 from lamella.bridge.onnx_to_graph.values import Value, known_value
 from lamella.bridge.onnx_to_graph.walk import Scope, Translator
 from lamella.graph.build import Builder
@@ -66,14 +66,22 @@ class _Translation:
         functions = {(plain_domain(item.domain), item.name, item.overload): item for item in model.functions}
         self._walk = Translator(self._builder, model.opsets, functions, external)
         self._extents: dict[str, Extent] = {}
+        pairs = {key.removeprefix(STATE): name for key, name in model.metadata if key.startswith(STATE)}
+        known = {item.name for item in graph.initializers}, {item.name for item in graph.outputs}
+        self._states = {
+            state: name for state, name in pairs.items() if state in known[0] and name in known[1]
+        }
+        """What follows a state, by the names of both: what a graph of ours kept between runs."""
+        self._outputs = [item for item in graph.outputs if item.name not in self._states.values()]
 
     def run(self) -> Model:
         """The model."""
         graph = self._model.graph
         scope: Scope = {}
-        reserved = [self._builder.fresh(item.name or "output") for item in graph.outputs]
+        reserved = [self._builder.fresh(item.name or "output") for item in self._outputs]
         try:
             self._walk.enter_initializers(graph, scope)
+            self._enter_states(scope)
             for port in graph.inputs:
                 if port.name not in scope:
                     scope[port.name] = self._input(port)
@@ -82,6 +90,15 @@ class _Translation:
         self._walk.run(graph.nodes, scope)
         self._require_whole(graph, scope)
         return self._finish(graph, scope, reserved)
+
+    def _enter_states(self, scope: Scope) -> None:
+        """States are variables, whatever their size, and nothing is computed from them before the run."""
+        for name in self._states:
+            value = scope[name]
+            if value.known is not None:
+                tensor = self._builder.variable(name, value.element, value.known.shape)
+                self._walk.data[tensor.name] = value.known
+                scope[name] = Value(tensor, None, value.element, name)
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
@@ -124,7 +141,9 @@ class _Translation:
         raise LamellaError(findings)
 
     def _finish(self, graph: OnnxGraph, scope: Scope, reserved: list[str]) -> Model:
-        outputs = [self._walk.materialise(scope[item.name]) for item in graph.outputs]
+        outputs = [self._walk.materialise(scope[item.name]) for item in self._outputs]
+        for state, name in self._states.items():
+            self._builder.update(self._walk.materialise(scope[state]), self._walk.materialise(scope[name]))
         finished = self._named(self._builder.finish(*outputs), reserved)
         return Model(finished, self._builder.library, self._walk.data)
 

@@ -112,7 +112,7 @@ ENOUGH = 8
 
 def lower(model: Model, to: str, options: Options) -> languages.Model:
     """The graph after the passes that the options name, or its kernels."""
-    if to not in ("sknd", "skriptnd", BINARY_FORM, *KERNEL_FORMS):
+    if to not in ("sknd", "skriptnd", BINARY_FORM, ONNX.name, *KERNEL_FORMS):
         raise InputError(f"there is no lowering to '{to}' from here", hint=f"a graph lowers to: {_listed()}")
     last = options.after if to in ("sknd", "skriptnd") else None
     model = _after_passes(
@@ -120,6 +120,8 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     )
     if to == BINARY_FORM:
         return NAC.from_graph(model, Path(f"{model.graph.name}.nac"), options)
+    if to == ONNX.name:
+        return ONNX.from_graph(model, Path(f"{model.graph.name}.onnx"), options)
     if to not in KERNEL_FORMS:
         return with_numbers(model, options)
     _require_extents(model, to)
@@ -196,7 +198,7 @@ def _declaration(model: Model, name: str) -> Span:
 
 
 def _listed() -> str:
-    return ", ".join(("sknd", BINARY_FORM, *KERNEL_FORMS))
+    return ", ".join(("sknd", BINARY_FORM, ONNX.name, *KERNEL_FORMS))
 
 
 def save(model: Model, path: Path) -> None:

@@ -39,7 +39,7 @@ class LinearCode:
         whole = np.trunc(steps)
         rounded = np.where(np.abs(steps - whole) >= 0.5, whole + np.sign(steps), whole)
         codes = np.clip(rounded + zero, self.lowest, self.element.maximum)
-        return codes.astype(numpy_dtype(self.element))
+        return np.asarray(codes.astype(numpy_dtype(self.element)))
 
     def along(self, items: Array, rank: int) -> Array:
         """Numbers of the channels as an array that broadcasts to a rank."""
@@ -79,7 +79,8 @@ def find_code(operation: Operation) -> LinearCode | None:
         return None
     if not scales or not zeros or any(not element.minimum <= item <= element.maximum for item in zeros):
         return None
-    axis = _axis(given.get("channel_axis"), len(tensor.shape), max(len(scales), len(zeros)))
+    differing = max(len(set(scales)), len(set(zeros)))
+    axis = _axis(given.get("channel_axis"), len(tensor.shape), differing)
     lowest = -element.maximum if signed and given.get("symmetric") else element.minimum
     scale, zero = np.asarray(scales, np.float32), np.asarray(zeros).astype(numpy_dtype(element))
     if axis is None:
