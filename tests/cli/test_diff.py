@@ -20,6 +20,7 @@ from lamella.base.dtype import F32
 from lamella.cli import lamella as command
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
+from lamella.lang.skriptnd import write
 from lamella.lang.skriptnd.nodes import Document
 from lamella.ops.library import Library
 from lamella.pipeline.diff import Side, comparison, measure, page_of, reduction, values
@@ -269,15 +270,38 @@ def test_lower_names_the_operation_that_parts(tmp_path: Path, monkeypatch: pytes
     """A writer that loses an attribute is found out by the comparison of every stage with the one above it."""
     path = tmp_path / "net.sknd"
     path.write_text(NET.replace("nn.gelu(h)", "nn.relu{alpha=0.5}(h)"), encoding="utf-8")
-    written = execution.write
 
     def lossy(document: Document) -> str:
-        return written(document).replace("{alpha=0.5}", "")
+        return write(document).replace("{alpha=0.5}", "")
 
     monkeypatch.setattr(execution, "write", lossy)
     done = run("lower", path, "--to", "sknd", "-o", tmp_path / "out", status=1)
     assert "first diverging operation: nn.relu -> g" in done.output
     assert "cause: function: " in done.output or "cause: attribute: 'alpha'" in done.output
+
+
+KERNELS = """func @scale(%x: memref<f32x8>, %y: memref<f32x8>) {
+  %a = constant 0.5 : f32
+  %0 = constant 0 : index
+  %8 = constant 8 : index
+  foreach (%i):index=(%0),(%8) {
+    %v = load %x[%i] : f32
+    %w = arith.mul %a, %v : f32
+    store %w, %y[%i]
+  }
+}
+"""
+
+
+def test_two_stages_of_kernels(tmp_path: Path) -> None:
+    path = tmp_path / "scale.tensor"
+    path.write_text(KERNELS, encoding="utf-8")
+    run("lower", path, "--to", "tensor", "-o", tmp_path / "stages")
+    stages = sorted((tmp_path / "stages").glob("*.tensor"))
+    assert "max abs 0" in run("diff", stages[0], stages[-1]).output
+    changed = tmp_path / "changed.tensor"
+    changed.write_text(KERNELS.replace("0.5", "0.25"), encoding="utf-8")
+    assert "first diverging kernel: scale.y" in run("diff", path, changed, status=1).output
 
 
 def test_arrays_of_other_types_are_compared_by_their_numbers() -> None:

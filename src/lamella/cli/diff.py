@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -14,9 +15,14 @@ from lamella.cli.report import read_inputs
 from lamella.cli.waiting import waiting
 from lamella.pipeline.diff import (
     Comparison,
+    KernelComparison,
+    are_kernels,
     compare,
+    compare_kernels,
     comparison_lines,
     comparison_to_json,
+    gap_to_json,
+    gap_words,
     load_sides,
     page_of,
     reproduce,
@@ -30,7 +36,8 @@ from lamella.pipeline.options import Options
 def diff(left: Path, right: Path | None, options: Options) -> None:
     """Compare LEFT with RIGHT: interfaces, weights, operations, and all tensors on the same inputs.
 
-    Each is a graph: .sknd, .nac, .nacs, .module, .pt2, .onnx, a compiled unit, a Hugging Face folder. Without RIGHT,
+    Each is a graph: .sknd, .nac, .nacs, .module, .pt2, .onnx, a compiled unit, a Hugging Face folder; or both are
+    kernels, such as two stages of `lamella lower`, and those of one name run on the same arguments. Without RIGHT,
     LEFT runs on two backends (`--backend reference --backend cpu`) or in two precisions. The first operation whose
     inputs agree and whose results do not is named, with the cause that its numbers prove. The status is 1 where results
     differ by more than the tolerance, or cannot be compared.
@@ -38,6 +45,10 @@ def diff(left: Path, right: Path | None, options: Options) -> None:
     paths = [left] if right is None else [left, right]
     if options.reduce and options.output is None:
         raise click.UsageError("--reduce writes files; say where with -o FOLDER")
+    if are_kernels(paths, options):
+        with waiting("comparing"):
+            kernels = compare_kernels(paths, options)
+        _report_kernels(kernels, options)
     given = read_inputs(options.inputs, options.limits)
     with waiting("comparing"):
         sides = load_sides(paths, options)
@@ -46,6 +57,21 @@ def diff(left: Path, right: Path | None, options: Options) -> None:
     if options.html is not None:
         write_text(options.html, page_of(found, options.tolerance))
     _report(found, written, options)
+
+
+def _report_kernels(found: KernelComparison, options: Options) -> NoReturn:
+    """Say how far kernels are apart, and end with the status."""
+    first = found.first(options.tolerance)
+    if options.as_json:
+        facts = {"kernels": [gap_to_json(item) for item in found.gaps]}
+        named = None if first is None else first.name
+        print_json({"ok": first is None, "diagnostics": [], **facts, "first_diverging": named})
+    else:
+        for item in found.gaps:
+            click.echo(f"kernel {printable(item.name)}: {gap_words(item)}")
+        if first is not None:
+            click.echo(f"first diverging kernel: {printable(first.name)}")
+    sys.exit(0 if first is None else 1)
 
 
 def _report(found: Comparison, written: tuple[Path, tuple[int, int]] | None, options: Options) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
+from lamella.base.dtype import F16
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Node, Operation, Tensor, Value
 from lamella.graph.passes.decompose_all import decompose_all
@@ -291,7 +292,90 @@ def _without(model: Model, nodes: tuple[Node, ...], result: Tensor, source: Tens
     return replace(model, graph=replace(model.graph, nodes=tuple(map(changed, nodes)), outputs=outputs))
 
 
+# --- other wiring ---------------------------------------------------------------------------------------------
+
+
+def off_by_one_slice(model: Model, random: Random) -> Iterator[Fault]:
+    for node in operations(model, "layout.slice"):
+        given = dict(node.attributes)
+        begin, end = given["begin"], given["end"]
+        assert isinstance(begin, tuple)
+        assert isinstance(end, tuple)
+        assert isinstance(begin[0], int)
+        assert isinstance(end[0], int)
+        moved = with_attribute(with_attribute(node, "begin", (begin[0] + 1,)), "end", (end[0] + 1,))
+        yield exchanged(model, node, moved, "attribute", "shifted")
+
+
+def joined_in_another_order(model: Model, random: Random) -> Iterator[Fault]:
+    for node in operations(model, "layout.concat"):
+        items = node.inputs[0]
+        assert isinstance(items, tuple)
+        new = replace(node, inputs=(items[::-1],))
+        yield exchanged(model, node, new, "swapped operands", "block order", "gate order")
+
+
+def other_norm(model: Model, random: Random) -> Iterator[Fault]:
+    for node in operations(model, "llm.rmsnorm"):
+        y, rstd = node.outputs
+        assert isinstance(y, Tensor)
+        assert isinstance(rstd, Tensor)
+        outputs = (y, replace(rstd, name=f"{rstd.name}_mean"), rstd)
+        inputs = (*node.inputs, None)
+        new = replace(node, operator="llm.layernorm", inputs=inputs, outputs=outputs)
+        yield exchanged(model, node, new, "centre")
+
+
+def wrong_residual(model: Model, random: Random) -> Iterator[Fault]:
+    """A residual taken from behind a norm, not from before it."""
+    for node in operations(model, "math.add"):
+        place = node_places(model)[id(node)]
+        first = node.inputs[0]
+        assert isinstance(first, Tensor)
+        others = [
+            item
+            for one in model.graph.nodes[:place]
+            if isinstance(one, Operation)
+            for item in one.outputs
+            if isinstance(item, Tensor) and item.shape == first.shape and item not in node.inputs
+        ]
+        if others and len(first.shape) > 1:
+            other = others[int(random.integers(len(others)))]
+            new = replace(node, inputs=(other, *node.inputs[1:]))
+            yield exchanged(
+                model, node, new, "other operand", "operation missing", "bias missing", "function", "scale"
+            )
+
+
+def node_places(model: Model) -> dict[int, int]:
+    return {id(node): place for place, node in enumerate(model.graph.nodes)}
+
+
+def narrow_operands(model: Model, random: Random) -> Iterator[Fault]:
+    """A product whose first operand went through 16 bits."""
+    for node in operations(model, "linalg.matmul", "nn.linear"):
+        source = node.inputs[0]
+        assert isinstance(source, Tensor)
+        half = replace(source, name=f"{source.name}_half", element=F16)
+        back = replace(source, name=f"{source.name}_back")
+        casts = [
+            Operation("layout.cast", (one,), (other,), types=(("R", other.element), ("T", one.element)))
+            for one, other in ((source, half), (half, back))
+        ]
+        new = replace(node, inputs=(back, *node.inputs[1:]))
+        nodes = [part for item in model.graph.nodes for part in ((*casts, new) if item is node else (item,))]
+        changed = replace(model, graph=replace(model.graph, nodes=tuple(nodes)))
+        causes = frozenset({"operation missing", "accumulate type", "precision"})
+        at = results(node) | results(casts[0]) | results(casts[1])
+        yield Fault(changed, at, causes)
+
+
 PLANTS: tuple[Plant, ...] = (
+    off_by_one_slice,
+    joined_in_another_order,
+    other_norm,
+    wrong_residual,
+    narrow_operands,
     wrong_eps,
     gelu_variant,
     leaky,
@@ -319,14 +403,14 @@ PLANTS: tuple[Plant, ...] = (
 # --- disguise -------------------------------------------------------------------------------------------------
 
 
-def renamed(model: Model, random: Random) -> Model:
-    """The model whose tensors and variables have other names, as another tool would give them."""
+def renamed(model: Model, random: Random) -> tuple[Model, Mapping[str, str]]:
+    """The model whose tensors and variables have other names, as another tool would give them, and these names."""
     tensors = [item.name for item in defined(model.graph)]
     numbers = random.permutation(len(tensors))
     kept = {item.name for item in model.graph.inputs if isinstance(item, Tensor)}
     names = {name: f"v{number}" for name, number in zip(tensors, numbers, strict=True) if name not in kept}
     data = {names.get(name, name): array for name, array in (model.data or {}).items()}
-    return replace(model, graph=rename(model.graph, names), data=data)
+    return replace(model, graph=rename(model.graph, names), data=data), names
 
 
 def with_copies(model: Model, random: Random) -> Model:
@@ -379,10 +463,11 @@ def plant(seed: int) -> Planted:
         chosen = found[int(random.integers(len(found)))]
         if not is_visible(left, chosen.model):
             continue
-        right = chosen.model
+        right, at = chosen.model, chosen.at
         disguise = 0 if fault.__name__ in WEIGHT_FAULTS else int(random.integers(len(DISGUISES)))
         if disguise:
-            right = renamed(DISGUISES[disguise][1](right, random), random)
+            right, names = renamed(DISGUISES[disguise][1](right, random), random)
+            at |= {names[item] for item in at if item in names}
         name = f"{fault.__name__} in {kind}, {DISGUISES[disguise][0]}"
-        return Planted(name, left, right, chosen.at, chosen.causes)
+        return Planted(name, left, right, at, chosen.causes)
     raise AssertionError(f"nothing to plant {fault.__name__} in")

@@ -232,6 +232,28 @@ def quantised(random: Random) -> Model:
     return sketch.finish(sketch.linear(sketch.activation(h), width))
 
 
+def embedded(random: Random) -> Model:
+    """Tokens and positions looked up, joined and mixed, with several heads of queries for each of keys."""
+    sketch = Sketch(random, "embedded")
+    call = sketch.build.call
+    count, width, heads = int(random.integers(4, 7)), 8, 2
+    ids = sketch.build.input("ids", I64, (1, count))
+    tokens = call("llm.embedding", ids, sketch.weight("tokens", 11, heads * width, scale=1.0))
+    table = sketch.weight("positions", 2 * count, heads * width, scale=1.0)
+    first = int(random.integers(0, 3))
+    rows = call("layout.slice", table, axes=[0], begin=[first], end=[first + count])
+    h = call("math.add", tokens, call("layout.unsqueeze", rows, axes=[0]))
+    parts = call("layout.concat", (h, call("math.tanh", h)), axis=2)
+    q = _heads(sketch, sketch.linear(parts, 2 * heads * width), 2 * heads)
+    k, v = (_heads(sketch, sketch.linear(sketch.norm(parts), heads * width), heads) for _ in range(2))
+    mixed = sketch.build.call_all("llm.flash_attention", q, k, v, causal=True)[0]
+    assert isinstance(mixed, Tensor)
+    y = call("layout.flatten", call("layout.transpose", mixed, perm=[0, 2, 1, 3]), axis=2)
+    pooled = call("math.mean_reduce", sketch.linear(y, 8), axes=[1], squeeze=True)
+    return sketch.finish(sketch.linear(pooled, 5))
+
+
 KINDS: Mapping[str, Callable[[Random], Model]] = {
-    item.__name__: item for item in (mlp, convolutions, attention, recurrent, gated, decode, quantised)
+    item.__name__: item
+    for item in (mlp, convolutions, attention, recurrent, gated, decode, quantised, embedded)
 }

@@ -13,9 +13,16 @@ from lamella.pipeline import languages
 from lamella.pipeline.diff.comparison import Comparison, Explained, compare
 from lamella.pipeline.diff.flow import CANNOT_RUN
 from lamella.pipeline.diff.gap import Gap, measure
+from lamella.pipeline.diff.kernels import KernelComparison, are_kernels, compare_kernels
 from lamella.pipeline.diff.page import page_of
 from lamella.pipeline.diff.reduction import reduce
-from lamella.pipeline.diff.report import comparison_lines, comparison_to_json, divergence_lines
+from lamella.pipeline.diff.report import (
+    comparison_lines,
+    comparison_to_json,
+    divergence_lines,
+    gap_to_json,
+    gap_words,
+)
 from lamella.pipeline.diff.reproducer import make_reproducer, write_reproducer
 from lamella.pipeline.diff.sides import CPU, Side, as_graph, load_sides, make_sides
 from lamella.pipeline.options import Options
@@ -56,12 +63,17 @@ __all__ = [
     "Comparison",
     "Explained",
     "Gap",
+    "KernelComparison",
     "Side",
+    "are_kernels",
     "compare",
+    "compare_kernels",
     "comparison_lines",
     "comparison_to_json",
     "divergence_lines",
     "first_divergence",
+    "gap_to_json",
+    "gap_words",
     "load_sides",
     "make_sides",
     "measure",

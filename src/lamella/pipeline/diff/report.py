@@ -24,7 +24,7 @@ def comparison_lines(found: Comparison, tolerance: float) -> Iterator[str]:
     if any(side.backend or side.precision for side in found.sides):
         yield f"backends: {ways[0]} | {ways[1]}"
     for item in found.weights:
-        yield f"weights {printable(item.name)}: {_gap(item)}"
+        yield f"weights {printable(item.name)}: {gap_words(item)}"
     if not found.compared:
         yield f"numbers: not compared, because {found.unlike}"
         return
@@ -35,7 +35,7 @@ def comparison_lines(found: Comparison, tolerance: float) -> Iterator[str]:
             yield f"  only {word}: {printable(_count_operators(operations), 200)}"
     yield from _table(found, tolerance)
     for item in found.outputs:
-        yield f"output {printable(item.name)}: {_gap(item)}"
+        yield f"output {printable(item.name)}: {gap_words(item)}"
     yield from found.notes
     if found.diverging is not None:
         yield from divergence_lines(found.diverging)
@@ -43,7 +43,8 @@ def comparison_lines(found: Comparison, tolerance: float) -> Iterator[str]:
             yield f"  and {found.others} more, whose inputs agree too"
 
 
-def _gap(item: Gap) -> str:
+def gap_words(item: Gap) -> str:
+    """How far two arrays are apart, in words."""
     if item.unlike:
         return item.unlike
     types = f" ({item.types})" if item.types else ""

@@ -17,8 +17,9 @@ from lamella.graph.nodes import Graph, tensors
 from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.pipeline import languages
 from lamella.pipeline.diff.flow import listed
+from lamella.pipeline.diff_options import REALS
 from lamella.pipeline.languages import MODULE, NAC, language_of
-from lamella.pipeline.options import REALS, Options
+from lamella.pipeline.options import Options
 
 DEFAULT_EXTENT = 4
 """The size of an extent that both models leave open under different names."""

@@ -17,8 +17,9 @@ from lamella.graph.rewrite import copy_of
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.diff.flow import listed
 from lamella.pipeline.diff.sides import REFERENCE, Side
+from lamella.pipeline.diff_options import REALS
 from lamella.pipeline.languages import SKRIPTND
-from lamella.pipeline.options import REALS, Options
+from lamella.pipeline.options import Options
 
 MACHINE = "nacvm"
 MARK = "value of "

@@ -164,6 +164,12 @@ def _compare_stages(before: Program, stages: Sequence[tuple[str, Program]], opti
     return found
 
 
+def run_drawable(program: Program, options: Options) -> dict[str, Mapping[str, Array]]:
+    """What the kernels of a program give on arguments that are drawn; those whose arguments cannot be are left out."""
+    chosen = [item for item in program.functions if _is_drawable(item) and not find_open(item)]
+    return {item.name: _run(program, item, options) for item in chosen}
+
+
 def _is_drawable(function: Function) -> bool:
     """Whether all arguments can be made up: real numbers and arrays of them; integers may be positions."""
     kinds = [item.type for item in function.parameters]

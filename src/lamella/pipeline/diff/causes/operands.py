@@ -154,11 +154,19 @@ def _other_operand(case: Case, operation: Operation, names: Sequence[str]) -> It
         if (one, other) in case.borders or value.shape != there.shape:
             continue
         if case.explains(case.right.run({other: value})):
-            words = (
-                f"operand {place + 1} is '{printable(one)}' on the left, '{printable(other)}' on the right"
-            )
-            yield Cause("other operand", words)
+            yield _other(case, place, one, other)
             return
+
+
+def _other(case: Case, place: int, one: str, other: str) -> Cause:
+    """An operand that is another one, or a variable whose numbers are made from the left's."""
+    variables = {item.name for item in case.right.part.model.graph.variables}
+    found = relate(numbers_of(case.left.values[one]), numbers_of(case.right.values[other]))
+    if other in variables and found is not None and found.kind != "order":
+        words = f"'{printable(other)}' {found.words}, against '{printable(one)}' of the left"
+        return Cause(NAMED.get(found.kind, found.kind), words)
+    words = f"operand {place + 1} is '{printable(one)}' on the left, '{printable(other)}' on the right"
+    return Cause("other operand", words)
 
 
 # --- operands laid out otherwise ----------------------------------------------------------------------------

@@ -84,6 +84,7 @@ def _missing(side: Computation, node: Node, source: Tensor, word: str, absent: s
         "bias": "bias missing",
         "offset": "bias missing",
         "transposed": "layout",
+        "precision": "accumulate type",
     }
     if found is None:
         return Cause("operation missing", what, node)
