@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,12 +14,13 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import MIB, Limits
 from lamella.base.paths import read_bytes_in
 from lamella.base.reader import Reader
-from lamella.base.writer import write_bytes
+from lamella.base.writer import remove_leftovers, write_bytes
 
 MAGIC = b"LAMELLA\x00"
 VERSION = 1
 LARGEST = 256 * MIB
 ENDING = ".object"
+OBJECTS = re.compile(rf"[0-9a-f]{{64}}{re.escape(ENDING)}")
 KEY_BYTES = 32
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -48,10 +50,14 @@ class ObjectCache:
             return
         with suppress(LamellaError):
             write_bytes(self.folder / _name(key), data, durable=False)
-            self._evict()
+            # To go through thousands of files costs more than to write one. Keys are digests: of 64 small objects
+            # one looks, so that on average the folder is a sixteenth above its bound at most before somebody does.
+            if len(data) > self.largest // 1024 or key[0] % 64 == 0:
+                self._evict()
 
     def _evict(self) -> None:
-        """Remove the oldest files until three quarters of the bound are left, where it is passed."""
+        """Remove the oldest files until three quarters of the bound are left, where it is passed; and leftovers."""
+        remove_leftovers(self.folder, OBJECTS)
         files = sorted(_list_objects(self.folder), key=lambda item: item[1].st_mtime_ns)
         total = sum(found.st_size for _, found in files)
         if total <= self.largest:
