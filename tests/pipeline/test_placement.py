@@ -295,13 +295,15 @@ def test_what_is_no_kernel_is_named(tmp_path: Path) -> None:
 def test_check_says_what_does_not_run_as_a_kernel(tmp_path: Path) -> None:
     path = written(tmp_path, MIXED)
     assert lamella.check(path) == []
-    (found,) = lamella.check(path, backend="cpu")
+    found, told = lamella.check(path, backend="cpu")
     assert (found.code, found.severity) == ("SKR386", "note")
+    assert (told.code, told.severity) == ("SKR387", "note")
+    assert "leaves n open" in told.message
     for words in ("1 of 5 operations", "do (control flow", "rand.uniform (it has no formula)"):
         assert words in found.message
     assert "note[SKR386]: cpu: 1 of 5 operations as kernels" in call("check", path, "--backend", "cpu").stderr
     path.write_text(LAYER, encoding="utf-8")
-    assert lamella.check(path, backend="cpu") == []
+    assert [item.code for item in lamella.check(path, backend="cpu")] == ["SKR387"]
     (wrong,) = lamella.check(path, backend="nacvm")
     assert "cannot have an effect" in wrong.message
 

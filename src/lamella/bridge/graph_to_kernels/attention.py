@@ -19,7 +19,7 @@ from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, matrix_view, substitute_loops
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, join, neutral_value
-from lamella.bridge.graph_to_kernels.terms import TermWriter
+from lamella.bridge.graph_to_kernels.terms import TermWriter, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import (
     Parameters,
     ProductWriter,
@@ -43,6 +43,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     verify_whole,
     walk_terms,
 )
+from lamella.bridge.graph_to_kernels.visible_keys import KeyBound, VisibleKeys, find_visible
 from lamella.kernels.build import Builder
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import CoopLoad, Coopmatrix, CoopStore, LifetimeStop, Scalar, Value
@@ -146,6 +147,8 @@ class _Roles:
     ends: tuple[End, ...]
     sums: Mapping[int, str]
     """The elements of the ends that are reductions of rows, by their identity, with their tensors."""
+    visible: VisibleKeys | None
+    """The keys that count, where a mask hides others."""
     lanes: int
     rows: int
 
@@ -196,8 +199,15 @@ def _find_roles(attention: Attention, tensors: Tensors, real: Scalar, target: Ta
     keys = key_of(elements[0]), key_of(elements[1]), key_of(value)
     return _Roles(
         attention, real, extents, query, key, outer, accesses[0], accesses[1], values, keys, depth,
-        WIDTH, places, stages, weight.tensor, ends, sums, lanes, _rows(extents[key], lanes),
+        WIDTH, places, stages, weight.tensor, ends, sums, _visible(stages, key, weight.tensor, extents[key]),
+        lanes, _rows(extents[key], lanes),
     )  # fmt: skip
+
+
+def _visible(stages: Sequence[_RowStage], key: str, weights: str, keys: int) -> VisibleKeys | None:
+    """The keys that count; of open ones all do."""
+    rows = [(item.formula, item.loops) for item in stages]
+    return None if is_open(keys) else find_visible(rows, key, weights)
 
 
 def _sums_of_rows(ends: Sequence[End], places: Mapping[str, tuple[Form, ...]]) -> Iterator[tuple[int, str]]:
@@ -318,6 +328,8 @@ class _AttentionWriter:
     """The memory of scores and of what stages make of them, by tensor."""
     sums: dict[str, Value] = field(default_factory=dict)
     """The memory of reductions of rows that are read behind the mixture."""
+    span: tuple[Value, Value, int] | None = None
+    """The first tile of keys that a block sees, the one behind the last, and the keys of a tile."""
 
     def write(self) -> TileKernel:
         """Write it."""
@@ -378,6 +390,7 @@ class _AttentionWriter:
         for key, name in roles.sums.items():
             query: Form = Affine(0, ((QUERY, 1),))
             self.accesses[key] = Access(self.sums[name], element, (Axis(rows, 1, query),), True)
+        self.span = self._find_span(builder, values, (height, rows))
         self._copy_queries(builder, values, queries, (height, rows))
         self._multiply(builder, values, (queries, scores), rows)
         builder.put(LifetimeStop(queries))
@@ -385,6 +398,37 @@ class _AttentionWriter:
             self._write_rows(region, values, (height, rows))
         self._mix(builder, values, self.locals[roles.weights], (height, rows))
         builder.put(LifetimeStop(scores))
+
+    def _find_span(
+        self, builder: Builder, values: Mapping[str, Value], sizes: tuple[int, int]
+    ) -> tuple[Value, Value, int] | None:
+        """The tiles of keys that the queries of a block see; None where that may be all of them."""
+        roles, visible = self.roles, self.roles.visible
+        if visible is None:
+            return None
+        height, rows = sizes
+        keys = roles.extents[roles.key]
+        width = self._tiled((QUERY, roles.key, roles.depth[0]), rows, keys).widths[0]
+        size, one = builder.constant(width), builder.constant(1)
+        last = self._key_place(builder, visible.last, {**values, QUERY: builder.constant(height - 1)})
+        tiles = builder.arith("add", builder.arith("div", last, size), one)
+        first = builder.constant(0)
+        if visible.first is not None:
+            place = self._key_place(builder, visible.first, {**values, QUERY: first})
+            first = builder.arith("div", place, size)
+        return first, tiles, width
+
+    def _key_place(self, builder: Builder, bound: KeyBound, values: Mapping[str, Value]) -> Value:
+        """The number of a key, at least 0 and below that of all keys."""
+        found = form_value(builder, bound.form.replace(self.roles.query, self._query), values)
+        for name in bound.scalars:
+            held = self.tensors[name, None]
+            stored = stored_type(held.element)
+            access = self.parameters.add((name, None), Access(held.memref, stored, ()))
+            number = builder.load(access.memref, [], Scalar(stored))
+            found = builder.arith("add", found, builder.cast(number, INDEX))
+        most = builder.constant(self.roles.extents[self.roles.key] - 1)
+        return builder.arith("max", builder.arith("min", found, most), builder.constant(0))
 
     # --- scores ---------------------------------------------------------------------------------------------------
 
@@ -433,6 +477,7 @@ class _AttentionWriter:
             ends=(end,), accesses={id(target): scores},
         )  # fmt: skip
         writer = ProductWriter(tiled, self.tensors, self.parameters, frozenset([QUERIES, SCORES]))
+        writer.tiles = None if self.span is None else self.span[:2]
         writer.bind(None)
         with builder.parallel() as region:
             writer.write_panels(region, values)
@@ -444,6 +489,8 @@ class _AttentionWriter:
         extents = {**roles.extents, row: rows, column: columns}
         panel = roles.lanes if rows <= roles.lanes else 2 * roles.lanes
         width = tile_width(columns, max(1, 28 * roles.lanes // panel))
+        if column == roles.key and roles.visible is not None:
+            width += width % 2  # the mixture takes two keys at a time
         nothing = roles.query_access
         return TiledProduct(
             ProductGroup(roles.attention.scores), roles.real, extents,
@@ -490,8 +537,13 @@ class _AttentionWriter:
             raise Unsupported("a stage is neither a map nor a reduction of rows")
         kind = writing.kind(target)
         start = [(neutral_value(writing, formula.sign, target), kind)] if reduced else []
-        end = builder.constant(roles.extents[roles.key])
-        with builder.loop(builder.constant(0), end, carried=start) as loop:
+        begin, end = builder.constant(0), builder.constant(roles.extents[roles.key])
+        if self.span is not None:
+            first, last, size = self.span
+            width = builder.constant(size)
+            begin = builder.arith("mul", first, width)
+            end = builder.arith("min", builder.arith("mul", last, width), end)
+        with builder.loop(begin, end, carried=start) as loop:
             writing.levels.append(loop.body)
             writing.open_index(own, loop.variable)
             writing.loops = {**here, roles.key: loop.variable}
@@ -543,6 +595,7 @@ class _AttentionWriter:
         )  # fmt: skip
         own = frozenset([SCORES, *((name, None) for name in self.sums)])
         writer = ProductWriter(tiled, self.tensors, self.parameters, own)
+        writer.steps = self.span
         writer.bind(None)
         with builder.parallel() as region:
             writer.write_panels(region, values)

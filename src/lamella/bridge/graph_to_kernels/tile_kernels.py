@@ -255,6 +255,10 @@ class ProductWriter:
     scales: list[Scale] = field(default_factory=list)
     start: End | None = None
     """What the sums begin at, where it is not 0."""
+    tiles: tuple[Value, Value] | None = None
+    """The first tile of columns, and the one behind the last, where not all of them are computed."""
+    steps: tuple[Value, Value, int] | None = None
+    """The first group of steps of the inner sum, the one behind the last, and how many steps a group has, likewise."""
 
     def write(self) -> TileKernel:
         """Write it."""
@@ -316,12 +320,14 @@ class ProductWriter:
         full, rest = divmod(tiled.extents[name], width)
         first, last = builder.constant(0), builder.constant(full)
         blocked = "block" in values and not counts
+        if self.tiles is not None:
+            first, last = self.tiles[0], builder.arith("min", self.tiles[1], last)
         if blocked:
             # Counted in tiles, so that it can be proved that the last one ends where the tensor does.
             tiles = builder.constant(tiled.block // width)
             first = builder.arith("mul", values["block"], tiles)
             last = builder.arith("min", builder.arith("add", first, tiles), last)
-        if full == 1 and not blocked:
+        if full == 1 and not blocked and self.tiles is None:
             self._walk(builder, {**values, name: first}, {**counts, name: width}, height)
         elif full:
             with builder.loop(first, last) as loop:
@@ -330,7 +336,7 @@ class ProductWriter:
                     position = loop.body.arith("mul", position, loop.body.constant(width))
                 self._walk(loop.body, {**values, name: position}, {**counts, name: width}, height)
         if rest:
-            with self._last_block(builder, values["block"] if blocked else None) as inner:
+            with self._last_block(builder, values["block"] if blocked else None, full) as inner:
                 behind = {**values, name: inner.constant(full * width)}
                 self._walk(inner, behind, {**counts, name: rest}, height)
 
@@ -363,8 +369,12 @@ class ProductWriter:
             behind += count * width
 
     @contextmanager
-    def _last_block(self, builder: Builder, block: Value | None) -> Iterator[Builder]:
-        """Where the tile behind the whole ones is written: in the last block only."""
+    def _last_block(self, builder: Builder, block: Value | None, full: int = 0) -> Iterator[Builder]:
+        """Where the tile behind the whole ones is written: in the last block only, and where it is wanted."""
+        if self.tiles is not None:
+            with builder.condition(builder.compare("lt", builder.constant(full), self.tiles[1])) as inner:
+                yield inner
+            return
         if block is None:
             yield builder
             return
@@ -516,6 +526,8 @@ class ProductWriter:
         elif step == extent:
             return self._add_steps(builder, (left, right), (zero, step), tile, start)
         carried = [(value, tile.type) for value in start]
+        if self.steps is not None:
+            return self._some_steps(builder, (left, right), (extent // step, step), tile, start)
         with builder.loop(zero, builder.constant(extent), builder.constant(step), carried) as loop:
             sums = self._add_steps(loop.body, (left, right), (loop.variable, step), tile, loop.carried)
             loop.body.give(*sums)
@@ -537,6 +549,29 @@ class ProductWriter:
             place = builder.arith("add", position, builder.constant(step)) if step else position
             sums = self._add(builder, views, (place, 1), tile, sums)
         return sums
+
+    def _some_steps(
+        self,
+        builder: Builder,
+        views: tuple[Matrix, Sequence[Sequence[Matrix]]],
+        steps: tuple[int, int],
+        tile: _Tile,
+        start: Sequence[Value],
+    ) -> list[Value]:
+        """The inner sum over some of its steps, counted so that it is proved that the last one ends where it must."""
+        if self.steps is None:
+            raise Unsupported("all steps are wanted")
+        (most, step), (first, last, size) = steps, self.steps
+        if size % step:
+            raise Unsupported("groups of steps are cut")
+        turns = builder.constant(size // step)
+        begin = builder.arith("mul", first, turns)
+        end = builder.arith("min", builder.arith("mul", last, turns), builder.constant(most))
+        carried = [(value, tile.type) for value in start]
+        with builder.loop(begin, end, carried=carried) as loop:
+            position = loop.body.arith("mul", loop.variable, loop.body.constant(step))
+            loop.body.give(*self._add_steps(loop.body, views, (position, step), tile, loop.carried))
+        return loop.results
 
     def _row_view(self, builder: Builder, values: Mapping[str, Value], tile: _Tile) -> Matrix:
         roles, height = self.tiled.roles, tile.height
