@@ -348,7 +348,9 @@ class _Copies:
             word = next((new for new, old in plan.names.items() if old == tensor.name), "")
             order = orders.get(word)
             if tensor.name in self.outputs and order is not None and order != tuple(range(len(order))):
+                # Who wants a halo round it later reads it where it is made, not a copy of its copy.
                 behind[tensor.name] = replace(tensor, name=f"{tensor.name} inside")
+        self.inside.update(behind)
         yield replace(
             operation,
             inputs=_renamed(operation.inputs, before),

@@ -74,7 +74,9 @@ class _Merging:
     def _is_free(self, product: WeightedProduct) -> bool:
         """Whether other channels may stand beside those of a product, and the model does not want it by itself."""
         # With more channels those of a group would be others, and read another part of the activation.
-        return not product.grouped and not any(item.is_apart and item.holds(product.result.name) for item in self.hints)
+        return not product.grouped and not any(
+            item.is_apart and item.holds(product.result.name) for item in self.hints
+        )
 
     def _pays(self, group: Sequence[WeightedProduct]) -> bool:
         activation = group[0].operand(group[0].activation)
