@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lamella.base.arrays import Array
@@ -27,9 +27,10 @@ from lamella.bridge.onnx.nodes import Graph as OnnxGraph
 from lamella.bridge.onnx.nodes import Model as OnnxModel
 from lamella.bridge.onnx.rules import NOT_WRITTEN
 from lamella.graph.binding import quantizer_of
+from lamella.graph.compose.scope import recursion_limit
 from lamella.graph.model import Model
 from lamella.graph.nodes import Pack, Tensor
-from lamella.graph.rewrite import defined, members
+from lamella.graph.rewrite import defined, members, results_of
 
 OPSET, IR_VERSION = 21, 10
 """The first versions with 4-bit integers and with metadata of nodes; runtimes read them since early 2024."""
@@ -42,7 +43,8 @@ NEXT = ".next"
 def graph_to_onnx(model: Model) -> OnnxModel:
     """A graph with its weights as an ONNX model; Found says what ONNX has no way to say."""
     try:
-        return _Writing(model).model()
+        with recursion_limit(model.library.limits):
+            return _Writing(model).model()
     except Unsupported as problem:
         raise Found(NOT_WRITTEN.at(NOWHERE, reason=str(problem))) from None
 
@@ -71,7 +73,13 @@ class _Writing:
         nodes = used_nodes(self.emitter.nodes, [item.name for item in outputs])
         weights = list(self._weights())
         named = rename_values(
-            OnnxGraph(self.graph.name, tuple(nodes), tuple(inputs), tuple(outputs)),
+            OnnxGraph(
+                self.graph.name,
+                tuple(nodes),
+                tuple(inputs),
+                tuple(outputs),
+                values=tuple(self._inner(outputs)),
+            ),
             self.emitter.shared.renamed,
         )
         read = set(names_read(named.nodes)) | {item.name for item in named.outputs}
@@ -119,6 +127,16 @@ class _Writing:
         if operation is None or item.name in self.states or item.name not in (self.source.data or {}):
             return None
         return find_code(operation)
+
+    def _inner(self, outputs: Sequence[ValueInfo]) -> Iterator[ValueInfo]:
+        """The types of the tensors between inputs and outputs, for who shows the graph."""
+        known = {item.name for item in outputs}
+        for node in self.graph.nodes:
+            for item in results_of(node):
+                value = self.scope.find(item.name)
+                if value is not None and value.name and value.name not in known:
+                    known.add(value.name)
+                    yield value_info(value, shape=_dimensions(item))
 
     def _weights(self) -> Iterator[TensorProto]:
         data = self.source.data or {}

@@ -12,11 +12,10 @@ import numpy as np
 
 from lamella.base.arrays import numpy_dtype
 from lamella.base.dim import Extent, sub
-from lamella.base.dtype import BOOL, I32, I64, ElementType
+from lamella.base.dtype import BOOL, F32, F64, I32, I64, ElementType
 from lamella.bridge.graph_to_onnx.arithmetic import apply, cast
 from lamella.bridge.graph_to_onnx.emitter import Value
 from lamella.bridge.graph_to_onnx.loops import LoopValue, volume_of
-from lamella.bridge.graph_to_onnx.scope import Scope
 from lamella.bridge.graph_to_onnx.terms import FormulaTensor, Subscript, TermReader
 from lamella.graph.nodes import Shape
 from lamella.ops.formula import Apply, Element, Scalar
@@ -102,7 +101,7 @@ class Store:
     # --- targets that are covered -----------------------------------------------------------------------------
 
     def _assign(self, term: Scalar, parts: Sequence[Subscript]) -> Value:
-        value = self.reader.read(term)
+        value = self._read(term)
         if self.mask is None and value.value.known is not None and value.value.known.ndim == 0:
             self.tensor.uniform.add(self.item)
             array = value.value.known.astype(numpy_dtype(self.tensor.element))
@@ -112,6 +111,23 @@ class Store:
                 self.mask, self.reader.space.cast(value, self.computing), self._old(parts)
             )
         return self._stored(self._lay_out(value, parts))
+
+    def _read(self, term: Scalar) -> LoopValue:
+        """What is assigned; a real that becomes a narrow integer goes to the nearest one that there is."""
+        element, space = self.tensor.element, self.reader.space
+        narrow = element.is_integer and element.bits < I64.bits
+        if not narrow or not isinstance(term, Apply) or term.function != "cast":
+            return self.reader.read(term)
+        real = self.reader.compute(term.operands[0])
+        if not real.element.is_float:
+            return self.reader.read(term)
+        # Among reals: onnxruntime 1.31 compares 64-bit integers of more than 31 bits wrongly.
+        wide = space.cast(real, F32 if element.bits <= 16 and real.element == F32 else F64)
+        ends = [
+            LoopValue(space.emitter.number(end, wide.element)) for end in (element.minimum, element.maximum)
+        ]
+        held = space.apply(">>", (wide, ends[0]), wide.element)
+        return space.apply("<<", (held, ends[1]), wide.element)
 
     # --- targets of which one run of slices is assigned -------------------------------------------------------
 
@@ -135,10 +151,10 @@ class Store:
         if parts[axis].cut is not None:
             start, end, _ = parts[axis].cut or (0, 0, 1)
         order = [item for part in parts for item in part.axes]
-        value = space.cast(self.reader.read(term), self.computing)
+        value = space.cast(self._read(term), self.computing)
         found = space.expand(value, sorted(order))
         turned = space.transpose(found, [sorted(order).index(item) for item in order])
-        found = store_as(space.scope, turned, self.tensor.element)
+        found = cast(space.emitter, turned, self.tensor.element)
         if not parts[axis].axes:
             found = emitter.add("Unsqueeze", (found, emitter.integers(axis)), found.element)
         pieces = [self._piece(axis, 0, start), found, self._piece(axis, end, self.shape[axis])]
@@ -213,7 +229,7 @@ class Store:
 
     def _stored(self, value: Value) -> Value:
         self.tensor.uniform.discard(self.item)
-        return store_as(self.reader.space.scope, value, self.tensor.element)
+        return cast(self.reader.space.emitter, value, self.tensor.element)
 
     # --- reductions -------------------------------------------------------------------------------------------
 
@@ -276,7 +292,7 @@ class Store:
         if self.sign in ASSIGNMENTS:
             # Where several steps reach one place the last one stays, so all of them are written in their order.
             axes = list(range(space.count))
-            value, mask = space.cast(reader.read(term), self.computing), self.mask
+            value, mask = space.cast(self._read(term), self.computing), self.mask
         else:
             axes = sorted(offset.axes)
             value = self._reduced(term, offset.axes)
@@ -315,11 +331,6 @@ class Store:
             )
         wide = [cast(emitter, base, I32), places, cast(emitter, updates, I32)]
         return cast(emitter, emitter.add("ScatterElements", wide, I32, axis=0, reduction=way), BOOL)
-
-
-def store_as(scope: Scope, value: Value, element: ElementType) -> Value:
-    """A computed value in the type of a tensor."""
-    return cast(scope.emitter, value, element)
 
 
 # --- products of tensors --------------------------------------------------------------------------------------
@@ -375,4 +386,4 @@ def _einsum(reader: TermReader, tensors: Sequence[LoopValue], kept: frozenset[in
     return space.arrange(found, order)
 
 
-__all__ = ["ASSIGNMENTS", "Store", "start_of", "store_as"]
+__all__ = ["ASSIGNMENTS", "Store", "start_of"]

@@ -1,6 +1,7 @@
 """The rules of ONNX files.
 
-ONX001 to ONX039 say what makes one wrong, ONX040 to ONX059 what cannot become a graph, ONX060 on what cannot leave as ONNX.
+ONX001 to ONX039 say what makes one wrong, ONX040 to ONX059 what cannot become a graph, ONX060 on what cannot leave as
+ONNX.
 """
 
 from __future__ import annotations

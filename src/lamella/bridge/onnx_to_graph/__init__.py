@@ -22,7 +22,7 @@ from lamella.bridge.onnx_to_graph.walk import Scope, Translator
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
-from lamella.graph.rewrite import rename
+from lamella.graph.rewrite import defined, rename
 from lamella.ops.library import Library
 
 UNBOUNDED = 1 << 20
@@ -156,8 +156,10 @@ class _Translation:
         }
         kept = {item.name for item in graph.inputs if isinstance(item, Tensor)}
         kept |= {item.name for item in graph.variables}
+        # Tensors of a pack have names like `outputs:1`, which the builder does not know as given away.
+        items = {item.name for item in defined(graph) if ":" in item.name}
         inner = {
-            name: self._builder.fresh(wanted)
+            name: self._builder.fresh(wanted.replace(":", "_") if wanted in items else wanted)
             for name, wanted in self._walk.names.items()
             if name not in results and name not in kept and name != wanted and ":" not in name
         }
