@@ -19,7 +19,14 @@ from lamella.pipeline.diff.gap import Gap, measure
 from lamella.pipeline.diff.pairing import Pair, Pairing, SideView
 from lamella.pipeline.diff.refine import refine
 from lamella.pipeline.diff.sides import Side
-from lamella.pipeline.diff.values import Ends, draw_inputs, match_ends, results_of_side, values_of
+from lamella.pipeline.diff.values import (
+    Ends,
+    constant_values,
+    draw_inputs,
+    match_ends,
+    results_of_side,
+    values_of,
+)
 from lamella.pipeline.options import Options
 
 LISTED = 4
@@ -137,9 +144,7 @@ def _observe(side: Side, ends: Sequence[Tensor], options: Options, inputs: Mappi
     flow = Dataflow(side.model.graph)
     made = {item.name: item for item in (*flow.made(), *ends) if item.name not in flow.inputs}
     values = values_of(side, made.values(), options, inputs)
-    fixed = [item.tensor for item in flow.graph.constants if _is_known(item.tensor.shape)]
-    constants = values_of(Side(side.model), fixed, options, inputs) if fixed else {}
-    known = {**constants, **inputs, **(side.model.data or {}), **values}
+    known = {**constant_values(flow.graph, options), **inputs, **(side.model.data or {}), **values}
     graph, sources = without_copies(side.model, known)
     return _Observed(SideView(Dataflow(graph), known), sources)
 
@@ -151,10 +156,6 @@ def _canonical(ends: Ends, sides: Sequence[_Observed]) -> Ends:
         for one, other in ends.outputs
     )
     return replace(ends, outputs=outputs)
-
-
-def _is_known(shape: Sequence[Extent]) -> bool:
-    return all(isinstance(extent, int) for extent in shape)
 
 
 def _only(pairing: Pairing) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
@@ -224,7 +225,7 @@ def _case(found: Comparison, pairing: Pairing, at: Divergence, options: Options)
     """Both computations of a divergence."""
     parts = _parts(found, pairing, at)
     left, right = (Computation(part, values) for part, values in zip(parts, found.values, strict=True))
-    return Case(left, right, at.borders, at.pair.layout, options.tolerance)
+    return Case(left, right, at.borders, options.tolerance)
 
 
 def _parts(found: Comparison, pairing: Pairing, at: Divergence) -> tuple[Part, Part]:

@@ -25,9 +25,6 @@ class Divergence:
     right: tuple[int, ...]
     borders: tuple[tuple[str, str], ...]
     """What both sides compute it from: tensors that agree, and leaves that correspond."""
-    left_only: tuple[str, ...] = ()
-    """Leaves that nothing of the right side corresponds to, such as constants."""
-    right_only: tuple[str, ...] = ()
 
 
 class _Either:
@@ -49,10 +46,8 @@ class DivergenceFinder:
         self._by_left: Mapping[str, Pair] = {pair.left: pair for pair in pairs}
         self._agreeing = {pair.left for pair in pairs if pair.agrees(tolerance)}
         self._agreeing_right = {self._by_left[name].right for name in self._agreeing}
-        left, right = (
-            equal_tensors(self._left, self._agreeing),
-            equal_tensors(self._right, self._agreeing_right),
-        )
+        left = equal_tensors(self._left, self._agreeing)
+        right = equal_tensors(self._right, self._agreeing_right)
         self._agreeing |= left.keys() - self._by_left.keys()
         self._agreeing_right |= right.keys() - pairing.back.keys()
         self._partner = {name: pairing.partner[same] for name, same in left.items()} | pairing.partner
@@ -60,11 +55,6 @@ class DivergenceFinder:
         self._differing = {pair.left for pair in pairs if not pair.agrees(tolerance)}
         self._differing_right = {self._by_left[name].right for name in self._differing}
         self._ends = [pairing.measured(one, other, "output") for one, other in pairing.ends.items()]
-
-    @property
-    def outputs(self) -> Sequence[Pair]:
-        """The results that are compared."""
-        return self._ends
 
     def all(self) -> list[Divergence]:
         """Every divergence whose inputs agree, in topological order; nothing where all results agree."""
@@ -108,14 +98,7 @@ class DivergenceFinder:
             for name in theirs
             if name in self._back and (self._back[name], name) not in borders
         ]
-        return Divergence(
-            pair,
-            tuple(left),
-            tuple(right),
-            tuple(borders),
-            tuple(name for name in mine if name not in self._partner),
-            tuple(name for name in theirs if name not in self._back),
-        )
+        return Divergence(pair, tuple(left), tuple(right), tuple(borders))
 
 
 def equal_tensors(side: SideView, known: Collection[str]) -> dict[str, str]:
@@ -135,6 +118,3 @@ def steepest(pairs: Sequence[Pair], steps: Mapping[str, float]) -> Pair | None:
     """The first pair at which a step by itself adds a large part of what builds up; None where no step is known."""
     largest = max(steps.values(), default=0.0)
     return next((pair for pair in pairs if steps.get(pair.left, -1.0) >= STEEP * largest > 0), None)
-
-
-__all__ = ["Divergence", "DivergenceFinder", "SideView", "steepest"]

@@ -193,7 +193,8 @@ def _copied(model: Model, node: Node, values: Mapping[str, Array]) -> Tensor | N
     if before.dtype.kind != "f":
         return read[0]
     probe = np.random.default_rng(0).standard_normal(before.shape).astype(before.dtype) * 4
-    got = Part(model, (node,), (read[0],), made[0]).run({read[0].name: probe})
+    other = replace(read[0], name="probe")  # a constant would stay what it is
+    got = Part(model, (replace(node, inputs=(other,)),), (other,), made[0]).run({other.name: probe})
     return read[0] if got is not None and _are_equal(probe, got) else None
 
 

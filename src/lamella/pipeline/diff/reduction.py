@@ -1,17 +1,19 @@
-"""Delta debugging of two models: the fewest operations that still differ, everything before them held fixed.
+"""Reduction of two models to the fewest operations that still differ, everything before them held fixed.
 
-Operations are units of both sides: those that compute a corresponding tensor. What a removed unit would have made is an
-input with the numbers of the first run, so that any subset of units is a model that runs.
+A divergence is cut out where both sides agree. One between several operations is written in its parts and compared
+again. One that only fused operations show is found by delta debugging: what removed operations would have made is an
+input with the numbers of the run, so that any subset of operations is a model that runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
+from lamella.graph.passes.decompose_all import decompose_all
 from lamella.graph.rewrite import results_of
-from lamella.pipeline.diff.comparison import Comparison, Explained
+from lamella.pipeline.diff.comparison import Comparison, Explained, compare
 from lamella.pipeline.diff.divergence import Divergence
 from lamella.pipeline.diff.flow import CANNOT_RUN, Dataflow, part_of
 from lamella.pipeline.diff.gap import measure
@@ -29,13 +31,28 @@ def reduce(found: Comparison, options: Options) -> Reproducer | None:
     """The smallest pair of models that still differs; None where nothing differs, or no part alone does."""
     if found.diverging is None:
         return _of_fused(found, options)
-    whole = make_reproducer(found, found.diverging, options.tolerance)
-    if not differs(whole, options):
+    made = make_reproducer(found, found.diverging, options.tolerance)
+    if not differs(made, options):
         return None
-    smallest = whole
-    if max(whole.operations) > 1:
-        smallest = _Shrink(found, found.diverging, options).run() or whole
-    return smallest
+    while max(made.operations) > 1:
+        smaller = _in_parts(made, options)
+        if smaller is None or sum(smaller.operations) >= sum(made.operations):
+            break
+        made = smaller
+    return made
+
+
+def _in_parts(made: Reproducer, options: Options) -> Reproducer | None:
+    """The divergence within a divergence: both sides written in their parts, whose tensors are paired anew.
+
+    Both may only be cut where they agree: anywhere else the difference would be among the inputs, and prove nothing.
+    """
+    sides = [replace(side, model=decompose_all(side.model)) for side in (made.left, made.right)]
+    found = compare(sides[0], sides[1], options, made.inputs)
+    if found.diverging is None:
+        return None
+    smaller = make_reproducer(found, found.diverging, options.tolerance)
+    return smaller if differs(smaller, options) else None
 
 
 def differs(made: Reproducer, options: Options) -> bool:
@@ -65,43 +82,6 @@ def ddmin(items: Sequence[Item], fails: Callable[[Sequence[Item]], bool]) -> lis
                 break
             chunks = min(chunks * 2, len(left))
     return left
-
-
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """Nodes of one or both sides that stay or go together."""
-
-    left: tuple[int, ...]
-    right: tuple[int, ...]
-
-
-class _Shrink:
-    """Removes operations from the parts of a divergence while the difference persists."""
-
-    def __init__(self, found: Comparison, at: Explained, options: Options) -> None:
-        self._found, self._at, self._options = found, at, options
-        self._flows = found.flows
-
-    def run(self) -> Reproducer | None:
-        """The smallest parts that still differ; None where no smaller ones do."""
-        at = self._at.at
-        units = [_Unit((place,), ()) for place in at.left] + [_Unit((), (place,)) for place in at.right]
-        kept = ddmin(units, lambda some: differs(self._made(some), self._options))
-        return self._made(kept) if len(kept) < len(units) else None
-
-    def _made(self, units: Sequence[_Unit]) -> Reproducer:
-        left = tuple(place for unit in units for place in unit.left)
-        right = tuple(place for unit in units for place in unit.right)
-        at = replace(self._at.at, left=left, right=right)
-        parts = [
-            part_of(side.model, flow, places, name)
-            for side, flow, places, name in zip(
-                self._found.sides, self._flows, (left, right), (at.pair.left, at.pair.right), strict=True
-            )
-        ]
-        return make_reproducer(
-            self._found, replace(self._at, at=at, left=parts[0], right=parts[1]), self._options.tolerance
-        )
 
 
 def _of_fused(found: Comparison, options: Options) -> Reproducer | None:

@@ -7,7 +7,6 @@ around. This finds the operation where both sides are written in other parts and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice, product
 
 from lamella.base.arrays import Array
@@ -75,12 +74,4 @@ def _between(
     left, mine = flows[0].behind([one], stops)
     right, theirs = flows[1].behind([other], stops)
     borders = tuple(pair for pair in at.borders if pair[0] in mine or pair[1] in theirs)
-    return replace(
-        at,
-        pair=Pair(one, other, "intervention", gap),
-        left=tuple(left),
-        right=tuple(right),
-        borders=borders,
-        left_only=tuple(name for name in at.left_only if name in mine),
-        right_only=tuple(name for name in at.right_only if name in theirs),
-    )
+    return Divergence(Pair(one, other, "intervention", gap), tuple(left), tuple(right), borders)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lamella.backend.executor.run import make_constant
+from lamella.backend.formula.storage import Storage
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
@@ -121,6 +123,13 @@ def values_of(
     observed = replace(model, graph=replace(model.graph, nodes=nodes, outputs=outputs, updates=()))
     found = _run(side, observed, options, inputs)
     return {copies[name][0].name: array for name, array in found.items()}
+
+
+def constant_values(graph: Graph, options: Options) -> dict[str, Array]:
+    """The arrays of the constants whose extents are known."""
+    storage = Storage(False, options.limits.max_total_bytes)
+    fixed = (item for item in graph.constants if all(isinstance(extent, int) for extent in item.tensor.shape))
+    return {item.tensor.name: make_constant(item, storage, {}) for item in fixed}
 
 
 def results_of_side(side: Side, options: Options, inputs: Mapping[str, Array]) -> dict[str, Array]:

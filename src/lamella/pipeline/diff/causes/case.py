@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +13,7 @@ from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.graph.nodes import Node, Operation
 from lamella.pipeline.diff.flow import CANNOT_RUN, Part, listed
-from lamella.pipeline.diff.gap import Layout, Numbers, find_layout, measure, numbers_of
+from lamella.pipeline.diff.gap import find_layout, measure
 
 EXPLAINS = 0.02
 """A change explains a difference that it makes smaller than this part of what it was."""
@@ -90,7 +90,6 @@ class Case:
     right: Computation
     borders: tuple[tuple[str, str], ...]
     """Tensors that both read: of the left, of the right."""
-    layout: Layout = field(default_factory=Layout)
     tolerance: float = 1e-5
 
     def gap(self, got: Array | None) -> float:
@@ -125,18 +124,6 @@ class Case:
 
     def _is_small(self, gap: float) -> bool:
         return gap <= max(EXPLAINS * min(self.before, 1.0), NOISE) and gap < self.before / 4
-
-    def common_operands(self) -> Iterator[tuple[str, str, Numbers, Numbers]]:
-        """Operands of both sides that correspond, with their numbers."""
-        for one, other in self.borders:
-            if one in self.left.operands and other in self.right.operands:
-                yield one, other, numbers_of(self.left.values[one]), numbers_of(self.right.values[other])
-
-    def like_output(self, side: Computation) -> Iterator[tuple[str, Numbers]]:
-        """The operands of a side that have the shape of its result and are real numbers."""
-        for name, value in side.operands.items():
-            if value.shape == side.output.shape and value.dtype.kind in "fV":
-                yield name, numbers_of(value)
 
 
 def finite(*arrays: Array) -> bool:

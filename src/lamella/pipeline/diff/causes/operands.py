@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import permutations
+from itertools import islice, permutations
 
 import numpy as np
 
@@ -27,8 +27,10 @@ from lamella.pipeline.diff.gap import is_close, measure, numbers_of
 
 LARGEST = 1 << 22
 """Numbers of an operand up to which it is rearranged."""
-MOST = 400
-"""Rearrangements that are tried of one operand."""
+MOST, FEWEST = 400, 8
+"""Rearrangements that are tried of one operand: many of small ones, few of large ones."""
+WORK = 20_000_000
+"""Numbers that are rearranged and computed in all."""
 NAMED = {"transposed": "transposed weight", "block order": "gate order", "interleaved": "rope layout"}
 GATE_KINDS = {2: "gate and up", 3: "gates or projections", 4: "gates"}
 
@@ -177,9 +179,8 @@ def find_layouts(case: Case) -> Iterator[Cause]:
     for name, value in case.right.operands.items():
         if value.ndim == 0 or value.size > LARGEST or value.dtype.kind not in "fV":
             continue
-        for count, change in enumerate(rearrangements(value.shape)):
-            if count >= MOST:
-                break
+        most = max(FEWEST, min(MOST, WORK // (value.size + case.right.output.size)))
+        for change in islice(rearrangements(value.shape), most):
             changed = change.apply(numbers_of(value)).astype(value.dtype)
             if not np.array_equal(changed, value) and case.explains(case.right.run({name: changed})):
                 kind = NAMED.get(change.kind, "layout")
