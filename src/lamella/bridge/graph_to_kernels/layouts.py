@@ -106,9 +106,11 @@ class _Choosing:
 
     def pass_on(self, item: PlacedStages) -> None:
         """Wish of what a copy reads that its rows lie as those of the copy should, so that it moves nothing."""
+        if len(item.stages.contractions) != 1:
+            return
         formula = item.stages.contractions[0]
         source, target = formula.values[0], formula.targets[0]
-        if len(item.stages.contractions) > 1 or not isinstance(source, Element) or source.item is not None:
+        if not isinstance(source, Element) or source.item is not None:
             return
         read, written = (item.names.get(element.tensor, "") for element in (source, target))
         wish = self.wishes.get(written)
