@@ -120,6 +120,9 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _run(wanted: argparse.Namespace) -> None:
+    # What is installed has bytecode: contestants keep theirs, whatever a checkout is told.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str((FOLDER / "bytecode").absolute()))
     versions = ", ".join(f"{name} {version_of(name)}" for name in wanted.against)
     print(f"{date.today()}  {processor()} x {os.cpu_count()}  {versions}")
     print("milliseconds of the fastest call: CPU time with one thread, time on the wall with more")
