@@ -4,6 +4,8 @@ BIN := .venv/bin
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH"
 CODE := src tests docs bench
 JOBS ?= 2
+# Neighbours stay in one process, which has what their module prepares; who is done takes from the end of another.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format bench docs fuzz
@@ -22,7 +24,7 @@ demo: .venv/.run ## an architecture and a model checked, run and lowered, as a b
 
 # Bytecode is kept even where the environment says otherwise: each worker and each command would compile all again.
 test: check ## make check, then all tests
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) tests
+	PYTHONDONTWRITEBYTECODE= $(PYTEST) tests
 
 check: .venv/.dev ## lint, formatting and types
 	$(BIN)/ruff check .
@@ -41,7 +43,7 @@ docs: .venv/.dev ## write docs/rules and docs/operators again from the rule tabl
 	$(BIN)/python -m docs.generate
 
 fuzz: .venv/.dev ## the tests with mutated inputs, 100 000 of them
-	LAMELLA_FUZZ=$${LAMELLA_FUZZ:-100000} $(BIN)/python -m pytest -n $(JOBS) -m fuzz tests
+	LAMELLA_FUZZ=$${LAMELLA_FUZZ:-100000} $(PYTEST) -m fuzz tests
 
 # One stamp per installation: made once, and again when pyproject.toml changes.
 .venv/.dev: pyproject.toml | .venv/bin/python

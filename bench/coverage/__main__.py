@@ -9,16 +9,22 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
+import multiprocessing
 import re
-import subprocess
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
+import torch
+import torch._dynamo
+import torch.export
+
+from bench.coverage.one import cover
 from bench.coverage.zoo import names
 from bench.exports import FOLDER
 
@@ -29,21 +35,32 @@ Facts = dict[str, Any]
 
 
 def run_one(name: str, patience: float) -> Facts:
-    """What is found out about a module in a process of its own."""
-    command = [sys.executable, "-m", "bench.coverage.one", name]
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    setting = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16", **os.environ, **threads}
+    """What is found out about a module in a process of its own, forked so that packages are loaded once."""
+    forking = multiprocessing.get_context("fork")
+    receiver, sender = forking.Pipe(duplex=False)
+    process = forking.Process(target=_cover_into, args=(name, sender))
+    process.start()
+    sender.close()
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=patience, env=setting, check=False
+        found: Facts = (
+            receiver.recv() if receiver.poll(patience) else _failed(name, f"it took more than {patience:g} s")
         )
-    except subprocess.TimeoutExpired:
-        return {"name": name, "stage": "?", "problem": f"it took more than {patience:g} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"name"')]
-    if not lines:
-        return {"name": name, "stage": "?", "problem": f"its process ended with status {done.returncode}"}
-    found: Facts = json.loads(lines[-1])
+    except EOFError:
+        process.join()
+        found = _failed(name, f"its process ended with status {process.exitcode}")
+    finally:
+        process.kill()
+        process.join()
+        receiver.close()
     return found
+
+
+def _cover_into(name: str, sender: Connection) -> None:
+    sender.send(cover(name))
+
+
+def _failed(name: str, problem: str) -> Facts:
+    return {"name": name, "stage": "?", "problem": problem}
 
 
 def known_results() -> dict[str, Facts]:
@@ -110,6 +127,8 @@ def main(arguments: Sequence[str]) -> None:
     if wanted.list:
         print(*listed, sep="\n")
         return
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
     known = known_results()
     waiting = [name for name in listed if wanted.again or name not in known]
     RESULTS.parent.mkdir(parents=True, exist_ok=True)

@@ -89,6 +89,7 @@ def _tokens(make: Callable[[], nn.Module], shape: Shape, below: int) -> Layer:
 
 
 IMAGE, MAP, LONG, BLOCK = (8, 32, 112, 112), (4, 128, 56, 56), (8, 256, 1024), (4, 16, 16, 56, 56)
+MAPS_8, MAPS_32 = (8, 128, 56, 56), (32, 128, 56, 56)
 ROWS = (8192, 1024)
 RECURRENT = {
     "lstm": _first(lambda: nn.LSTM(256, 512, batch_first=True), (1, 128, 256)),
@@ -114,7 +115,7 @@ CONVOLUTIONS = {
     "conv2d-stride": _layer(lambda: nn.Conv2d(128, 256, 3, 2, 1), MAP),
     "conv2d-dilated": _layer(lambda: nn.Conv2d(128, 128, 3, padding=2, dilation=2), MAP),
     "conv2d-grouped": _layer(lambda: nn.Conv2d(128, 128, 3, padding=1, groups=8), MAP),
-    "conv2d-depthwise": _layer(lambda: nn.Conv2d(128, 128, 3, padding=1, groups=128), MAP),
+    "conv2d-depthwise": _layer(lambda: nn.Conv2d(128, 128, 3, padding=1, groups=128), MAPS_8),
     "conv2d-depthwise-7": _layer(lambda: nn.Conv2d(128, 128, 7, padding=3, groups=128), MAP),
     "conv2d-asymmetric": _layer(lambda: nn.Conv2d(64, 64, (1, 7), padding=(0, 3)), (4, 64, 56, 56)),
     "conv2d-patches": _layer(lambda: nn.Conv2d(3, 384, 16, 16), (8, 3, 224, 224)),
@@ -136,17 +137,17 @@ CONVOLUTIONS = {
 }
 NORMS = {
     "layer-norm": _layer(lambda: nn.LayerNorm(1024), ROWS),
-    "layer-norm-map": _layer(lambda: nn.LayerNorm((128, 56, 56)), MAP),
+    "layer-norm-map": _layer(lambda: nn.LayerNorm((128, 56, 56)), MAPS_32),
     "rms-norm": _layer(lambda: nn.RMSNorm(1024), ROWS),
-    "batch-norm-1": _layer(lambda: nn.BatchNorm1d(256), LONG),
-    "batch-norm-2": _layer(lambda: nn.BatchNorm2d(128), MAP),
-    "batch-norm-3": _layer(lambda: nn.BatchNorm3d(16), BLOCK),
-    "group-norm": _layer(lambda: nn.GroupNorm(32, 128), MAP),
+    "batch-norm-1": _layer(lambda: nn.BatchNorm1d(256), (64, 256, 1024)),
+    "batch-norm-2": _layer(lambda: nn.BatchNorm2d(128), MAPS_32),
+    "batch-norm-3": _layer(lambda: nn.BatchNorm3d(16), (16, 16, 16, 56, 56)),
+    "group-norm": _layer(lambda: nn.GroupNorm(32, 128), MAPS_32),
     "instance-norm": _layer(lambda: nn.InstanceNorm2d(128, affine=True), MAP),
     "local-response": _layer(lambda: nn.LocalResponseNorm(5), (4, 64, 56, 56)),
     "normalize": _function(partial(f.normalize, dim=-1), ROWS),
     "softmax": _layer(lambda: nn.Softmax(-1), ROWS),
-    "softmax-channels": _layer(lambda: nn.Softmax(1), MAP),
+    "softmax-channels": _layer(lambda: nn.Softmax(1), MAPS_8),
     "log-softmax": _layer(lambda: nn.LogSoftmax(-1), ROWS),
     "logsumexp": _function(partial(torch.logsumexp, dim=-1), ROWS),
     "variance": _function(partial(torch.var, dim=-1), ROWS),
@@ -163,7 +164,7 @@ POOLS = {
     "adaptive-average": _layer(lambda: nn.AdaptiveAvgPool2d(7), (8, 256, 56, 56)),
     "adaptive-uneven": _layer(lambda: nn.AdaptiveAvgPool2d(5), (8, 256, 56, 56)),
     "adaptive-max": _layer(lambda: nn.AdaptiveMaxPool2d(7), (8, 256, 56, 56)),
-    "global-average": _layer(lambda: nn.AdaptiveAvgPool2d(1), (8, 256, 56, 56)),
+    "global-average": _layer(lambda: nn.AdaptiveAvgPool2d(1), (32, 256, 56, 56)),
     "lp-pool": _layer(lambda: nn.LPPool2d(2, 3, 2), IMAGE),
 }
 IMAGES = {
@@ -178,14 +179,14 @@ IMAGES = {
     "area": _function(partial(f.interpolate, size=(28, 28), mode="area"), MAP),
     "pixel-shuffle": _layer(lambda: nn.PixelShuffle(2), MAP),
     "pixel-unshuffle": _layer(lambda: nn.PixelUnshuffle(2), MAP),
-    "channel-shuffle": _layer(lambda: nn.ChannelShuffle(8), MAP),
-    "pad-reflect": _layer(lambda: nn.ReflectionPad2d(3), IMAGE),
-    "pad-replicate": _layer(lambda: nn.ReplicationPad2d(3), IMAGE),
+    "channel-shuffle": _layer(lambda: nn.ChannelShuffle(8), MAPS_32),
+    "pad-reflect": _layer(lambda: nn.ReflectionPad2d(3), (32, 32, 112, 112)),
+    "pad-replicate": _layer(lambda: nn.ReplicationPad2d(3), (32, 32, 112, 112)),
     "pad-zero": _layer(lambda: nn.ZeroPad2d(3), IMAGE),
     "grid-sample": Layer(
         partial(Function, partial(f.grid_sample, align_corners=False)),
         (),
-        lambda: (torch.randn(2, 32, 56, 56), torch.rand(2, 56, 56, 2) * 2 - 1),
+        lambda: (torch.randn(8, 64, 56, 56), torch.rand(8, 56, 56, 2) * 2 - 1),
     ),
 }
 PRODUCTS = {
@@ -194,10 +195,10 @@ PRODUCTS = {
     "linear-few": _layer(lambda: nn.Linear(2048, 2048), (8, 2048)),
     "bilinear-form": _layer(lambda: nn.Bilinear(64, 64, 64), (512, 64), (512, 64)),
     "matmul": _function(torch.matmul, (512, 512), (512, 512)),
-    "bmm": _function(torch.bmm, (32, 128, 128), (32, 128, 128)),
-    "bmm-transposed": _function(lambda a, b: a @ b.transpose(1, 2), (32, 128, 128), (32, 128, 128)),
-    "einsum": _function(partial(torch.einsum, "bhid,bhjd->bhij"), (4, 8, 128, 64), (4, 8, 128, 64)),
-    "outer": _function(lambda a, b: a.unsqueeze(1) * b, (2048, 1), (1, 2048)),
+    "bmm": _function(torch.bmm, (64, 128, 128), (64, 128, 128)),
+    "bmm-transposed": _function(lambda a, b: a @ b.transpose(1, 2), (64, 128, 128), (64, 128, 128)),
+    "einsum": _function(partial(torch.einsum, "bhid,bhjd->bhij"), (8, 8, 128, 64), (8, 8, 128, 64)),
+    "outer": _function(lambda a, b: a.unsqueeze(1) * b, (8192, 1), (1, 4096)),
     "cdist": _function(torch.cdist, (2048, 128), (2048, 128)),
     "cdist-1": _function(partial(torch.cdist, p=1.0), (512, 64), (512, 64)),
     "cosine": _function(partial(f.cosine_similarity, dim=-1), ROWS, ROWS),
@@ -224,14 +225,14 @@ PRODUCTS = {
 }
 INDICES = {
     "embedding": _tokens(lambda: nn.Embedding(30000, 768), (32, 256), 30000),
-    "embedding-bag": _tokens(lambda: nn.EmbeddingBag(30000, 256, mode="mean"), (256, 64), 30000),
+    "embedding-bag": _tokens(lambda: nn.EmbeddingBag(30000, 256, mode="mean"), (1024, 64), 30000),
     "one-hot": Layer(
         partial(Function, partial(f.one_hot, num_classes=1000)),
         (),
-        lambda: (torch.randint(0, 1000, (2048,)),),
+        lambda: (torch.randint(0, 1000, (16384,)),),
     ),
     "gather": _with_indices(lambda x, i: x.gather(1, i), ROWS, ROWS, 1024),
-    "index-select": _with_indices(lambda x, i: x.index_select(0, i), ROWS, (2048,), 2048),
+    "index-select": _with_indices(lambda x, i: x.index_select(0, i), ROWS, (16384,), 2048),
     "take-rows": _with_indices(lambda x, i: x[i], ROWS, (4096,), 2048),
     "scatter-add": _with_indices(lambda x, i: torch.zeros_like(x).scatter_add(0, i, x), ROWS, ROWS, 2048),
     "index-add": _with_indices(lambda x, i: torch.zeros_like(x).index_add(0, i, x), ROWS, (8192,), 2048),
@@ -240,25 +241,25 @@ INDICES = {
     "top-k": _function(lambda x: torch.topk(x, 8)[0], ROWS),
     "top-k-indices": _function(lambda x: torch.topk(x, 8)[1], ROWS),
     "sort": _function(lambda x: torch.sort(x, -1)[0], (512, 1024)),
-    "argsort": _function(partial(torch.argsort, dim=-1), (512, 1024)),
+    "argsort": _function(partial(torch.argsort, dim=-1, stable=True), (512, 1024)),
     "argmax": _function(partial(torch.argmax, dim=-1), ROWS),
     "median": _function(lambda x: torch.median(x, -1)[0], (512, 1024)),
     "cumsum": _function(partial(torch.cumsum, dim=-1), ROWS),
     "cumsum-rows": _function(partial(torch.cumsum, dim=0), ROWS),
     "cumprod": _function(lambda x: torch.cumprod(1 + x * 1e-3, -1), ROWS),
-    "cummax": _function(lambda x: torch.cummax(x, -1)[0], (512, 1024)),
+    "cummax": _function(lambda x: torch.cummax(x, -1)[0], (4096, 1024)),
     "logcumsumexp": _function(partial(torch.logcumsumexp, dim=-1), (512, 1024)),
     "tril": _function(torch.tril, ROWS),
     "roll": _function(partial(torch.roll, shifts=(3, 5), dims=(0, 1)), ROWS),
     "flip": _function(partial(torch.flip, dims=(1,)), ROWS),
     "transpose": _function(lambda x: x.t().contiguous(), (2048, 2048)),
-    "permute": _function(lambda x: x.permute(0, 2, 3, 1).contiguous(), MAP),
+    "permute": _function(lambda x: x.permute(0, 2, 3, 1).contiguous(), MAPS_8),
     "concat": _function(lambda x, y: torch.cat([x, y], 1), ROWS, ROWS),
     "stack": _function(lambda x, y: torch.stack([x, y], 1), ROWS, ROWS),
     "split-add": _function(lambda x: sum(x.chunk(4, 1)), ROWS),
-    "repeat": _function(lambda x: x.repeat(2, 3), (512, 1024)),
-    "repeat-interleave": _function(lambda x: x.repeat_interleave(4, 1), (512, 1024)),
-    "expand": _function(lambda x, y: x.unsqueeze(1) + y, (512, 64), (512, 64, 64)),
+    "repeat": _function(lambda x: x.repeat(2, 3), (4096, 1024)),
+    "repeat-interleave": _function(lambda x: x.repeat_interleave(4, 1), (1024, 1024)),
+    "expand": _function(lambda x, y: x.unsqueeze(1) + y, (4096, 64), (4096, 64, 64)),
 }
 MAPS = {
     name: _function(function, ROWS)

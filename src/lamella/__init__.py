@@ -13,16 +13,29 @@ if TYPE_CHECKING:
     from lamella.base.limits import Limits
     from lamella.pipeline.api import compile, load, lower, save
     from lamella.pipeline.check import check
+    from lamella.pipeline.diff.api import diff
     from lamella.pipeline.torch.export import from_torch
 
 __version__ = "0.1.0"
-__all__ = ["Diagnostic", "LamellaError", "Limits", "check", "compile", "from_torch", "load", "lower", "save"]
+__all__ = [
+    "Diagnostic",
+    "LamellaError",
+    "Limits",
+    "check",
+    "compile",
+    "diff",
+    "from_torch",
+    "load",
+    "lower",
+    "save",
+]
 
 _HOMES = {
     "Diagnostic": "lamella.base.diagnostic",
     "LamellaError": "lamella.base.diagnostic",
     "Limits": "lamella.base.limits",
     "check": "lamella.pipeline.check",
+    "diff": "lamella.pipeline.diff.api",
     "from_torch": "lamella.pipeline.torch.export",
 }
 

@@ -16,9 +16,8 @@ from tests.support.graph.texts import model_of
 
 
 def products(model: Model) -> int:
-    """How many products of tiles or of whole matrices the kernels of a model have; other sums have none."""
-    text = write(graph_to_kernels(model).program)
-    return text.count("cooperative_matrix_mul_add") + text.count("gemm")
+    """How many products of tiles the kernels of a model have; other sums have none."""
+    return write(graph_to_kernels(model).program).count("cooperative_matrix_mul_add")
 
 
 def run(model: Model, fed: dict[str, Array]) -> Array:
@@ -116,7 +115,7 @@ def with_operator(formulas: str) -> Model:
 NO_PRODUCTS = {
     "a minimum": "Z[i, j] <= A[i, k] * B[k, j], i < 16, j < 16, k < 16;",
     "a condition": "Z[i, j] += A[i, k] * B[k, j], i < 16, j < 16, k < 16 | k != i;",
-    "a guard": "Z[i, j] += A[|i + k - 8|, k] * B[k, j], i < 16, j < 16, k < 16;",
+    "two guards": "Z[i, j] += A[|i + k - 8|, k] * B[k, |j + k - 8|], i < 16, j < 16, k < 16;",
     "a diagonal": "Z[i, j] += A[k, k] * B[i, j], i < 16, j < 16, k < 16;",
     "three factors": "Z[i, j] += A[i, k] * B[k, j] * C[i, j], i < 16, j < 16, k < 16;",
     "a sum": "Z[i, j] += A[i, k] + B[k, j], i < 16, j < 16, k < 16;",
@@ -155,5 +154,6 @@ def test_every_order_of_dimensions(left: list[str], right: list[str], target: li
     fed = {name: random.normal(size=shape[name]).astype(np.float32) for name in "AB"}
     equation = f"{''.join(left)},{''.join(right)}->{''.join(target)}"
     expected = np.einsum(equation, fed["A"].astype(np.float64), fed["B"].astype(np.float64))
-    assert products(model)
+    # Lanes go along what lies closest in the output, and three elements that both factors have do not fill them.
+    assert products(model) or target[-1] == "b"
     np.testing.assert_allclose(run(model, fed), expected, rtol=1e-5, atol=1e-5)

@@ -129,7 +129,7 @@ WHOLE = {
     "softmax in f16": (call("nn.softmax", "f16 3 50", axes=(1,)), 1),
     "layer norm": (call("aten.layer_norm", "f32 4 65", "f32 65", "f32 65", normalized_shape=(65,)), 1),
     "windows": (call("nn.avg_pool", "f32 1 2 9 9", size=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1)), 3),
-    "convolution": (call("aten.conv2d", "f32 1 8 9 9", "f32 4 8 3 3", "f32 4", padding=(1, 1)), 3),
+    "convolution": (call("aten.conv2d", "f32 1 8 9 9", "f32 4 8 3 3", "f32 4", padding=(1, 1)), 4),
 }
 
 
@@ -138,8 +138,7 @@ def test_compound_operations_that_are_kept_have_kernels(name: str) -> None:
     item, most = WHOLE[name]
     model, fed = build([item])
     kernels = graph_to_kernels(model, keep=lambda operator: operator == item.operator)
-    (calls,) = kernels.calls.values()
-    assert len(calls) <= most
+    assert sum(map(len, kernels.calls.values())) <= most
     agree(machine_code(kernels)(**fed), by_reference(model)(**fed))
 
 

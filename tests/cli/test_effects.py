@@ -388,7 +388,32 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         "diff plain.nac plain.sknd",
         {"types": "--type nope=f32[1]", "shape": "--shape nope=2"},
     ),
-    ("diff", "nac", "diff plain.nac seven.nac", {"tolerance": "--tolerance 9", "output": "-o o"}),
+    (
+        "diff",
+        "nac",
+        "diff plain.nac seven.nac",
+        {
+            "tolerance": "--tolerance 9",
+            "output": "-o o",
+            "corners": "--corners",
+            "precisions": "--precision f64 --precision f32",
+            "html": "--html o.html",
+            "inputs": "--input x=x.npy",
+        },
+    ),
+    ("diff", "nac", "diff plain.nac seven.nac", {"reduce": "-o o --reduce"}),
+    (
+        "diff",
+        "sknd",
+        "diff plain.sknd seven.nac",
+        {
+            "corners": "--corners",
+            "precisions": "--precision f64 --precision f32",
+            "html": "--html o.html",
+            "inputs": "--input x=x.npy",
+            "reduce": "-o o --reduce",
+        },
+    ),
     (
         "write nac",
         "nac",

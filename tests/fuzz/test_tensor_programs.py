@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, seed, settings
@@ -18,14 +17,6 @@ from tests.support.strategies.tensor_programs import Kernel, kernels
 SHARES = 10
 """So many tests that can run side by side."""
 FIRST = time.time_ns() if "LAMELLA_FUZZ" in os.environ else 0
-
-
-@pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let the object cache live in a new folder, so that tests neither use nor fill the user's own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LAMELLA_CACHE", str(tmp_path_factory.mktemp("objects") / "cache"))
-        yield
 
 
 @pytest.mark.parametrize("share", range(SHARES))

@@ -172,6 +172,18 @@ def test_other_products_stay(body: str) -> None:
     assert merge_products(before).graph == before.graph
 
 
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_channels_of_groups_stay_where_they_are(groups: int) -> None:
+    """With as many channels more, a group would read another part of the activation."""
+    blocks = f"@variable {{ w: real[4, {4 // groups}, 3]; u: real[4, {4 // groups}, 3]; }}"
+    conv = f"nn.conv{{groups={groups}}}"
+    body = f"p = {conv}(x, w); q = {conv}(x, u); y = layout.concat{{axis=1}}([p, q]);"
+    before = small("x: real[2, 4, 9];", body, blocks=blocks)
+    after = merge_products(before, Machine(launch=1.0))
+    assert (after.graph == before.graph) == (groups > 1)
+    check(before, after, body_of(after))
+
+
 def test_products_are_merged_where_it_pays() -> None:
     """A result that an epilogue consumes on the way would have to be stored."""
     body = (

@@ -102,3 +102,34 @@ def test_differences_and_counts(shape: Shape, bins: int, data: Data) -> None:
     agree("diff", [x], {"dim": dim}, torch.diff(tensor_of(x), dim=dim))
     if x.dtype.kind == "f":
         judge("histc", x, bins=bins, min=-2.0, max=6.0)
+
+
+@judged("torch", "aten.median_dim")
+@given(shapes(1, 3, 1, 6), st.booleans(), st.booleans(), st.data())
+def test_the_middle(shape: Shape, keepdim: bool, broken: bool, data: Data) -> None:
+    dim = data.draw(axis_of(len(shape)))
+    numbers = np.random.default_rng(data.draw(st.integers(0, 99))).permutation(int(np.prod(shape)))
+    x = numbers.reshape(shape).astype(data.draw(st.sampled_from(("float32", "float64"))))
+    if broken:
+        x[x > 0.8 * x.max()] = np.nan
+    expected = torch.median(tensor_of(x), dim=dim, keepdim=keepdim)
+    agree("median_dim", [x], {"dim": dim, "keepdim": keepdim}, tuple(expected))
+
+
+@judged("torch", "aten.embedding_bag")
+@given(st.integers(0, 99), st.sampled_from((0, 1, 2)), st.booleans(), st.sampled_from((-1, 2)))
+def test_bags(seed: int, mode: int, last: bool, padding: int) -> None:
+    random = np.random.default_rng(seed)
+    weight = random.normal(size=(5, 3)).astype(np.float32)
+    indices = random.integers(0, 5, 12)
+    offsets = np.sort(np.concatenate([[0], random.integers(0, 13, 4)]))
+    if last:
+        offsets[-1] = len(indices)
+    scales = random.normal(size=12).astype(np.float32) if mode == 0 and seed % 2 else None
+    given_ = [weight, indices, offsets, *([] if scales is None else [scales])]
+    tensors = [tensor_of(item) for item in given_]
+    found = torch.ops.aten._embedding_bag(
+        *tensors[:3], False, mode, False, None if scales is None else tensors[3], last, padding
+    )[0]
+    words: dict[str, Given] = {"mode": mode, "include_last_offset": last, "padding_idx": padding}
+    agree("embedding_bag", given_, words, found[: len(offsets) - last])

@@ -26,6 +26,7 @@ ALONG: dict[str, dict[str, Given]] = {
     "argmin": {},
     "max_dim": {},
     "min_dim": {},
+    "median_dim": {},
     "cumsum": {},
     "cumprod": {},
     "cummax": {},
@@ -73,7 +74,7 @@ def _dimensions() -> Iterator[Refusal]:
     for name, given in ALONG.items():
         yield Refusal(f"aten.{name}", AXIS, ((2, 3),), {**given, "dim": 2})
         yield Refusal(f"aten.{name}", AXIS, ((2, 3),), {**given, "dim": -3})
-    for name in ("argmax", "argmin", "max_dim", "min_dim"):
+    for name in ("argmax", "argmin", "max_dim", "min_dim", "median_dim"):
         yield Refusal(f"aten.{name}", "nothing stands in an empty dimension", ((2, 0),), {"dim": 1})
 
 

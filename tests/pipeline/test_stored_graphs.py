@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import platform
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamella
-from lamella.backend.cpu.jit import KEY_BYTES, ObjectCache
+from lamella.backend.cpu.jit.store import KEY_BYTES, ObjectCache
 from lamella.backend.cpu.run.stored import StoredGraph, decode_graph
 from lamella.backend.executor.kernels import KernelExecutable
 from lamella.backend.executor.stored import StoredExecutable
@@ -101,6 +104,21 @@ def test_a_kept_graph_gives_the_same_bits_and_compiles_nothing(folder: Path, thr
         for name in ("y", "z"):
             np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found.state["seen"], reference.state["seen"], rtol=1e-5)  # type: ignore[attr-defined]
+
+
+STARTED = """
+import sys, numpy as np, lamella
+found = lamella.compile(sys.argv[1], backend="cpu", threads=1)(x=np.ones((4, 6), "f4"), keep=np.arange(3))
+print(sorted(found), "llvmlite.binding" in sys.modules)
+"""
+
+
+def test_a_kept_graph_starts_without_llvm(folder: Path, store: Path, compiled: Any) -> None:
+    command = [sys.executable, "-c", STARTED, str(folder / "counted.sknd")]
+    # The first start may find that the loops of one thread are not kept yet.
+    for _ in range(2):
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert told.split() == ["['y',", "'z']", str(platform.machine() != "x86_64")]
 
 
 def test_bits_are_those_of_the_compiled_graph(folder: Path, compiled: Any) -> None:

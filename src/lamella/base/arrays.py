@@ -21,12 +21,14 @@ DType: TypeAlias = np.dtype[Any]
 _DTYPES = MappingProxyType(
     {
         types.BOOL: np.dtype(np.bool_),
+        types.I2: np.dtype(ml_dtypes.int2),
         types.I4: np.dtype(ml_dtypes.int4),
         types.I8: np.dtype(np.int8),
         types.I16: np.dtype(np.int16),
         types.I32: np.dtype(np.int32),
         types.I64: np.dtype(np.int64),
         types.INDEX: np.dtype(np.int64),
+        types.U2: np.dtype(ml_dtypes.uint2),
         types.U4: np.dtype(ml_dtypes.uint4),
         types.U8: np.dtype(np.uint8),
         types.U16: np.dtype(np.uint16),
@@ -34,7 +36,9 @@ _DTYPES = MappingProxyType(
         types.U64: np.dtype(np.uint64),
         types.F4E2M1: np.dtype(ml_dtypes.float4_e2m1fn),
         types.F8E4M3: np.dtype(ml_dtypes.float8_e4m3fn),
+        types.F8E4M3FNUZ: np.dtype(ml_dtypes.float8_e4m3fnuz),
         types.F8E5M2: np.dtype(ml_dtypes.float8_e5m2),
+        types.F8E5M2FNUZ: np.dtype(ml_dtypes.float8_e5m2fnuz),
         types.F16: np.dtype(np.float16),
         types.BF16: np.dtype(ml_dtypes.bfloat16),
         types.F32: np.dtype(np.float32),
@@ -44,7 +48,10 @@ _DTYPES = MappingProxyType(
     }
 )
 _TYPES = MappingProxyType({dtype: element for element, dtype in _DTYPES.items() if element != types.INDEX})
-_NARROW_FLOATS = (types.F4E2M1, types.F8E4M3, types.F8E5M2, types.BF16)
+_NARROW_FLOATS = (
+    *(types.F4E2M1, types.F8E4M3, types.F8E4M3FNUZ),
+    *(types.F8E5M2, types.F8E5M2FNUZ, types.BF16),
+)
 
 
 def numpy_dtype(element: ElementType) -> DType:
@@ -67,29 +74,48 @@ def _known_type(values: Array) -> ElementType:
 
 def pack_nibbles(values: Array) -> npt.NDArray[np.uint8]:
     """Two elements per byte, element 2i in the low nibble; the last high nibble of an odd count is 0."""
+    return pack_bits(values, 4)
+
+
+def pack_bits(values: Array, bits: int) -> npt.NDArray[np.uint8]:
+    """Elements of two or four bits, the first of a byte in its low bits; what the last byte has left is 0."""
+    each = 8 // bits
     flat = values.reshape(-1)
-    nibbles = flat.view(np.uint8) if flat.dtype.itemsize == 1 else flat.astype(np.uint8)
-    nibbles = nibbles & np.uint8(15)
-    if nibbles.size % 2:
-        nibbles = np.append(nibbles, np.uint8(0))
-    return nibbles[0::2] | nibbles[1::2] << np.uint8(4)
+    codes = flat.view(np.uint8) if flat.dtype.itemsize == 1 else flat.astype(np.uint8)
+    codes = codes & np.uint8((1 << bits) - 1)
+    rest = -codes.size % each
+    if rest:
+        codes = np.concatenate([codes, np.zeros(rest, np.uint8)])
+    found = codes[0::each].copy()
+    for place in range(1, each):
+        found |= codes[place::each] << np.uint8(place * bits)
+    return found
 
 
 def unpack_nibbles(packed: npt.NDArray[np.uint8], count: int, signed: bool) -> Array:
     """The elements of packed bytes, as int8 (two's complement) or uint8."""
-    nibbles = np.stack([packed & np.uint8(15), packed >> np.uint8(4)], axis=-1).reshape(-1)[:count]
-    return _extend_sign(nibbles) if signed else nibbles
+    return unpack_bits(packed, count, 4, signed)
 
 
-def _extend_sign(nibbles: npt.NDArray[np.uint8]) -> Array:
-    """Two's complement of four bits as int8."""
-    return (nibbles ^ np.uint8(8)).view(np.int8) - np.int8(8)
+def unpack_bits(packed: npt.NDArray[np.uint8], count: int, bits: int, signed: bool) -> Array:
+    """The elements of two or four bits of packed bytes, as int8 (two's complement) or uint8."""
+    mask = np.uint8((1 << bits) - 1)
+    parts = [packed >> np.uint8(place) & mask for place in range(0, 8, bits)]
+    codes = np.stack(parts, axis=-1).reshape(-1)[:count]
+    return _extend_sign(codes, bits) if signed else codes
+
+
+def _extend_sign(codes: npt.NDArray[np.uint8], bits: int) -> Array:
+    """Two's complement of a few bits as int8."""
+    half = 1 << (bits - 1)
+    return (codes ^ np.uint8(half)).view(np.int8) - np.int8(half)
 
 
 def to_memory(values: Array) -> npt.NDArray[np.uint8]:
-    """The little-endian memory image of an array, row-major, 4-bit types packed."""
-    if _known_type(values).bits == 4:
-        return pack_nibbles(values)
+    """The little-endian memory image of an array, row-major, types of two and four bits packed."""
+    bits = _known_type(values).bits
+    if bits < 8:
+        return pack_bits(values, bits)
     dense = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     return dense.reshape(-1).view(np.uint8)
 
@@ -97,9 +123,9 @@ def to_memory(values: Array) -> npt.NDArray[np.uint8]:
 def from_memory(image: npt.NDArray[np.uint8], element: ElementType, count: int) -> Array:
     """A flat array of the first elements of a memory image; a copy."""
     dtype = numpy_dtype(element)
-    if element.bits == 4:
-        nibbles = unpack_nibbles(image, count, element.kind is Kind.SIGNED)
-        return nibbles.view(dtype) if element.is_float else nibbles.astype(dtype)
+    if element.bits < 8:
+        codes = unpack_bits(image, count, element.bits, element.kind is Kind.SIGNED)
+        return codes.view(dtype) if element.is_float else codes.astype(dtype)
     wanted = image[: count * dtype.itemsize].copy()
     return wanted != 0 if element == types.BOOL else wanted.view(dtype)
 
@@ -122,10 +148,10 @@ def cast(values: Array, to: ElementType) -> Array:
 
 def wrap(values: Array, to: ElementType) -> Array:
     """Convert integers by keeping the low bits (two's complement)."""
-    if to.bits != 4:
+    if to.bits >= 8:
         return values.astype(numpy_dtype(to))
-    low = _widen(values, _known_type(values)).astype(np.uint8) & np.uint8(15)
-    return (_extend_sign(low) if to.kind is Kind.SIGNED else low).astype(numpy_dtype(to))
+    low = _widen(values, _known_type(values)).astype(np.uint8) & np.uint8((1 << to.bits) - 1)
+    return (_extend_sign(low, to.bits) if to.kind is Kind.SIGNED else low).astype(numpy_dtype(to))
 
 
 def _convert(values: Array, to: ElementType) -> Array:
@@ -145,9 +171,9 @@ def _convert(values: Array, to: ElementType) -> Array:
 
 def _widen(values: Array, source: ElementType) -> Array:
     """The same numbers in a type that NumPy computes with."""
-    if source == types.BOOL or source == types.U4:
+    if source in (types.BOOL, types.U2, types.U4):
         return values.astype(np.uint8)
-    if source == types.I4:
+    if source in (types.I2, types.I4):
         return values.astype(np.int8)
     if source.is_float and source.bits <= 16:
         return values.astype(np.float32)
@@ -210,7 +236,9 @@ def exchange_dtype(element: ElementType) -> DType:
     """The NumPy type in which elements travel to and from the outside."""
     if element in _NARROW_FLOATS:
         return np.dtype(np.float32)
-    return {types.I4: np.dtype(np.int8), types.U4: np.dtype(np.uint8)}.get(element, numpy_dtype(element))
+    if element.is_integer and element.bits < 8:
+        return np.dtype(np.int8 if element.kind is Kind.SIGNED else np.uint8)
+    return numpy_dtype(element)
 
 
 def to_exchange(values: Array) -> Array:
@@ -223,7 +251,7 @@ def from_exchange(values: Array, element: ElementType) -> Array:
     expected = exchange_dtype(element)
     if values.dtype.newbyteorder("=") != expected:
         raise InputError(f"the array has NumPy type {values.dtype}; {element} travels as {expected}")
-    if element.is_integer and element.bits == 4:
+    if element.is_integer and element.bits < 8:
         outside = (values < element.minimum) | (values > element.maximum)
         if outside.any():
             first = int(values[outside].reshape(-1)[0])

@@ -60,12 +60,14 @@ class ElementType:
 
 
 BOOL = ElementType("bool", 8, Kind.BOOL)
+I2 = ElementType("i2", 2, Kind.SIGNED)
 I4 = ElementType("i4", 4, Kind.SIGNED)
 I8 = ElementType("i8", 8, Kind.SIGNED)
 I16 = ElementType("i16", 16, Kind.SIGNED)
 I32 = ElementType("i32", 32, Kind.SIGNED)
 I64 = ElementType("i64", 64, Kind.SIGNED)
 INDEX = ElementType("index", 64, Kind.SIGNED)
+U2 = ElementType("u2", 2, Kind.UNSIGNED)
 U4 = ElementType("u4", 4, Kind.UNSIGNED)
 U8 = ElementType("u8", 8, Kind.UNSIGNED)
 U16 = ElementType("u16", 16, Kind.UNSIGNED)
@@ -74,6 +76,8 @@ U64 = ElementType("u64", 64, Kind.UNSIGNED)
 F4E2M1 = ElementType("f4e2m1", 4, Kind.FLOAT, 6.0)
 F8E4M3 = ElementType("f8e4m3", 8, Kind.FLOAT, 448.0)
 F8E5M2 = ElementType("f8e5m2", 8, Kind.FLOAT, 57344.0)
+F8E4M3FNUZ = ElementType("f8e4m3fnuz", 8, Kind.FLOAT, 240.0)
+F8E5M2FNUZ = ElementType("f8e5m2fnuz", 8, Kind.FLOAT, 57344.0)
 F16 = ElementType("f16", 16, Kind.FLOAT, 65504.0)
 BF16 = ElementType("bf16", 16, Kind.FLOAT, float.fromhex("0x1.fep+127"))
 F32 = ElementType("f32", 32, Kind.FLOAT, float.fromhex("0x1.fffffep+127"))
@@ -82,8 +86,8 @@ C32 = ElementType("c32", 64, Kind.COMPLEX, F32.largest)
 C64 = ElementType("c64", 128, Kind.COMPLEX, F64.largest)
 
 ALL = (
-    *(BOOL, I4, I8, I16, I32, I64, INDEX, U4, U8, U16, U32, U64),
-    *(F4E2M1, F8E4M3, F8E5M2, F16, BF16, F32, F64, C32, C64),
+    *(BOOL, I2, I4, I8, I16, I32, I64, INDEX, U2, U4, U8, U16, U32, U64),
+    *(F4E2M1, F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F16, BF16, F32, F64, C32, C64),
 )
 """Every element type, once."""
 

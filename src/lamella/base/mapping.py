@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 
 from lamella.base.arrays import Array
+from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
+from lamella.base.paths import read_text
 
 
 def _memory_of(array: Array) -> object:
@@ -54,6 +58,30 @@ def release_pages(array: Array) -> None:
     size = (start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
     if size > 0:
         found.madvise(mmap.MADV_DONTNEED, first, size)
+
+
+def release_library(name: str) -> None:
+    """Give back the memory of a loaded library that its file can give again, where somebody touches it.
+
+    That is what nobody can write and nobody has written: code and constants, no addresses that were filled in.
+    """
+    if not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    try:
+        lines = read_text(Path("/proc/self/smaps")).splitlines()
+    except LamellaError:
+        return  # a system that does not tell
+    area = ""
+    for line in lines:
+        words = line.split(maxsplit=5)
+        if not words[0].endswith(":"):
+            kept = words[1] in ("r--p", "r-xp") and words[-1].endswith(f"/{name}")
+            area = words[0] if kept else ""
+        elif area and words[:2] == ["Private_Dirty:", "0"]:
+            first, last = (int(word, 16) for word in area.split("-"))
+            ctypes.CDLL(None).madvise(
+                ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED
+            )
 
 
 def _address(array: Array) -> int:

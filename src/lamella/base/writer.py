@@ -46,10 +46,10 @@ def write_pieces(
     """Replace a file by these bytes, one piece behind the other, or leave it as it was and raise OutputError.
 
     A reader sees the old file or the new one, also after a crash; what need not be `durable`, because its reader
-    verifies it, may be lost or cut where the power fails. A symbolic link that the user named is written through;
-    one that only lies where a companion of a named file goes is refused, without `through_links`. Pipes and character
-    devices have no old content and are written directly. Where the `size` of all is known, the pieces are taken one at
-    a time and let go again.
+    verifies it, may be lost or cut where the power fails, and what killed writers left of it is for its owner to
+    remove. A symbolic link that the user named is written through; one that only lies where a companion of a named
+    file goes is refused, without `through_links`. Pipes and character devices have no old content and are written
+    directly. Where the `size` of all is known, the pieces are taken one at a time and let go again.
     """
     views: Iterable[memoryview] = (memoryview(piece).cast("B") for piece in pieces)
     if size is None:
@@ -145,7 +145,8 @@ def _write_stream(target: str, views: Iterable[memoryview], progress: _Progress)
 def _replace(target: str, mode: int, views: Iterable[memoryview], progress: _Progress, durable: bool) -> None:
     folder, name = os.path.split(target)
     short = os.fsdecode(os.fsencode(name)[:200])
-    _remove_stale(folder, re.compile(re.escape(short)))
+    if durable:
+        _remove_stale(folder, re.compile(re.escape(short)))
     _check_space(folder, progress.needed)
     temporary, descriptor = _create(folder, f".{short}")
     try:

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
 from lamella.base.diagnostic import printable
-from lamella.base.writer import make_folder
+from lamella.base.writer import write_text
 from lamella.cli.options import command, print_json
+from lamella.cli.report import read_inputs
 from lamella.cli.waiting import waiting
-from lamella.pipeline.compare import (
+from lamella.pipeline.diff import (
+    Comparison,
+    KernelComparison,
+    are_kernels,
     compare,
+    compare_kernels,
     comparison_lines,
     comparison_to_json,
+    gap_to_json,
+    gap_words,
     load_sides,
-    write_reproducer,
+    page_of,
+    reproduce,
 )
 from lamella.pipeline.options import Options
 
@@ -25,27 +34,62 @@ from lamella.pipeline.options import Options
 @click.argument("left", type=click.Path(path_type=Path))
 @click.argument("right", type=click.Path(path_type=Path), required=False)
 def diff(left: Path, right: Path | None, options: Options) -> None:
-    """Compare LEFT with RIGHT: interfaces, weights, operations, and results on the same random inputs.
+    """Compare LEFT with RIGHT: interfaces, weights, operations, and all tensors on the same inputs.
 
-    Each is a graph: .sknd, .nac, .nacs, .module, .pt2, a Hugging Face folder. Without RIGHT, LEFT runs on two
-    backends: `lamella diff LEFT --backend reference --backend cpu`. The status is 1 where results differ by more
-    than the tolerance, or cannot be compared.
+    Each is a graph: .sknd, .nac, .nacs, .module, .pt2, .onnx, a compiled unit, a Hugging Face folder; or both are
+    kernels, such as two stages of `lamella lower`, and those of one name run on the same arguments. Without RIGHT,
+    LEFT runs on two backends (`--backend reference --backend cpu`) or in two precisions. The first operation whose
+    inputs agree and whose results do not is named, with the cause that its numbers prove. The status is 1 where results
+    differ by more than the tolerance, or cannot be compared.
     """
     paths = [left] if right is None else [left, right]
+    if options.reduce and options.output is None:
+        raise click.UsageError("--reduce writes files; say where with -o FOLDER")
+    if are_kernels(paths, options):
+        with waiting("comparing"):
+            kernels = compare_kernels(paths, options)
+        _report_kernels(kernels, options)
+    given = read_inputs(options.inputs, options.limits)
     with waiting("comparing"):
-        one, other = load_sides(paths, options.backends, options)
-        found = compare(one, other, options, options.tolerance)
-    written = None
-    if options.output is not None and found.diverging is not None:
-        make_folder(options.output)
-        written = write_reproducer(one, found.diverging, options.output, options)
+        sides = load_sides(paths, options)
+        found = compare(*sides, options, given)
+        written = reproduce(found, options)
+    if options.html is not None:
+        write_text(options.html, page_of(found, options.tolerance))
+    _report(found, written, options)
+
+
+def _report_kernels(found: KernelComparison, options: Options) -> NoReturn:
+    """Say how far kernels are apart, and end with the status."""
+    first = found.first(options.tolerance)
+    if options.as_json:
+        facts = {"kernels": [gap_to_json(item) for item in found.gaps]}
+        named = None if first is None else first.name
+        print_json({"ok": first is None, "diagnostics": [], **facts, "first_diverging": named})
+    else:
+        for item in found.gaps:
+            click.echo(f"kernel {printable(item.name)}: {gap_words(item)}")
+        if first is not None:
+            click.echo(f"first diverging kernel: {printable(first.name)}")
+    sys.exit(0 if first is None else 1)
+
+
+def _report(found: Comparison, written: tuple[Path, tuple[int, int]] | None, options: Options) -> None:
+    """Say what was found and written, and end with the status."""
     equal = found.agrees(options.tolerance)
     if options.as_json:
-        path = None if written is None else str(written)
-        print_json({"ok": equal, "diagnostics": [], **comparison_to_json(found), "reproducer": path})
+        facts: dict[str, object] = {"reproducer": None}
+        if written is not None:
+            facts = {"reproducer": str(written[0]), "reproducer_operations": list(written[1])}
+        print_json({"ok": equal, "diagnostics": [], **comparison_to_json(found), **facts})
     else:
-        for line in (*one.notes, *other.notes, *comparison_lines(found)):
+        for line in (
+            *found.sides[0].notes,
+            *found.sides[1].notes,
+            *comparison_lines(found, options.tolerance),
+        ):
             click.echo(line)
         if written is not None:
-            click.echo(printable(str(written)))
+            counts = " and ".join(map(str, written[1]))
+            click.echo(f"{printable(str(written[0]))}: {counts} operations")
     sys.exit(0 if equal else 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,7 +28,7 @@ from lamella.cli.progress import show_progress
 from lamella.cli.waiting import waiting
 from lamella.pipeline.api import UNIT, lower_model, make_executable, read, save
 from lamella.pipeline.backends import JUDGES
-from lamella.pipeline.compare import apart
+from lamella.pipeline.diff import first_divergence, measure
 from lamella.pipeline.languages import FOLDER, MODULE, REGISTRY, Model, Printing, language_of
 from lamella.pipeline.options import Options, drawing
 
@@ -66,12 +68,22 @@ def _compare_written(
 ) -> NoReturn:
     """Compare a model with what was written of it, and say which of its operations are no kernels."""
     found = printing.compare(model, lowered, target, options) if options.compare else None
-    pairs = [] if found is None else [_difference(*pair) for pair in found.numbers.values()]
+    gaps = {} if found is None else {name: _difference(*pair) for name, pair in found.numbers.items()}
     placement = placement_of(lowered)
     if not options.as_json:
         print_placement(options.to, placement)
     ran = () if found is None else found.placement
-    _report(target, max(pairs, default=None), options.as_json, ran, placement)
+    find = _stage(gaps) or partial(first_divergence, model, options)
+    seen = Difference(max(gaps.values()), find) if gaps else None
+    _report(target, seen, options.as_json, ran, placement)
+
+
+def _stage(gaps: Mapping[str, float]) -> Callable[[], list[str]] | None:
+    """What names the first stage whose numbers differ from the one above; None where there are no stages."""
+    if not all(": " in name for name in gaps):
+        return None
+    wrong = next((name for name, gap in gaps.items() if not gap <= TOLERANCE), "")
+    return lambda: [f"first diverging stage: {printable(wrong)}"]
 
 
 def _findings(model: Model) -> Sequence[Diagnostic]:
@@ -116,18 +128,29 @@ def _write(lowered: Model, file: Path, folder: Path, options: Options) -> Path:
     return target
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far a model and what was written of it are apart, and what names where they part."""
+
+    largest: float
+    find: Callable[[], list[str]]
+
+
 def _report(
     target: Path,
-    difference: float | None,
+    seen: Difference | None,
     as_json: bool,
     ran: Sequence[OperationPlacement] = (),
     placement: Sequence[OperationPlacement] = (),
 ) -> NoReturn:
-    """Say what was written; `ran` is where the operations of the comparison ran."""
+    """Say what was written, and where its numbers part; `ran` is where the operations of the comparison ran."""
+    difference = None if seen is None else seen.largest
     close = difference is None or difference <= TOLERANCE
+    lines = [] if close or seen is None else seen.find()
     if as_json:
         shown = difference if difference is None or np.isfinite(difference) else str(difference)
         facts = {"written": str(target), "largest_difference": shown, **placement_json(ran or placement)}
+        facts |= {"first_diverging": lines} if lines else {}
         print_json({"ok": close, "diagnostics": [], **facts})
     else:
         said = "" if difference is None else f": read again, largest difference {difference:.3g}"
@@ -135,11 +158,14 @@ def _report(
         click.echo(f"{printable(str(target))}{said}")
         if not close:
             click.echo(f"the numbers differ by more than {TOLERANCE}", err=True)
+        for line in lines:
+            click.echo(line, err=True)
     sys.exit(0 if close else 1)
 
 
-def _compare(before: Model, after: Model, options: Options) -> float:
+def _compare(before: Model, after: Model, options: Options) -> Difference:
     """The largest difference between the outputs of two models on the same random inputs."""
+    find = partial(first_divergence, before, options, after)
     found = []
     plain = drawing(Options(seed=options.seed, limits=options.limits))
     for model, given in ((before, options), (after, plain)):
@@ -148,11 +174,11 @@ def _compare(before: Model, after: Model, options: Options) -> float:
         found.append(executable())
     first, second = found
     if first.keys() != second.keys():
-        return float("inf")
-    return max((_difference(first[name], second[name]) for name in first), default=0.0)
+        return Difference(float("inf"), find)
+    return Difference(max((_difference(first[name], second[name]) for name in first), default=0.0), find)
 
 
 def _difference(one: Array, other: Array) -> float:
     """The largest difference, in parts of the largest number or of one."""
-    gap = apart("", one, other)
+    gap = measure("", one, other)
     return gap.largest / max(gap.scale, 1.0)

@@ -266,6 +266,10 @@ class Builder:
         number = steps if isinstance(steps, int) else 0
         return tuple(replace(item, name=f"{name}:{step}") for step in range(1, number + 1))
 
+    def add_node(self, node: Node) -> None:
+        """A node that is made already, its names taken from this builder."""
+        self._nodes.append(node)
+
     @property
     def length(self) -> int:
         """How many nodes there are by now."""

@@ -7,12 +7,13 @@ graph, regions included. A region sees the tensors around it, so a branch needs 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from lamella.base.dim import Condition, Dim, Extent
 from lamella.base.dtype import ElementType
 from lamella.base.origin import Origin, derived
+from lamella.base.records import dataclass
 from lamella.ops.instance import Check, Repeated
 
 Shape: TypeAlias = tuple[Extent, ...]

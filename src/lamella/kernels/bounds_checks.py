@@ -331,7 +331,11 @@ class _Tests:
             mode = side + order - 2
             size = whole = out.size(item.operand, mode)
             if order == 3 and side == 1:
-                whole = out.arith("mul", size, out.size(item.operand, 0))
+                pack = out.size(item.operand, 0)
+                whole = out.arith("mul", size, pack)
+                first = out.compare("eq", out.arith("rem", start, pack), out.constant(0))
+                words: Sentence = partial(_words, ("column", "pack"), {"name": item.operand.name})
+                yield _Condition(first, rules.PACKED_POSITION, (start, pack), words)
             if checked[side]:
                 continue
             room = out.arith("sub", whole, out.constant(counts[side]))

@@ -53,6 +53,8 @@ class KernelCall:
     """Whether the last parameter is a place where the kernel says that a step has no value."""
     renames: bool = False
     """Whether it copies its second operand to its first, byte by byte: where both share memory it need not run."""
+    once: bool = False
+    """Whether it reads weights alone, or what is made of them: it need not run in each call."""
 
 
 @dataclass(frozen=True, slots=True)

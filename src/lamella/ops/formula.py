@@ -6,10 +6,10 @@ a memory by identity; comparing or hashing a deep one visits shared parts again 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from lamella.base.dim import Condition, Dim, Extent
+from lamella.base.records import dataclass
 
 MOST_LOOPS = 64
 """Each loop is an axis of the arrays that a run computes with, and NumPy's have so many at most."""

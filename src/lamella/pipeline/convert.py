@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.paths import is_there, shown
+from lamella.graph.model import Model as GraphModel
 from lamella.pipeline.languages import (
     ENDINGS,
     FOLDER,
     MODULE,
     NAC,
+    ONNX,
     REGISTRY,
     SKRIPTND,
     Conversion,
@@ -19,6 +22,7 @@ from lamella.pipeline.languages import (
     Model,
     architectures,
     language_of,
+    nac_graphs,
     nac_writing,
 )
 from lamella.pipeline.nac.execution import save as save_nac
@@ -43,6 +47,8 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
         if language in (MODULE, FOLDER):
             options = architectures().with_parts(source, options)
         return _to_nac(model, target, options)
+    if ENDINGS.get(target.suffix.lower()) == ONNX.name:
+        return _to_onnx(model, target, options)
     if isinstance(model, NacModel):
         save_nac(model, target, options)
         return Conversion((target,))
@@ -77,6 +83,16 @@ def _refuse_own_weights(model: Model, source: Path, target: Path, options: Optio
             f"'{shown(store)}' holds the weights of '{source.name}', and '{target.name}' would replace them",
             hint="give the output another name or folder",
         )
+
+
+def _to_onnx(model: Model, target: Path, options: Options) -> Conversion:
+    """Write an ONNX file of a graph, of that of a NAC file or of a compiled unit."""
+    graph = nac_graphs().to_graph(model, options) if isinstance(model, NacModel) else model
+    if not isinstance(graph, GraphModel):
+        graph = REGISTRY[model.language].lower(model, "sknd", options)
+    written = ONNX.from_graph(cast("GraphModel", graph), target, options)
+    ONNX.save(written, target)
+    return Conversion((target,), _findings(written)[len(_findings(model)) :])
 
 
 def _to_nac(model: Model, target: Path, options: Options) -> Conversion:

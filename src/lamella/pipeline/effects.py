@@ -22,6 +22,7 @@ SUBJECTS = MappingProxyType(
         "unit": "a compiled unit",
         "sknd": "a SkriptND model",
         "torch": "a .pt2 file",
+        "onnx": "an ONNX file",
         "nac": "a NAC file",
         "tensor": "a .tensor file",
         "nem": "a NEM program",
@@ -46,7 +47,7 @@ def kinds(words: str) -> frozenset[str]:
 ANY = frozenset(SUBJECTS)
 MODULE, FOLDER, SKND, NAC, TENSOR, NEM = map(kinds, ("module", "folder", "sknd", "nac", "tensor", "nem"))
 SOURCES = MODULE | FOLDER
-GRAPHS = kinds("sknd module folder unit torch graph")
+GRAPHS = kinds("sknd module folder unit torch onnx graph")
 BY_KERNELS = GRAPHS | NAC | kinds("kernels")
 """What the backends for kernels run when they are asked for."""
 RUNNABLE = BY_KERNELS | TENSOR | NEM | kinds("stream")

@@ -453,8 +453,18 @@ DATA = Language("data", (".dat", ".safetensors"), files="data.files", shows="dat
 """Files that hold the numbers of a model."""
 TORCH = Language("torch", (".pt2",), files="torch.files", shows="torch.files", loads="torch.execution")
 """Programs that torch.export saved."""
+ONNX = Language(
+    "onnx",
+    (".onnx",),
+    files="onnx.files",
+    shows="onnx.describe",
+    loads="onnx.execution",
+    saves="onnx.writing",
+    writing="onnx.writing",
+)
+"""Models in the ONNX format."""
 
-ROWS = (MODULE, NAC, NEM, SKRIPTND, TENSOR, DATA, TORCH, FOLDER, UNIT, STANDARD, KERNELS, STREAM)
+ROWS = (MODULE, NAC, NEM, SKRIPTND, TENSOR, DATA, TORCH, ONNX, FOLDER, UNIT, STANDARD, KERNELS, STREAM)
 REGISTRY = MappingProxyType({row.name: row for row in ROWS})
 LANGUAGES = tuple(row.name for row in ROWS if row.is_published)
 """The five languages."""
@@ -507,7 +517,7 @@ def language_of(path: Path, language: str | None) -> Language:
     row = REGISTRY.get(name or "")
     if row is None and name is None and is_folder(path):
         row = _language_of_folder(path)
-    if row is None or not (row.is_published or row in (DATA, TORCH)):
+    if row is None or not (row.is_published or row in (DATA, TORCH, ONNX)):
         known = ", ".join(ending for ending, name in ENDINGS.items() if name != DATA.name)
         raise InputError(
             f"cannot tell the language of '{path}'", path=path, hint=f"known endings are {known}"

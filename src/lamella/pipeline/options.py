@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lamella.base.limits import DEFAULT, Limits
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
+from lamella.pipeline.diff_options import REALS, DiffOptions
 from lamella.pipeline.effects import (
     ANY,
     BY_KERNELS,
@@ -34,13 +35,11 @@ from lamella.pipeline.effects import (
     row,
 )
 from lamella.pipeline.languages import LANGUAGES
-from lamella.pipeline.precision_options import PrecisionOptions
 
 DIALECTS = ("specification", "newer")
 METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
-FORMS = ("sknd", "nac", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
-REALS = ("f32", "f64")
+FORMS = ("sknd", "nac", "onnx", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
 EXPLAINED = ("fuse",)
 """Passes that say what they do."""
 
@@ -63,7 +62,7 @@ BY_ARCHITECTURE = Need(("architecture",), on=FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
-class Options(PrecisionOptions):
+class Options(DiffOptions):
     """What the API and the commands are given; each language and each backend takes what concerns it."""
 
     given: frozenset[str] = frozenset()
@@ -184,9 +183,9 @@ class Options(PrecisionOptions):
         metadata=row(
             "Extents that the model leaves open.",
             {
-                **on("check, show", SKND | kinds("torch")),
+                **on("check, show", SKND | kinds("torch onnx")),
                 "verify": MODULE,
-                "load": SKND | SOURCES | kinds("unit torch"),
+                "load": SKND | SOURCES | kinds("unit torch onnx"),
                 **on(LATE, NAC),
             },
             f"--shape B=2,T=8 | {MODELS}",
@@ -580,8 +579,13 @@ class Options(PrecisionOptions):
         default=(),
         metadata=own(
             "An input array; repeatable.",
-            {**on("execute", RUNNABLE), **on("generate nac, train", NAC), "observe": SOURCES},
-            "--input NAME=FILE.npy | run | inputs",
+            {
+                **on("execute", RUNNABLE),
+                **on("generate nac, train", NAC),
+                "observe": SOURCES,
+                "diff": GRAPHS | NAC,
+            },
+            "--input NAME=FILE.npy | run diff | inputs",
         ),
     )
     arguments: tuple[str, ...] = field(
@@ -726,15 +730,6 @@ class Options(PrecisionOptions):
             "--save OUT | train | training",
         ),
     )
-    tolerance: float = field(
-        default=1e-5,
-        metadata=own(
-            "How far results may lie apart, in parts of the largest number; 1e-5 by default.",
-            on("diff", ANY),
-            "--tolerance | diff | output",
-            least=0,
-        ),
-    )
     timeline: Path | None = field(
         default=None,
         metadata=own("Write a Chrome trace that Perfetto opens.", on("sim", NEM), "--trace | sim | output"),
@@ -742,7 +737,10 @@ class Options(PrecisionOptions):
     html: Path | None = field(
         default=None,
         metadata=own(
-            "Write a self-contained page with the timeline.", on("sim", NEM), "--html | sim | output"
+            "Write a self-contained page with the timeline.",
+            {**on("sim", NEM), **on("diff", GRAPHS | NAC)},
+            "--html | sim diff | output",
+            helps={"diff": "Write a self-contained page with the graph coloured by error."},
         ),
     )
     advise: bool = field(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.cpu.jit import ENDING, ObjectCache, build, open_cache
+from lamella.backend.cpu.jit import ObjectCache, build, open_cache
+from lamella.backend.cpu.jit.store import ENDING
 
 KEY, OTHER = bytes(range(32)), bytes(32)
 TEXT = "define i64 @value() {\n  ret i64 5\n}"
@@ -101,6 +104,32 @@ def test_the_oldest_go_first(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 1000
     assert kept
     assert kept == keys[-len(kept) :]
+
+
+def test_small_objects_keep_the_bound_and_seldom_go_through_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Path] = []
+
+    def look(folder: Path) -> Iterator[os.DirEntry[str]]:
+        looks.append(folder)
+        return scandir(folder)
+
+    scandir, largest, count = os.scandir, 1 << 20, 1500
+    monkeypatch.setattr(os, "scandir", look)
+    cache = ObjectCache(tmp_path, largest)
+    for number in range(count):
+        cache.put(hashlib.sha256(str(number).encode()).digest(), bytes(900))
+    assert 0 < len(looks) < count // 16
+    monkeypatch.undo()
+    sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert largest // 2 < sum(sizes) < largest * 5 // 4
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / f".{OTHER.hex()}{ENDING}.lamella-00000000.tmp").write_bytes(b"half")
+    ObjectCache(tmp_path, largest=1000).put(KEY, b"x")
+    assert list(tmp_path.iterdir()) == [only_file(tmp_path)]
 
 
 def test_what_is_larger_than_the_cache_is_not_kept(tmp_path: Path) -> None:

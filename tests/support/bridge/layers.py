@@ -117,14 +117,50 @@ def _convolution(net: RandomNetwork, x: Tensor) -> Tensor | None:
 def _transposed_convolution(net: RandomNetwork, x: Tensor) -> Tensor | None:
     _, channels, *extents = known(x)
     rank = len(extents)
-    size, stride = net.sizes(1, 3, rank), net.sizes(1, 2, rank)
-    padding = tuple(min(width - 1, at) for width, at in zip(size * 2, net.sizes(0, 1, 2 * rank), strict=True))
+    size, stride = net.sizes(1, 4, rank), net.sizes(1, 3, rank)
+    padding = tuple(min(width - 1, at) for width, at in zip(size * 2, net.sizes(0, 2, 2 * rank), strict=True))
     rows = zip(extents, size, stride, padding, padding[rank:], strict=False)
     if any((extent - 1) * step + width - low - high < 1 for extent, width, step, low, high in rows):
         return None
-    outer = net.random.choice(CHANNELS)
-    filters = net.weight(channels, outer, *size, fan=channels * prod(size))
-    return net.builder.call("nn.deconv", x, filters, stride=stride, padding=padding)
+    groups = net.random.choice([item for item in (1, 1, 1, 2, channels) if channels % item == 0])
+    outer = net.random.choice(CHANNELS) if groups < channels else net.random.choice((1, 2))
+    filters = net.weight(channels, outer, *size, fan=channels // groups * prod(size))
+    bias = [net.weight(outer * groups)] if net.random.random() < 0.5 else []
+    return net.builder.call("nn.deconv", x, filters, *bias, stride=stride, padding=padding, groups=groups)
+
+
+def _twins(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """Two convolutions of one tensor that differ in their weights alone, and their sum."""
+    _, channels, *extents = known(x)
+    groups = net.random.choice([item for item in (1, 2, channels) if channels % item == 0])
+    size = tuple(min(3, item) for item in extents)
+    shape = groups * net.random.choice((1, 2)), channels // groups, *size
+    pair = [net.builder.call("nn.conv", x, net.weight(*shape, fan=9), groups=groups) for _ in range(2)]
+    return net.builder.call("math.sub", *pair)
+
+
+def _border(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    shape = known(x)
+    axes = tuple(range(2, len(shape)))
+    sides = tuple(net.random.randint(0, min(2, shape[axis] - 1)) for axis in axes * 2)
+    method = net.random.choice(("CONSTANT", "REFLECT", "REPLICATE", "SYMMETRIC"))
+    return net.builder.call("layout.pad", x, axes=axes, padding=sides, method=method)
+
+
+def _resize(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    shape = known(x)
+    sizes = tuple(max(1, size + net.random.randint(-2, 5)) for size in shape[2:])
+    operator = net.random.choice(("image.linear_resize", "image.nearest_resize"))
+    return net.builder.call(operator, x, axes=tuple(range(2, len(shape))), size=sizes)
+
+
+def _running(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    axis = net.random.randrange(len(x.shape))
+    if net.random.random() < 0.5:
+        found = net.builder.call("math.cumsum", x, axis=axis, reverse=net.random.random() < 0.5)
+        return net.builder.call("math.mul", found, 1.0 / known(x)[axis])
+    operator = net.random.choice(("aten._cummax_values", "aten._cummin_values"))
+    return net.builder.call(operator, x, dim=axis)
 
 
 def _pool(net: RandomNetwork, x: Tensor) -> Tensor | None:
@@ -163,6 +199,9 @@ IMAGES: tuple[Step, ...] = (
     _convolution, _convolution, _convolution, _convolution, _transposed_convolution, _pool, _bias, _activation,
     _activation, _residual, _residual, _concatenation,
 )  # fmt: skip
+MORE_IMAGES: tuple[Step, ...] = (*IMAGES, _transposed_convolution, _twins, _border, _resize, _running)
+WIDE = (1, 2, 15, 16, 31, 32, 33, 40, 64, 65)
+"""Channels round the sizes of vectors and panels."""
 
 
 def random_image_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
@@ -172,6 +211,20 @@ def random_image_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
     extents = net.sizes(3, {1: 40, 2: 12, 3: 6}[rank], rank)
     net.made.append(net.feed(net.random.choice((1, 1, 2)), net.random.choice(CHANNELS), *extents))
     net.grow(steps, IMAGES)
+    return net.finish(), net
+
+
+def random_wide_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
+    """A network of images of any shape, long and narrow ones too, with channels round the sizes of tiles."""
+    net = RandomNetwork(seed)
+    rank = net.random.choice((1, 2, 2, 2, 3))
+    most = {1: 200, 2: 40, 3: 9}[rank]
+    extents = tuple(net.random.choice((1, 2, net.random.randint(1, most))) for _ in range(rank))
+    channels = net.random.choice(WIDE)
+    if channels * prod(extents) > 20_000:
+        extents = tuple(max(1, item // 2) for item in extents)
+    net.made.append(net.feed(net.random.choice((1, 1, 2, 3)), channels, *extents))
+    net.grow(steps, MORE_IMAGES)
     return net.finish(), net
 
 

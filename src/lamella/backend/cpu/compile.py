@@ -77,7 +77,7 @@ def build_objects(program: Program, target: Target) -> tuple[tuple[KernelSymbol,
         for item in waiting:
             objects.append(item.result())
             look(len(objects), total)
-        return tuple(entries), objects
+    return tuple(entries), objects
 
 
 def compile_program(

@@ -259,7 +259,10 @@ def unwrap(array: Array) -> Value:
 
 
 T = TypeVar("T")
-_NARROW = (types.BF16, types.F8E4M3, types.F8E5M2, types.F4E2M1, types.I4, types.U4)
+_NARROW = (
+    *(types.BF16, types.F8E4M3, types.F8E4M3FNUZ, types.F8E5M2, types.F8E5M2FNUZ, types.F4E2M1),
+    *(types.I2, types.I4, types.U2, types.U4),
+)
 _BELOW = "paths lead down from the folder that is allowed, as 'data/words.npy' does"
 
 

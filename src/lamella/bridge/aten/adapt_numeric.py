@@ -49,6 +49,25 @@ def build_total(site: CallSite) -> Result:
     return site.padded(*_reduce(site, operand))
 
 
+def build_trilinear(site: CallSite) -> Result:
+    """The sum of products of three tensors that are spread over dimensions of each other.
+
+    What the third one is spread over is summed first, so that it is a product of two.
+    """
+    spread = [{int(dim) for dim in site.integers(f"expand{number}")} for number in (1, 2, 3)]
+    factors = [site.tensor(f"i{number}") for number in (1, 2, 3)]
+    for number, dims in enumerate(spread):
+        for dim in sorted(dims):
+            factors[number] = site.call("aten.unsqueeze", factors[number], dim=dim)
+    summed = {int(dim) for dim in site.integers("sumdim")}
+    pair = site.call("aten.mul", factors[0], factors[1])
+    early = tuple(sorted(summed & spread[2]))
+    if early:
+        pair = site.call("aten.sum", pair, dim=early, keepdim=True)
+    found = site.call("aten.mul", pair, factors[2])
+    return site.call("aten.sum", found, dim=tuple(sorted(summed))) if summed else found
+
+
 def build_norm(site: CallSite) -> Result:
     """The norm of a vector; that of order infinity is the largest absolute value."""
     order, operand = _order(site), _typed(site)
@@ -120,6 +139,14 @@ def build_picked(site: CallSite) -> Result:
     return site.cast(values, operand.element), places
 
 
+def build_median(site: CallSite) -> Result:
+    """The middle elements along a dimension, and their places."""
+    operand = site.tensor("self")
+    dim, keepdim = site.integer("dim"), site.flag("keepdim")
+    values, places = site.call_all(site.schema.operator, _sortable(operand, site), dim=dim, keepdim=keepdim)
+    return site.cast(values, operand.element), places
+
+
 def _ordered(operand: Tensor, site: CallSite) -> Tensor:
     """Truth values as numbers, for they are ordered too."""
     return site.cast(operand, I64) if operand.element == BOOL else operand
@@ -172,6 +199,7 @@ REDUCTIONS = MappingProxyType(
         **{"total": build_total, "norm": build_norm, "running": build_running},
         **{"extremum": build_extremum, "truth": build_truth, "spread": build_spread},
         **{"logsumexp": build_logsumexp, "pick": build_pick, "picked": build_picked},
+        **{"median": build_median, "trilinear": build_trilinear},
         **{"order": build_order, "argsort": build_argsort, "search": build_search},
     }
 )

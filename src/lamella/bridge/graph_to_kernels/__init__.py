@@ -25,7 +25,7 @@ from lamella.bridge.graph_to_kernels.contraction import (
     plan_steps,
     write_contraction,
 )
-from lamella.bridge.graph_to_kernels.coverage import is_renaming, mark_calls
+from lamella.bridge.graph_to_kernels.coverage import keeps_places, mark_calls
 from lamella.bridge.graph_to_kernels.group_kernels import GroupPlace, GroupWriter
 from lamella.bridge.graph_to_kernels.groups import Constants, group_of
 from lamella.bridge.graph_to_kernels.in_place import UNDO, StateUpdate, find_put, find_updates
@@ -36,9 +36,9 @@ from lamella.bridge.graph_to_kernels.layouts import (
     fixed_tensors,
     insert_copies,
     pinned_tensors,
+    temporary_orders,
 )
 from lamella.bridge.graph_to_kernels.partial_sums import share_sums
-from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
 from lamella.bridge.graph_to_kernels.terms import (
     TensorView,
     TermWriter,
@@ -46,7 +46,6 @@ from lamella.bridge.graph_to_kernels.terms import (
     is_picked,
     stored_type,
 )
-from lamella.bridge.graph_to_kernels.windows import WindowProduct, find_window, write_window
 from lamella.graph.binding import bind_operation, quantizer_of, signature
 from lamella.graph.compose.decompose import decompose
 from lamella.graph.model import Model
@@ -54,8 +53,9 @@ from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, region
 from lamella.graph.nodes import tensors as tensors_of
 from lamella.graph.rewrite import members
 from lamella.kernels.build import Builder, FreshNames
-from lamella.kernels.launches import Layout
+from lamella.kernels.launches import Layout, dense_layout
 from lamella.kernels.nodes import InPlaceCalls, KernelCall, KernelGraph, KernelOperand
+from lamella.kernels.sharing import share_kernels
 from lamella.kernels.target import TARGETS, Target
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
@@ -145,17 +145,15 @@ class KernelWriter:
     def _add_group(self, operation: Operation, place: GroupPlace, known: Constants) -> tuple[KernelCall, ...]:
         placed = self.plan(operation, place.fixed, known)
         layouts = {new: place.layouts[old] for new, old in placed.names.items() if old in place.layouts}
-        if len(placed.stages.contractions) == 1 and not layouts and _renames(placed.stages):
+        for name, order in temporary_orders(placed.stages, placed.fixed).items():
+            layouts[name] = dense_layout(placed.stages.tensors[name].shape, order)
+        if len(placed.stages.contractions) == 1 and not layouts and _renames(placed.stages, {}):
             raise Unsupported("it only renames memory")
         operands = {item: _operand_key(item) for item in placed.names}
         here = GroupPlace(placed.fixed, layouts)
-        return self.add_stages(
-            operation.operator.replace(".", "_"),
-            placed.stages,
-            operands,
-            here,
-            not _is_group(operation.operator),
-        )
+        calls = self.add_stages(operation.operator.replace(".", "_"), placed.stages, operands, here)
+        renames = len(placed.stages.contractions) == len(calls) == 1 and _renames(placed.stages, layouts)
+        return (replace(calls[0], renames=True),) if renames else calls
 
     def add_stages(
         self,
@@ -163,11 +161,10 @@ class KernelWriter:
         stages: Stages,
         operands: Mapping[str, Key],
         place: GroupPlace | None = None,
-        alone: bool = False,
     ) -> tuple[KernelCall, ...]:
         """Write the kernels of stages, whose inputs and outputs are these operands; the others are temporaries."""
         name = f"{stem}_{len(self.functions)}"
-        writing = GroupWriter(name, stages, self.target, place or GroupPlace(), operands, alone)
+        writing = GroupWriter(name, stages, self.target, place or GroupPlace(), operands)
         found = writing.write()
         self.functions += writing.functions
         return found
@@ -325,13 +322,6 @@ class KernelWriter:
         real: Scalar,
         started: bool,
     ) -> KernelCall:
-        product = find_product(formula, tensors, real)
-        if product is not None:
-            return self._product(instance, product, tensors, real, started)
-        # The products of a window add to the target again and again, so it must hold something already.
-        window = find_window(formula, tensors, real) if started else None
-        if window is not None:
-            return self._window(instance, window, real)
         used = _used(formula, tensors)
         names = FreshNames({item.memref.name for item in used.values()} | {FAULT_NAME})
         builder, fault = Builder(names), Value(FAULT_NAME)
@@ -347,35 +337,6 @@ class KernelWriter:
         if faults:
             parameters.append(Parameter(fault, FAULT))
         return self._close(instance, builder, parameters, operands, groups, faults)
-
-    def _product(
-        self,
-        instance: Instance,
-        product: BatchedProduct,
-        tensors: Mapping[Key, TensorView],
-        real: Scalar,
-        started: bool,
-    ) -> KernelCall:
-        operands, parameters = [], []
-        for number, factor in enumerate(product.factors):
-            shape = memref_shape(factor, product.extents)
-            name, item = _key(factor.element)
-            operands.append(KernelOperand(name, item, shape, real.name))
-            parameters.append(Parameter(Value("CAB"[number]), make_memref(real.name, shape)))
-        builder = Builder(FreshNames({"A", "B", "C"}))
-        memrefs = [item.value for item in parameters]
-        groups = write_product(builder, product, memrefs, real, started)
-        return self._close(instance, builder, parameters, operands, groups, False)
-
-    def _window(self, instance: Instance, window: WindowProduct, real: Scalar) -> KernelCall:
-        operands, parameters = [], []
-        for number, element in enumerate(window.elements):
-            shape = window.shape(number)
-            operands.append(KernelOperand(*_key(element), shape, real.name))
-            parameters.append(Parameter(Value("CAB"[number]), make_memref(real.name, shape)))
-        builder = Builder(FreshNames({"A", "B", "C"}))
-        groups = write_window(builder, window, [item.value for item in parameters], real)
-        return self._close(instance, builder, parameters, operands, groups, False)
 
     def _fill(
         self, instance: Instance, held: TensorView, key: Key, formula: Contraction, real: Scalar
@@ -444,12 +405,13 @@ def _pairs(operation: Operation, named: Operation) -> Iterator[tuple[str, str]]:
             yield old.name, new.name
 
 
-def _renames(stages: Stages) -> bool:
+def _renames(stages: Stages, layouts: Mapping[str, Layout]) -> bool:
+    """Whether the one formula is a copy that moves nothing."""
     tensors: dict[Key, TensorView] = {
-        (name, None): TensorView(Value("t"), item.element, item.shape)
+        (name, None): TensorView(Value("t"), item.element, item.shape, layouts.get(name))
         for name, item in stages.tensors.items()
     }
-    return is_renaming(stages.contractions[0], tensors)
+    return keeps_places(stages.contractions[0], tensors)
 
 
 # --- the tensors of an operation ----------------------------------------------------------------------------
@@ -658,7 +620,8 @@ class _Placing:
         used = {call.kernel for item in calls.values() for call in item}
         used |= {call.kernel for item in in_place.values() for call in (*item.calls, item.restore)}
         functions = tuple(item for item in self.kernels.functions if item.name in used)
-        return replace(found, program=Program(functions), calls=calls, native=self.native, in_place=in_place)
+        written = replace(found, program=Program(functions), calls=calls, native=self.native, in_place=in_place)
+        return share_kernels(written)
 
     def _in_place(self) -> Iterator[tuple[str, InPlaceCalls]]:
         """The operations that may write into states, by the names of their outputs."""

@@ -83,6 +83,17 @@ class _Found:
         return smaller(larger(found, (low, low)), (high, high))
 
 
+def find_digits(form: Form, extents: Mapping[str, int], size: int) -> list[str] | None:
+    """The loops whose indices are the digits of a number that runs from 0 to the end of a dimension."""
+    names = [name for name, _ in sorted(form.terms, key=lambda item: -item[1])]
+    factor = 1
+    for name in reversed(names):
+        if (name, factor) not in form.terms:
+            return None
+        factor *= extents[name]
+    return names if form.constant == 0 and factor == size else None
+
+
 def _form_range(form: Form, extents: Mapping[str, int]) -> Interval:
     return form.bounds({name: (0, max(extents[name] - 1, 0)) for name, _ in form.terms})
 

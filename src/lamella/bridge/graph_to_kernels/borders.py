@@ -41,6 +41,59 @@ def cut_borders(formula: Contraction, lane: str, shapes: Shapes) -> list[Contrac
     return [_Shift(formula, lane, begin, end - begin, shapes).run() for begin, end in ends if begin < end]
 
 
+def settle_guards(formula: Contraction, shapes: Shapes) -> Contraction:
+    """The formula with terms for tested indices that are replaced outside, where those surely are inside.
+
+    `x[|i - 3 <> 3 - i : 225 - i|]` is `x[i < 3 ? 3 - i : i - 3 > 111 ? 225 - i : i - 3]`: no step has to be told
+    apart any more, and the index is computed where its loops are.
+    """
+    replaced = [item for item, _ in guards_of(formula, shapes) if None not in (item.below, item.above)]
+    lane = formula.loops[0] if formula.loops else None
+    if not replaced or lane is None or not isinstance(lane.extent, int):
+        return formula
+    return _Shift(formula, lane.index, 0, lane.extent, shapes, settling=True).run()
+
+
+def _settled(guard: Guard, size: int, extents: Mapping[str, int]) -> Term | None:
+    """The place that a tested index is replaced by outside, or is; None where it may be outside after all."""
+    form = find_form(guard.index, extents)
+    if form is None or guard.below is None or guard.above is None:
+        return None
+    low, high = form.bounds({name: (0, extents[name] - 1) for name, _ in form.terms})
+    sides = [(guard.below, low, min(high, -1)), (guard.above, max(low, size), high)]
+    if not all(_stays_inside(side, form, (first, last), size, extents) for side, first, last in sides):
+        return None
+    if high < 0 or low >= size:
+        return guard.below if high < 0 else guard.above
+    found: Term = guard.index
+    if high >= size and guard.above != size - 1:
+        found = Apply("?:", (Apply(">", (guard.index, size - 1), "bool"), guard.above, found), "int")
+    if low < 0 and guard.below != 0:
+        found = Apply("?:", (Apply("<", (guard.index, 0), "bool"), guard.below, found), "int")
+    # Held between both ends, it is known to be inside.
+    return Apply("<<", (Apply(">>", (found, 0), "int"), size - 1), "int")
+
+
+def _stays_inside(
+    side: Term, form: Form, span: tuple[int, int], size: int, extents: Mapping[str, int]
+) -> bool:
+    """Whether what replaces an index stays inside while the index is in a span, none where that is empty."""
+    if span[0] > span[1]:
+        return True
+    other = find_form(side, extents)
+    if other is None:
+        return False
+    if not other.terms:
+        return 0 <= other.constant < size
+    name, factor = other.terms[0]
+    whole, rest = divmod(factor, form.coefficient(name) or 1)
+    left = other.plus(form, -whole)
+    if rest or left.terms or not form.coefficient(name):
+        return False
+    ends = [whole * end + left.constant for end in span]
+    return min(ends) >= 0 and max(ends) < size
+
+
 def guards_of(formula: Contraction, shapes: Shapes) -> Iterator[tuple[Guard, int]]:
     """The tested indices of a formula with the sizes that they are tested against."""
     for element in _elements(formula):
@@ -86,8 +139,17 @@ def _inside(form: Form, lane: str, extents: Mapping[str, int], size: int) -> tup
 class _Shift:
     """A formula over some steps of one of its loops: its index counts from the first of them."""
 
-    def __init__(self, formula: Contraction, lane: str, begin: int, length: int, shapes: Shapes) -> None:
+    def __init__(
+        self,
+        formula: Contraction,
+        lane: str,
+        begin: int,
+        length: int,
+        shapes: Shapes,
+        settling: bool = False,
+    ) -> None:
         self.formula, self.lane, self.shapes = formula, lane, shapes
+        self.settling = settling
         self.loops = tuple(
             Loop(loop.index, length if loop.index == lane else loop.extent) for loop in formula.loops
         )
@@ -136,7 +198,9 @@ class _Shift:
         if found is not None and found[0] >= 0 and found[1] < size:
             return index
         sides = [None if side is None else self._term(side) for side in (guard.below, guard.above)]
-        return Guard(index, *sides)
+        whole = Guard(index, *sides)
+        settled = _settled(whole, size, self.extents) if self.settling else None
+        return whole if settled is None else settled
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,16 @@ from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.affine import Form, find_form, find_range
-from lamella.bridge.graph_to_kernels.borders import Window, cut_borders, find_windows
+from lamella.bridge.graph_to_kernels.borders import Window, cut_borders, find_windows, settle_guards
 from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
+from lamella.bridge.graph_to_kernels.samples import block_of, find_shared_loop, fuse_places, write_out
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import If, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL, Dictionary, DictionaryEntry
-from lamella.ops.formula import Contraction, Counter, Element, Guard
+from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index
 from lamella.ops.formula import Scalar as Term
-from lamella.ops.lower import operands
+from lamella.ops.lower import operands, reachable
 
 # --- how the steps of a contraction are taken: which loops may run at once, which one after the -------------
 
@@ -53,6 +54,10 @@ class LoopSplit:
     """Whether the steps write every element of the target."""
     windows: Mapping[str, Window] = field(default_factory=dict)
     """Inner loops that count a tested index itself."""
+    rows: bool = False
+    """Whether lanes are inside the inner loops, each step of which then goes along what lies side by side."""
+    shared: str | None = None
+    """A loop over places of their own some steps of which run inside the lanes, which compute the rest once."""
 
 
 def plan_steps(
@@ -65,15 +70,25 @@ def plan_steps(
     forms = [_forms(target, extents) for target in contraction.targets]
     free = _free(contraction, forms, extents)
     order = [name for name in _order(forms[0], strides) if name in free]
+    summed = [loop.index for loop in contraction.loops if loop.index not in free and extents[loop.index] != 1]
+    shared = find_shared_loop(contraction, order[-1], order[:-1], summed) if order else None
+    order = [name for name in order if name != shared]
     loops = [loop.index for loop in contraction.loops if extents[loop.index] != 1]
     inner = tuple(name for name in loops if name not in free)
     reads = _reads_target(contraction)
     depends = {name for position in forms[0] for name, _ in position.terms}
     held = len(contraction.targets) == 1 and not reads and not depends & {UNKNOWN, *inner}
     covers = held and _covers(forms[0], extents, shapes[contraction.targets[0].tensor])
-    groups = _over_groups(order, inner, extents)
+    groups = _over_groups(order, (*inner, *([shared] if shared else [])), extents)
     items = tuple(name for name in order if name not in groups)
-    return LoopSplit(groups, items, inner, extents, held, covers)
+    rows = not held and bool(items) and _lies_closest(forms[0], items[-1], strides)
+    return LoopSplit(groups, items, inner, extents, held, covers, rows=rows, shared=shared)
+
+
+def _lies_closest(forms: Sequence[Form], loop: str, strides: Sequence[int]) -> bool:
+    """Whether the steps of a loop write side by side."""
+    dense = strides or (*[0] * (len(forms) - 1), 1)
+    return sum(form.coefficient(loop) * stride for form, stride in zip(forms, dense, strict=True)) == 1
 
 
 def _known(extent: object) -> int:
@@ -182,6 +197,8 @@ def terms(contraction: Contraction) -> Iterator[object]:
 Test: TypeAlias = tuple[Guard | Term, int]
 """A tested index with the size of its dimension, or the condition of a formula."""
 ASSIGNMENTS = ("=", ":=")
+BRANCHES = ("?:", "&&", "||", "=>")
+"""Functions whose operands behind the first may not be computed."""
 JOINS = {"+=": "+", "*=": "*", "&=": "&&", "|=": "||", "<=": "<<", ">=": ">>"}
 
 
@@ -205,17 +222,71 @@ def write_contraction(
     if not started and contraction.sign not in ASSIGNMENTS and not steps.covers:
         raise Unsupported("its target must be filled first")
     sizes = {key: held.shape for key, held in tensors.items()}
+    if steps.shared is not None:
+        contraction, steps = write_out(contraction, steps.inner, sizes), replace(steps, inner=())
+        contraction, tensors = fuse_places(contraction, tensors, builder)
+        sizes = {key: held.shape for key, held in tensors.items()}
     parts = cut_borders(contraction, steps.items[-1], sizes) if steps.items else [contraction]
-    faults = False
-    for part in parts:
-        extents = {loop.index: _known(loop.extent) for loop in part.loops}
-        writing = TermWriter(real, tensors, extents, [builder], written=written, fault=fault)
-        lane = steps.items[-1] if steps.items else None
-        windows = find_windows(part, steps.inner, lane, sizes) if steps.held else {}
-        with _open_items(writing, replace(steps, extents=extents)):
-            _write_steps(writing, part, replace(steps, extents=extents, windows=windows), started)
-        faults |= writing.faults
-    return _count(steps.groups, steps), faults
+    opened = TermWriter(real, tensors, steps.extents, [builder], written=written, fault=fault)
+    _open_groups(opened, steps)
+    with _open_outer(opened, steps.items[:-1]), _open_block(opened, steps.shared):
+        faults = [_write_part(opened, settle_guards(part, sizes), steps, started) for part in parts]
+    return _count(steps.groups, steps), any(faults)
+
+
+def _write_part(opened: TermWriter, part: Contraction, steps: LoopSplit, started: bool) -> bool:
+    """Write some steps of the lanes inside loops that are open; gives whether one may have no value."""
+    extents = {loop.index: _known(loop.extent) for loop in part.loops}
+    writing = opened.inside(extents)
+    lane = steps.items[-1] if steps.items else None
+    shapes = {key: held.shape for key, held in writing.tensors.items()}
+    windows = find_windows(part, steps.inner, lane, shapes) if steps.held else {}
+    found = replace(steps, extents=extents, windows=windows)
+    if steps.rows:
+        with _open_loops(writing, found, found.inner, ()):
+            _write_row(writing, part, found)
+        return writing.faults
+    with _open_lanes(writing, found), _open_shared(writing, steps.shared):
+        _write_steps(writing, part, found, started)
+    return writing.faults
+
+
+def _write_row(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
+    """One step of the inner loops along the lanes; what no lane changes is tested and computed before them."""
+    lane = steps.items[-1]
+    tests = _tests(writing, part)
+    alike = [test for test in tests if not _depends(_tested(test[0]), lane)]
+    if len(alike) < len(tests):
+        alike = []
+
+    def row() -> None:
+        for element in _surely_read(part):
+            for index, size in zip(element.indices, writing.held(element).shape, strict=True):
+                if not isinstance(index, Guard) and not _depends(index, lane):
+                    writing.keep_place(index, size)
+        with _open_lanes(writing, steps):
+            _step_in_place(writing, part, [] if alike else tests)
+
+    _run_active(writing, alike, row)
+
+
+def _surely_read(part: Contraction) -> Iterator[Element]:
+    """The elements that every step reads which is taken, whatever branches its values have."""
+    waiting: list[object] = list(part.values)
+    done: set[int] = set()
+    while waiting:
+        term = waiting.pop()
+        if id(term) in done:
+            continue
+        done.add(id(term))
+        if isinstance(term, Element) and not is_picked(term):
+            yield term
+        inside = operands(term)
+        waiting += inside[:1] if isinstance(term, Apply) and term.function in BRANCHES else inside
+
+
+def _depends(term: object, loop: str) -> bool:
+    return any(isinstance(item, Index) and item.name == loop for item in reachable(term))
 
 
 def _shape(tensors: Mapping[tuple[str, int | None], TensorView], target: Element) -> tuple[int, ...]:
@@ -239,18 +310,16 @@ def _count(names: Sequence[str], steps: LoopSplit) -> int:
 
 
 @contextmanager
-def _open_items(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
-    """The loops over work-groups and work-items; lanes run along the last dimension."""
-    _open_groups(writing, steps)
-    with _open_outer(writing, steps.items[:-1]):
-        builder, lane = writing.here, steps.items[-1:]
-        ends = [builder.constant(steps.extents[name]) for name in lane] or [builder.constant(1)]
-        with builder.foreach(ends) as (inner, variables):
-            writing.levels.append(inner)
-            for name, variable in zip(lane, variables, strict=False):
-                writing.open_index(name, variable)
-            yield
-        writing.levels.pop()
+def _open_lanes(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
+    """The lanes, which run along the last dimension."""
+    builder, lane = writing.here, steps.items[-1:]
+    ends = [builder.constant(steps.extents[name]) for name in lane] or [builder.constant(1)]
+    with builder.foreach(ends) as (inner, variables):
+        writing.levels.append(inner)
+        for name, variable in zip(lane, variables, strict=False):
+            writing.open_index(name, variable)
+        yield
+    writing.levels.pop()
 
 
 @contextmanager
@@ -265,6 +334,36 @@ def _open_outer(writing: TermWriter, names: Sequence[str]) -> Iterator[None]:
         writing.open_index(names[0], loop.variable)
         with _open_outer(writing, names[1:]):
             yield
+        writing.levels.pop()
+
+
+@contextmanager
+def _open_block(writing: TermWriter, name: str | None) -> Iterator[None]:
+    """A loop over the first of the steps that run inside the lanes."""
+    if name is None:
+        yield
+        return
+    builder, extent = writing.here, writing.extents[name]
+    ends = builder.constant(0), builder.constant(extent), builder.constant(block_of(extent))
+    with builder.loop(*ends) as loop:
+        writing.levels.append(loop.body)
+        writing.indices[name] = loop.variable
+        yield
+        writing.levels.pop()
+
+
+@contextmanager
+def _open_shared(writing: TermWriter, name: str | None) -> Iterator[None]:
+    """The steps of a block inside the lanes."""
+    if name is None:
+        yield
+        return
+    builder, first = writing.here, writing.indices[name]
+    end = builder.arith("add", first, builder.constant(block_of(writing.extents[name])))
+    with builder.loop(first, end) as loop:
+        writing.levels.append(loop.body)
+        writing.open_index(name, loop.variable)
+        yield
         writing.levels.pop()
 
 
@@ -345,8 +444,10 @@ def _ends(writing: TermWriter, window: Window) -> tuple[Value, Value]:
     return here.arith("max", base, here.constant(0)), here.arith("min", end, size)
 
 
-def _step_in_place(writing: TermWriter, contraction: Contraction) -> None:
-    """Assign or join to memory in each step."""
+def _step_in_place(
+    writing: TermWriter, contraction: Contraction, tests: Sequence[Test] | None = None
+) -> None:
+    """Assign or join to memory in each step; `tests` are those that are left to make."""
 
     def step() -> None:
         values = [
@@ -357,7 +458,7 @@ def _step_in_place(writing: TermWriter, contraction: Contraction) -> None:
                 value = join(writing, contraction.sign, writing.load(target), value, target)
             writing.store(value, target)
 
-    _run_active(writing, _tests(writing, contraction), step)
+    _run_active(writing, _tests(writing, contraction) if tests is None else tests, step)
 
 
 def _run_active(writing: TermWriter, tests: Sequence[Test], step: Callable[[], None]) -> None:

@@ -8,10 +8,10 @@ from math import prod
 from typing import TypeAlias
 
 from lamella.base.affine import Affine
-from lamella.bridge.graph_to_kernels.affine import Form, find_form, is_integer
+from lamella.bridge.graph_to_kernels.affine import Form, find_digits, find_form, is_integer
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, elements
-from lamella.bridge.graph_to_kernels.products import find_digits
 from lamella.bridge.graph_to_kernels.terms import TensorView, is_picked
+from lamella.kernels.launches import Layout, dense_layout
 from lamella.kernels.nodes import KernelCall
 from lamella.ops.formula import Contraction, Element, Guard
 
@@ -142,14 +142,26 @@ def is_renaming(formula: Contraction, tensors: Mapping[Key, TensorView]) -> bool
     return names is not None and all(size == 1 or name in names for name, size in extents.items())
 
 
-def _flat_form(element: Element, view: TensorView, extents: Mapping[str, int]) -> Form | None:
-    """The place of an element in the memory of its tensor."""
+def keeps_places(formula: Contraction, tensors: Mapping[Key, TensorView]) -> bool:
+    """Whether a copy that renames a tensor finds every element where it lies, however both are laid out."""
+    extents, source, target = _extents(formula), formula.values[0], formula.targets[0]
+    if not is_renaming(formula, tensors) or extents is None or not isinstance(source, Element):
+        return False
+    pairs = [(item, tensors[_key(item)]) for item in (target, source)]
+    places = [_flat_form(item, view, extents, view.lies) for item, view in pairs]
+    sizes = {view.lies.size(view.shape) for _, view in pairs}
+    return places[0] == places[1] and len(sizes) == 1
+
+
+def _flat_form(
+    element: Element, view: TensorView, extents: Mapping[str, int], layout: Layout | None = None
+) -> Form | None:
+    """The place of an element in the memory of its tensor, row by row where no other layout is given."""
     found: Form | None = Affine()
-    stride = 1
-    for index, size in zip(reversed(element.indices), reversed(view.shape), strict=True):
+    lies = layout or dense_layout(view.shape)
+    for index, stride, (low, _) in zip(element.indices, lies.strides, lies.halo, strict=True):
         form = None if isinstance(index, Guard) else find_form(index, extents)
         if form is None or found is None:
             return None
-        found = found.plus(form, stride)
-        stride *= size
+        found = found.plus(form + Affine(low), stride)
     return found

@@ -5,7 +5,7 @@ Each run of stages gets the best kernel that can be written for it; what several
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lamella.base.dtype import F64
@@ -22,7 +22,14 @@ from lamella.bridge.graph_to_kernels.rows import SIZES, write_rows
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE, TileKernel, write_tiles
-from lamella.bridge.graph_to_kernels.tiled import Key, ProductGroup, find_tiles, walk_terms
+from lamella.bridge.graph_to_kernels.tiled import (
+    Key,
+    ProductGroup,
+    find_tiles,
+    prepare_product,
+    walk_terms,
+)
+from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.launches import Layout
 from lamella.kernels.nodes import KernelCall, KernelOperand
@@ -57,13 +64,13 @@ class GroupWriter:
     place: GroupPlace
     operands: Mapping[str, Key]
     """The operand that each input and output is."""
-    alone: bool = False
-    """Whether it is one operator of its own: there are kernels of single formulas for it then."""
     functions: list[Function] = field(default_factory=list)
     calls: list[KernelCall] = field(default_factory=list)
     products: int = 0
     partial: set[str] = field(default_factory=set)
     """Sums that go on from zeros, because no step writes every element."""
+    _fixed: set[str] = field(default_factory=set)
+    """What kernels of the group make of inputs that never change."""
     _whole: dict[str, bool] = field(default_factory=dict)
     """Whether tensors are written whole, as far as somebody asked."""
 
@@ -115,14 +122,13 @@ class GroupWriter:
                     continue
         if not reuses(stages[0], self.stages):
             run = _count_rows(stages)
-            for count in (run, *range(min(run - 1, MOST_TRIED), 0, -1)):
+            counts: list[int] = [run, *range(min(run - 1, MOST_TRIED), 0, -1)]
+            for count in counts:
                 try:
                     self._add_rows(stages[:count], stages[count:])
                     return count
                 except Unsupported:
                     continue
-        if self.alone and is_contraction(stages[0]):
-            raise Unsupported("its products are no tiles")
         self._add_plain(stages[0])
         return 1
 
@@ -151,14 +157,35 @@ class GroupWriter:
         fixed = frozenset((name, None) for name in self.place.fixed)
         group = ProductGroup(stages[0], tuple(stages[1:]))
         try:
+            self._add_winograd(group, fixed)
+        except Unsupported:
+            for kernel in self._product(group, fixed):
+                self._add_tile(kernel)
+        self.products += 1
+
+    def _product(self, group: ProductGroup, fixed: frozenset[Key]) -> list[TileKernel]:
+        """The kernels of a sum of products, by tiles or by lanes."""
+        try:
             tiled = find_tiles(group, self._views, self._real, self.target, fixed)
-            kernels = write_tiles(tiled, self._views)
+            return write_tiles(tiled, self._views)
         except Unsupported:
             plan = find_lane_product(group, self._views, self._real, fixed)
-            kernels = write_lane_product(plan, self._views)
-        for kernel in kernels:
+            return write_lane_product(plan, self._views)
+
+    def _add_winograd(self, group: ProductGroup, fixed: frozenset[Key]) -> None:
+        """A convolution in strips: their kernels are the same, and see other parts of the tensors."""
+        plan = find_winograd(prepare_product(group, self._views, self._real), self._real, fixed)
+        found = write_winograd(plan, self._views, self.target)
+        for kernel in found.weights:
             self._add_tile(kernel)
-        self.products += 1
+        for item in found.strip:
+            self._add_tile(item.kernel)
+        first = self.calls[-len(found.strip) :]
+        for strip in range(1, found.strips):
+            for item, call in zip(found.strip, first, strict=True):
+                operands = zip(call.operands, item.moves, strict=True)
+                moved = tuple(replace(operand, offset=strip * move) for operand, move in operands)
+                self.calls.append(replace(call, operands=moved))
 
     def _add_tile(self, kernel: TileKernel) -> None:
         operands = [
@@ -166,7 +193,9 @@ class GroupWriter:
             for key, parameter in zip(kernel.keys, kernel.parameters, strict=True)
             if isinstance(parameter.type, Memref)
         ]
-        self._add(Function(self._next, kernel.parameters, kernel.body), operands, kernel.groups)
+        first, *others = (key[0] for key in kernel.keys)
+        once = first.startswith((PACKED[0], SCALE)) and self._are_fixed(others)
+        self._add(Function(self._next, kernel.parameters, kernel.body), operands, kernel.groups, once=once)
 
     def _add_rows(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
         for stage in stages:
@@ -186,7 +215,13 @@ class GroupWriter:
             )
             if isinstance(parameter.type, Memref)
         ]
-        self._add(kernel.function, operands, kernel.groups)
+        once = self._are_fixed(_read(stages), made)
+        self._fixed |= set(made) if once else set()
+        self._add(kernel.function, operands, kernel.groups, once=once)
+
+    def _are_fixed(self, tensors: Iterable[str], made: Collection[str] = ()) -> bool:
+        """Whether what a kernel reads, but for what it makes itself, is the same in every call."""
+        return all(name in self.place.fixed or name in self._fixed or name in made for name in tensors)
 
     def _add_plain(self, stage: Contraction) -> None:
         """A kernel of one formula, the way that takes any; what only its loops decide is in tables."""
@@ -238,16 +273,21 @@ class GroupWriter:
         return f"{self.name}_{len(self.functions)}" if self.functions else self.name
 
     def _add(
-        self, function: Function, operands: Sequence[KernelOperand], groups: int, faults: bool = False
+        self,
+        function: Function,
+        operands: Sequence[KernelOperand],
+        groups: int,
+        faults: bool = False,
+        once: bool = False,
     ) -> None:
         self.functions.append(function)
-        self.calls.append(KernelCall(function.name, tuple(operands), groups, faults))
+        self.calls.append(KernelCall(function.name, tuple(operands), groups, faults, once=once))
 
     def _operand(self, tensor: str, type_: Memref) -> KernelOperand:
         shape = tuple(size or 0 for size in type_.shape)
         strides = tuple(stride or 0 for stride in type_.stride)
         name, item = self.operands.get(tensor, (f".{tensor.lstrip('.')}", None))
-        own = tensor.startswith((PACKED[0], SCALE))
+        own = tensor.startswith((PACKED[0], SCALE, WINOGRAD))
         if own:
             # Each product of a group has a factor of its own to pack.
             name = f"{tensor}.{self.products}"

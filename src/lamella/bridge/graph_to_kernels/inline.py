@@ -22,6 +22,7 @@ from lamella.base.dtype import F32, F64, ElementType, Kind
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.factors import find_decoded
+from lamella.bridge.graph_to_kernels.gathers import gather_windows
 from lamella.bridge.graph_to_kernels.groups import (
     Constants,
     Group,
@@ -90,7 +91,7 @@ def inline(
 
     Between the stages nothing is rounded but as the members do: an inlined value of a narrow type is inside `to type`.
     """
-    formulas = separate_starts(group_formulas(library, group, extents, wide))
+    formulas = separate_starts(gather_windows(group_formulas(library, group, extents, wide)))
     outputs = tuple(item.name for item in group.outputs)
     stages = _Inlining(formulas, frozenset(outputs)).run()
     named = {name for stage in stages for name in _names(stage)} | set(outputs)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from math import prod
 
 from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value
+from lamella.bridge.graph_to_kernels.starts import take_start
 from lamella.bridge.graph_to_kernels.tile_kernels import (
     PACKED,
     EndWriter,
@@ -22,6 +24,7 @@ from lamella.bridge.graph_to_kernels.tile_kernels import (
     split_group,
 )
 from lamella.bridge.graph_to_kernels.tiled import (
+    End,
     Key,
     PreparedProduct,
     ProductGroup,
@@ -37,10 +40,13 @@ LANES = 16
 """Work-items of a subgroup."""
 WIDEST = 8
 """Steps of the output in a tile."""
-MOST_UNROLLED = 64
+MOST_UNROLLED = 80
 """Products of a tile that are written without a loop."""
+GROUPS = 16
+"""Work-groups that there should be, so that threads can share them; each has all blocks of lanes where there are."""
 LANE = Scalar("i32")
-BLOCK = "block"
+PART = "part"
+"""Some of the blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +105,24 @@ def find_lane_product(
 
 
 def _unrolled(found: PreparedProduct, sums: Sequence[str], column: str, width: int) -> tuple[str, ...]:
-    """The sums along a mode that the columns of a tile count too: their windows overlap."""
-    for name in sums:
-        shared = any(
+    """The sums that are written out: first that along a mode which the columns of a tile count too, as windows do."""
+    shared = [
+        name
+        for name in sums
+        if any(
             (axis := access.axis(name)) is not None and axis.index.coefficient(column)
             for access in found.factors
         )
-        if shared and found.extents[name] * width <= MOST_UNROLLED:
-            return (name,)
-    return ()
+    ]
+    chosen: list[str] = []
+    if not shared:
+        return ()
+    for name in (shared[0], *(item for item in sums if item != shared[0])):
+        count = prod(found.extents[item] for item in (*chosen, name))
+        if count * width > MOST_UNROLLED:
+            break
+        chosen.append(name)
+    return tuple(chosen)
 
 
 # --- kernels --------------------------------------------------------------------------------------------------
@@ -154,10 +169,15 @@ class _LaneWriter:
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
     factors: list[Access] = field(default_factory=list)
+    ends: tuple[End, ...] = ()
+    start: End | None = None
+    """What the sums begin at, where it is not 0."""
 
     def write(self) -> TileKernel:
         """Write it."""
         plan, found = self.plan, self.plan.found
+        target = found.group.product.targets[0].tensor
+        self.ends, self.start = take_start(found.ends, target, found.accesses, plan.columns[-1:])
         for end in found.ends:
             for key in end.accesses:
                 self.accesses[key] = self.parameters.add(end.keys[key], found.accesses[key])
@@ -169,23 +189,39 @@ class _LaneWriter:
             )
         builder = self.parameters.builder()
         outer = list(plan.columns[:-1])
-        full, rest = divmod(plan.extents[plan.lane], LANES)
-        sizes = {**plan.extents, BLOCK: full + (rest > 0)}
-        values = split_group(builder, [*outer, BLOCK], sizes)
+        blocks = -(-plan.extents[plan.lane] // LANES)
+        parts = min(blocks, -(-GROUPS // prod(plan.extents[name] for name in outer)))
+        share = -(-blocks // parts)
+        sizes = {**plan.extents, PART: -(-blocks // share)}
+        values = split_group(builder, [*outer, PART], sizes)
         with builder.parallel() as region:
-            lane = region.cast(region.builtin("subgroup_local_id", LANE), INDEX)
-            begin = region.arith("mul", values[BLOCK], region.constant(LANES))
-            here = {**values, plan.lane: region.arith("add", begin, lane)}
-            if not rest:
-                self._walk(region, here)
-            elif not full:
-                self._walk_rest(region, here)
-            else:
-                whole = region.compare("lt", values[BLOCK], region.constant(full))
-                with region.choice(whole) as (then, otherwise):
-                    self._walk(then, here)
-                    self._walk_rest(otherwise, here)
-        return self.parameters.close(builder, prod(sizes[name] for name in (*outer, BLOCK)))
+            self._walk_blocks(region, values, share, sizes[PART])
+        return self.parameters.close(builder, prod(sizes[name] for name in (*outer, PART)))
+
+    def _walk_blocks(self, builder: Builder, values: Mapping[str, Value], share: int, parts: int) -> None:
+        """The blocks of lanes of a work-group, each a subgroup wide; the last one of all may have fewer."""
+        full, rest = divmod(self.plan.extents[self.plan.lane], LANES)
+        first, last = builder.constant(0), builder.constant(full)
+        if parts > 1:
+            step = builder.constant(share)
+            first = builder.arith("mul", values[PART], step)
+            last = builder.arith("min", builder.arith("add", first, step), last)
+        if full:
+            with builder.loop(first, last) as loop:
+                self._walk(loop.body, self._with_lane(loop.body, values, loop.variable))
+        if not rest:
+            return
+        if parts == 1:
+            self._walk_rest(builder, self._with_lane(builder, values, builder.constant(full)))
+            return
+        final = builder.compare("eq", values[PART], builder.constant(parts - 1))
+        with builder.condition(final) as inner:
+            self._walk_rest(inner, self._with_lane(inner, values, inner.constant(full)))
+
+    def _with_lane(self, builder: Builder, values: Mapping[str, Value], block: Value) -> dict[str, Value]:
+        lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
+        begin = builder.arith("mul", block, builder.constant(LANES))
+        return {**values, self.plan.lane: builder.arith("add", begin, lane)}
 
     def _walk_rest(self, builder: Builder, values: Mapping[str, Value]) -> None:
         """The last lanes: those beyond the end do nothing."""
@@ -217,8 +253,10 @@ class _LaneWriter:
             self._tile(builder, {**values, name: builder.constant(full * plan.width)}, rest)
 
     def _tile(self, builder: Builder, values: dict[str, Value], width: int) -> None:
-        zero = builder.constant(0.0, self.plan.real)
-        totals = self._sum(builder, values, [zero] * width, self.plan.sums)
+        start = builder.constant(0.0, self.plan.real)
+        if self.start is not None:
+            start = self._end_value(builder, self.start, values, start)
+        totals = self._sum(builder, values, [start] * width, self.plan.sums)
         for number, total in enumerate(totals):
             self._finish(builder, self._shifted(builder, values, number), total)
 
@@ -244,16 +282,15 @@ class _LaneWriter:
         """The products of a tile for one step of the loops; what several of them need is loaded once."""
         plan, found = self.plan, list(start)
         column = plan.columns[-1] if plan.columns else ""
-        sum_ = plan.unrolled[0] if plan.unrolled else ""
         loaded: dict[tuple[int, int], Value] = {}
-        for step in range(plan.extents.get(sum_, 1)):
+        for steps in product(*(range(plan.extents[name]) for name in reversed(plan.unrolled))):
+            inside = dict(zip(reversed(plan.unrolled), steps, strict=True))
             for number in range(len(found)):
                 pair = [
-                    self._load(builder, place, values, {column: number, sum_: step}, loaded)
-                    for place in (0, 1)
+                    self._load(builder, place, values, {column: number, **inside}, loaded) for place in (0, 1)
                 ]
-                product = builder.arith("mul", *pair, type_=plan.real)
-                found[number] = builder.arith("add", found[number], product, type_=plan.real)
+                both = builder.arith("mul", *pair, type_=plan.real)
+                found[number] = builder.arith("add", found[number], both, type_=plan.real)
         return found
 
     def _load(
@@ -276,17 +313,20 @@ class _LaneWriter:
             loaded[place, shift] = builder.load(access.memref, indices, self.plan.real)
         return loaded[place, shift]
 
+    def _end_value(self, builder: Builder, end: End, values: dict[str, Value], total: Value) -> Value:
+        """What an output is, given the sum."""
+        if end.formula.values[0] is end.formula.targets[0]:
+            return total
+        writing = EndWriter(self.plan.real, self.tensors, end.extents, [builder])
+        writing.accesses, writing.loops = self.accesses, values
+        return writing.end_value(end, self.plan.found.group.product.targets[0].tensor, total)
+
     def _finish(self, builder: Builder, values: dict[str, Value], total: Value) -> None:
         """Store what the outputs are made of."""
-        found, real = self.plan.found, self.plan.real
-        target = found.group.product.targets[0].tensor
-        for end in found.ends:
+        real = self.plan.real
+        for end in self.ends:
             formula = end.formula
-            value = total
-            if formula.values[0] is not formula.targets[0]:
-                writing = EndWriter(real, self.tensors, end.extents, [builder])
-                writing.accesses, writing.loops = self.accesses, values
-                value = writing.end_value(end, target, total)
+            value = self._end_value(builder, end, values, total)
             access = self.accesses[id(formula.targets[0])]
             if access.element not in FLOATS:
                 raise Unsupported("its output is no real")

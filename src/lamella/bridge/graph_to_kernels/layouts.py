@@ -12,6 +12,7 @@ from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.attention import place_in
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
+from lamella.bridge.graph_to_kernels.gathers import GATHERED
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.maps import ACCUMULATED
 from lamella.bridge.graph_to_kernels.tiled import extents_of, meet, meeting, place_of
@@ -19,6 +20,7 @@ from lamella.graph.nodes import Argument, Graph, Node, Operation, Pack, Tensor
 from lamella.graph.rewrite import members, operands_of, results_of
 from lamella.kernels.launches import Layout, dense_layout
 from lamella.ops.formula import Apply, Contraction, Element, Guard
+from lamella.ops.lower import reachable
 
 ALIASED = 512
 """Rows of so many elements, or of a multiple, fall on the same few lines of the first cache."""
@@ -56,6 +58,9 @@ def choose_layouts(operations: Sequence[PlacedStages | None], pinned: Iterable[s
     for item in operations:
         if item is not None:
             choosing.read(item)
+    for item in reversed(operations):
+        if item is not None:
+            choosing.pass_on(item)
     for item in operations:
         if item is not None:
             choosing.write(item)
@@ -99,6 +104,18 @@ class _Choosing:
                 wish.widen(dimension, low, high)
         wish.padded |= len(shape) > 1
 
+    def pass_on(self, item: PlacedStages) -> None:
+        """Wish of what a copy reads that its rows lie as those of the copy should, so that it moves nothing."""
+        formula = item.stages.contractions[0]
+        source, target = formula.values[0], formula.targets[0]
+        if len(item.stages.contractions) > 1 or not isinstance(source, Element) or source.item is not None:
+            return
+        read, written = (item.names.get(element.tensor, "") for element in (source, target))
+        wish = self.wishes.get(written)
+        rows = {item.stages.tensors[element.tensor].shape[-1:] for element in (source, target)}
+        if wish is not None and wish.padded and len(rows) == 1 and read and read not in self.pinned:
+            self.wishes.setdefault(read, Wish()).padded = True
+
     # --- what writers choose --------------------------------------------------------------------------------------
 
     def write(self, item: PlacedStages) -> None:
@@ -111,7 +128,12 @@ class _Choosing:
             for dimension, slack in _strided_targets(item.stages, output):
                 self.wishes.setdefault(name, Wish()).widen(dimension, 0, slack)
             shape = item.stages.tensors[output].shape
-            order = orders.get(output) or tuple(range(len(shape)))
+            alike = (
+                order
+                for word, order in temporary_orders(item.stages, item.fixed).items()
+                if len(order) == len(shape)
+            )
+            order = orders.get(output) or next(alike, tuple(range(len(shape))))
             self.orders[name] = order
             layout = self._layout(shape, order, self.wishes.get(name))
             if layout != dense_layout(shape):
@@ -150,11 +172,29 @@ class _Choosing:
         return found
 
 
+def temporary_orders(stages: Stages, fixed: frozenset[str]) -> dict[str, tuple[int, ...]]:
+    """The order of the dimensions of what transposed windows gather, which lies as products want it."""
+    found: dict[str, tuple[int, ...]] = {}
+    for stage in stages.contractions:
+        target = stage.targets[0].tensor
+        factors = product_factors(stage, fixed) if target.endswith(GATHERED) else None
+        row = None
+        if factors is not None:
+            extents = extents_of(stage)
+            places = [place_of(item, {}, extents) for item in stage.targets[0].indices]
+            row = _row_loop(stage, factors[0], places, extents)
+        if row is not None:
+            found[target] = _last(_dimension(places, row), len(places))
+    return found
+
+
 def _strided_targets(stages: Stages, output: str) -> Iterator[tuple[int, int]]:
     """The dimensions of an output that a product writes in steps, with the places that a view takes behind the last."""
     for stage in stages.contractions:
         target = stage.targets[0]
-        if not is_contraction(stage) or target.tensor.removesuffix(ACCUMULATED) != output:
+        summed = is_contraction(stage) and target.tensor.removesuffix(ACCUMULATED) == output
+        gathered = target.tensor == output and any(item.endswith(GATHERED) for item in _read(stage))
+        if not summed and not gathered:
             continue
         extents = extents_of(stage)
         for dimension, index in enumerate(target.indices):
@@ -164,15 +204,23 @@ def _strided_targets(stages: Stages, output: str) -> Iterator[tuple[int, int]]:
                 yield dimension, step - 1
 
 
+def _read(stage: Contraction) -> Iterator[str]:
+    return (item.tensor for item in reachable(*stage.values) if isinstance(item, Element))
+
+
 def product_factors(stage: Contraction, fixed: frozenset[str]) -> tuple[Element, Element] | None:
-    """The fixed factor of a sum of products, and the other one; None where not exactly one is fixed."""
+    """The filter of a sum of products, and the other factor: the fixed one, or that which is read without tests."""
     factors = find_factors(stage)
     if factors is None:
         return None
     first, second = (item.element for item in factors)
-    if (first.tensor in fixed) == (second.tensor in fixed):
+    filters = [item for item in (first, second) if item.tensor in fixed]
+    if not filters:
+        tested = [any(isinstance(index, Guard) for index in item.indices) for item in (first, second)]
+        filters = [item for item, others in zip((first, second), tested, strict=True) if not others]
+    if len(filters) != 1:
         return None
-    return (first, second) if first.tensor in fixed else (second, first)
+    return (first, second) if filters[0] is first else (second, first)
 
 
 def _counts(stage: Contraction, name: str, extents: Mapping[str, int]) -> bool:
@@ -300,7 +348,9 @@ class _Copies:
             word = next((new for new, old in plan.names.items() if old == tensor.name), "")
             order = orders.get(word)
             if tensor.name in self.outputs and order is not None and order != tuple(range(len(order))):
+                # Who wants a halo round it later reads it where it is made, not a copy of its copy.
                 behind[tensor.name] = replace(tensor, name=f"{tensor.name} inside")
+        self.inside.update(behind)
         yield replace(
             operation,
             inputs=_renamed(operation.inputs, before),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -128,8 +128,15 @@ def reuses(stage: Contraction, stages: Stages) -> bool:
         touched += min(prod(extents.get(name, 1) for name in names), stages.tensors[element.tensor].volume)
         if names - kept:
             seen.append(names & kept)
-    crossed = any(one - other and other - one for one in seen for other in seen)
+    crossed = any(_crosses(one, other, extents) for one in seen for other in seen)
     return crossed or prod(extents.values()) > MOST_REUSE * max(touched, 1)
+
+
+def _crosses(one: set[str], other: set[str], extents: Mapping[str, int]) -> bool:
+    """Whether two tensors each lack indices of the other's that count more than a few elements."""
+    return all(
+        prod(extents.get(name, 1) for name in names) >= FEW_SUMS for names in (one - other, other - one)
+    )
 
 
 def _loops_of(element: Element) -> set[str]:

@@ -13,9 +13,6 @@ from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import Value
 from lamella.ops.formula import Apply, Element
 
-SMALLEST_DIVISOR = 1e-30
-"""Divisors beyond this have a reciprocal that is no normal number in every type."""
-
 
 @dataclass(slots=True)
 class RowTerms(TermWriter):
@@ -47,13 +44,7 @@ class RowTerms(TermWriter):
         return found
 
     def _apply(self, term: Apply) -> Value:
-        """A quotient by a constant is a product: a division takes as long as ten of them."""
-        if term.function == "/" and term.type == "real" and isinstance(term.operands[1], float):
-            divisor = term.operands[1]
-            if SMALLEST_DIVISOR < abs(divisor) < 1 / SMALLEST_DIVISOR:
-                factor = self.here.constant(1 / divisor, self.real)
-                return self.here.arith("mul", self.value(term.operands[0]), factor, type_=self.real)
-        return super(RowTerms, self)._apply(term)
+        return self._by_reciprocal(term) or super(RowTerms, self)._apply(term)
 
     def places(self, element: Element, held: TensorView) -> list[Value]:
         """The one index of an element, each part computed where its loops are open."""

@@ -1,4 +1,4 @@
-"""Cumulative sums and products as one kernel: of all elements before each one, in as many steps as there are elements.
+"""Cumulative sums, products and extremes as one kernel, in as many steps as there are elements.
 
 `y[z] += x[|z - k|], k < n` is the sum of `x[0] … x[z]`: every step goes on from the one before. Lanes go along a
 dimension that lies side by side and is not summed; where the summed one does, a subgroup scans as many elements as it
@@ -12,27 +12,31 @@ from dataclasses import dataclass
 from math import prod
 
 from lamella.base.affine import Affine
-from lamella.base.dtype import F32
+from lamella.base.dtype import F32, I64
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.flat import row_major
+from lamella.bridge.graph_to_kernels.functions import extreme
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.transposing import form_value
 from lamella.kernels.build import Builder, FreshNames
-from lamella.lang.tensor.nodes import Function, Parameter, Scalar, SubgroupOperation, Value
+from lamella.lang.tensor.nodes import Function, Parameter, Scalar, SubgroupBroadcast, SubgroupOperation, Value
 from lamella.lang.tensor.nodes.types import INDEX, Dictionary, DictionaryEntry, make_memref
 from lamella.ops.formula import Contraction, Element, Guard, Index
 
 LANES = 16
-REAL = Scalar("f32")
-JOINS = {"+=": "add", "*=": "mul"}
+ELEMENTS = {F32: Scalar("f32"), I64: Scalar("i64")}
+"""Types of elements that are scanned, and what they are computed in."""
+JOINS = {"+=": "add", "*=": "mul", "<=": "min", ">=": "max"}
 
 
 @dataclass(frozen=True, slots=True)
 class CumulativeSum:
-    """A cumulative sum or product over a loop; it may go backward, and leave out the element of the step itself."""
+    """A cumulative sum, product or extreme over a loop; it may go backward, and leave out the element of the step."""
 
     sign: str
+    kind: Scalar
+    """The type of the elements."""
     source: str
     target: str
     place: Form
@@ -48,6 +52,25 @@ class CumulativeSum:
         """The loops that are not summed."""
         return tuple(name for name in self.extents if name != self.loop)
 
+    def start(self, builder: Builder) -> Value:
+        """What joins with an element to that element."""
+        real = self.kind == ELEMENTS[F32]
+        if self.sign in ("+=", "*="):
+            one = int(self.sign == "*=")
+            return builder.constant(float(one) if real else one, self.kind)
+        if not real:
+            last = builder.constant((1 << 63) - 1, self.kind)
+            return last if self.sign == "<=" else builder.arith("not", last, type_=self.kind)
+        zero = builder.constant(0.0, self.kind)
+        infinity = builder.arith("div", builder.constant(1.0, self.kind), zero, type_=self.kind)
+        return infinity if self.sign == "<=" else builder.arith("neg", infinity, type_=self.kind)
+
+    def join(self, builder: Builder, left: Value, right: Value) -> Value:
+        """Two joined values, NaN as soon as one is."""
+        if self.sign in ("<=", ">="):
+            return extreme(builder, JOINS[self.sign], self.kind, left, right)
+        return builder.arith(JOINS[self.sign], left, right, type_=self.kind)
+
 
 def find_scan(stage: Contraction, tensors: Mapping[str, GroupTensor]) -> CumulativeSum | None:
     """The cumulative sum that a stage is; None where it is none."""
@@ -62,7 +85,13 @@ def find_scan(stage: Contraction, tensors: Mapping[str, GroupTensor]) -> Cumulat
     held, made = tensors[value.tensor], tensors[target.tensor]
     guard = value.indices[guards[0]]
     index = target.indices[guards[0]] if len(target.indices) == len(value.indices) else None
-    if held.element != F32 or made.element != F32 or not isinstance(index, Index) or held.shape != made.shape:
+    kind = ELEMENTS.get(held.element)
+    if (
+        kind is None
+        or made.element != held.element
+        or not isinstance(index, Index)
+        or held.shape != made.shape
+    ):
         return None
     steps = _find_steps(guard, index.name, extents, held.shape[guards[0]])
     others = [item for place, item in enumerate(value.indices) if place != guards[0]]
@@ -78,7 +107,7 @@ def find_scan(stage: Contraction, tensors: Mapping[str, GroupTensor]) -> Cumulat
         return None
     place = _place(target, made)
     return CumulativeSum(
-        stage.sign, value.tensor, target.tensor, place, index.name, backward, exclusive, kept
+        stage.sign, kind, value.tensor, target.tensor, place, index.name, backward, exclusive, kept
     )
 
 
@@ -121,14 +150,14 @@ def write_scan(name: str, scan: CumulativeSum, size: int) -> tuple[Function, int
             _write_steps(inner, scan, {**places, closest: variables[0]})
     elif scan.place.coefficient(scan.loop) != 1:
         raise Unsupported("nothing lies side by side")
-    elif scan.sign != "+=":
+    elif scan.sign == "*=":
         _write_steps(builder, scan, places)
     else:
         with builder.parallel() as inner:
             _write_lanes(inner, scan, places)
         entries = (("subgroup_size", LANES), ("work_group_size", (LANES, 1)))
         attributes = Dictionary(tuple(DictionaryEntry(key, value) for key, value in entries))
-    parameters = tuple(Parameter(Value(item), make_memref("f32", (size,))) for item in ("y", "x"))
+    parameters = tuple(Parameter(Value(item), make_memref(scan.kind.name, (size,))) for item in ("y", "x"))
     return Function(name, parameters, builder.region(), attributes), groups
 
 
@@ -147,13 +176,13 @@ def _open_groups(
 def _write_steps(builder: Builder, scan: CumulativeSum, places: Mapping[str, Value]) -> None:
     """One element after the other in each lane."""
     extent = scan.extents[scan.loop]
-    start = builder.constant(float(scan.sign == "*="), REAL)
+    start, kind = scan.start(builder), scan.kind
     zero, end = builder.constant(0), builder.constant(extent)
-    with builder.loop(zero, end, carried=[(start, REAL)]) as loop:
+    with builder.loop(zero, end, carried=[(start, kind)]) as loop:
         body, (held,) = loop.body, loop.carried
         step = body.arith("sub", body.constant(extent - 1), loop.variable) if scan.backward else loop.variable
         place = form_value(body, scan.place, {**places, scan.loop: step})
-        found = body.arith(JOINS[scan.sign], held, body.load(Value("x"), [place], REAL), type_=REAL)
+        found = scan.join(body, held, body.load(Value("x"), [place], kind))
         body.store(held if scan.exclusive else found, Value("y"), [place])
         body.give(found)
 
@@ -163,10 +192,10 @@ def _write_lanes(builder: Builder, scan: CumulativeSum, places: Mapping[str, Val
     extent = scan.extents[scan.loop]
     full = extent // LANES * LANES
     lane = builder.cast(builder.builtin("subgroup_local_id", Scalar("i32")), INDEX)
-    held = builder.constant(0.0, REAL)
+    held = scan.start(builder)
     if full:
         ends = builder.constant(0), builder.constant(full), builder.constant(LANES)
-        with builder.loop(*ends, carried=[(held, REAL)]) as loop:
+        with builder.loop(*ends, carried=[(held, scan.kind)]) as loop:
             step = loop.body.arith("add", loop.variable, lane)
             loop.body.give(_write_chunk(loop.body, scan, places, step, loop.carried[0]))
         (held,) = loop.results
@@ -180,13 +209,28 @@ def _write_lanes(builder: Builder, scan: CumulativeSum, places: Mapping[str, Val
 def _write_chunk(
     builder: Builder, scan: CumulativeSum, places: Mapping[str, Value], step: Value, held: Value
 ) -> Value:
-    """The elements of all lanes; gives the sum behind them."""
+    """The elements of all lanes; gives what they join to with those before."""
     if scan.backward:
         step = builder.arith("sub", builder.constant(scan.extents[scan.loop] - 1), step)
     place = form_value(builder, scan.place, {**places, scan.loop: step})
-    value = builder.load(Value("x"), [place], REAL)
-    form = "exclusive_scan" if scan.exclusive else "inclusive_scan"
-    before = builder.value(SubgroupOperation("add", form, value, REAL))
-    builder.store(builder.arith("add", held, before, type_=REAL), Value("y"), [place])
-    total = builder.value(SubgroupOperation("add", "reduce", value, REAL))
-    return builder.arith("add", held, total, type_=REAL)
+    value = builder.load(Value("x"), [place], scan.kind)
+    whole = scan.join(builder, held, _scanned(builder, scan, value, "inclusive_scan"))
+    found = whole
+    if scan.exclusive:
+        found = scan.join(builder, held, _scanned(builder, scan, value, "exclusive_scan"))
+    builder.store(found, Value("y"), [place])
+    last = builder.constant(LANES - 1, Scalar("i32"))
+    return builder.value(SubgroupBroadcast(whole, last, scan.kind))
+
+
+def _scanned(builder: Builder, scan: CumulativeSum, value: Value, form: str) -> Value:
+    """The values of the lanes up to each one, NaN from the first on that is."""
+    found = builder.value(SubgroupOperation(JOINS[scan.sign], form, value, scan.kind))
+    if scan.sign == "+=" or scan.kind != ELEMENTS[F32]:
+        return found
+    sound = builder.compare("eq", value, value)
+    doubt = builder.arith("select", sound, builder.constant(0.0, scan.kind), value, type_=scan.kind)
+    together = builder.value(SubgroupOperation("add", form, doubt, scan.kind))
+    return builder.arith(
+        "select", builder.compare("eq", together, together), found, together, type_=scan.kind
+    )

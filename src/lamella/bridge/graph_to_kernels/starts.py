@@ -1,37 +1,43 @@
 """Where a sum begins: a bias that what follows adds to a sum of products is the value from which it is summed up.
 
-`y = relu(b[i] + s[i, j])` with `s += a * x` is `y = relu(s)` with a sum that begins at `b[i]`: an addition less for each
-element, and no register for the bias while the tile is finished.
+`y = relu(b[i] + s[i, j])` with `s += a * x` is `y = relu(s)` with a sum that begins at `b[i]`: an addition less for
+each element, and no register for the bias while the tile is finished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from lamella.bridge.graph_to_kernels.tiled import End, TiledProduct
+from lamella.bridge.graph_to_kernels.accesses import Access
+from lamella.bridge.graph_to_kernels.tiled import End
 from lamella.ops.formula import Apply, Contraction, Element, Index
 from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import operands, reachable
 
 
-def take_start(tiled: TiledProduct) -> tuple[TiledProduct, End | None]:
-    """The product with what its sums begin at, where the one output adds something that all columns of a tile share."""
-    if len(tiled.ends) != 1 or tiled.scales or tiled.is_integer:
-        return tiled, None
-    end, tensor = tiled.ends[0], tiled.group.product.targets[0].tensor
-    found = _find_addition(end.formula, tensor)
-    if found is None:
-        return tiled, None
-    sum_, added = found[0].operands
-    if _is_sum(added, tensor):
-        sum_, added = added, sum_
-    if not _is_shared(added, end, tiled):
-        return tiled, None
-    rest = _replaced(end.formula.values[0], found, sum_)
-    whole = replace(end, formula=replace(end.formula, values=(rest,)))
-    start = replace(end, formula=replace(end.formula, values=(added,)))
-    return replace(tiled, ends=(whole,)), start
+def take_start(
+    ends: Sequence[End], tensor: str, accesses: Mapping[int, Access], columns: Sequence[str]
+) -> tuple[tuple[End, ...], End | None]:
+    """The outputs of a sum, and what it begins at: something that the only output adds, the same along `columns`."""
+    if len(ends) != 1:
+        return tuple(ends), None
+    end, start = ends[0], list[Term]()
+    while (found := _find_addition(end.formula, tensor)) is not None:
+        sum_, added = found[0].operands
+        if _is_sum(added, tensor):
+            sum_, added = added, sum_
+        if not set(columns).isdisjoint(_loops_of(added, end, accesses)):
+            break
+        start += [added] if added != 0.0 else []
+        rest = _replaced(end.formula.values[0], found, sum_)
+        end = replace(end, formula=replace(end.formula, values=(rest,)))
+    if not start:
+        return (end,), None
+    whole = start[0]
+    for item in start[1:]:
+        whole = Apply("+", (whole, item), "real")
+    return (end,), replace(end, formula=replace(end.formula, values=(whole,)))
 
 
 def _is_sum(term: Term, tensor: str) -> bool:
@@ -51,18 +57,12 @@ def _find_addition(formula: Contraction, tensor: str) -> list[Apply] | None:
     return alike if once and len(alike) == len(readers) and additions[0].type == "real" else None
 
 
-def _is_shared(term: Term, end: End, tiled: TiledProduct) -> bool:
-    """Whether a term is the same for all columns."""
-    inside = set(tiled.roles.columns)
-    return inside.isdisjoint(_loops_of(term, end, tiled))
-
-
-def _loops_of(term: Term, end: End, tiled: TiledProduct) -> Iterator[str]:
+def _loops_of(term: Term, end: End, accesses: Mapping[int, Access]) -> Iterator[str]:
     waiting: list[object] = [term]
     while waiting:
         item = waiting.pop()
         if isinstance(item, Element):
-            yield from tiled.accesses[id(item)].loops()
+            yield from accesses[id(item)].loops()
         elif isinstance(item, Index):
             yield from end.loops[item.name].symbols
         else:

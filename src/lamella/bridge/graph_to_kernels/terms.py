@@ -27,6 +27,8 @@ ROUND = "to "
 """`to f16` is the function that rounds as a tensor of that type does when it holds a value."""
 POWERS = (2.0, 3.0, 4.0)
 """Exponents for which products are faster than `pow`."""
+SMALLEST_DIVISOR = 1e-30
+"""Divisors beyond this have a reciprocal that is no normal number in every type."""
 LONGEST_TABLE = 64
 MOST_TERMS = 3000
 """Terms of one kernel; one that several branches need is written in each, so that nesting may multiply them."""
@@ -85,7 +87,7 @@ class TermWriter:
     fault: Value | None = None
     """Where steps without a value are reported, once one may be."""
     faults: bool = False
-    _known: list[dict[int, Value]] = field(default_factory=lambda: [{}])
+    _known: list[dict[object, Value]] = field(default_factory=lambda: [{}])
     _risky: dict[int, bool] = field(default_factory=dict)
     _movable: dict[int, bool] = field(default_factory=dict)
     _depths: dict[int, int] = field(default_factory=dict)
@@ -96,6 +98,17 @@ class TermWriter:
     def here(self) -> Builder:
         """The innermost region."""
         return self.levels[-1]
+
+    def inside(self, extents: Mapping[str, int]) -> TermWriter:
+        """Another writer in the same open loops, whose loops have extents of their own."""
+        found = TermWriter(self.real, self.tensors, extents, [*self.levels])
+        found.depth, found.indices, found._integers = (
+            dict(self.depth),
+            dict(self.indices),
+            dict(self._integers),
+        )
+        found.written, found.fault = self.written, self.fault
+        return found
 
     # --- what is known of terms -----------------------------------------------------------------------------
 
@@ -252,6 +265,16 @@ class TermWriter:
             values[1] = self._nonzero(values[1])
         return apply(self.here, term.function, source, values)
 
+    def _by_reciprocal(self, term: Apply) -> Value | None:
+        """A quotient by a constant as a product, for kernels in which a division, as long as ten of them, counts."""
+        if term.function != "/" or term.type != "real" or not isinstance(term.operands[1], float):
+            return None
+        divisor = term.operands[1]
+        if not SMALLEST_DIVISOR < abs(divisor) < 1 / SMALLEST_DIVISOR:
+            return None
+        factor = self.here.constant(1 / divisor, self.real)
+        return self.here.arith("mul", self.value(term.operands[0]), factor, type_=self.real)
+
     def _power(self, value: Value, exponent: int) -> Value:
         """A small power as products, within a unit in the last place of what `pow` gives."""
         square = self.here.arith("mul", value, value, type_=self.real)
@@ -370,7 +393,8 @@ class TermWriter:
         found = self.here.cast(value, kind)
         if element.kind is Kind.UNSIGNED:
             found = self.here.arith("and", found, self.here.constant(element.maximum, I64), type_=I64)
-        return found
+        # Arrays from outside hold four bits with zeros above them, also of negative numbers.
+        return self._wrapped(found, element) if kind == I64 else found
 
     def store(self, value: Value, element: Element) -> None:
         """Store a computed value: reals are rounded, integers keep their low bits."""
@@ -390,7 +414,19 @@ class TermWriter:
     def places(self, element: Element, held: TensorView) -> list[Value]:
         """The indices of an element as a memref takes them, the last dimension first."""
         pairs = zip(element.indices, held.shape, strict=True)
-        return [self._place(index, size) for index, size in pairs][::-1]
+        return [self._known_place(index, size) or self._place(index, size) for index, size in pairs][::-1]
+
+    def keep_place(self, index: Term, size: int) -> None:
+        """Write an index that may be outside as a memref takes it, for code further in that will ask for it.
+
+        What surely is inside may be asked for further out too, where this one would not be known.
+        """
+        if not self.is_within(index, size):
+            self._known[-1]["place", id(index), size] = self._place(index, size)
+
+    def _known_place(self, index: Term | Guard, size: int) -> Value | None:
+        key = "place", id(index), size
+        return next((known[key] for known in reversed(self._known) if key in known), None)
 
     def _place(self, index: Term | Guard, size: int) -> Value:
         if isinstance(index, Guard):

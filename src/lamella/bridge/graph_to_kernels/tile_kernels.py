@@ -34,7 +34,7 @@ from lamella.lang.tensor.nodes import (
     Value,
 )
 from lamella.lang.tensor.nodes.types import FLOATS, INDEX, INTEGERS
-from lamella.ops.formula import Element, Index
+from lamella.ops.formula import Apply, Element, Index
 
 PACKED: Key = (".packed", None)
 """The temporary that holds the packed factor."""
@@ -76,7 +76,11 @@ def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[
             found.append(_write_pack(side, key))
             scale = Scale(key, side.packed_access(Value("scale")), packed=True)
         scales.append(scale)
-    tiled, start = take_start(replace(tiled, scales=tuple(scales)))
+    tiled, start = replace(tiled, scales=tuple(scales)), None
+    if not scales:
+        target = tiled.group.product.targets[0].tensor
+        ends, start = take_start(tiled.ends, target, tiled.accesses, tiled.roles.columns)
+        tiled = replace(tiled, ends=ends)
     return [*found, ProductWriter(tiled, tensors, start=start).write()]
 
 
@@ -520,14 +524,31 @@ class ProductWriter:
         if is_open(extent):
             step = 1
         elif step == extent:
-            return self._add(builder, (left, right), (zero, step), tile, start)
+            return self._add_steps(builder, (left, right), (zero, step), tile, start)
         carried = [(value, tile.type) for value in start]
         if self.steps is not None:
             return self._some_steps(builder, (left, right), (extent // step, step), tile, start)
         with builder.loop(zero, builder.constant(extent), builder.constant(step), carried) as loop:
-            sums = self._add(loop.body, (left, right), (loop.variable, step), tile, loop.carried)
+            sums = self._add_steps(loop.body, (left, right), (loop.variable, step), tile, loop.carried)
             loop.body.give(*sums)
         return loop.results
+
+    def _add_steps(
+        self,
+        builder: Builder,
+        views: tuple[Matrix, Sequence[Sequence[Matrix]]],
+        steps: tuple[Value, int],
+        tile: _Tile,
+        start: Sequence[Value],
+    ) -> list[Value]:
+        """Some steps of the inner sum; one by one where pieces would keep the rows of all of them in registers."""
+        (position, count), sums = steps, list(start)
+        if len(start) == 1 or self.tiled.pack > 1:
+            return self._add(builder, views, steps, tile, sums)
+        for step in range(count):
+            place = builder.arith("add", position, builder.constant(step)) if step else position
+            sums = self._add(builder, views, (place, 1), tile, sums)
+        return sums
 
     def _some_steps(
         self,
@@ -549,7 +570,7 @@ class ProductWriter:
         carried = [(value, tile.type) for value in start]
         with builder.loop(begin, end, carried=carried) as loop:
             position = loop.body.arith("mul", loop.variable, loop.body.constant(step))
-            loop.body.give(*self._add(loop.body, views, (position, step), tile, loop.carried))
+            loop.body.give(*self._add_steps(loop.body, views, (position, step), tile, loop.carried))
         return loop.results
 
     def _row_view(self, builder: Builder, values: Mapping[str, Value], tile: _Tile) -> Matrix:
@@ -652,6 +673,9 @@ class EndWriter(TermWriter):
         if self.kind(item.formula.values[0]) != self.real:
             raise Unsupported("what follows it is no real")
         return self.value(item.formula.values[0])
+
+    def _apply(self, term: Apply) -> Value:
+        return self._by_reciprocal(term) or super(EndWriter, self)._apply(term)
 
     def load(self, element: Element) -> Value:
         """The element of a tensor, or of the sum."""

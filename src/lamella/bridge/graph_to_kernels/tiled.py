@@ -26,9 +26,8 @@ from lamella.bridge.graph_to_kernels.accesses import (
     split_axes,
     substitute_loops,
 )
-from lamella.bridge.graph_to_kernels.affine import Form, find_form
+from lamella.bridge.graph_to_kernels.affine import Form, find_digits, find_form
 from lamella.bridge.graph_to_kernels.factors import find_factors
-from lamella.bridge.graph_to_kernels.products import find_digits
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES
@@ -51,6 +50,12 @@ UNIT = "unit"
 """A loop of one step, which counts nothing."""
 SPARE_REGISTERS = 4
 """Registers that a tile leaves for columns of the row factor and for a spread element of the other."""
+FEWEST_SUMS = 8
+"""Vectors of sums below which an addition waits for the one before it."""
+TILE_COST = 0.5
+"""What a tile costs beside its sums, in vectors of sums."""
+OTHER_COST = 2.0
+"""The same for a last tile of another width, which is code of its own."""
 FEWEST_STEPS = 512
 """Multiplications below which a contraction is not worth tiles."""
 BLOCK_BYTES = 384 << 10
@@ -279,13 +284,18 @@ def find_tiles(
     packed = _is_packed(row_factor, roles, row_key in constant, columns)
     sizes = {**sizes, UNIT: 1}
     lanes, rows, widths = _tile(roles, sizes, target, real)
-    column_factor = found.factors[not flipped]
-    for access in (column_factor, *found.outputs, row_factor):
-        _verify_room(access, sizes, (roles.row, *roles.columns[-1:], roles.sums[-1]))
+    counted = roles.row, *roles.columns[-1:], roles.sums[-1]
+    column_factor = _with_room(found.factors[not flipped], sizes, counted)
+    row_factor = _with_room(row_factor, sizes, counted)
+    targets = {id(item) for end in found.ends for item in end.formula.targets}
+    accesses = {
+        key: _with_room(item, sizes, counted) if key in targets else item
+        for key, item in found.accesses.items()
+    }
     blocked, block = _blocks(column_factor, roles, sizes, (rows, widths))
     return TiledProduct(
         group, real, sizes, roles, row_factor, row_key, column_factor, found.keys[not flipped], packed,
-        found.ends, found.accesses,
+        found.ends, accesses,
         tuple(replace(item, fixed=item.key in constant) for item in found.scales), lanes, rows, widths, blocked, block,
         packed and _has_nibbles(tensors[row_key], (row_factor, column_factor), roles.sums[-1]),
     )  # fmt: skip
@@ -479,13 +489,26 @@ def walk_terms(formula: Contraction) -> Iterator[object]:
     return reachable(*formula.targets, *formula.values)
 
 
-def _verify_room(access: Access, extents: Mapping[str, int], loops: Sequence[str]) -> None:
-    """Refuse a strided view whose last step has not the places behind it that the view takes."""
+def _with_room(access: Access, extents: Mapping[str, int], loops: Sequence[str]) -> Access:
+    """An access whose strided views have behind their last step the places that they take.
+
+    A mode that two loops count one inside the other is two modes, where the outer one would need room behind its end.
+    """
+    if _has_room(access, extents, loops):
+        return access
+    split = split_axes(access, extents)
+    if not _has_room(split, extents, loops):
+        raise Unsupported("a strided view has no room behind its last step")
+    return split
+
+
+def _has_room(access: Access, extents: Mapping[str, int], loops: Sequence[str]) -> bool:
     for axis in access.axes:
         factor = max([axis.index.coefficient(name) for name in loops if name] or [0])
         last = axis.index.bounds({name: (0, extents[name] - 1) for name in axis.index.symbols})[1]
         if factor > 1 and last + factor > axis.size:
-            raise Unsupported("a strided view has no room behind its last step")
+            return False
+    return True
 
 
 # --- roles -----------------------------------------------------------------------------------------------------
@@ -565,21 +588,29 @@ def _tile(
     room = max(1, (target.register_count - SPARE_REGISTERS) * lanes // rows)
     widths = [1] * len(extents)
     if extents:
-        widths[-1] = tile_width(extents[-1], room)
+        each = rows // lanes
+        widths[-1] = tile_width(extents[-1], room, each)
         if len(extents) > 1 and widths[-1] == extents[-1] and not is_open(extents[-1]):
-            widths[-2] = tile_width(extents[-2], max(1, room // widths[-1]))
+            widths[-2] = tile_width(extents[-2], max(1, room // widths[-1]), each * widths[-1])
     return lanes, rows, tuple(widths)
 
 
-def tile_width(extent: int, most: int) -> int:
-    """The width of tiles along a loop: as few tiles as possible, all about as wide."""
+def tile_width(extent: int, most: int, each: int = 1) -> int:
+    """The width of tiles along a loop, of which one step is `each` sums: that for which all tiles together cost least.
+
+    A tile costs its sums, or as much as a few where those wait for each other, and something for its beginning and end.
+    """
     if is_open(extent):
         return most
     if extent <= most:
         return extent
-    # Two full widths cost registers; a rest that is nearly a tile wastes none. The narrowest that needs no more tiles.
-    tiles = -(-extent // most)
-    return -(-extent // tiles)
+
+    def cost(width: int) -> float:
+        full, rest = divmod(extent, width)
+        last = max(rest * each, FEWEST_SUMS) + OTHER_COST if rest else 0.0
+        return full * (max(width * each, FEWEST_SUMS) + TILE_COST) + last
+
+    return min(range(most, most // 2, -1), key=cost)
 
 
 def _blocks(

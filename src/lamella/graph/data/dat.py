@@ -274,7 +274,10 @@ _ITEMS: Mapping[Kind, DatItem] = MappingProxyType(
         Kind.FLOAT: DatItem.FLOAT,
     }
 )
-_WITHOUT_ITEMS = (types.BF16, types.F8E4M3, types.F8E5M2, types.F4E2M1)
+_WITHOUT_ITEMS = (
+    *(types.BF16, types.F8E4M3, types.F8E4M3FNUZ),
+    *(types.F8E5M2, types.F8E5M2FNUZ, types.F4E2M1),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -321,7 +324,7 @@ def stored_as(values: Array, name: str) -> Stored:
         reason = f"it has no item type for {element or values.dtype}"
         refuse(rules.NOT_EXPRESSIBLE.at(whole(name), name=name, what=what, reason=reason))
     signed = element.kind is Kind.SIGNED
-    plain = values.astype(np.int8 if signed else np.uint8) if element.bits == 4 else values
+    plain = values.astype(np.int8 if signed else np.uint8) if element.bits < 8 else values
     return Stored(plain, _ITEMS[element.kind], 1 if element.kind is Kind.BOOL else element.bits)
 
 

@@ -133,11 +133,8 @@ class _Calls:
     walk: RewriteWalk
     made: list[Operation] = field(default_factory=list)
 
-    def call(
-        self, operator: str, inputs: tuple[Argument, ...], name: str, shape: Shape | None = None
-    ) -> Tensor:
-        """Call an operator of one result, with a shape for those that ask for one."""
-        attributes: dict[str, Value] = {} if shape is None else {"shape": shape}
+    def call(self, operator: str, inputs: tuple[Argument, ...], name: str, **attributes: Value) -> Tensor:
+        """Call an operator of one result."""
         self.made.append(call(self.library, operator, inputs, attributes, [self.walk.fresh(name)]))
         (found,) = self.made[-1].outputs
         if not isinstance(found, Tensor):
@@ -146,7 +143,9 @@ class _Calls:
 
     def shaped(self, tensor: Tensor, shape: Shape) -> Tensor:
         """A tensor in another shape."""
-        return tensor if tensor.shape == shape else self.call("layout.reshape", (tensor,), tensor.name, shape)
+        if tensor.shape == shape:
+            return tensor
+        return self.call("layout.reshape", (tensor,), tensor.name, shape=shape)
 
 
 def _scaled_weight(change: _ChannelChange, calls: _Calls) -> Tensor:
@@ -154,10 +153,9 @@ def _scaled_weight(change: _ChannelChange, calls: _Calls) -> Tensor:
     weight = product.operand(product.weight)
     if weight is None:
         raise Found
-    extent = weight.shape[product.rows]
-    column = tuple(extent if axis == product.rows else 1 for axis in range(len(weight.shape)))
-    vector = calls.shaped(change.vector, column)
-    return calls.call(change.operator, (weight, vector), f"{weight.name}.scaled")
+    vector = calls.shaped(change.vector, (weight.shape[product.rows],))
+    # Aligned, and not in the shape of a column: that would be an operation more for each other axis.
+    return calls.call(change.operator, (weight, vector), f"{weight.name}.scaled", rhs_align=product.rows)
 
 
 def _joined_bias(change: _ChannelChange, bias: Tensor | None, calls: _Calls) -> Tensor:

@@ -72,8 +72,11 @@ class _Merging:
         return (group for group in found.values() if len(group) > 1 and self._pays(group))
 
     def _is_free(self, product: WeightedProduct) -> bool:
-        """Whether the model does not want the product by itself."""
-        return not any(item.is_apart and item.holds(product.result.name) for item in self.hints)
+        """Whether other channels may stand beside those of a product, and the model does not want it by itself."""
+        # With more channels those of a group would be others, and read another part of the activation.
+        return not product.grouped and not any(
+            item.is_apart and item.holds(product.result.name) for item in self.hints
+        )
 
     def _pays(self, group: Sequence[WeightedProduct]) -> bool:
         activation = group[0].operand(group[0].activation)

@@ -35,6 +35,8 @@ class WeightedProduct:
     """The axis of the weight that it is."""
     kept: tuple[int, ...] = ()
     """The axes of the activation that the result has as they are."""
+    grouped: bool = False
+    """Whether each channel reads its own part of the activation, as in a grouped convolution."""
 
     @property
     def result(self) -> Tensor:
@@ -129,6 +131,7 @@ def _find(
     if len(weights) != 1 or len(others) != 1:
         return None
     target, weight, other = formula.targets[0], weights[0], others[0]
+    single = {loop.index for loop in formula.loops if loop.extent == 1}
     for channel, place in enumerate(target.indices):
         used = _names_of(place)
         # The channel's index is one of the weight alone, or of its group too, as in a grouped convolution.
@@ -141,6 +144,7 @@ def _find(
                 channel,
                 weight.indices.index(place),
                 tuple(axis for axis, item in enumerate(other.indices) if item in target.indices),
+                any(used & _names_of(item) - single for item in other.indices),
             )
             return replace(found, bias=_find_bias(library, found, names))
     return None

@@ -13,7 +13,7 @@ from lamella.base.errors import InputError
 from lamella.base.liveness import last_uses
 from lamella.kernels.build import Builder, FreshNames, names_of, regions
 from lamella.kernels.hazards import STACK_OFFSET, Memories, MemoryCell, conflict, find_memories, local_size
-from lamella.kernels.passes.fold_constants import fold_constants
+from lamella.kernels.passes.fold_constants import EFFECTS, fold_constants, fold_function
 from lamella.kernels.passes.lower_foreach import lower_foreach
 from lamella.kernels.passes.lower_linalg import lower_linalg
 from lamella.kernels.passes.unroll import unroll
@@ -21,9 +21,11 @@ from lamella.kernels.rewrite import (
     change_functions,
     copy_region,
     make_names_unique,
+    rename_region,
     rewrite,
     split_yield,
     used_values,
+    walk,
     with_regions,
 )
 from lamella.kernels.sizes import choose_sizes, default_sizes
@@ -286,6 +288,8 @@ def lower_extensions(program: Program, _: Target) -> Program:
 
 
 def _lower_function(function: Function) -> Function:
+    if any(isinstance(item.instruction, CoopApply) for item in walk(function.body)):
+        function = fold_function(function)  # before bodies are copied, not in each of the copies
     lanes, names = default_sizes(function).subgroup_size, names_of(function)
 
     def lower_apply(statement: Statement, apply: CoopApply) -> Sequence[Statement]:
@@ -299,18 +303,54 @@ def _lower_apply(
 ) -> Sequence[Statement]:
     builder = Builder(names, statement.span)
     lane = builder.builtin("subgroup_local_id", I32)
-    matrix = apply.operand
+    matrix, shared = apply.operand, _take_shared(apply)
+    parts: dict[int, CoopApply] = {}
+    """What is left for each component of a row, what all of them share being computed."""
     for component in range(component_count(apply.type, lanes)):
         place = _place(builder, apply.type, lanes, lane, component)
         value = builder.value(CoopExtract(apply.operand, component, Scalar(apply.type.element)))
-        held = [component_place(apply.type, lanes, item, component) for item in range(lanes)]
-        if None in held:
+        first, last = (component_place(apply.type, lanes, item, component) for item in (0, lanes - 1))
+        if first is None or last is None:  # no item between them lies farther out
             result = _apply_inside(builder, apply, place, value)
-        else:
+        elif apply.type.use == "matrix_b" or not shared:
             result = _write_body(builder, apply, (*place, value))
+        else:
+            if first[0] not in parts:
+                parts[first[0]] = _write_shared(builder, apply, shared, place[0])
+            result = _write_body(builder, parts[first[0]], (*place, value))
         matrix = builder.value(CoopInsert(result, matrix, component, apply.type))
-    *rest, last = builder.statements
-    return (*rest, replace(last, results=statement.results))
+    *rest, end = builder.statements
+    return (*rest, replace(end, results=statement.results))
+
+
+def _take_shared(apply: CoopApply) -> list[Statement]:
+    """The statements of a body that depend on the row alone, where none of it has an effect."""
+    if any(isinstance(item.instruction, EFFECTS) for item in walk(apply.body)):
+        return []
+    changing = {apply.column.name, apply.value.name}
+    found = []
+    for statement in split_yield(apply.body)[0]:
+        inside = walk(Region((statement,)))
+        if changing.isdisjoint(value.name for item in inside for value in used_values(item.instruction)):
+            found.append(statement)
+        else:
+            changing |= {value.name for value in statement.results}
+    return found
+
+
+def _write_shared(builder: Builder, apply: CoopApply, shared: Sequence[Statement], row: Value) -> CoopApply:
+    """Compute what the components of a row share; gives what is left of the body."""
+    copied = copy_region(Region(tuple(shared)), builder.names, {apply.row.name: row})
+    for item in copied.statements:
+        builder.add_statement(item)
+    made = {
+        old.name: new
+        for one, other in zip(shared, copied.statements, strict=True)
+        for old, new in zip(one.results, other.results, strict=True)
+    }
+    own = {id(item) for item in shared}
+    rest = tuple(item for item in apply.body.statements if id(item) not in own)
+    return replace(apply, body=rename_region(Region(rest), made))
 
 
 def _place(

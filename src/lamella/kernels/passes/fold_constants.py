@@ -112,10 +112,11 @@ WIDE = (Scalar("i32"), Scalar("i64"), INDEX)
 
 def fold_constants(program: Program, _: Target) -> Program:
     """A program in which constants are computed, branches that are never taken and values without use left out."""
-    return change_functions(program, _fold)
+    return change_functions(program, fold_function)
 
 
-def _fold(function: Function) -> Function:
+def fold_function(function: Function) -> Function:
+    """A kernel in which constants are computed; no name stands for two values."""
     work = _Folding(types_of(function), default_sizes(function))
     for statement in walk(function.body):
         work.learn(statement)

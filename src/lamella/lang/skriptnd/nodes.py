@@ -7,9 +7,9 @@ The newer spellings have no nodes of their own: the parser reads them into these
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from lamella.base.records import dataclass
 from lamella.base.source import Span, Trivia, beside, where
 
 # --- expressions: everything that has a value ---------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from importlib import import_module
+from math import prod
 from typing import TYPE_CHECKING, Protocol, cast
 
 from lamella.backend.cpu.host import host_target
@@ -18,6 +19,7 @@ from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.stored import StoredExecutable
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Dim
+from lamella.base.mapping import release_library
 from lamella.base.optional import need
 from lamella.graph.model import Model
 from lamella.graph.rewrite import extents, members
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from lamella.pipeline.languages import Executable
 
 NAME = "cpu"
+LLVM_FILE = "libllvmlite.so"
+LARGE_BYTES = 1 << 26
+"""Weights beyond this are most of what a process holds."""
 NOT_IN_CODE = frozenset({"as_json", "backend", "random", "seed", "threads", "weights"})
 """Options that change a run and not what is compiled."""
 
@@ -46,7 +51,8 @@ class Compiler(Protocol):
 def missing(backend: str) -> str | None:
     """Why LLVM does not load, which every installation should have."""
     try:
-        need("llvmlite.binding")
+        need("llvmlite")
+        host_machine()
     except LamellaError as problem:
         return problem.findings[0].message
     return None
@@ -105,7 +111,16 @@ def compile_stored(model: Model, options: Options) -> GraphExecutable:
         content = encode_graph(segment, compiled.placement)
         if content is not None:
             store.put(key, content)
+    if _weight_bytes(model) >= LARGE_BYTES:
+        # Weights are about to come into memory: LLVM is most of what else would be there with them.
+        release_library(LLVM_FILE)
     return compiled
+
+
+def _weight_bytes(model: Model) -> int:
+    """About how much memory the weights of a graph take."""
+    shapes = [list(extents(item)) for item in members(model.graph.variables)]
+    return 4 * sum(prod(size for size in shape if isinstance(size, int)) for shape in shapes)
 
 
 def _is_alike(model: Model, compiled: Model) -> bool:

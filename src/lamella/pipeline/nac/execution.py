@@ -53,7 +53,7 @@ def save(model: Model, path: Path, options: Options | None = None) -> None:
 
 def _save_graph(model: Model, path: Path, options: Options) -> None:
     """Write the graph of a file; endings that are not of graphs are refused before anything is read."""
-    if path.suffix.lower() not in ("", ".sknd") and not is_folder(path):
-        hint = "NAC is written as .nac (binary) or .nacs (text), its graph as .sknd or a folder"
+    if path.suffix.lower() not in ("", ".sknd", ".onnx") and not is_folder(path):
+        hint = "NAC is written as .nac (binary) or .nacs (text), its graph as .sknd, .onnx or a folder"
         raise InputError(f"'{path.name}' is no ending for a NAC file", hint=hint)
     SKRIPTND.save(nac_graphs().to_graph(model, options), path)

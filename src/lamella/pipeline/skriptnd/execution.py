@@ -30,7 +30,7 @@ from lamella.lang.skriptnd import parse, write
 from lamella.lang.skriptnd.nodes import Document
 from lamella.lang.skriptnd.rules.graphs import OPEN_EXTENTS
 from lamella.pipeline import languages
-from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, STREAM_ENDINGS
+from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, ONNX, STREAM_ENDINGS
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.compose import ORIGINS
 from lamella.pipeline.skriptnd.loading import ENDING, MAIN, STORE_FILE
@@ -100,7 +100,7 @@ def _refuse_leftovers(folder: Path, model: Model) -> None:
         )
 
 
-OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy", ".onnx"}) - {ENDING, STORE_FILE}
+OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy"}) - {ENDING, STORE_FILE}
 """Files that are no graph; any other name is that of a folder, whatever it ends with."""
 KERNEL_FORMS = ("tensor", "llvm", "asm", "ptx")
 """What kernels are lowered to."""
@@ -112,7 +112,7 @@ ENOUGH = 8
 
 def lower(model: Model, to: str, options: Options) -> languages.Model:
     """The graph after the passes that the options name, or its kernels."""
-    if to not in ("sknd", "skriptnd", BINARY_FORM, *KERNEL_FORMS):
+    if to not in ("sknd", "skriptnd", BINARY_FORM, ONNX.name, *KERNEL_FORMS):
         raise InputError(f"there is no lowering to '{to}' from here", hint=f"a graph lowers to: {_listed()}")
     last = options.after if to in ("sknd", "skriptnd") else None
     model = _after_passes(
@@ -120,6 +120,8 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     )
     if to == BINARY_FORM:
         return NAC.from_graph(model, Path(f"{model.graph.name}.nac"), options)
+    if to == ONNX.name:
+        return ONNX.from_graph(model, Path(f"{model.graph.name}.onnx"), options)
     if to not in KERNEL_FORMS:
         return with_numbers(model, options)
     _require_extents(model, to)
@@ -196,16 +198,18 @@ def _declaration(model: Model, name: str) -> Span:
 
 
 def _listed() -> str:
-    return ", ".join(("sknd", BINARY_FORM, *KERNEL_FORMS))
+    return ", ".join(("sknd", BINARY_FORM, ONNX.name, *KERNEL_FORMS))
 
 
 def save(model: Model, path: Path) -> None:
-    """Write a model: a folder, a .sknd file with its data beside it, a .nac file, or the data alone as .safetensors."""
+    """Write a model: a folder, a .sknd file with its data beside it, .nac, .onnx, or the data alone as .safetensors."""
     ending = path.suffix.lower()
     if ending == STORE_FILE:
         write_weights(path, model.graph, model.data or {})
     elif ENDINGS.get(ending) == BINARY_FORM:
         NAC.save(NAC.from_graph(model, path, Options()), path)
+    elif ENDINGS.get(ending) == ONNX.name:
+        ONNX.save(ONNX.from_graph(model, path, Options()), path)
     elif ending in OTHER_ENDINGS:
         hint = "graphs are written as a folder or .sknd, their data as .safetensors"
         raise InputError(f"'{path.name}' is no ending for a graph", hint=hint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -139,21 +139,35 @@ def write_into(model: Lowered, folder: Path, stem: str) -> Path:
 
 
 def compare(before: object, lowered: Lowered, path: Path, options: Options) -> Compared:
-    """The numbers of kernels as they were, and after their last pass, as far as their arguments can be drawn."""
+    """The numbers of kernels after each pass and after the one above it, as far as their arguments can be drawn."""
     passes = [place for place in sorted(path.parent.glob("[0-9][0-9]-*.tensor")) if place.name[:2] != "00"]
     if not passes or not isinstance(before, KernelFile):
         return Compared({})
-    return Compared(_compare_kernels(before, read_checked(passes[-1], options.limits), options))
+    stages = [(place.stem, read_checked(place, options.limits).program) for place in passes]
+    return Compared(_compare_stages(before.program, stages, options))
 
 
-def _compare_kernels(before: KernelFile, after: KernelFile, options: Options) -> Pairs:
+def _compare_stages(before: Program, stages: Sequence[tuple[str, Program]], options: Options) -> Pairs:
+    """What kernels gave before and after each pass, by stage; a pass that leaves a kernel as it is is not run."""
     found: dict[str, tuple[Array, Array]] = {}
-    chosen = [item for item in before.program.functions if _is_drawable(item) and not find_open(item)]
-    for function in chosen:
-        pair = [_run(model.program, function, options) for model in (before, after)]
-        for name in pair[0]:
-            found[f"{function.name}.{name}"] = (pair[0][name], pair[1][name])
+    for function in (item for item in before.functions if _is_drawable(item) and not find_open(item)):
+        text, above = "", _run(before, function, options)
+        for stage, program in stages:
+            now = next((item for item in program.functions if item.name == function.name), None)
+            if now is None:
+                continue
+            changed = write(replace(program, functions=(now,)))
+            below = above if changed == text else _run(program, function, options)
+            for name in above:
+                found[f"{stage}: {function.name}.{name}"] = (above[name], below[name])
+            text, above = changed, below
     return found
+
+
+def run_drawable(program: Program, options: Options) -> dict[str, Mapping[str, Array]]:
+    """What the kernels of a program give on arguments that are drawn; those whose arguments cannot be are left out."""
+    chosen = [item for item in program.functions if _is_drawable(item) and not find_open(item)]
+    return {item.name: _run(program, item, options) for item in chosen}
 
 
 def _is_drawable(function: Function) -> bool:

@@ -249,6 +249,18 @@ def from_torch(
             raise failure(type(module).__name__, problem) from problem
 
 
+def export_program(module: object, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[Model, Any]:
+    """The graph of a module in evaluation mode, and the program of PyTorch that it was made of."""
+    torch, taken = need("torch"), cast("Module", module)
+    with _evaluating(taken), _silence(), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            program = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
+        except torch_errors() as problem:
+            raise failure(type(module).__name__, problem) from problem
+        return torch_to_graph(program, DEFAULT, {}), program
+
+
 @contextmanager
 def _evaluating(module: Module) -> Iterator[None]:
     """The module and all in it in evaluation mode, as they were afterwards."""

@@ -52,6 +52,7 @@ from tests.support.bridge.aten.layouts import (
 )
 from tests.support.bridge.aten.networks import (
     attended,
+    bagged,
     columned,
     convolved,
     counted,
@@ -65,6 +66,7 @@ from tests.support.bridge.aten.networks import (
     sampled,
     shuffled,
     softened,
+    trebled,
     unshuffled,
     weighted,
 )
@@ -84,6 +86,7 @@ CASES: Mapping[str, Draw] = {
     },
     **dict.fromkeys(("total", "norm", "extremum", "truth", "spread", "logsumexp"), reduced),
     **{"pick": ordered, "picked": ordered, "order": ordered, "argsort": ordered, "running": running},
+    **{"median": ordered, "trilinear": trebled},
     **{"fill": created, "create": strode, "like": created, "new": created, "scalar": created},
     **{"arange": ranged, "last_two": triangle, "movedim": dims_of, "copy": copied},
     **{"repeat_interleave": repeated, "roll": rolled, "join": joined, "split_sizes": parted},
@@ -113,7 +116,13 @@ PLAIN: Mapping[str, Draw] = {
     **dict.fromkeys(("aten.logical_and", "aten.logical_or", "aten.logical_xor"), pair),
     **dict.fromkeys(("aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_xor"), pair),
     **dict.fromkeys(("aten.floor_divide", "aten.remainder", "aten.fmod"), pair),
-    **{"aten.type_as": convert, "aten.prelu": prelu, "aten.glu": gated, "aten.lerp": lerp},
+    **{
+        "aten.embedding_bag": bagged,
+        "aten.type_as": convert,
+        "aten.prelu": prelu,
+        "aten.glu": gated,
+        "aten.lerp": lerp,
+    },
     **{"aten.expand": viewed},
     **dict.fromkeys(("aten.flatten", "aten.unsqueeze", "aten.transpose", "aten.t"), dims_of),
     **dict.fromkeys(("aten.permute", "aten.flip"), dims_of),

@@ -238,3 +238,24 @@ def sampled(random: Random, schema: AtenSchema) -> Case:
 
 def unshuffled(random: Random, schema: AtenSchema) -> Case:
     return {"self": tensor(random, [2, 2, 4, 6], random.choice(ANY)), "downscale_factor": 2}
+
+
+def trebled(random: Random, _: AtenSchema) -> Case:
+    """Three tensors as a bilinear layer has them."""
+    rows, left, right, width = (random.randint(1, 4) for _ in range(4))
+    dtype = random.choice((torch.float32, torch.float64))
+    tensors = [tensor(random, item, dtype) for item in ([rows, left], [width, left, right], [rows, right])]
+    spread = {"expand1": [1, 3], "expand2": [0], "expand3": [1, 2], "sumdim": [2, 3]}
+    return {**{f"i{place + 1}": item for place, item in enumerate(tensors)}, **spread}
+
+
+def bagged(random: Random, _: AtenSchema) -> Case:
+    """Rows of a table in bags."""
+    offsets = sorted([0, random.randint(0, 6), random.randint(0, 6)])
+    return {
+        "weight": tensor(random, [5, 3], torch.float32),
+        "indices": tensor(random, [6], torch.int64, 0, 4),
+        "offsets": torch.tensor(offsets),
+        "mode": random.choice((0, 1, 2)),
+        "padding_idx": random.choice((-1, 1)),
+    }

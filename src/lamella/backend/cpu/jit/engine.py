@@ -8,11 +8,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import NamedTuple, Protocol
 
-from lamella.base.errors import InputError
+from lamella.backend.cpu.jit.placing import place_objects
+from lamella.backend.cpu.jit.store import open_cache
+from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import InputError, Unsupported
 from lamella.base.optional import need
+from lamella.base.paths import read_text
 from lamella.base.reader import Reader
 from lamella.kernels.target import TARGETS
 
@@ -79,15 +84,52 @@ def llvm() -> ModuleType:
     return binding
 
 
+class _Host(NamedTuple):
+    """What LLVM says of this machine and of itself."""
+
+    machine: Processor
+    version: str
+
+
 @cache
-def host_machine() -> Processor:
-    """The machine that this process runs on."""
+def _host() -> _Host:
+    """What LLVM says of this machine, as it was told before where nothing has changed: loading it takes long."""
+    store, key = open_cache(), _host_key()
+    words = (
+        (store.get(key) or b"").decode("utf-8", "replace").split("\n") if store is not None and key else []
+    )
+    if len(words) == 4:
+        return _Host(Processor(*words[:3]), words[3])
     binding = need("llvmlite.binding")
     features: dict[str, bool] = dict(binding.get_host_cpu_features())
     # LLVM would otherwise keep to half of a register where it chooses the width itself.
     features["prefer-256-bit"] = False
     listed = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
-    return Processor(str(binding.get_process_triple()), str(binding.get_host_cpu_name()), listed)
+    machine = Processor(str(binding.get_process_triple()), str(binding.get_host_cpu_name()), listed)
+    found = _Host(machine, ".".join(map(str, binding.llvm_version_info)))
+    if store is not None and key:
+        store.put(key, "\n".join((machine.triple, machine.cpu, machine.features, found.version)).encode())
+    return found
+
+
+def _host_key() -> bytes:
+    """What LLVM's words of this machine depend on; nothing where the system does not tell of its processors."""
+    package = need("llvmlite")
+    try:
+        text = read_text(Path("/proc/cpuinfo"))
+    except LamellaError:
+        return b""
+    first = [line for line in text.partition("\n\n")[0].splitlines() if line.startswith(TELLING)]
+    return hashlib.sha256("\n".join(("host", str(package.__version__), *first)).encode()).digest()
+
+
+TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
+"""The lines of /proc/cpuinfo that say which processor it is, and what it can do."""
+
+
+def host_machine() -> Processor:
+    """The machine that this process runs on."""
+    return _host().machine
 
 
 # --- what an object file asks of others: LLVM ends the process over a symbol that nobody has, so we ---------
@@ -327,11 +369,18 @@ def load(content: bytes, symbols: Sequence[str], kept: KeptObject | None = None)
 
 def load_all(objects: Sequence[bytes], symbols: Sequence[str], kept: KeptObject | None = None) -> LoadedCode:
     """Bring objects of the host into memory and find their symbols; InputError where they lack something."""
+    if any(not is_for(content, host_machine().triple) for content in objects):
+        raise code_error("the object is for another processor")
+    with suppress(Unsupported):
+        return LoadedCode(*place_objects(objects, symbols, _resolve), kept)
+    return _link(objects, symbols, kept)
+
+
+def _link(objects: Sequence[bytes], symbols: Sequence[str], kept: KeptObject | None) -> LoadedCode:
+    """The same by LLVM, which knows every kind of object."""
     binding, host = llvm(), host_machine()
     library = binding.JITLibraryBuilder()
     for content in objects:
-        if not is_for(content, host.triple):
-            raise code_error("the object is for another processor")
         library.add_object_img(content)
     for name in sorted({name for content in objects for name in undefined_symbols(content)}):
         if name not in OWN_NAMES:
@@ -360,8 +409,7 @@ def _resolve(name: str) -> int:
 def object_key(text: str, machine: Processor, passes: Sequence[str] = PASSES) -> bytes:
     """What an object depends on, as 32 bytes."""
     package = need("llvmlite")
-    version = ".".join(map(str, llvm().llvm_version_info))
-    parts = (machine.triple, machine.cpu, machine.features, str(package.__version__), version)
+    parts = (machine.triple, machine.cpu, machine.features, str(package.__version__), _host().version)
     listed = "\0".join((*parts, str(LEVEL), ",".join(passes), text))
     return hashlib.sha256(listed.encode()).digest()
 

@@ -69,7 +69,9 @@ def allocate_bytes(size: int) -> Array:
     """Bytes at a multiple of 64; many of them on huge pages where the system gives some."""
     if size < HUGE:
         return _cut(np.zeros(size + ALIGNMENT, np.uint8), size, ALIGNMENT)
-    room = mmap.mmap(-1, size + HUGE)
+    # Memory that processes may share, which is what `mmap` gives unless it is told otherwise, has pages of its own.
+    own = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
+    room = mmap.mmap(-1, size + HUGE, **own)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):
             room.madvise(mmap.MADV_HUGEPAGE)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from lamella.base.records import dataclass
 from lamella.kernels.build import Builder
 from lamella.kernels.passes.lower_linalg.extents import as_value, least
 from lamella.lang.tensor.check.kinds import BYTES

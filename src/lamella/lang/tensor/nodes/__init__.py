@@ -5,9 +5,9 @@ Spans and notes are carried and never compared, so `parse(write(p)) == p` is pla
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from lamella.base.records import dataclass
 from lamella.base.source import Span, Trivia, beside, where
 from lamella.lang.tensor.nodes.types import (
     BOOL,

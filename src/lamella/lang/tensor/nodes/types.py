@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from lamella.base.records import dataclass
 from lamella.base.source import Span, where
 
 # --- attributes: what a program adds to a parameter, a function or an instruction ---------------------------

@@ -228,6 +228,28 @@ def positions_of_matrix(
             yield Position(what, first, first + Affine(count - 1), size)
 
 
+def check_pack(state: MemoryState, place: AccessSite, view: MemrefView, item: CoopLoad | CoopStore) -> None:
+    """Prove that a packed access begins with the first element of a pack, or report what is known of that."""
+    pack = view.type.shape[0] if len(view.sizes) == 3 else 1
+    if state.dead or not pack:
+        return
+    column = state.form(item.column)
+    if all(number % pack == 0 for number in (column.constant, *(factor for _, factor in column.terms))):
+        return
+    state.leave_open()
+    if not column.terms and _is_executed(state):
+        rule = running.PACKED_POSITION
+        state.report(rule.at(place.span, column=column.constant, name=place.name, pack=pack, place=""))
+        return
+    what, stays = f"packed column {_spell(item.column)}", f"is a multiple of {pack}"
+    unknown = _unknown(state, column)
+    state.report(
+        rules.UNPROVED.at(
+            place.span, hint=None, labels=(), what=what, name=place.name, stays=stays, unknown=unknown
+        )
+    )
+
+
 def check_positions(state: MemoryState, place: AccessSite, positions: list[Position]) -> None:
     """Prove that positions lie inside, or report the worst that is known of them."""
     if state.dead:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.records import dataclass
 from lamella.lang.tensor.check.memory.forms.affine import ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.integers import Integers
 from lamella.lang.tensor.check.memory.forms.symbols import FREE, NOBODY, UNKNOWN, Symbol, Symbols

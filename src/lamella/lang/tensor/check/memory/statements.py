@@ -12,6 +12,7 @@ from lamella.lang.tensor.check.memory.bounds import (
     AccessSite,
     check_expansion,
     check_fusion,
+    check_pack,
     check_positions,
     check_shapes,
     positions_of_indices,
@@ -424,6 +425,7 @@ class MemoryStatements:
         if view is not None:
             place = self._place(statement, item.operand)
             check_positions(state, place, list(positions_of_matrix(state, view, item, item.type)))
+            check_pack(state, place, view, item)
             self.local.read(view.root, place, word_of(item))
         else:
             state.give_up()
@@ -441,6 +443,7 @@ class MemoryStatements:
             state.give_up()
         else:
             check_positions(state, place, list(positions_of_matrix(state, view, item, matrix)))
+            check_pack(state, place, view, item)
         check_matrix_store(state, place, item, view)
         self._write(view, place, item)
 

@@ -1,0 +1,99 @@
+"""Measure how whole models start: compiled cold, found again, and the memory that each takes, beside onnxruntime.
+
+usage: python -m bench.model_start [NAME …]    none: resnet50 bert gpt2_decode lstm
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.exports import FOLDER, material_of
+
+NAMES = ("resnet50", "bert", "gpt2_decode", "lstm")
+COLD_S, CACHED_S = 2.0, 0.4
+STARTED = """
+import json, os, sys, time
+import numpy as np
+from pathlib import Path
+model, given = sys.argv[1], {path.stem.partition(".")[2]: np.load(path) for path in map(Path, sys.argv[2:])}
+def clock():
+    return np.array([time.perf_counter(), time.process_time(), time.thread_time()])
+if model.endswith(".onnx"):
+    import onnxruntime
+    start = clock()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = [item.name for item in session.get_inputs()]
+    feed = dict(zip(names, given.values(), strict=True))
+    run = lambda: session.run(None, feed)
+else:
+    import lamella
+    start = clock()
+    executable = lamella.compile(model, backend="cpu", threads=1)
+    run = lambda: executable(**given)
+made = clock()
+run()
+first = clock()
+run()
+second = clock()
+times = [made - start, first - made, second - first]
+lines = Path("/proc/self/status").read_text().splitlines()
+peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+print(json.dumps({"times": [item.tolist() for item in times], "peak": peak}))
+"""
+
+
+def environment(cache: str) -> dict[str, str]:
+    """One thread, a cache of machine code, and bytecode, which every installed package has."""
+    found = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    kept = str((FOLDER / "bytecode").absolute())
+    return {**found, "OMP_NUM_THREADS": "1", "LAMELLA_CACHE": cache, "PYTHONPYCACHEPREFIX": kept}
+
+
+def start(model: Path, inputs: Sequence[Path], cache: str) -> Mapping[str, list[list[float]] | float]:
+    """Seconds to make a model callable, of its first call and of its second one, and the peak of memory."""
+    command = [sys.executable, "-c", STARTED, str(model), *map(str, inputs)]
+    done = subprocess.run(command, env=environment(cache), stdout=subprocess.PIPE, check=True)
+    found: Mapping[str, list[list[float]] | float] = json.loads(done.stdout)
+    return found
+
+
+def told(name: str, way: str, facts: Mapping[str, list[list[float]] | float], target: float) -> str:
+    """A line: seconds until the first result, without what a run itself takes, and memory."""
+    times, peak = facts["times"], facts["peak"]
+    assert isinstance(times, list)
+    assert isinstance(peak, int)
+    made, first, run = times
+    whole = [one + other - again for one, other, again in zip(made, first, run, strict=True)]
+    seconds = "".join(f"{item:>8.2f}" for item in (*whole, made[1], first[1], run[1]))
+    aim = f"   target {target:.1f} s" if target else ""
+    return f"{name:14} {way:12}{seconds}{peak / 1e6:>9.0f}{aim}"
+
+
+def measure(name: str) -> None:
+    """The lines of one model."""
+    material, _ = material_of(name, 1)
+    inputs = sorted(material.model.parent.glob("input*.npy"))
+    with TemporaryDirectory(prefix="lamella-objects-") as cache, TemporaryDirectory() as other:
+        start(material.model, inputs, other)  # so that there is bytecode
+        print(told(name, "cold", start(material.model, inputs, cache), COLD_S), flush=True)
+        print(told(name, "found again", start(material.model, inputs, cache), CACHED_S), flush=True)
+        if material.onnx is not None:
+            print(told(name, "onnxruntime", start(material.onnx, inputs, cache), 0.0), flush=True)
+
+
+if __name__ == "__main__":
+    heads = ("wall", "CPU", "main", "load", "first", "run")
+    print(f"{'model':14} {'':12}{''.join(f'{word:>8}' for word in heads)}{'peak MB':>9}")
+    print(
+        "seconds until a result is there, less what a run takes; then CPU seconds of loading, first and second run"
+    )
+    for chosen in sys.argv[1:] or NAMES:
+        measure(chosen)

@@ -1,0 +1,182 @@
+"""Control flow of graphs as ONNX's own: branches as `If`, loops as `Loop`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from lamella.base.dim import Extent
+from lamella.base.dtype import BOOL, I64, ElementType
+from lamella.bridge.graph_to_onnx.arithmetic import apply, cast
+from lamella.bridge.graph_to_onnx.emitter import Emitter, Value, value_info
+from lamella.bridge.graph_to_onnx.scope import Held, Scope, dimensions
+from lamella.bridge.onnx.nodes import Graph
+from lamella.graph.nodes import Branch, Loop, Node, Pack, Region, Tensor
+
+
+class Translates(Protocol):
+    """What translates the nodes of a region."""
+
+    def nodes(self, scope: Scope, nodes: Sequence[Node]) -> None:
+        """Translate nodes in their order."""
+
+
+# --- branches -------------------------------------------------------------------------------------------------
+
+
+def emit_branch(translation: Translates, scope: Scope, node: Branch) -> list[Held]:
+    """The results of a branch: conditions are tested in their order, each inside the last one's other side."""
+    return list(_choose(translation, scope, node, 0))
+
+
+def _choose(translation: Translates, scope: Scope, node: Branch, place: int) -> tuple[Value, ...]:
+    (given,) = _region(translation, scope, node.conditions[place])
+    condition = _single(scope, given)
+    then = scope.emitter.inner()
+    chosen = _region(translation, Scope(then, scope), node.branches[place])
+    other = scope.emitter.inner()
+    if place + 1 < len(node.conditions):
+        rest = list(_choose(translation, Scope(other, scope), node, place + 1))
+    else:
+        rest = _region(translation, Scope(other, scope), node.branches[-1])
+    elements = [item.element for item in chosen]
+    return scope.emitter.add_all(
+        "If",
+        (condition,),
+        elements,
+        then_branch=_subgraph(then, "then", chosen),
+        else_branch=_subgraph(other, "else", rest),
+    )
+
+
+def _region(translation: Translates, scope: Scope, region: Region) -> list[Value]:
+    """The results of a region whose nodes go into a scope."""
+    translation.nodes(scope, region.nodes)
+    return [scope.value(item) for item in region.outputs]
+
+
+def _subgraph(emitter: Emitter, name: str, results: Sequence[Value]) -> Graph:
+    own = emitter.results(results)
+    return emitter.graph(f"{emitter.stem}/{name}", (), [value_info(item) for item in own])
+
+
+def _single(scope: Scope, value: Value) -> Value:
+    """A condition of one element, whatever its rank."""
+    return scope.reshape(cast(scope.emitter, value, BOOL), ())
+
+
+# --- loops ----------------------------------------------------------------------------------------------------
+
+
+def emit_loop(translation: Translates, scope: Scope, node: Loop) -> list[Held]:
+    """The results of a loop: carried tensors, then what the steps gave, one below the other."""
+    scans = [_stacked(scope, item) for item in node.scans]
+    count = _count(scope, node)
+    carried = [scope.value(item) for item in node.carried]
+    first = None
+    if node.condition is not None and node.pretest:
+        first = _tested(
+            translation, scope, node, carried, _items(scope, scans, scope.emitter.number(0, I64), count)
+        )
+    body, elements = _body(translation, scope, node, scans, count)
+    found = scope.emitter.add_all("Loop", (count, first, *carried), elements, body=body)
+    kept = len(node.carried)
+    results: list[Held] = list(found[:kept])
+    for argument, value in zip(node.outputs[kept:], found[kept:], strict=True):
+        results.append(_unstacked(scope, argument, value) if isinstance(argument, tuple) else value)
+    return results
+
+
+def _stacked(scope: Scope, scan: tuple[Tensor, ...] | Pack) -> tuple[Value, Extent]:
+    """The items of a scan as one value, and how many they are."""
+    if isinstance(scan, Pack):
+        return scope.value(scan), scan.size
+    emitter, values = scope.emitter, [scope.value(item) for item in scan]
+    rows = [emitter.add("Unsqueeze", (item, emitter.integers(0)), item.element) for item in values]
+    return emitter.add("Concat", rows, values[0].element, axis=0), len(scan)
+
+
+def _unstacked(scope: Scope, argument: tuple[Tensor, ...], value: Value) -> tuple[Value, ...]:
+    emitter = scope.emitter
+    places = [emitter.number(place, I64) for place in range(len(argument))]
+    return tuple(emitter.add("Gather", (value, place), value.element, axis=0) for place in places)
+
+
+def _count(scope: Scope, node: Loop) -> Value | None:
+    """How many steps there are at most."""
+    ends = [scope.extent(item.size if isinstance(item, Pack) else len(item)) for item in node.scans]
+    if isinstance(node.count, Tensor):
+        ends.append(cast(scope.emitter, scope.reshape(scope.value(node.count), ()), I64))
+    elif node.count is not None:
+        ends.append(scope.extent(node.count))
+    found: Value | None = None
+    for end in ends:
+        found = end if found is None else apply(scope.emitter, "<<", (found, end), I64)
+    return found
+
+
+def _items(
+    scope: Scope, scans: Sequence[tuple[Value, Extent]], step: Value, count: Value | None
+) -> tuple[list[Value], Value]:
+    """The scanned items of a step, and its index."""
+    emitter = scope.emitter
+    found = [emitter.add("Gather", (value, step), value.element, axis=0) for value, _ in scans]
+    return found, step
+
+
+def _tested(
+    translation: Translates,
+    scope: Scope,
+    node: Loop,
+    state: Sequence[Value],
+    local: tuple[list[Value], Value],
+) -> Value:
+    """Whether a loop goes on, in the scope of its body or around it."""
+    if node.condition is None:
+        return scope.truth(True)
+    inner = Scope(scope.emitter, scope)
+    items, step = local
+    given = [*state, *items, *([step] if node.index else [])]
+    for tensor, value in zip(node.condition.inputs, given, strict=True):
+        inner.put(tensor, value)
+    (found,) = _region(translation, inner, node.condition)
+    return _single(scope, found)
+
+
+def _body(
+    translation: Translates,
+    scope: Scope,
+    node: Loop,
+    scans: Sequence[tuple[Value, Extent]],
+    count: Value | None,
+) -> tuple[Graph, list[ElementType]]:
+    emitter = scope.emitter.inner()
+    inner = Scope(emitter, scope)
+    take = emitter.shared.names.take
+    step, going = Value(I64, take(f"{emitter.stem}/step")), Value(BOOL, take(f"{emitter.stem}/going"))
+    kept = len(node.carried)
+    inputs = node.body.inputs
+    state = [Value(item.element, take(f"{emitter.stem}/{item.name}")) for item in inputs[:kept]]
+    local = _items(inner, scans, step, count)
+    for tensor, value in zip(inputs, [*state, *local[0], *([step] if node.index else [])], strict=True):
+        inner.put(tensor, value)
+    results = _region(translation, inner, node.body)
+    if node.condition is None:
+        still = going
+    elif node.pretest:
+        following = apply(emitter, "+", (step, emitter.number(1, I64)), I64)
+        place = following
+        for _, length in scans:
+            last = apply(emitter, "-", (inner.extent(length), emitter.number(1, I64)), I64)
+            place = apply(emitter, "<<", (place, last), I64)
+        items, _ = _items(inner, scans, place, count)
+        still = _tested(translation, inner, node, results[:kept], (items, following))
+    else:
+        still = _tested(translation, inner, node, results[:kept], local)
+    still, *own = emitter.results([still, *results])
+    given = [value_info(step, shape=()), value_info(going, shape=())]
+    given += [
+        value_info(value, shape=dimensions(item.shape)) for value, item in zip(state, inputs, strict=False)
+    ]
+    infos = [value_info(still, shape=()), *(value_info(item) for item in own)]
+    return emitter.graph(f"{emitter.stem}/body", given, infos), [item.element for item in own]

@@ -1,0 +1,205 @@
+"""The bridge from ONNX: models as graphs, with shape arithmetic folded into extents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from lamella.base import dim
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.dim import Extent
+from lamella.base.errors import Found
+from lamella.base.limits import DEFAULT, Limits
+from lamella.base.source import NOWHERE
+from lamella.bridge.onnx import rules
+from lamella.bridge.onnx.arrays import ExternalData
+from lamella.bridge.onnx.nodes import STATE, Node, TensorType, ValueInfo, plain_domain, subgraphs
+from lamella.bridge.onnx.nodes import Graph as OnnxGraph
+from lamella.bridge.onnx.nodes import Model as OnnxModel
+from lamella.bridge.onnx_to_graph.values import Value, known_value
+from lamella.bridge.onnx_to_graph.walk import Scope, Translator
+from lamella.graph.build import Builder
+from lamella.graph.model import Model
+from lamella.graph.nodes import Graph, Tensor
+from lamella.graph.rewrite import defined, rename
+from lamella.ops.library import Library
+
+UNBOUNDED = 1 << 20
+"""The largest value of an extent that a file only names."""
+_ODD = re.compile(r"\W+")
+
+
+class ContentsNeeded(LamellaError):
+    """A model can become a graph once the contents of some of its inputs are given."""
+
+    def __init__(self, findings: list[Diagnostic], inputs: tuple[str, ...]) -> None:
+        super().__init__(findings)
+        self.inputs = inputs
+
+
+def onnx_to_graph(
+    model: OnnxModel,
+    external: ExternalData | None = None,
+    limits: Limits = DEFAULT,
+    given: Mapping[str, Array] | None = None,
+) -> Model:
+    """The graph of a model; LamellaError holds everything that a graph cannot express.
+
+    Inputs that are `given` are constants of the graph. ContentsNeeded names those that have to be.
+    """
+    found = _Translation(model, external or ExternalData(None, limits), limits, given or {})
+    return found.run()
+
+
+class _Translation:
+    """One model on its way to a graph."""
+
+    def __init__(
+        self, model: OnnxModel, external: ExternalData, limits: Limits, given: Mapping[str, Array]
+    ) -> None:
+        self._model = model
+        self._given = given
+        graph = model.graph
+        name = graph.name if graph.name.isidentifier() else "main"
+        self._builder = Builder(Library(limits=limits), name)
+        functions = {(plain_domain(item.domain), item.name, item.overload): item for item in model.functions}
+        self._walk = Translator(self._builder, model.opsets, functions, external)
+        self._extents: dict[str, Extent] = {}
+        pairs = {key.removeprefix(STATE): name for key, name in model.metadata if key.startswith(STATE)}
+        known = {item.name for item in graph.initializers}, {item.name for item in graph.outputs}
+        self._states = {
+            state: name for state, name in pairs.items() if state in known[0] and name in known[1]
+        }
+        """What follows a state, by the names of both: what a graph of ours kept between runs."""
+        self._outputs = [item for item in graph.outputs if item.name not in self._states.values()]
+
+    def run(self) -> Model:
+        """The model."""
+        graph = self._model.graph
+        scope: Scope = {}
+        reserved = [self._builder.fresh(item.name or "output") for item in self._outputs]
+        try:
+            self._walk.enter_initializers(graph, scope)
+            self._enter_states(scope)
+            for port in graph.inputs:
+                if port.name not in scope:
+                    scope[port.name] = self._input(port)
+        except Found as problem:
+            raise LamellaError(problem.findings) from None
+        self._walk.run(graph.nodes, scope)
+        self._require_whole(graph, scope)
+        return self._finish(graph, scope, reserved)
+
+    def _enter_states(self, scope: Scope) -> None:
+        """States are variables, whatever their size, and nothing is computed from them before the run."""
+        for name in self._states:
+            value = scope[name]
+            if value.known is not None:
+                tensor = self._builder.variable(name, value.element, value.known.shape)
+                self._walk.data[tensor.name] = value.known
+                scope[name] = Value(tensor, None, value.element, name)
+
+    # --- inputs ---------------------------------------------------------------------------------------------
+
+    def _input(self, port: ValueInfo) -> Value:
+        if port.name in self._given:
+            return known_value(self._given[port.name], port.name)
+        kind = port.type
+        if not isinstance(kind, TensorType):
+            what = "of no type" if kind is None else f"a {kind.kind}"
+            raise Found(rules.NOT_A_TENSOR.at(NOWHERE, name=port.name, kind=what))
+        if kind.element is None:
+            raise Found(rules.NO_ELEMENT.at(NOWHERE, name=port.name, type=kind.data_type))
+        if kind.shape is None:
+            raise Found(rules.NO_RANK.at(NOWHERE, name=port.name))
+        shape = [self._extent(size, port.name, axis) for axis, size in enumerate(kind.shape)]
+        return Value(self._builder.input(port.name, kind.element, shape), None, kind.element, port.name)
+
+    def _extent(self, size: int | str | None, name: str, axis: int) -> Extent:
+        if isinstance(size, int):
+            return max(size, 0)
+        word = _ODD.sub("_", size or "").strip("_") or f"{_ODD.sub('_', name)}_{axis}"
+        if word[0].isdigit():
+            word = f"n{word}"
+        if word not in self._extents:
+            self._extents[word] = dim.symbol(word, UNBOUNDED, 1)
+        return self._extents[word]
+
+    # --- results --------------------------------------------------------------------------------------------
+
+    def _require_whole(self, graph: OnnxGraph, scope: Scope) -> None:
+        findings = self._walk.findings
+        missing = [item.name for item in graph.outputs if item.name not in scope]
+        if missing and not findings:
+            findings = [rules.OUTPUT_NOT_DEFINED.at(NOWHERE, name=name) for name in missing]
+        if not findings:
+            return
+        inputs = _sources(graph, self._walk.needed, {item.name for item in graph.inputs} - set(self._given))
+        if inputs:
+            raise ContentsNeeded(findings, inputs)
+        raise LamellaError(findings)
+
+    def _finish(self, graph: OnnxGraph, scope: Scope, reserved: list[str]) -> Model:
+        outputs = [self._walk.materialise(scope[item.name]) for item in self._outputs]
+        for state, name in self._states.items():
+            self._builder.update(self._walk.materialise(scope[state]), self._walk.materialise(scope[name]))
+        finished = self._named(self._builder.finish(*outputs), reserved)
+        return Model(finished, self._builder.library, self._walk.data)
+
+    def _named(self, graph: Graph, reserved: list[str]) -> Graph:
+        """The graph with tensors called as in the file."""
+        results = {
+            item.name: name
+            for item, name in zip(graph.outputs, reserved, strict=True)
+            if isinstance(item, Tensor)
+        }
+        kept = {item.name for item in graph.inputs if isinstance(item, Tensor)}
+        kept |= {item.name for item in graph.variables}
+        # Tensors of a pack have names like `outputs:1`, which the builder does not know as given away.
+        items = {item.name for item in defined(graph) if ":" in item.name}
+        inner = {
+            name: self._builder.fresh(wanted.replace(":", "_") if wanted in items else wanted)
+            for name, wanted in self._walk.names.items()
+            if name not in results and name not in kept and name != wanted and ":" not in name
+        }
+        return rename(graph, {**inner, **results})
+
+
+def _sources(graph: OnnxGraph, names: list[str], inputs: set[str]) -> tuple[str, ...]:
+    """The inputs of a graph that some values are computed from, inner graphs included."""
+    reads: dict[str, tuple[str, ...]] = {}
+    for node in _all_nodes(graph.nodes):
+        inner = [name for _, part in subgraphs(node) for name in _names_in(part)]
+        reads.update(dict.fromkeys(node.outputs, (*node.inputs, *inner)))
+        for _, part in subgraphs(node):
+            reads.update({port.name: node.inputs for port in part.inputs})
+    waiting, seen, found = list(names), set(names), []
+    while waiting:
+        name = waiting.pop()
+        if name in inputs:
+            found.append(name)
+            continue
+        for source in reads.get(name, ()):
+            if source not in seen:
+                seen.add(source)
+                waiting.append(source)
+    return tuple(dict.fromkeys(found))
+
+
+def _all_nodes(nodes: Iterable[Node]) -> Iterator[Node]:
+    for node in nodes:
+        yield node
+        for _, graph in subgraphs(node):
+            yield from _all_nodes(graph.nodes)
+
+
+def _names_in(graph: OnnxGraph) -> Iterator[str]:
+    """What the nodes of a graph read, and what it gives."""
+    for node in graph.nodes:
+        yield from node.inputs
+    for port in graph.outputs:
+        yield port.name
+
+
+__all__ = ["ContentsNeeded", "onnx_to_graph"]

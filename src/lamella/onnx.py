@@ -1,0 +1,146 @@
+"""Lamella as a backend of ONNX: the interface of `onnx.backend.base`, by which its own tests run.
+
+Needs the package `onnx` (extra `onnx`), which nothing else here does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from lamella.base.arrays import Array, numpy_dtype
+from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.optional import need
+from lamella.bridge.onnx.arrays import ExternalData
+from lamella.bridge.onnx.check import check_model
+from lamella.bridge.onnx.nodes import Model as OnnxModel
+from lamella.bridge.onnx.read import decode_model
+from lamella.bridge.onnx_to_graph import ContentsNeeded, onnx_to_graph
+from lamella.graph.model import Model
+from lamella.graph.nodes import Tensor
+from lamella.pipeline.api import compile
+
+if TYPE_CHECKING:
+    from lamella.pipeline.languages import Executable
+
+REFERENCE = "reference"
+"""The backend of ours that runs models where none is asked for."""
+MOST_KEPT = 16
+"""Graphs of one model that are kept, each for other contents of its inputs."""
+
+
+class LamellaBackendRep:
+    """A model that is ready to run.
+
+    Inputs that say shapes are constants of a graph, so the graph is made when they are known, and kept for their next
+    use.
+    """
+
+    def __init__(self, model: OnnxModel, backend: str = REFERENCE) -> None:
+        self._model = model
+        self._backend = backend
+        own = {item.name for item in model.graph.initializers}
+        self._inputs = tuple(item.name for item in model.graph.inputs if item.name not in own)
+        self._fixed: tuple[str, ...] = ()
+        self._ready: dict[tuple[bytes, ...], tuple[Model, Executable]] = {}
+
+    def run(self, inputs: Any, **_: Any) -> tuple[Array, ...]:
+        """The outputs in order, for inputs in order or by name."""
+        names = self._inputs
+        given = inputs if isinstance(inputs, Mapping) else dict(zip(names, _listed(inputs), strict=False))
+        arrays = {name: np.asarray(value) for name, value in given.items()}
+        graph, executable = self._prepare(arrays)
+        wanted = {item.name for item in graph.graph.inputs if isinstance(item, Tensor)}
+        found = executable(**{name: array for name, array in arrays.items() if name in wanted})
+        # Narrow types come out as wider ones, which hold the same numbers.
+        return tuple(
+            np.asarray(found[item.name]).astype(numpy_dtype(item.element))
+            for item in graph.graph.outputs
+            if isinstance(item, Tensor)
+        )
+
+    def _prepare(self, arrays: Mapping[str, Array]) -> tuple[Model, Executable]:
+        for _ in range(len(self._inputs) + 1):
+            fixed = {name: arrays[name] for name in self._fixed if name in arrays}
+            key = tuple(repr((item.shape, item.dtype)).encode() + item.tobytes() for item in fixed.values())
+            if key in self._ready:
+                return self._ready[key]
+            try:
+                graph = onnx_to_graph(self._model, given=fixed)
+            except ContentsNeeded as problem:
+                more = [name for name in problem.inputs if name not in self._fixed and name in arrays]
+                if not more:
+                    raise
+                self._fixed = (*self._fixed, *more)
+                continue
+            if len(self._ready) >= MOST_KEPT:
+                self._ready.clear()
+            self._ready[key] = graph, compile(graph, self._backend)
+            return self._ready[key]
+        raise RuntimeError("a graph asks for the contents of more inputs than there are")
+
+
+def _listed(inputs: Any) -> Sequence[Any]:
+    return inputs if isinstance(inputs, list | tuple) else [inputs]
+
+
+class Backend:
+    """The interface of `onnx.backend.base.Backend`; `backend=` chooses one of ours."""
+
+    @classmethod
+    def is_compatible(cls, model: Any, device: str = "CPU", **_: Any) -> bool:
+        """Whether a model can become a graph, as far as it can be known without its inputs."""
+        try:
+            cls.prepare(model, device)
+        except LamellaError:
+            return False
+        return True
+
+    @classmethod
+    def prepare(
+        cls, model: Any, device: str = "CPU", backend: str = REFERENCE, **_: Any
+    ) -> LamellaBackendRep:
+        """A model that is checked and ready to run; LamellaError says what is wrong with it."""
+        if not cls.supports_device(device):
+            raise ValueError(f"there is no device '{device}' here")
+        found = decode_model(cast("bytes", model.SerializeToString()))
+        findings = errors(check_model(found, ExternalData(None)))
+        if findings:
+            raise LamellaError(findings)
+        return LamellaBackendRep(found, backend)
+
+    @classmethod
+    def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Array, ...]:
+        """The outputs of a model."""
+        return cls.prepare(model, device, **options).run(inputs)
+
+    @classmethod
+    def run_node(
+        cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **options: Any
+    ) -> tuple[Array, ...]:
+        """The outputs of one node, as a model of its own."""
+        helper = need("onnx.helper")
+        arrays = [np.asarray(item) for item in _listed(inputs)]
+        names = [name for name in node.input if name]
+        ports = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(item.dtype), item.shape)
+            for name, item in zip(names, arrays, strict=True)
+        ]
+        results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        del outputs_info
+        graph = helper.make_graph([node], "node", ports, results)
+        return cls.run_model(helper.make_model(graph), arrays, device, **options)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether models run there."""
+        return device.partition(":")[0] == "CPU"
+
+
+prepare = Backend.prepare
+run_model = Backend.run_model
+run_node = Backend.run_node
+supports_device = Backend.supports_device
+is_compatible = Backend.is_compatible

@@ -1,0 +1,82 @@
+"""`lamella diff`: where the numbers of two models part, and why.
+
+`load_sides` reads the models, `compare` runs both once and finds the first divergence with its cause, the rest says or
+writes what was found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from lamella.pipeline import languages
+from lamella.pipeline.diff.comparison import Comparison, Explained, compare
+from lamella.pipeline.diff.flow import CANNOT_RUN
+from lamella.pipeline.diff.gap import Gap, measure
+from lamella.pipeline.diff.kernels import KernelComparison, are_kernels, compare_kernels
+from lamella.pipeline.diff.page import page_of
+from lamella.pipeline.diff.reduction import reduce
+from lamella.pipeline.diff.report import (
+    comparison_lines,
+    comparison_to_json,
+    divergence_lines,
+    gap_to_json,
+    gap_words,
+)
+from lamella.pipeline.diff.reproducer import make_reproducer, write_reproducer
+from lamella.pipeline.diff.sides import CPU, Side, as_graph, load_sides, make_sides
+from lamella.pipeline.options import Options
+
+
+def reproduce(found: Comparison, options: Options) -> tuple[Path, tuple[int, int]] | None:
+    """Write the divergence alone into the folder that the options name; gives a model and the operations of both."""
+    if options.output is None:
+        return None
+    made = reduce(found, options) if options.reduce else None
+    if made is None and found.diverging is not None:
+        made = make_reproducer(found, found.diverging, options.tolerance)
+    if made is None:
+        return None
+    return write_reproducer(made, options.output, options.tolerance), made.operations
+
+
+def first_divergence(
+    before: languages.Model, options: Options, after: languages.Model | None = None
+) -> list[str]:
+    """Where the numbers of a model and of what was lowered from it part, in lines; nothing where no graph shows it.
+
+    Without a second model the kernels of the first are meant.
+    """
+    left, right = as_graph(before, options), as_graph(after or before, options)
+    if left is None or right is None:
+        return []
+    kernels = Side(right, CPU) if after is None else Side(right)
+    chosen = replace(options, backends=(), precisions=(), shape={})
+    try:
+        found = compare(*make_sides([Side(left), kernels], chosen), chosen)
+    except CANNOT_RUN:
+        return []
+    return [] if found.diverging is None else list(divergence_lines(found.diverging))
+
+
+__all__ = [
+    "Comparison",
+    "Explained",
+    "Gap",
+    "KernelComparison",
+    "Side",
+    "are_kernels",
+    "compare",
+    "compare_kernels",
+    "comparison_lines",
+    "comparison_to_json",
+    "divergence_lines",
+    "first_divergence",
+    "gap_to_json",
+    "gap_words",
+    "load_sides",
+    "make_sides",
+    "measure",
+    "page_of",
+    "reproduce",
+]

@@ -1,0 +1,122 @@
+"""A divergence alone: the few operations of both sides as two models with the same inputs, and how to compare them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from lamella.base.arrays import Array
+from lamella.base.writer import make_folder, write_text
+from lamella.graph.model import Model
+from lamella.graph.nodes import Graph
+from lamella.graph.rewrite import FreshNames, defined, rename
+from lamella.pipeline.arrays import file_name, write_array
+from lamella.pipeline.diff.comparison import Comparison, Explained
+from lamella.pipeline.diff.flow import Part, listed
+from lamella.pipeline.diff.sides import Side
+from lamella.pipeline.skriptnd.execution import write_model
+
+LEFT, RIGHT, COMMANDS = "left.sknd", "right.sknd", "commands.txt"
+WORD = re.compile(r"[^A-Za-z0-9_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Reproducer:
+    """Two models of few operations with inputs of the same names, and the numbers of these."""
+
+    left: Side
+    right: Side
+    inputs: Mapping[str, Array]
+
+    @property
+    def operations(self) -> tuple[int, int]:
+        """How many operations both have."""
+        return len(self.left.model.graph.nodes), len(self.right.model.graph.nodes)
+
+
+def make_reproducer(found: Comparison, at: Explained, tolerance: float) -> Reproducer:
+    """The operations of a divergence, with what they read as inputs: of the left side where both read the same."""
+    backs = {other: one for one, other in at.at.borders}
+    left, names = _with_plain_names(at.left, {})
+    given = {backs[other]: names[backs[other]] for other in backs if backs[other] in names}
+    right, others = _with_plain_names(
+        at.right, {other: given[backs[other]] for other in backs if backs[other] in given}
+    )
+    inputs = {names[item.name]: _value(found, 0, item.name) for item in at.left.inputs if item.name in names}
+    for item in at.right.inputs:
+        mine = backs.get(item.name)
+        alike = mine is not None and mine in names and _are_alike(found, mine, item.name, tolerance)
+        if item.name in others and not alike:
+            fresh = f"{others[item.name]}_right" if others[item.name] in inputs else others[item.name]
+            right = replace(right, graph=rename(right.graph, {others[item.name]: fresh}))
+            inputs[fresh] = _value(found, 1, item.name)
+    one, other = _with_all_inputs(left, right, inputs)
+    sides = (replace(found.sides[0], model=one), replace(found.sides[1], model=other))
+    return Reproducer(sides[0], sides[1], {name: inputs[name] for name in _names(one.graph)})
+
+
+def _value(found: Comparison, side: int, name: str) -> Array:
+    return np.asarray(found.values[side][name])
+
+
+def _are_alike(found: Comparison, one: str, other: str, tolerance: float) -> bool:
+    """Whether two corresponding tensors can be one input: the same shape, and numbers that agree."""
+    pair = next((pair for pair in found.pairs if pair.left == one and pair.right == other), None)
+    return (
+        pair is not None
+        and not pair.layout.axes
+        and _value(found, 0, one).shape == _value(found, 1, other).shape
+        and pair.agrees(tolerance)
+    )
+
+
+def _with_plain_names(part: Part, given: Mapping[str, str]) -> tuple[Model, dict[str, str]]:
+    """A part as a model whose tensors have short plain names; and the names of its inputs."""
+    model = part.to_model()
+    fresh = FreshNames(given.values())
+    tensors = list(defined(model.graph))
+    names = {item.name: given.get(item.name) or fresh.take(_plain(item.name)) for item in tensors}
+    graph = replace(rename(model.graph, names), name="reproducer")
+    return replace(model, graph=graph), {item.name: names[item.name] for item in listed(model.graph.inputs)}
+
+
+def _plain(name: str) -> str:
+    found = WORD.sub("_", name).strip("_")[-40:]
+    return found if found[:1].isalpha() else f"t{found}"
+
+
+def _with_all_inputs(left: Model, right: Model, inputs: Mapping[str, Array]) -> tuple[Model, Model]:
+    """Both models with the inputs of both, in one order: what one does not read it takes all the same."""
+    known = {item.name: item for item in (*listed(right.graph.inputs), *listed(left.graph.inputs))}
+    ordered = tuple(known[name] for name in inputs if name in known)
+    one, other = (replace(model, graph=replace(model.graph, inputs=ordered)) for model in (left, right))
+    return one, other
+
+
+def _names(graph: Graph) -> list[str]:
+    return [item.name for item in listed(graph.inputs)]
+
+
+def write_reproducer(made: Reproducer, folder: Path, tolerance: float) -> Path:
+    """Write both models, their inputs and the commands that compare them; gives the left model.
+
+    The one place where further forms of a reproducer are written.
+    """
+    make_folder(folder)
+    write_model(made.left.model, folder / LEFT)
+    write_model(made.right.model, folder / RIGHT)
+    words = [LEFT, RIGHT]
+    for name, array in made.inputs.items():
+        write_array(folder / f"{file_name(name)}.npy", array)
+        words.append(f"--input {name}={file_name(name)}.npy")
+    for side in (made.left, made.right):
+        words += [f"--backend {side.backend or 'reference'}"]
+    if made.left.precision or made.right.precision:
+        words += [f"--precision {side.precision or 'f32'}" for side in (made.left, made.right)]
+    words.append(f"--tolerance {tolerance:g}")
+    write_text(folder / COMMANDS, f"lamella diff {' '.join(words)}\n")
+    return folder / LEFT

@@ -1,0 +1,1 @@
+"""The ONNX format for the commands and the API: check, show, load, write."""

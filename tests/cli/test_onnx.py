@@ -1,0 +1,39 @@
+"""ONNX files written by commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from tests.support.bridge.onnx_files import run_onnx
+from tests.support.forked import Lamella
+
+COUNTER = """import math;
+graph Counter {
+    @input { x: real[3]; }
+    @variable { total: real[3]; weight: real[3]; }
+    @output { y: real[3]; }
+    @compose {
+        scaled = math.mul(x, weight);
+        y = math.add(scaled, total);
+    }
+    @update { total = y; }
+}
+"""
+
+
+def test_commands_write_onnx(tmp_path: Path, lamella: Lamella) -> None:
+    (tmp_path / "counter.sknd").write_text(COUNTER)
+    done = lamella("convert", str(tmp_path / "counter.sknd"), str(tmp_path / "a.onnx"))
+    assert done.returncode == 0, done.stderr
+    onnx.checker.check_model(str(tmp_path / "a.onnx"), full_check=True)
+    for source, target in (("a.onnx", "a.nac"), ("a.nac", "b.onnx")):
+        done = lamella("convert", str(tmp_path / source), str(tmp_path / target))
+        assert done.returncode == 0, done.stderr
+    x = np.arange(3, dtype=np.float32)
+    first, second = (run_onnx(str(tmp_path / name), {"x": x}) for name in ("a.onnx", "b.onnx"))
+    np.testing.assert_array_equal(first["y"], second["y"])
+    done = lamella("lower", str(tmp_path / "counter.sknd"), "--to", "onnx", "-o", str(tmp_path / "low"))
+    assert "largest difference 0" in done.stdout, done.stderr

@@ -1,0 +1,1 @@
+"""Random small models, and faults planted in them, for the judge of `lamella diff`."""
