@@ -8,6 +8,7 @@ The bound of a token is the bytes of the weights and of the cache by the bandwid
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import tempfile
 import time
@@ -143,14 +144,15 @@ def _timed(tokens: Iterator[int]) -> tuple[float, float]:
 
 
 def _bytes_read(path: Path, width: float) -> float:
-    """The bytes that a token reads: every weight of a product once."""
+    """The bytes that a token reads: every weight of a product once, no table of embeddings that is no head."""
     with safe_open(path / "model.safetensors", "np") as file:
-        shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
-    config = {"embedding": any(shape[0] > 30000 for shape in shapes)}
-    total = sum(width * np.prod(shape) for shape in shapes if len(shape) == 2)
-    # A table of embeddings that is no head is not read.
-    heads = [shape for shape in shapes if len(shape) == 2 and shape[0] > 30000]
-    return float(total - (width * np.prod(heads[0]) if config["embedding"] and len(heads) > 1 else 0))
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    read = [
+        shape
+        for name, shape in shapes.items()
+        if len(shape) == 2 and not (name == "model.embed_tokens.weight" and "lm_head.weight" in shapes)
+    ]
+    return width * sum(math.prod(shape) for shape in read)
 
 
 if __name__ == "__main__":

@@ -620,7 +620,9 @@ class _Placing:
         used = {call.kernel for item in calls.values() for call in item}
         used |= {call.kernel for item in in_place.values() for call in (*item.calls, item.restore)}
         functions = tuple(item for item in self.kernels.functions if item.name in used)
-        written = replace(found, program=Program(functions), calls=calls, native=self.native, in_place=in_place)
+        written = replace(
+            found, program=Program(functions), calls=calls, native=self.native, in_place=in_place
+        )
         return share_kernels(written)
 
     def _in_place(self) -> Iterator[tuple[str, InPlaceCalls]]:
