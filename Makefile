@@ -42,7 +42,7 @@ bench: .venv/.bench ## measure speed as ratios against named peers, whole models
 docs: .venv/.dev ## write docs/rules and docs/operators again from the rule tables and the library
 	$(BIN)/python -m docs.generate
 
-fuzz: .venv/.dev ## the tests with mutated inputs, 100 000 of them
+fuzz: .venv/.dev ## the tests with mutated inputs, 100 000 of them, and 20 000 random networks
 	LAMELLA_FUZZ=$${LAMELLA_FUZZ:-100000} $(PYTEST) -m fuzz tests
 
 # One stamp per installation: made once, and again when pyproject.toml changes.

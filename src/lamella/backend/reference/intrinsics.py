@@ -116,12 +116,12 @@ def top_k(
     axis = int(_number(attributes, "axis"))
     keys = -_computed(values) if attributes["largest"] else _computed(values)
     count = min(int(_number(attributes, "k")), values.shape[axis])
-    indices = _first_of_order(keys, axis, count)
+    indices = _first_of_order(keys, axis, count, bool(attributes["sorted"]))
     return np.take_along_axis(values, indices, axis).astype(dtypes[0]), indices.astype(dtypes[1])
 
 
-def _first_of_order(keys: Array, axis: int, count: int) -> Array:
-    """Where the smallest items along an axis stand, in their order; equal ones in that of their places.
+def _first_of_order(keys: Array, axis: int, count: int, ordered: bool = True) -> Array:
+    """Where the smallest items along an axis stand, if asked for in their order; equal ones in that of their places.
 
     A 32-bit key and its place are one 64-bit integer, which NumPy sorts several times as fast as it finds an order.
     """
@@ -132,11 +132,12 @@ def _first_of_order(keys: Array, axis: int, count: int) -> Array:
     )  # zeros of both signs are equal
     bits = lines.view(np.int32)
     # The bits of negative numbers count backwards; NaN of either sign comes last.
-    ordered = np.where(np.isnan(lines), np.int32(0x7FFFFFFF), bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF)))
-    packed = (ordered.astype(np.int64) << 32) | np.arange(lines.shape[-1], dtype=np.int64)
-    if 4 * count < lines.shape[-1]:
-        packed = np.partition(packed, count - 1, axis=-1)[..., :count] if count else packed[..., :0]
-    packed.sort(axis=-1)
+    ranks = np.where(np.isnan(lines), np.int32(0x7FFFFFFF), bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF)))
+    packed = (ranks.astype(np.int64) << 32) | np.arange(lines.shape[-1], dtype=np.int64)
+    if count and (not ordered or 4 * count < lines.shape[-1]):
+        packed = np.partition(packed, count - 1, axis=-1)[..., :count]
+    if ordered:
+        packed.sort(axis=-1)
     return np.moveaxis(packed[..., :count] & 0xFFFFFFFF, -1, axis)
 
 
