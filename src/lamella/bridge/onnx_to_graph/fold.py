@@ -260,7 +260,7 @@ def _reduce(plain: Callable[..., Array], symbolic: Callable[[Extent, Extent], Ex
 def _split(args: Sequence[Array | None], attributes: Attributes, _: int) -> list[Array]:
     data, sizes = _needed(args), _integers(args, 1, attributes, "split")
     outputs = _int(attributes, "num_outputs", 0)
-    if sizes is None and not outputs:
+    if sizes is None and not 0 < outputs <= MOST_KNOWN:
         raise CannotFold
     axis = _int(attributes, "axis", 0)
     if sizes is None:
