@@ -94,7 +94,7 @@ def test_a_loop_that_the_run_ends(tmp_path: Path) -> None:
     weights = {"n": np.asarray(20), "yes": np.asarray(True), "limit": np.asarray(50, np.float32)}
     outputs = [port("last", [2]), port("all", ["k", 2])]
     model = model_of([node], [port("x", [2])], outputs, weights)
-    _judge(_saved(model, tmp_path), {"x": np.float32([1, 2])})
+    _judge(_saved(model, tmp_path), {"x": np.array([1, 2], np.float32)})
 
 
 @pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
@@ -106,7 +106,7 @@ def test_recurrent_networks_of_unequal_lengths(tmp_path: Path, operator: str, di
         "w": _numbers(ways, gates * size, width),
         "r": _numbers(ways, gates * size, size) * 0.5,
         "b": _numbers(ways, 2 * gates * size),
-        "lens": np.int32([4, 2]),
+        "lens": np.array([4, 2], np.int32),
     }
     given = {"hidden_size": size, "direction": direction}
     if operator == "GRU":
