@@ -270,18 +270,17 @@ def _grid_sample(site: NodeSite) -> Results:
     padding = site.text("padding_mode", "zeros")
     if mode not in modes or padding not in paddings:
         site.refuse(f"has the mode '{mode}' and the padding '{padding}'")
-    grid = site.tensor(1)
-    aligned = site.flag("align_corners")
-    if padding == "reflection":
-        x = site.tensor()
-        grid = site.call("onnx.reflect_grid", grid, extents=x.shape[2:], aligned=aligned)
-    method = (
-        "REPLICATE" if padding == "reflection" and mode not in ("bicubic", "cubic") else paddings[padding]
-    )
-    if padding == "reflection" and method == "REFLECT":
-        grid = site.tensor(1)
+    grid, method = site.tensor(1), paddings[padding]
+    if padding == "reflection" and modes[mode] != "CUBIC":
+        # Mirrored points lie inside; cubic weights reach further, and mirror place by place.
+        grid, method = site.call("onnx.reflect_grid", grid), "REPLICATE"
     return site.call(
-        "image.grid_sample", site.tensor(), grid, mode=modes[mode], padding=method, aligned=aligned
+        "image.grid_sample",
+        site.tensor(),
+        grid,
+        mode=modes[mode],
+        padding=method,
+        aligned=site.flag("align_corners"),
     )
 
 
