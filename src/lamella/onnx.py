@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from lamella.base.arrays import Array, element_type_of, numpy_dtype
+from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.optional import need
 from lamella.bridge.onnx.arrays import ExternalData
@@ -50,7 +50,7 @@ class LamellaBackendRep:
         """The outputs in order, for inputs in order or by name."""
         names = self._inputs
         given = inputs if isinstance(inputs, Mapping) else dict(zip(names, _listed(inputs), strict=False))
-        arrays = {name: _clean(np.asarray(value)) for name, value in given.items()}
+        arrays = {name: np.asarray(value) for name, value in given.items()}
         graph, executable = self._prepare(arrays)
         wanted = {item.name for item in graph.graph.inputs if isinstance(item, Tensor)}
         found = executable(**{name: array for name, array in arrays.items() if name in wanted})
@@ -80,14 +80,6 @@ class LamellaBackendRep:
             self._ready[key] = graph, compile(graph, self._backend)
             return self._ready[key]
         raise RuntimeError("a graph asks for the contents of more inputs than there are")
-
-
-def _clean(array: Array) -> Array:
-    """An array whose elements of four bits have only these: views of packed bytes leave others beside them."""
-    element = element_type_of(array.dtype)
-    if element is None or element.bits >= 8 or element.is_float:
-        return array
-    return array.astype(np.int8).astype(array.dtype)
 
 
 def _listed(inputs: Any) -> Sequence[Any]:

@@ -102,7 +102,7 @@ def test_machine_code_passes_what_the_reference_passes(share: int) -> None:
 
 def test_one_node_runs_by_itself() -> None:
     node = onnx.helper.make_node("Add", ["a", "b"], ["c"])
-    (found,) = Backend.run_node(node, [np.float32([1, 2]), np.float32([3, 4])])
+    (found,) = Backend.run_node(node, [np.array([1, 2], np.float32), np.array([3, 4], np.float32)])
     assert found.tolist() == [4.0, 6.0]
 
 

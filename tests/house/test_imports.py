@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "train": ROADS,
     "genome": ROADS,
     "studio": ROADS,
+    "onnx": (*ROADS, "bridge", "graph", "base"),
 }
 EVERYTHING = ("", "cli", "__main__")  # "" is lamella/__init__.py
 LAZY = ("lamella", "lamella.cli")  # their __init__ loads what is asked for

@@ -33,7 +33,7 @@ from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import REFERENCE, OperationPlacement
 from lamella.graph.model import Model
-from lamella.graph.nodes import Node, Operation, Pack, Tensor, tensors
+from lamella.graph.nodes import Constant, Node, Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import extents, members
 from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
@@ -163,6 +163,10 @@ class KernelRunner:
         """Where each operation ran in the last call; nothing before the call that tells the open extents."""
         return [] if self._current is None else self._current.placement()
 
+    def constants_of(self, nodes: Sequence[Node]) -> Sequence[Constant]:
+        """The constants that what stands in place of some nodes reads beside those of the graph."""
+        return () if self._current is None else self._current.constants_of(nodes)
+
     def cut(self, nodes: Sequence[Node], kept: Collection[str]) -> Sequence[Node | Segment]:
         """The nodes in order, with segments for those that launch lists run."""
         return nodes if self._current is None else self._current.cut(nodes, kept)
@@ -225,6 +229,10 @@ class SpecialisedRunner:
     def most_bytes(self) -> int:
         """How much memory a run may use."""
         return self._formulas.storage.most_bytes
+
+    def constants_of(self, nodes: Sequence[Node]) -> Sequence[Constant]:
+        """The constants that what stands in place of some nodes reads beside those of the graph."""
+        return self._program.model.graph.constants if nodes is self._replaces else ()
 
     def cut(self, nodes: Sequence[Node], kept: Collection[str]) -> Sequence[Node | Segment]:
         """The nodes in order, with segments for those that launch lists run."""

@@ -66,6 +66,9 @@ class OperatorRunner(Protocol):
     def cut(self, nodes: Sequence[Node], kept: Collection[str], /) -> Sequence[Node | Segment]:
         """The nodes in order, with segments for those that run in one call; `kept` is read behind the last one."""
 
+    def constants_of(self, nodes: Sequence[Node], /) -> Sequence[Constant]:
+        """The constants that what stands in place of some nodes reads beside those of the graph."""
+
 
 @dataclass(slots=True)
 class ExecutionContext:
@@ -171,6 +174,9 @@ class GraphRun:
         """Run nodes in order and let go of what is not needed any more."""
         kept = frozenset(kept)
         steps = self.context.runner.cut(nodes, kept)
+        for constant in self.context.runner.constants_of(nodes):
+            if constant.tensor.name not in self.held:
+                self.put_constant(constant)
         # By identity: hashing a row of steps would cost more than the run of a small graph. It is kept beside, so that
         # its identity stays its own.
         known = self.context.last_uses.get(id(steps))

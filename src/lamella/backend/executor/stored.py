@@ -21,7 +21,7 @@ from lamella.base.arrays import Array
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import OperationPlacement
 from lamella.graph.model import Model
-from lamella.graph.nodes import Node, Operation
+from lamella.graph.nodes import Constant, Node, Operation
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
 from lamella.ops.library import Library
@@ -102,6 +102,10 @@ class StoredRunner:
     def placement(self) -> list[OperationPlacement]:
         """Where each operation runs."""
         return self._placement
+
+    def constants_of(self, nodes: Sequence[Node]) -> Sequence[Constant]:
+        """The constants that what stands in place of some nodes reads beside those of the graph."""
+        return ()
 
     def cut(self, nodes: Sequence[Node], kept: Collection[str]) -> Sequence[Node | Segment]:
         """The one segment that all nodes are."""

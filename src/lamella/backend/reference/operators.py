@@ -25,7 +25,7 @@ from lamella.base.errors import Found
 from lamella.base.limits import Limits
 from lamella.base.placement import OperationPlacement
 from lamella.graph.binding import bind_operation, signature
-from lamella.graph.nodes import Node, Operation, Pack, Tensor, tensors
+from lamella.graph.nodes import Constant, Node, Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import Substitution, extent_substitution
 from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED, NO_MEANING
 from lamella.ops.fault import Fault
@@ -106,6 +106,10 @@ class FormulaRunner:
     def placement(self) -> list[OperationPlacement]:
         """Nothing: all operations run here."""
         return []
+
+    def constants_of(self, nodes: Sequence[Node]) -> Sequence[Constant]:
+        """The constants that what stands in place of some nodes reads beside those of the graph."""
+        return ()
 
     def cut(self, nodes: Sequence[Node], kept: Collection[str]) -> Sequence[Node]:
         """The nodes as they are: each runs by itself."""

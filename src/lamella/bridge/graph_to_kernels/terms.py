@@ -370,7 +370,8 @@ class TermWriter:
         found = self.here.cast(value, kind)
         if element.kind is Kind.UNSIGNED:
             found = self.here.arith("and", found, self.here.constant(element.maximum, I64), type_=I64)
-        return found
+        # Arrays from outside hold four bits with zeros above them, also of negative numbers.
+        return self._wrapped(found, element) if kind == I64 else found
 
     def store(self, value: Value, element: Element) -> None:
         """Store a computed value: reals are rounded, integers keep their low bits."""

@@ -19,6 +19,8 @@ from lamella.bridge.onnx.nodes import ELEMENTS, AttributeValue
 from lamella.bridge.onnx_to_graph.values import MOST_KNOWN, object_array, plain_if_possible
 
 Attributes = Mapping[str, AttributeValue]
+Rule = Callable[[Sequence["Array | None"], Attributes, int], "Array | list[Array]"]
+"""What an operator gives for known contents, attributes and a version."""
 
 
 class CannotFold(Exception):
@@ -235,7 +237,9 @@ def _cast(args: Sequence[Array | None], attributes: Attributes, _: int) -> Array
     return np.trunc(data.astype(np.float64)).astype(numpy_dtype(element))
 
 
-def _reduce(plain: Callable[..., Array], symbolic: Callable[[Extent, Extent], Extent], start: int | None):  # type: ignore[no-untyped-def]
+def _reduce(
+    plain: Callable[..., Array], symbolic: Callable[[Extent, Extent], Extent], start: int | None
+) -> Rule:
     def run(args: Sequence[Array | None], attributes: Attributes, _: int) -> Array:
         data = _needed(args)
         axes = _integers(args, 1, attributes, "axes")
@@ -260,7 +264,7 @@ def _reduce(plain: Callable[..., Array], symbolic: Callable[[Extent, Extent], Ex
 def _split(args: Sequence[Array | None], attributes: Attributes, _: int) -> list[Array]:
     data, sizes = _needed(args), _integers(args, 1, attributes, "split")
     outputs = _int(attributes, "num_outputs", 0)
-    if sizes is None and not outputs:
+    if sizes is None and not 0 < outputs <= MOST_KNOWN:
         raise CannotFold
     axis = _int(attributes, "axis", 0)
     if sizes is None:
@@ -273,7 +277,7 @@ def _identity(args: Sequence[Array | None], _: Attributes, __: int) -> Array:
     return _needed(args)
 
 
-def _many(function: Callable[[Array, Array], Array], symbolic: Callable[[Extent, Extent], object]):  # type: ignore[no-untyped-def]
+def _many(function: Callable[[Array, Array], Array], symbolic: Callable[[Extent, Extent], object]) -> Rule:
     pair = _elementwise(function, _dims(symbolic))
 
     def run(args: Sequence[Array | None], attributes: Attributes, version: int) -> Array:
@@ -285,7 +289,7 @@ def _many(function: Callable[[Array, Array], Array], symbolic: Callable[[Extent,
     return run
 
 
-def _unary(function: Callable[[Array], Array]):  # type: ignore[no-untyped-def]
+def _unary(function: Callable[[Array], Array]) -> Rule:
     def run(args: Sequence[Array | None], _: Attributes, __: int) -> Array:
         data = _needed(args)
         if data.dtype == object:

@@ -46,6 +46,10 @@ MOST_INLINED = 200_000
 """Nodes that calls of functions may unfold to, all together."""
 
 
+_IMPOSSIBLE = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What arithmetic with numbers of a file may raise; every operation that is built is bound and checked by itself."""
+
+
 class Stop(Exception):
     """A node could not be translated; the findings are collected already."""
 
@@ -169,6 +173,10 @@ class Translator:
             self.findings.append(rules.REFUSED.at(NOWHERE, node=node.title, reason=reason))
         except Stop:
             pass
+        except _IMPOSSIBLE as problem:
+            # Adapters take lists of attributes at their word; those of a hostile file do not fit each other.
+            reason = f"its attributes or inputs do not fit each other ({type(problem).__name__}: {problem})"
+            self.findings.append(rules.REFUSED.at(NOWHERE, node=node.title, reason=reason))
         finally:
             self.builder.origin = origin
 

@@ -268,10 +268,16 @@ def _stft(site: NodeSite) -> Results:
     return _transformed(site, frames, 2, length, inverse=False, onesided=site.flag("onesided", True))
 
 
+MOST_BINS = 1 << 16
+"""Bands and bins of a matrix that is computed before the run."""
+
+
 def _mel(site: NodeSite) -> Results:
     """Triangles over the bins of a spectrum, at equal distances on the mel scale."""
     (bins,), (length,), (rate,) = (site.integers(index, "a number") for index in range(3))
     low, high = (site.numbers(index, "a frequency")[0] for index in (3, 4))
+    if not (0 < bins <= MOST_BINS and 0 < length <= MOST_BINS and rate > 0):
+        site.refuse(f"has {bins} bands of {length} bins")
     edges = [2595 * math.log10(1 + item / 700) for item in (low, high)]
     places = np.arange(bins + 2) * ((edges[1] - edges[0]) / (bins + 2)) + edges[0]
     hertz = 700 * (np.power(10, places / 2595) - 1)

@@ -17,7 +17,7 @@ from lamella.bridge.onnx.arrays import read_sparse
 from lamella.bridge.onnx.nodes import DATA_TYPES, SparseTensor, TensorProto
 from lamella.bridge.onnx_to_graph.fold import fold
 from lamella.bridge.onnx_to_graph.site import NodeSite, Result, Results
-from lamella.bridge.onnx_to_graph.values import known_value, object_array, plain_if_possible
+from lamella.bridge.onnx_to_graph.values import MOST_KNOWN, known_value, object_array, plain_if_possible
 from lamella.graph.nodes import Tensor
 
 
@@ -207,7 +207,7 @@ def _constant_of_shape(site: NodeSite) -> Results:
     value: Array = site.read(found) if isinstance(found, TensorProto) else np.zeros(1, np.float32)
     shape = site.extents(0, "the shape")
     known = [size for size in shape if isinstance(size, int)]
-    if len(known) == len(shape) and np.prod(known) <= 4096:
+    if len(known) == len(shape) and 0 <= math.prod(known) <= MOST_KNOWN and min(known, default=0) >= 0:
         return known_value(np.full(known, value.reshape(-1)[0]))
     scalar = site.constant(value.reshape(()))
     return site.make("layout.uniform", scalar.element, scalar, shape=shape)

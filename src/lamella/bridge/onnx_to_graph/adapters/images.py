@@ -21,6 +21,11 @@ from lamella.graph.nodes import Tensor
 # --- resizing: for each position of an axis a few places of the original, and their weights -----------------------
 
 
+LARGEST_SCALE = 1e6
+MOST_TAPS = 1 << 22
+"""Places that the positions of one axis read, all together."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Axis:
     """How an axis is resized."""
@@ -172,6 +177,7 @@ def _resized(
             work = _resized_open(site, work, axis, size, kind)
             continue
         given = _Axis(extent, size, size / extent if scale is None else scale, regions[n])
+        _require_bearable(site, given, kind)
         places, weights = _taps(given, kind)
         work = _sampled(site, work, axis, places, weights)
         if kind.transform == "tf_crop_and_resize":
@@ -180,7 +186,18 @@ def _resized(
     return site.cast(_extrapolated(site, work, outside), x.element)
 
 
+def _require_bearable(site: NodeSite, axis: _Axis, kind: _Filter) -> None:
+    """Refuse tables of places that a file makes larger than any image."""
+    if not (axis.extent > 0 and axis.size >= 0 and math.isfinite(axis.scale) and axis.scale > 0):
+        site.refuse("has a scale or a size that nothing can be resized to")
+    taps = 4 / min(axis.scale, 1.0) if kind.antialias else 4
+    if axis.size * taps > MOST_TAPS:
+        site.refuse(f"resizes an axis to {axis.size} positions")
+
+
 def _scaled(extent: Extent, scale: float) -> Extent:
+    if not math.isfinite(scale) or abs(scale) > LARGEST_SCALE:
+        return -1  # refused where the axis is resized
     if isinstance(extent, int):
         return math.floor(extent * scale)
     exact = Fraction(scale).limit_denominator(1 << 12)
@@ -253,18 +270,17 @@ def _grid_sample(site: NodeSite) -> Results:
     padding = site.text("padding_mode", "zeros")
     if mode not in modes or padding not in paddings:
         site.refuse(f"has the mode '{mode}' and the padding '{padding}'")
-    grid = site.tensor(1)
-    aligned = site.flag("align_corners")
-    if padding == "reflection":
-        x = site.tensor()
-        grid = site.call("onnx.reflect_grid", grid, extents=x.shape[2:], aligned=aligned)
-    method = (
-        "REPLICATE" if padding == "reflection" and mode not in ("bicubic", "cubic") else paddings[padding]
-    )
-    if padding == "reflection" and method == "REFLECT":
-        grid = site.tensor(1)
+    grid, method = site.tensor(1), paddings[padding]
+    if padding == "reflection" and modes[mode] != "CUBIC":
+        # Mirrored points lie inside; cubic weights reach further, and mirror place by place.
+        grid, method = site.call("onnx.reflect_grid", grid), "REPLICATE"
     return site.call(
-        "image.grid_sample", site.tensor(), grid, mode=modes[mode], padding=method, aligned=aligned
+        "image.grid_sample",
+        site.tensor(),
+        grid,
+        mode=modes[mode],
+        padding=method,
+        aligned=site.flag("align_corners"),
     )
 
 

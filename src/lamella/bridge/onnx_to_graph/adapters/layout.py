@@ -94,6 +94,8 @@ def _split(site: NodeSite) -> Results:
 def _even_parts(site: NodeSite, whole: Extent) -> list[Extent]:
     """Equal parts; the last one is smaller where they do not divide."""
     count = site.integer("num_outputs", len(site.node.outputs))
+    if count != len(site.node.outputs):
+        site.refuse(f"has num_outputs {count} and {len(site.node.outputs)} outputs")
     if isinstance(whole, Dim):
         return [dim.floor_divide(whole, count)] * count
     size = -(-whole // count)
