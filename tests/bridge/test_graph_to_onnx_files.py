@@ -13,7 +13,7 @@ import pytest
 import lamella
 from lamella.backend.reference import compile_model
 from lamella.base.dim import symbol
-from lamella.base.dtype import F32
+from lamella.base.dtype import F32, I8, I16, I32, I64, U8
 from lamella.base.errors import Found
 from lamella.bridge.graph_to_onnx import graph_to_onnx
 from lamella.graph.build import Builder
@@ -100,7 +100,8 @@ def test_large_weights_lie_beside_the_file(tmp_path: Path) -> None:
     for weight in weights:
         x = builder.call("nn.linear", x, weight, small)
     random = np.random.default_rng(0)
-    data = {item.name: random.normal(size=item.shape).astype(np.float32) / 8 for item in (*weights, small)}
+    data = {item.name: random.normal(size=(64, 64)).astype(np.float32) / 8 for item in weights}
+    data["small"] = random.normal(size=64).astype(np.float32)
     model, path = Model(builder.finish(x), library(), data), tmp_path / "model.onnx"
     written = writing.from_graph(model, path, Options())
     writing.save(written, path, largest=1000)
@@ -130,6 +131,15 @@ def test_quantised_tensors_are_codes(tmp_path: Path) -> None:
     given = {"x": random.uniform(-1, 12, (2, 3)).astype(np.float32)}
     wanted = compile_model(model, quantized=True)(**given)
     assert largest_difference(run_onnx(found, given), wanted) < 1e-5
+
+
+def test_reals_become_the_nearest_integers_of_a_narrow_type() -> None:
+    builder = Builder(library(), "G")
+    x = builder.input("x", F32, (7,))
+    results = [builder.call("layout.cast", x, types={"R": item}) for item in (I8, U8, I16, I32, I64)]
+    model = Model(builder.finish(*results), library())
+    given = {"x": np.asarray([300.5, -300.5, 3e9, -3e9, -1.5, 0.9, 70000], np.float32)}
+    assert largest_difference(run_onnx(exported(model), given), compile_model(model)(**given)) == 0
 
 
 def test_open_extents_keep_their_names() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import onnx
@@ -120,7 +120,7 @@ def test_operators_of_the_library_come_back() -> None:
 @pytest.mark.parametrize("name", CHOSEN if SHARE < 1 else [*NETWORKS, *MODELS])
 def test_models_come_back(name: str) -> None:
     sample = (NETWORKS[name] if name in NETWORKS else MODELS[name])()
-    model = cast("Model", lamella.from_torch(sample.module, (), sample.inputs, dynamic=sample.dynamic))
+    model = lamella.from_torch(sample.module, (), sample.inputs, dynamic=sample.dynamic)
     first = exported(model)
     second = exported(onnx_to_graph(decode_model(first.SerializeToString())))
     for inputs in (sample.inputs, stretched(sample)):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.paths import is_there, shown
-from lamella.graph.model import Model as GraphModel
 from lamella.pipeline.languages import (
     ENDINGS,
     FOLDER,
@@ -30,6 +29,9 @@ from lamella.pipeline.nac.model import Model as NacModel
 from lamella.pipeline.nac.model import is_whole, stays_whole
 from lamella.pipeline.nac.model import read_checked as read_nac
 from lamella.pipeline.options import Options
+
+if TYPE_CHECKING:
+    from lamella.graph.model import Model as GraphModel
 
 STORE_FILE = ".safetensors"
 FOR_NAC = ("quantize", "optimize", "external", "plain_signatures", "embed", "tokenizer", "plan", "shape")
@@ -88,7 +90,7 @@ def _refuse_own_weights(model: Model, source: Path, target: Path, options: Optio
 def _to_onnx(model: Model, target: Path, options: Options) -> Conversion:
     """Write an ONNX file of a graph, of that of a NAC file or of a compiled unit."""
     graph = nac_graphs().to_graph(model, options) if isinstance(model, NacModel) else model
-    if not isinstance(graph, GraphModel):
+    if graph.language != SKRIPTND.name:
         graph = REGISTRY[model.language].lower(model, "sknd", options)
     written = ONNX.from_graph(cast("GraphModel", graph), target, options)
     ONNX.save(written, target)

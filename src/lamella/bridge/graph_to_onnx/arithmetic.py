@@ -72,8 +72,8 @@ def _clipped(emitter: Emitter, function: str, operands: Sequence[Value]) -> Valu
     other = {"<<": "Max", ">>": "Min"}.get(function)
     if other is None or not operands[0].element.is_float or not _is_number(operands[1]):
         return None
-    inner = emitter.made_by(operands[0], other)
-    if inner is None or inner[0] is None or inner[1] is None or not _is_number(inner[1]):
+    op_type, inner = emitter.maker(operands[0])
+    if op_type != other or inner[0] is None or inner[1] is None or not _is_number(inner[1]):
         return None
     low, high = (inner[1], operands[1]) if function == "<<" else (operands[1], inner[1])
     if low.known is None or high.known is None or not low.known <= high.known:

@@ -162,10 +162,9 @@ class Emitter:
             scope = scope._parent
         return None
 
-    def made_by(self, value: Value, op_type: str) -> tuple[Value | None, ...] | None:
-        """The inputs of the node of this graph that makes a value, where it is one of a type."""
-        found = self._made.get(value.name)
-        return None if found is None or found[0] != op_type else found[1]
+    def maker(self, value: Value) -> tuple[str, tuple[Value | None, ...]]:
+        """The type and the inputs of the node of this graph that makes a value; nothing where none does."""
+        return self._made.get(value.name, ("", ()))
 
     def _undone(self, op_type: str, inputs: Sequence[Value | None]) -> Value | None:
         """What dimensions of extent 1 were taken from or put to, where the next node would do the opposite."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lamella.base.arrays import Array
+from lamella.base.dim import symbols
 from lamella.base.dtype import F4E2M1
 from lamella.base.errors import Found, Unsupported
 from lamella.base.source import NOWHERE
@@ -22,7 +23,7 @@ from lamella.bridge.graph_to_onnx.emitter import (
 from lamella.bridge.graph_to_onnx.graphs import GraphTranslation
 from lamella.bridge.graph_to_onnx.scope import Scope, dimensions
 from lamella.bridge.onnx.arrays import tensor_of
-from lamella.bridge.onnx.nodes import STATE, OpsetImport, TensorProto, ValueInfo
+from lamella.bridge.onnx.nodes import EXTENT, STATE, OpsetImport, TensorProto, ValueInfo
 from lamella.bridge.onnx.nodes import Graph as OnnxGraph
 from lamella.bridge.onnx.nodes import Model as OnnxModel
 from lamella.bridge.onnx.rules import NOT_WRITTEN
@@ -30,7 +31,7 @@ from lamella.graph.binding import quantizer_of
 from lamella.graph.compose.scope import recursion_limit
 from lamella.graph.model import Model
 from lamella.graph.nodes import Pack, Tensor
-from lamella.graph.rewrite import defined, members, results_of
+from lamella.graph.rewrite import defined, extents, members, results_of
 
 OPSET, IR_VERSION = 21, 10
 """The first versions with 4-bit integers and with metadata of nodes; runtimes read them since early 2024."""
@@ -85,17 +86,27 @@ class _Writing:
         read = set(names_read(named.nodes)) | {item.name for item in named.outputs}
         constants = [item for item in self.emitter.shared.constants.values() if item.name in read]
         opset, version = NARROW if self._is_narrow() else (OPSET, IR_VERSION)
-        metadata = tuple((f"{STATE}{name}", f"{name}{NEXT}") for name in self.states)
+        states = ((f"{STATE}{name}", f"{name}{NEXT}") for name in self.states)
         return OnnxModel(
             replace(named, initializers=(*weights, *constants)),
             version,
             (OpsetImport("", opset),),
             producer="lamella",
-            metadata=metadata,
+            metadata=(*states, *self._ranges()),
         )
 
     def _is_narrow(self) -> bool:
         return any(item.element == F4E2M1 for item in defined(self.graph))
+
+    def _ranges(self) -> Iterator[tuple[str, str]]:
+        """Between which numbers the open extents of inputs stay."""
+        found = {
+            symbol.name: f"{symbol.low} {symbol.high}"
+            for item in members(self.graph.inputs)
+            for extent in extents(item)
+            for symbol in symbols(extent)
+        }
+        yield from ((f"{EXTENT}{name}", words) for name, words in found.items())
 
     def _inputs(self) -> Iterator[ValueInfo]:
         for item in members(self.graph.inputs):

@@ -157,12 +157,20 @@ class LoopSpace:
         if gone and found.known is not None:
             found = self.emitter.constant(np.squeeze(found.known, tuple(gone)))
         elif gone:
-            found = self.emitter.add("Squeeze", (found, self.emitter.integers(*gone)), found.element)
+            found = self._squeezed(found, gone, value.rank)
         if missing and found.known is not None:
             return self.emitter.constant(np.expand_dims(found.known, missing))
         if missing:
             return self.emitter.add("Unsqueeze", (found, self.emitter.integers(*missing)), found.element)
         return found
+
+    def _squeezed(self, value: Value, gone: Sequence[int], rank: int) -> Value:
+        """A value without some dimensions of extent 1; what a reduction left of others it need not leave."""
+        op_type, inputs = self.emitter.maker(value)
+        axes = inputs[1].known if op_type.startswith("Reduce") and inputs[1] is not None else None
+        if axes is not None and sorted(int(axis) % rank for axis in axes) == list(gone):
+            return self.emitter.add(op_type, inputs, value.element, keepdims=0)
+        return self.emitter.add("Squeeze", (value, self.emitter.integers(*gone)), value.element)
 
     def expand(self, value: LoopValue, axes: Sequence[int]) -> Value:
         """A value as an array over some loops, ascending, repeated where it does not vary."""

@@ -20,6 +20,8 @@ Properties: TypeAlias = tuple[tuple[str, str], ...]
 """Keys and texts in the order of the file."""
 STATE = "lamella.state."
 """Keys of the metadata of a model that pair states (inputs with initializers) with the outputs that follow them."""
+EXTENT = "lamella.extent."
+"""Keys of the metadata of a model that say between which numbers a named dimension stays: `1 64`."""
 MAIN_DOMAIN = ""
 """The domain of ONNX's own operators; files also call it `ai.onnx`."""
 

@@ -14,7 +14,7 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NOWHERE
 from lamella.bridge.onnx import rules
 from lamella.bridge.onnx.arrays import ExternalData
-from lamella.bridge.onnx.nodes import STATE, Node, TensorType, ValueInfo, plain_domain, subgraphs
+from lamella.bridge.onnx.nodes import EXTENT, STATE, Node, TensorType, ValueInfo, plain_domain, subgraphs
 from lamella.bridge.onnx.nodes import Graph as OnnxGraph
 from lamella.bridge.onnx.nodes import Model as OnnxModel
 from lamella.bridge.onnx_to_graph.values import Value, known_value
@@ -28,6 +28,7 @@ from lamella.ops.library import Library
 UNBOUNDED = 1 << 20
 """The largest value of an extent that a file only names."""
 _ODD = re.compile(r"\W+")
+_RANGE = re.compile(r"([0-9]{1,12}) ([0-9]{1,12})")
 
 
 class ContentsNeeded(LamellaError):
@@ -123,8 +124,17 @@ class _Translation:
         if word[0].isdigit():
             word = f"n{word}"
         if word not in self._extents:
-            self._extents[word] = dim.symbol(word, UNBOUNDED, 1)
+            low, high = self._range(size or "")
+            self._extents[word] = dim.symbol(word, high, low)
         return self._extents[word]
+
+    def _range(self, name: str) -> tuple[int, int]:
+        """Between which numbers an extent stays: as a file of ours says, else as far as any."""
+        said = next((text for key, text in self._model.metadata if key == f"{EXTENT}{name}"), "")
+        found = _RANGE.fullmatch(said)
+        if found is None or not int(found[1]) <= int(found[2]):
+            return 1, UNBOUNDED
+        return int(found[1]), int(found[2])
 
     # --- results --------------------------------------------------------------------------------------------
 
