@@ -13,7 +13,7 @@ from lamella.base.dtype import F16
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Node, Operation, Tensor, Value
 from lamella.graph.passes.decompose_all import decompose_all
-from lamella.graph.rewrite import copy_of, defined, rename, results_of
+from lamella.graph.rewrite import Substitution, copy_of, defined, rename, results_of
 from tests.support.diff.models import KINDS, Random
 
 
@@ -283,13 +283,9 @@ def missing_operation(model: Model, random: Random) -> Iterator[Fault]:
 
 def _without(model: Model, nodes: tuple[Node, ...], result: Tensor, source: Tensor) -> Model:
     """The model whose readers of a tensor read another."""
-
-    def changed(node: Node) -> Node:
-        assert isinstance(node, Operation)
-        return replace(node, inputs=tuple(source if item == result else item for item in node.inputs))
-
-    outputs = tuple(source if item == result else item for item in model.graph.outputs)
-    return replace(model, graph=replace(model.graph, nodes=tuple(map(changed, nodes)), outputs=outputs))
+    change = Substitution(lambda item: source if item.name == result.name else item)
+    outputs = tuple(map(change.argument, model.graph.outputs))
+    return replace(model, graph=replace(model.graph, nodes=tuple(map(change.node, nodes)), outputs=outputs))
 
 
 # --- other wiring ---------------------------------------------------------------------------------------------

@@ -31,11 +31,11 @@ from lamella.pipeline.diff.gap import numbers_of
 RECOGNISED: tuple[Callable[[Case], Iterator[Cause]], ...] = (
     find_weights,
     find_constants,
+    find_functions,
     find_missing,
     find_rotary,
     find_softmax,
     find_attention,
-    find_functions,
     find_norms,
     find_wiring,
     find_attributes,

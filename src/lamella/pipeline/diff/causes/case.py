@@ -15,7 +15,7 @@ from lamella.graph.nodes import Node, Operation
 from lamella.pipeline.diff.flow import CANNOT_RUN, Part, listed
 from lamella.pipeline.diff.gap import find_layout, measure
 
-EXPLAINS = 0.02
+EXPLAINS = 0.005
 """A change explains a difference that it makes smaller than this part of what it was."""
 NOISE = 2e-6
 """What is always left of a difference in 32 bits."""
