@@ -152,7 +152,7 @@ def _bytes_read(path: Path, width: float) -> float:
         for name, shape in shapes.items()
         if len(shape) == 2 and not (name == "model.embed_tokens.weight" and "lm_head.weight" in shapes)
     ]
-    return width * sum(math.prod(shape) for shape in read)
+    return float(width * sum(math.prod(shape) for shape in read))
 
 
 if __name__ == "__main__":
