@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lamella.base.arrays import Array
 from tests.support.judges.aten import agree, judge, tensor_of, torch
 from tests.support.judges.draws import ANY, INTEGERS, arrays, axis_of, shapes
 from tests.support.judges.registry import Given, judged
@@ -126,7 +127,7 @@ def test_bags(seed: int, mode: int, last: bool, padding: int) -> None:
     if last:
         offsets[-1] = len(indices)
     scales = random.normal(size=12).astype(np.float32) if mode == 0 and seed % 2 else None
-    given_ = [weight, indices, offsets, *([] if scales is None else [scales])]
+    given_: list[Array] = [weight, indices, offsets, *([] if scales is None else [scales])]
     tensors = [tensor_of(item) for item in given_]
     found = torch.ops.aten._embedding_bag(
         *tensors[:3], False, mode, False, None if scales is None else tensors[3], last, padding
