@@ -93,8 +93,8 @@ class Translator:
         for tensor in graph.initializers:
             # The body of a loop that is written out comes here again and again.
             if id(tensor) not in self._weights:
-                content = known_value(self.read(tensor), tensor.name)
-                self._weights[id(tensor)] = replace(content, is_weight=True)
+                read = known_value(self.read(tensor), tensor.name)
+                self._weights[id(tensor)] = replace(read, is_weight=True)
             scope[tensor.name] = self._weights[id(tensor)]
         for sparse in graph.sparse_initializers:
             name = sparse.values.name
