@@ -76,6 +76,8 @@ class Translator:
         self._functions = functions
         self._external = external
         self._unfolded = 0
+        self._weights: dict[int, Value] = {}
+        """The initializers of all graphs by identity, which the model keeps alive."""
 
     # --- values ---------------------------------------------------------------------------------------------
 
@@ -89,7 +91,11 @@ class Translator:
     def enter_initializers(self, graph: Graph, scope: Scope) -> None:
         """The initializers of a graph as known contents."""
         for tensor in graph.initializers:
-            scope[tensor.name] = replace(known_value(self.read(tensor), tensor.name), is_weight=True)
+            # The body of a loop that is written out comes here again and again.
+            if id(tensor) not in self._weights:
+                read = known_value(self.read(tensor), tensor.name)
+                self._weights[id(tensor)] = replace(read, is_weight=True)
+            scope[tensor.name] = self._weights[id(tensor)]
         for sparse in graph.sparse_initializers:
             name = sparse.values.name
             try:
@@ -232,7 +238,8 @@ class Translator:
             if not name or result is None:
                 continue
             value = result if isinstance(result, Value) else Value(result, None, result.element)
-            scope[name] = replace(value, name=value.name or name)
+            # A value that has a name already is what another name stands for, and is stored once.
+            scope[name] = value if value.name else replace(value, name=name)
             if value.tensor is not None:
                 self.names.setdefault(value.tensor.name, name)
 
