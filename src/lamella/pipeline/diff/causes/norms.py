@@ -13,6 +13,8 @@ from lamella.pipeline.diff.gap import Numbers, is_close, measure, numbers_of
 
 SAME = 1e-4
 """How well a normalisation must fit the numbers of a result."""
+LARGE_EPS = 0.5
+"""An epsilon beyond this, and beyond the mean square itself, is no epsilon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ def _fit(
         return None
     wanted = (1 / factor**2).reshape(-1)
     slope, eps = _line(square.reshape(-1), wanted)
-    if not 0.5 < slope < 2.5 or abs(eps) > float(square.mean()):
+    if not 0.5 < slope < 2.5 or abs(eps) > max(float(square.mean()), LARGE_EPS):
         return None  # what is proportional to its operand is no normalisation
     if is_close(np.ones_like(wanted), wanted, 0.01):
         return None  # what is normal already cannot tell
