@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from lamella.base.arrays import Array
+from lamella.base.diagnostic import LamellaError
 from lamella.base.writer import make_folder, write_text
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
@@ -18,6 +19,8 @@ from lamella.pipeline.arrays import file_name, write_array
 from lamella.pipeline.diff.comparison import Comparison, Explained
 from lamella.pipeline.diff.flow import Part, listed
 from lamella.pipeline.diff.sides import Side
+from lamella.pipeline.onnx.writing import from_graph, save
+from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.execution import write_model
 
 LEFT, RIGHT, COMMANDS = "left.sknd", "right.sknd", "commands.txt"
@@ -102,13 +105,12 @@ def _names(graph: Graph) -> list[str]:
 
 
 def write_reproducer(made: Reproducer, folder: Path, tolerance: float) -> Path:
-    """Write both models, their inputs and the commands that compare them; gives the left model.
-
-    The one place where further forms of a reproducer are written.
-    """
+    """Write both models, also as ONNX, their inputs and the command that compares them; gives the left model."""
     make_folder(folder)
-    write_model(made.left.model, folder / LEFT)
-    write_model(made.right.model, folder / RIGHT)
+    notes = []
+    for side, name in ((made.left, LEFT), (made.right, RIGHT)):
+        write_model(side.model, folder / name)
+        notes += _write_onnx(side.model, folder / Path(name).with_suffix(".onnx"))
     words = [LEFT, RIGHT]
     for name, array in made.inputs.items():
         write_array(folder / f"{file_name(name)}.npy", array)
@@ -118,5 +120,14 @@ def write_reproducer(made: Reproducer, folder: Path, tolerance: float) -> Path:
     if made.left.precision or made.right.precision:
         words += [f"--precision {side.precision or 'f32'}" for side in (made.left, made.right)]
     words.append(f"--tolerance {tolerance:g}")
-    write_text(folder / COMMANDS, f"lamella diff {' '.join(words)}\n")
+    write_text(folder / COMMANDS, "".join(f"{line}\n" for line in (f"lamella diff {' '.join(words)}", *notes)))
     return folder / LEFT
+
+
+def _write_onnx(model: Model, path: Path) -> list[str]:
+    """Write a model as ONNX; where that cannot express it, a line says so."""
+    try:
+        save(from_graph(model, path, Options()), path)
+    except LamellaError as problem:
+        return [f"# no {path.name}: {problem.findings[0].message}"]
+    return []
