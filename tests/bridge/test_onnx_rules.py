@@ -67,6 +67,8 @@ FINE = Function("F", "own", ("a",), ("b",), nodes=(Node("Relu", ("a",), ("b",)),
 OWN = (OpsetImport("", 20), OpsetImport("own", 1))
 PLACES = TensorProto("", DataType.INT64, (1,), b"\x09" + b"\0" * 7)
 
+EXPORTED = "ONX060"
+"""What cannot leave as ONNX: tests/bridge/test_graph_to_onnx_files.py breaks it."""
 WRONG: dict[str, Model] = {
     "ONX001": replace(RIGHT, ir_version=99),
     "ONX002": _nodes(Node("Relu", ("x",), ("y",), domain="elsewhere")),
@@ -156,7 +158,7 @@ def test_an_input_whose_content_is_needed_is_named() -> None:
 
 
 def test_every_rule_is_broken_here() -> None:
-    assert {item.code for item in rules.RULES} == {*WRONG, *UNTRANSLATED, "ONX045"}
+    assert {item.code for item in rules.RULES} == {*WRONG, *UNTRANSLATED, "ONX045", EXPORTED}
 
 
 def test_findings_end_somewhere() -> None:

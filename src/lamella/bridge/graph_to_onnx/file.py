@@ -26,7 +26,7 @@ from lamella.bridge.onnx.arrays import tensor_of
 from lamella.bridge.onnx.nodes import EXTENT, STATE, OpsetImport, TensorProto, ValueInfo
 from lamella.bridge.onnx.nodes import Graph as OnnxGraph
 from lamella.bridge.onnx.nodes import Model as OnnxModel
-from lamella.bridge.onnx.rules import NOT_WRITTEN
+from lamella.bridge.onnx.rules import NOT_IN_ONNX
 from lamella.graph.binding import quantizer_of
 from lamella.graph.compose.scope import recursion_limit
 from lamella.graph.model import Model
@@ -47,7 +47,9 @@ def graph_to_onnx(model: Model) -> OnnxModel:
         with recursion_limit(model.library.limits):
             return _Writing(model).model()
     except Unsupported as problem:
-        raise Found(NOT_WRITTEN.at(NOWHERE, reason=str(problem))) from None
+        raise Found(
+            NOT_IN_ONNX.at(NOWHERE, what=f"graph '{model.graph.name}'", reason=str(problem))
+        ) from None
 
 
 class _Writing:

@@ -75,10 +75,10 @@ def emit_loop(translation: Translates, scope: Scope, node: Loop) -> list[Held]:
     carried = [scope.value(item) for item in node.carried]
     first = None
     if node.condition is not None and node.pretest:
-        first = _tested(
-            translation, scope, node, carried, _items(scope, scans, scope.emitter.number(0, I64), count)
-        )
-    body, elements = _body(translation, scope, node, scans, count)
+        start = scope.emitter.number(0, I64)
+        local = [*_items(scope, scans, start), *([start] if node.index else [])]
+        first = _tested(translation, scope, node, [*carried, *local])
+    body, elements = _body(translation, scope, node, scans)
     found = scope.emitter.add_all("Loop", (count, first, *carried), elements, body=body)
     kept = len(node.carried)
     results: list[Held] = list(found[:kept])
@@ -115,28 +115,17 @@ def _count(scope: Scope, node: Loop) -> Value | None:
     return found
 
 
-def _items(
-    scope: Scope, scans: Sequence[tuple[Value, Extent]], step: Value, count: Value | None
-) -> tuple[list[Value], Value]:
-    """The scanned items of a step, and its index."""
+def _items(scope: Scope, scans: Sequence[tuple[Value, Extent]], step: Value) -> list[Value]:
+    """The scanned items of a step."""
     emitter = scope.emitter
-    found = [emitter.add("Gather", (value, step), value.element, axis=0) for value, _ in scans]
-    return found, step
+    return [emitter.add("Gather", (value, step), value.element, axis=0) for value, _ in scans]
 
 
-def _tested(
-    translation: Translates,
-    scope: Scope,
-    node: Loop,
-    state: Sequence[Value],
-    local: tuple[list[Value], Value],
-) -> Value:
-    """Whether a loop goes on, in the scope of its body or around it."""
+def _tested(translation: Translates, scope: Scope, node: Loop, given: Sequence[Value]) -> Value:
+    """Whether a loop goes on, in the scope of its body or around it; given are carried tensors, items and index."""
     if node.condition is None:
         return scope.truth(True)
     inner = Scope(scope.emitter, scope)
-    items, step = local
-    given = [*state, *items, *([step] if node.index else [])]
     for tensor, value in zip(node.condition.inputs, given, strict=True):
         inner.put(tensor, value)
     (found,) = _region(translation, inner, node.condition)
@@ -144,39 +133,47 @@ def _tested(
 
 
 def _body(
-    translation: Translates,
-    scope: Scope,
-    node: Loop,
-    scans: Sequence[tuple[Value, Extent]],
-    count: Value | None,
+    translation: Translates, scope: Scope, node: Loop, scans: Sequence[tuple[Value, Extent]]
 ) -> tuple[Graph, list[ElementType]]:
+    """The body of a loop, and the types of its results."""
     emitter = scope.emitter.inner()
-    inner = Scope(emitter, scope)
-    take = emitter.shared.names.take
+    inner, take = Scope(emitter, scope), emitter.shared.names.take
     step, going = Value(I64, take(f"{emitter.stem}/step")), Value(BOOL, take(f"{emitter.stem}/going"))
-    kept = len(node.carried)
     inputs = node.body.inputs
-    state = [Value(item.element, take(f"{emitter.stem}/{item.name}")) for item in inputs[:kept]]
-    local = _items(inner, scans, step, count)
-    for tensor, value in zip(inputs, [*state, *local[0], *([step] if node.index else [])], strict=True):
+    state = [Value(item.element, take(f"{emitter.stem}/{item.name}")) for item in inputs[: len(node.carried)]]
+    local = [*_items(inner, scans, step), *([step] if node.index else [])]
+    for tensor, value in zip(inputs, [*state, *local], strict=True):
         inner.put(tensor, value)
     results = _region(translation, inner, node.body)
-    if node.condition is None:
-        still = going
-    elif node.pretest:
-        following = apply(emitter, "+", (step, emitter.number(1, I64)), I64)
-        place = following
-        for _, length in scans:
-            last = apply(emitter, "-", (inner.extent(length), emitter.number(1, I64)), I64)
-            place = apply(emitter, "<<", (place, last), I64)
-        items, _ = _items(inner, scans, place, count)
-        still = _tested(translation, inner, node, results[:kept], (items, following))
-    else:
-        still = _tested(translation, inner, node, results[:kept], local)
-    still, *own = emitter.results([still, *results])
+    still, *own = emitter.results(
+        [_goes_on(translation, inner, node, results, (scans, step, local)) or going, *results]
+    )
     given = [value_info(step, shape=()), value_info(going, shape=())]
     given += [
         value_info(value, shape=dimensions(item.shape)) for value, item in zip(state, inputs, strict=False)
     ]
     infos = [value_info(still, shape=()), *(value_info(item) for item in own)]
     return emitter.graph(f"{emitter.stem}/body", given, infos), [item.element for item in own]
+
+
+def _goes_on(
+    translation: Translates,
+    scope: Scope,
+    node: Loop,
+    results: Sequence[Value],
+    at: tuple[Sequence[tuple[Value, Extent]], Value, Sequence[Value]],
+) -> Value | None:
+    """Whether there is another step: tested with its own items where it is tested first; None without a test."""
+    scans, step, local = at
+    state = results[: len(node.carried)]
+    if node.condition is None:
+        return None
+    if not node.pretest:
+        return _tested(translation, scope, node, [*state, *local])
+    emitter = scope.emitter
+    following = place = apply(emitter, "+", (step, emitter.number(1, I64)), I64)
+    for _, length in scans:
+        last = apply(emitter, "-", (scope.extent(length), emitter.number(1, I64)), I64)
+        place = apply(emitter, "<<", (place, last), I64)
+    items = _items(scope, scans, place)
+    return _tested(translation, scope, node, [*state, *items, *([following] if node.index else [])])

@@ -55,7 +55,7 @@ class GraphTranslation:
         try:
             return self._operation(scope, operation)
         except Unsupported as problem:
-            finding = NOT_IN_ONNX.at(NOWHERE, operator=operation.operator, reason=str(problem))
+            finding = NOT_IN_ONNX.at(NOWHERE, what=f"operator '{operation.operator}'", reason=str(problem))
             raise Found(with_origin(finding, operation.origin)) from None
 
     def _operation(self, scope: Scope, operation: Operation) -> list[Held]:

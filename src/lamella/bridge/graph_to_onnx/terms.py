@@ -271,9 +271,7 @@ class TermReader:
     def _computed(self, index: Scalar | Guard, extent: Extent, is_inside: bool) -> LoopValue:
         """A computed index that stays inside; where a guard says so it is replaced, or the step is skipped."""
         guard = index if isinstance(index, Guard) else None
-        found = (
-            self.compute(guard.index) if guard else self.read(index if not isinstance(index, Guard) else 0)
-        )
+        found = self.compute(index.index) if isinstance(index, Guard) else self.read(index)
         if is_inside or (guard is None and not self.speculative):
             return found
         space = self.space

@@ -89,8 +89,7 @@ REFUSED = Rule("ONX045", IMPORTING, "{node}: {reason}")
 
 # --- what cannot leave as ONNX ------------------------------------------------------------------------------------
 
-NOT_IN_ONNX = Rule("ONX060", EXPORTING, "operator '{operator}' cannot be written as ONNX: {reason}")
-NOT_WRITTEN = Rule("ONX061", EXPORTING, "the graph cannot be written as ONNX: {reason}")
+NOT_IN_ONNX = Rule("ONX060", EXPORTING, "{what} cannot be written as ONNX: {reason}")
 
 RULES = (
     *(IR_VERSION, NO_OPSET, OPSET_TWICE, OPSET_RANGE, FUNCTION_TWICE, RECURSIVE_FUNCTION, TRAINING),
@@ -98,6 +97,6 @@ RULES = (
     *(MISSING_INPUT, UNKNOWN_ATTRIBUTE, ATTRIBUTE_KIND, MISSING_ATTRIBUTE, ATTRIBUTE_TWICE),
     *(REFERENCE_OUTSIDE, EXPERIMENTAL, BAD_TENSOR, BAD_SPARSE, UNKNOWN_TYPE),
     *(NOT_SUPPORTED, VALUE_NEEDED, NOT_A_TENSOR, NO_ELEMENT, NO_RANK, REFUSED),
-    *(NOT_IN_ONNX, NOT_WRITTEN),
+    NOT_IN_ONNX,
 )
 """Every rule, in order."""

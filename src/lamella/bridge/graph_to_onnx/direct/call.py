@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from lamella.base.dim import Dim, Extent
-from lamella.base.dtype import I64, ElementType
+from lamella.base.dtype import ElementType
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_onnx.emitter import DATA_ELEMENTS, Emitter, Given, Value
 from lamella.bridge.graph_to_onnx.scope import Held, Scope
-from lamella.graph.nodes import Argument, Operation, Shape, Tensor
+from lamella.graph.nodes import Argument, Operation, Tensor
 from lamella.graph.nodes import Value as AttributeValue
 from lamella.ops.instance import Instance
 
@@ -119,12 +119,3 @@ def _tensor(argument: Argument) -> Tensor:
     if not isinstance(argument, Tensor):
         raise Unsupported("a pack of open length stands here")
     return argument
-
-
-def all_axes(call: Call, name: str = "axes") -> list[int] | None:
-    """Axes, counted from the first, ascending."""
-    found, rank = call.integers(name), len(call.input().shape)
-    return None if found is None else sorted(item % rank for item in found) if rank else []
-
-
-__all__ = ["I64", "Call", "Row", "Shape", "all_axes"]
