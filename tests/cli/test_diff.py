@@ -182,8 +182,8 @@ def test_a_reproducer_is_two_models_that_still_differ(
     assert sum(item.stat().st_size for item in folder.iterdir()) < 4096
     monkeypatch.chdir(folder)
     words = (folder / "commands.txt").read_text(encoding="utf-8").split()
-    for command in (words[1:], [word.replace(".sknd", ".onnx") for word in words[1:]]):
-        again = json.loads(run(*command, "--json", status=1).stdout)
+    for again_by in (words[1:], [word.replace(".sknd", ".onnx") for word in words[1:]]):
+        again = json.loads(run(*again_by, "--json", status=1).stdout)
         assert again["first_diverging"]["max_abs"] == pytest.approx(
             report["first_diverging"]["max_abs"], rel=1e-3
         )

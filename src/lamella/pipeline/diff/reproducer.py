@@ -120,7 +120,9 @@ def write_reproducer(made: Reproducer, folder: Path, tolerance: float) -> Path:
     if made.left.precision or made.right.precision:
         words += [f"--precision {side.precision or 'f32'}" for side in (made.left, made.right)]
     words.append(f"--tolerance {tolerance:g}")
-    write_text(folder / COMMANDS, "".join(f"{line}\n" for line in (f"lamella diff {' '.join(words)}", *notes)))
+    write_text(
+        folder / COMMANDS, "".join(f"{line}\n" for line in (f"lamella diff {' '.join(words)}", *notes))
+    )
     return folder / LEFT
 
 
