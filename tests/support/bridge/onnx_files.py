@@ -22,7 +22,9 @@ onnxruntime: Any = importlib.import_module("onnxruntime")
 NARROW: Mapping[int, tuple[Any, Any]] = {
     DataType.BFLOAT16: (ml_dtypes.bfloat16, np.uint16),
     DataType.FLOAT8E4M3FN: (ml_dtypes.float8_e4m3fn, np.uint8),
+    DataType.FLOAT8E4M3FNUZ: (ml_dtypes.float8_e4m3fnuz, np.uint8),
     DataType.FLOAT8E5M2: (ml_dtypes.float8_e5m2, np.uint8),
+    DataType.FLOAT8E5M2FNUZ: (ml_dtypes.float8_e5m2fnuz, np.uint8),
 }
 """Types that onnxruntime takes and gives as their bits."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from lamella.base.arrays import Array
 from lamella.base.dim import symbols
-from lamella.base.dtype import F4E2M1
+from lamella.base.dtype import F4E2M1, I2, U2
 from lamella.base.errors import Found, Unsupported
 from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_onnx.direct.quantisation import LinearCode, find_code
@@ -35,8 +36,8 @@ from lamella.graph.rewrite import defined, extents, members, results_of
 
 OPSET, IR_VERSION = 21, 10
 """The first versions with 4-bit integers and with metadata of nodes; runtimes read them since early 2024."""
-NARROW = (23, 11)
-"""The first versions with 4-bit floats, for graphs that hold some."""
+NEWER = MappingProxyType({F4E2M1: (23, 11), I2: (25, 13), U2: (25, 13)})
+"""The first versions with narrower types, for graphs that hold some."""
 NEXT = ".next"
 """What the output that holds a state's next value is called after the state."""
 
@@ -87,7 +88,8 @@ class _Writing:
         )
         read = set(names_read(named.nodes)) | {item.name for item in named.outputs}
         constants = [item for item in self.emitter.shared.constants.values() if item.name in read]
-        opset, version = NARROW if self._is_narrow() else (OPSET, IR_VERSION)
+        used = [NEWER[item.element] for item in defined(self.graph) if item.element in NEWER]
+        opset, version = max([(OPSET, IR_VERSION), *used])
         states = ((f"{STATE}{name}", f"{name}{NEXT}") for name in self.states)
         return OnnxModel(
             replace(named, initializers=(*weights, *constants)),
@@ -96,9 +98,6 @@ class _Writing:
             producer="lamella",
             metadata=(*states, *self._ranges()),
         )
-
-    def _is_narrow(self) -> bool:
-        return any(item.element == F4E2M1 for item in defined(self.graph))
 
     def _ranges(self) -> Iterator[tuple[str, str]]:
         """Between which numbers the open extents of inputs stay."""
