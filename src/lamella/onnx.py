@@ -6,7 +6,7 @@ Needs the package `onnx` (extra `onnx`), which nothing else here does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -31,6 +31,20 @@ MOST_KEPT = 16
 """Graphs of one model that are kept, each for other contents of its inputs."""
 
 
+class ModelProto(Protocol):
+    """A model of the package `onnx`."""
+
+    def SerializeToString(self) -> bytes:
+        """Its bytes."""
+
+
+class NodeProto(Protocol):
+    """A node of the package `onnx`."""
+
+    input: Sequence[str]
+    output: Sequence[str]
+
+
 class LamellaBackendRep:
     """A model that is ready to run.
 
@@ -46,7 +60,7 @@ class LamellaBackendRep:
         self._fixed: tuple[str, ...] = ()
         self._ready: dict[tuple[bytes, ...], tuple[Model, Executable]] = {}
 
-    def run(self, inputs: Any, **_: Any) -> tuple[Array, ...]:
+    def run(self, inputs: object, **_: object) -> tuple[Array, ...]:
         """The outputs in order, for inputs in order or by name."""
         names = self._inputs
         given = inputs if isinstance(inputs, Mapping) else dict(zip(names, _listed(inputs), strict=False))
@@ -82,7 +96,7 @@ class LamellaBackendRep:
         raise RuntimeError("a graph asks for the contents of more inputs than there are")
 
 
-def _listed(inputs: Any) -> Sequence[Any]:
+def _listed(inputs: object) -> Sequence[object]:
     return inputs if isinstance(inputs, list | tuple) else [inputs]
 
 
@@ -90,7 +104,7 @@ class Backend:
     """The interface of `onnx.backend.base.Backend`; `backend=` chooses one of ours."""
 
     @classmethod
-    def is_compatible(cls, model: Any, device: str = "CPU", **_: Any) -> bool:
+    def is_compatible(cls, model: ModelProto, device: str = "CPU", **_: object) -> bool:
         """Whether a model can become a graph, as far as it can be known without its inputs."""
         try:
             cls.prepare(model, device)
@@ -100,25 +114,32 @@ class Backend:
 
     @classmethod
     def prepare(
-        cls, model: Any, device: str = "CPU", backend: str = REFERENCE, **_: Any
+        cls, model: ModelProto, device: str = "CPU", backend: str = REFERENCE, **_: object
     ) -> LamellaBackendRep:
         """A model that is checked and ready to run; LamellaError says what is wrong with it."""
         if not cls.supports_device(device):
             raise ValueError(f"there is no device '{device}' here")
-        found = decode_model(cast("bytes", model.SerializeToString()))
+        found = decode_model(model.SerializeToString())
         findings = errors(check_model(found, ExternalData(None)))
         if findings:
             raise LamellaError(findings)
         return LamellaBackendRep(found, backend)
 
     @classmethod
-    def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Array, ...]:
+    def run_model(
+        cls, model: ModelProto, inputs: object, device: str = "CPU", **options: str
+    ) -> tuple[Array, ...]:
         """The outputs of a model."""
         return cls.prepare(model, device, **options).run(inputs)
 
     @classmethod
     def run_node(
-        cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **options: Any
+        cls,
+        node: NodeProto,
+        inputs: object,
+        device: str = "CPU",
+        outputs_info: object = None,
+        **options: str,
     ) -> tuple[Array, ...]:
         """The outputs of one node, as a model of its own."""
         helper = need("onnx.helper")

@@ -32,7 +32,7 @@ from lamella.bridge.graph_to_kernels.transposing import TransposeWriter, plan_tr
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import Function, If, Parameter, Scalar, SubgroupOperation, Value
 from lamella.lang.tensor.nodes.types import INDEX, Dictionary, DictionaryEntry, make_memref
-from lamella.ops.formula import Contraction, Element
+from lamella.ops.formula import Contraction, Element, Guard
 
 SIZES = (16, 32, 64)
 """Sizes of subgroups that a kernel may ask for."""
@@ -182,7 +182,7 @@ class _Rows:
     def _form(self, element: Element) -> Form:
         """Where an element is in the memory of its tensor."""
         (index,) = element.indices
-        form = self.kernel.table.form(index)  # type: ignore[arg-type]
+        form = None if isinstance(index, Guard) else self.kernel.table.form(index)
         if form is None:
             raise Unsupported("an index is not affine")
         if element.tensor not in self.plan.locals:

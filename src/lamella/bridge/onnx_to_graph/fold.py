@@ -133,7 +133,7 @@ def _integers(
     if index < len(args) and args[index] is not None:
         return [int(item) for item in _needed(args, index).reshape(-1).tolist()]
     found = attributes.get(name)
-    return [int(item) for item in found] if isinstance(found, tuple) else None  # type: ignore[arg-type]
+    return [item for item in found if isinstance(item, int)] if isinstance(found, tuple) else None
 
 
 def _int(attributes: Attributes, name: str, default: int) -> int:

@@ -114,11 +114,12 @@ def attend(
 
 def _root(site: NodeSite, query: Tensor, scale: float | None) -> float:
     """The factor of queries and of keys: the square root of the scale."""
+    if scale is not None:
+        return float(scale**0.5)
     width = query.shape[WIDTH]
-    if scale is None and not isinstance(width, int):
+    if not isinstance(width, int):
         site.refuse("has heads of a width that only the run tells")
-    whole = scale if scale is not None else 1.0 / float(width) ** 0.5  # type: ignore[arg-type]
-    return float(whole**0.5)
+    return float(width**-0.25)
 
 
 def _attention(site: NodeSite) -> Results:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from lamella.base.dim import Extent
 from lamella.base.dtype import I64
 from lamella.bridge.onnx_to_graph.adapters.flow import emit_loop, item_of, take_apart
 from lamella.bridge.onnx_to_graph.site import NodeSite, Results
@@ -80,9 +81,9 @@ def _lstm_step(way: Direction, x: Tensor, states: Sequence[Tensor]) -> list[Tens
     site, (h, c) = way.site, states
     gates = site.add(x, site.call("nn.linear", h, way.recurrent))
     i, o, f, g = site.call_all("layout.split", gates, axis=1, count=4)
-    peep = [None, None, None]
+    peep: list[Tensor | None] = [None, None, None]
     if way.peepholes is not None:
-        peep = list(site.call_all("layout.split", way.peepholes, axis=0, count=3))  # type: ignore[arg-type]
+        peep = [*site.call_all("layout.split", way.peepholes, axis=0, count=3)]
     f1, f2, f3 = way.functions[:3]
     i = f1(way.bounded(_looked(site, i, peep[0], c)))
     if site.flag("input_forget"):
@@ -241,11 +242,11 @@ def _turned(site: NodeSite, x: Tensor, counts: Tensor | None) -> Tensor:
     return site.call("onnx.reverse_sequence", x, counts, batch_axis=1, time_axis=0)
 
 
-def _start(site: NodeSite, index: int, place: int, shape: tuple[object, ...], x: Tensor) -> Tensor:
+def _start(site: NodeSite, index: int, place: int, shape: tuple[Extent, ...], x: Tensor) -> Tensor:
     given = site.optional(index)
     if given is None:
         zero = site.scalar(0, x.element)
-        return site.make("layout.uniform", x.element, zero, shape=shape)  # type: ignore[arg-type]
+        return site.make("layout.uniform", x.element, zero, shape=shape)
     if site.flag("layout"):
         given = site.transpose(given, (1, 0, 2))
     return site.call("aten.select", given, dim=0, index=place)
