@@ -34,7 +34,7 @@ GROUPS = {
         "bench": "measure a model beside peers, and beside what the machine can do",
     },
     "move": {
-        "convert": "write a model in another format: .sknd, .nac, .nacs, a Hugging Face folder",
+        "convert": "write a model in another format: .sknd, .nac, .nacs, .onnx, a Hugging Face folder",
         "lower": "write a model in a form below it, every stage on the way",
         "diff": "compare two models, find the first operation that diverges",
     },
@@ -47,7 +47,7 @@ GROUPS = {
 COMMANDS = {name: sentence for group in GROUPS.values() for name, sentence in group.items()}
 OVERVIEW = """Neural networks through five published languages.
 
-  a model enters as  .module  .sknd  .nac  .tensor  .nem  .pt2  or a Hugging Face folder
+  a model enters as  .module  .sknd  .nac  .onnx  .tensor  .nem  .pt2  or a Hugging Face folder
   and goes down      architecture -> graph -> kernels -> numbers;  plan -> numbers, cycles
 
 {commands}

@@ -17,7 +17,7 @@ from lamella.pipeline.options import Options
 @file_argument
 @click.argument("target", metavar="OUTPUT", type=click.Path(path_type=Path))
 def convert(file: Path, target: Path, options: Options) -> None:
-    """Read FILE and write it as OUTPUT: .sknd, .nac and .nacs into each other; .pt2, .module, HF folders into them.
+    """Write FILE as OUTPUT: .sknd, .nac, .nacs and .onnx into each other; .pt2, .module, HF folders into them.
 
     A .module file or a Hugging Face folder becomes another such folder where OUTPUT has no ending.
 

@@ -105,7 +105,7 @@ def _accuracy_json(found: Generated) -> dict[str, object]:
 def _print_accuracy(found: Generated) -> None:
     """What a reduced precision costs, of the scores behind the prompt."""
     if found.accuracy is not None:
-        click.echo(found.accuracy.line())
+        click.echo(found.accuracy.line(), err=True)
 
 
 def _echo(text: str) -> None:

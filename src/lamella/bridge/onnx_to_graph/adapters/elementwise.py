@@ -62,10 +62,12 @@ def _abs(site: NodeSite) -> Results:
 
 
 def _sign(site: NodeSite) -> Results:
+    """The sign; that of NaN is NaN, where `math.sign` has 0."""
     x = site.tensor()
     if x.element.kind is Kind.UNSIGNED:
         return site.call("math.min", x, site.scalar(1, x.element))
-    return site.call("math.sign", x)
+    found = site.call("math.sign", x)
+    return site.call("math.select", site.call("math.eq", x, x), found, x) if x.element.is_float else found
 
 
 def _gelu(site: NodeSite) -> Results:

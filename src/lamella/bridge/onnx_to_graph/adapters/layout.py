@@ -333,6 +333,8 @@ def _top_k(site: NodeSite) -> Results:
     x = site.tensor()
     (k,) = site.extents(1, "k") if site.version >= 10 else (site.integer("k"),)
     axis = site.axis_in(site.integer("axis", -1), len(x.shape))
+    if dim.bounds(k)[0] > dim.bounds(x.shape[axis])[1]:
+        site.refuse(f"wants {k} of {x.shape[axis]} items")
     reals = x if x.element.is_float else site.cast(x, F64)
     values, places = site.call_all(
         "algo.top_k", reals, k=k, axis=axis, largest=site.flag("largest", True), sorted=True
