@@ -512,12 +512,16 @@ _ARITHMETIC: Mapping[str, Callable[[Extent, Extent], Extent]] = MappingProxyType
 
 def substitute_truth(truth: Truth, values: Values) -> Truth:
     """The condition with some symbols known."""
+    return change_truth(truth, lambda extent: substitute(extent, values))
+
+
+def change_truth(truth: Truth, change: Callable[[Extent], Extent]) -> Truth:
+    """The condition with every extent that it compares replaced."""
     if isinstance(truth, bool):
         return truth
     if isinstance(truth, Test):
-        left, right = substitute(truth.left, values), substitute(truth.right, values)
-        return _COMPARISONS[truth.sign](left, right)
-    inner = [substitute_truth(item, values) for item in truth.operands]
+        return _COMPARISONS[truth.sign](change(truth.left), change(truth.right))
+    inner = [change_truth(item, change) for item in truth.operands]
     return negate(inner[0]) if truth.sign == "!" else reduce(_LOGIC[truth.sign], inner)
 
 
@@ -551,6 +555,7 @@ __all__ = [
     "both",
     "bounds",
     "ceil_divide",
+    "change_truth",
     "choose",
     "differ",
     "either",

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeAlias
 
-from lamella.base.dim import Dim, DimSymbol, Extent, Logic, Test, substitute, substitute_truth, symbols
+from lamella.base.dim import (
+    Dim,
+    DimSymbol,
+    Extent,
+    Logic,
+    Test,
+    change_truth,
+    substitute,
+    substitute_truth,
+    symbols,
+)
 from lamella.base.origin import Origin
 from lamella.graph.nodes import (
     Argument,
@@ -19,6 +29,7 @@ from lamella.graph.nodes import (
     Operation,
     Pack,
     Region,
+    Single,
     Tensor,
     Update,
     Value,
@@ -145,18 +156,23 @@ class Substitution:
         return tuple((name, self._value(value)) for name, value in values)
 
     def _value(self, value: Value) -> Value:
-        if isinstance(value, Dim):
-            return self.extent(value)
-        if isinstance(value, tuple):
-            return tuple(self.extent(item) if isinstance(item, Dim) else item for item in value)
         if isinstance(value, Repeated):
             return self._repeated(value)
-        return value
+        return None if value is None else self._content(value)
+
+    def _content(self, value: Single | tuple[Single, ...]) -> Single | tuple[Single, ...]:
+        """One value or several, with the extents in them replaced."""
+        return tuple(map(self._single, value)) if isinstance(value, tuple) else self._single(value)
+
+    def _single(self, value: Single) -> Single:
+        if isinstance(value, Dim):
+            return self.extent(value)
+        return change_truth(value, self.extent) if isinstance(value, Test | Logic) else value
 
     def _repeated(self, value: Repeated) -> Value:
         """A repetition; once its length is known it is a pack of that many items."""
         length = self.extent(value.length)
-        item, *_ = (self.extent(part) if isinstance(part, Dim) else part for part in singles(value))
+        item, *_ = map(self._single, singles(value))
         return Repeated(item, length) if isinstance(length, Dim) else (item,) * length
 
     def node(self, node: Node) -> Node:
@@ -215,7 +231,9 @@ class Substitution:
             outputs=tuple(map(self.argument, graph.outputs)),
             nodes=tuple(map(self.node, graph.nodes)),
             variables=tuple(map(self.tensor, graph.variables)),
-            constants=tuple(Constant(self.tensor(item.tensor), item.value) for item in graph.constants),
+            constants=tuple(
+                Constant(self.tensor(item.tensor), self._content(item.value)) for item in graph.constants
+            ),
             updates=tuple(
                 Update(self.tensor(item.variable), self.tensor(item.value)) for item in graph.updates
             ),

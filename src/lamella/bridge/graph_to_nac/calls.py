@@ -45,7 +45,7 @@ PASS, SUB = "nac.pass", "nac.sub"
 def extent_finding(operator: str, refused: Unsupported) -> Diagnostic:
     """The finding about an operator that needs an extent; `refused` holds the extent and why nothing computes it."""
     extent, problem = refused.args
-    return rules.EXTENT.at(NOWHERE, operator=operator, extent=extent, problem=problem)
+    return rules.EXTENT.at(NOWHERE, what="operator", name=operator, extent=extent, problem=problem)
 
 
 # --- extents ------------------------------------------------------------------------------------------------

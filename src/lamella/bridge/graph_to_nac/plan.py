@@ -13,7 +13,7 @@ import numpy as np
 
 from lamella.base.arrays import Array, cast
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.dim import Dim, DimSymbol, Extent
+from lamella.base.dim import Dim, DimSymbol, Extent, Logic, Test
 from lamella.base.dtype import name_in
 from lamella.base.errors import Found
 from lamella.base.origin import with_origin
@@ -499,6 +499,17 @@ def constant_array(constant: Constant) -> Array:
     return cast(flat, tensor.element).reshape(shape)
 
 
+def _require_numbers(constant: Constant) -> None:
+    """Found where the shape of a constant, or what it holds, is an extent that only the run tells."""
+    content = constant.value if isinstance(constant.value, tuple) else (constant.value,)
+    for what, items in (("an extent", constant.tensor.shape), ("an element", content)):
+        found = next((item for item in items if isinstance(item, Dim | Test | Logic)), None)
+        if found is not None:
+            problem = f"is {what} of it that only the run tells; stored are numbers"
+            name = constant.tensor.name
+            raise Found(rules.EXTENT.at(NOWHERE, what="constant", name=name, extent=found, problem=problem))
+
+
 def stored_constant(constant: Constant) -> Constant:
     """The constant as it is read again: rounded, and one value where all elements have the same bits."""
     values = constant_array(constant)
@@ -678,10 +689,7 @@ class _Planner:
         constant = self.constants.get(tensor.name)
         if constant is None or tensor.name in self.plan.stored:
             return
-        if any(isinstance(extent, Dim) for extent in tensor.shape):
-            extent = next(item for item in tensor.shape if isinstance(item, Dim))
-            problem = "is an extent of a constant, and only numbers are stored"
-            raise Found(rules.EXTENT.at(NOWHERE, operator=tensor.name, extent=extent, problem=problem))
+        _require_numbers(constant)
         found = stored_constant(constant)
         key = (repr(found.value), tensor.element, tensor.shape)
         self.plan.stored[tensor.name] = self.plan.stored.get(self._equal.setdefault(key, tensor.name), found)

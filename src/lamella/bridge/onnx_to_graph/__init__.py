@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from lamella.base import dim
 from lamella.base.arrays import Array
@@ -79,7 +79,8 @@ class _Translation:
         """The model."""
         graph = self._model.graph
         scope: Scope = {}
-        reserved = [self._builder.fresh(item.name or "output") for item in self._outputs]
+        entering = {port.name for port in graph.inputs}
+        reserved = self._reserve({}, but=entering)
         try:
             self._walk.enter_initializers(graph, scope)
             self._enter_states(scope)
@@ -88,9 +89,19 @@ class _Translation:
                     scope[port.name] = self._input(port)
         except Found as problem:
             raise LamellaError(problem.findings) from None
+        # An input that is a result too keeps its name: the result, a copy of it, has the next.
+        reserved = self._reserve(reserved)
         self._walk.run(graph.nodes, scope)
         self._require_whole(graph, scope)
-        return self._finish(graph, scope, reserved)
+        return self._finish(scope, list(reserved.values()))
+
+    def _reserve(self, known: Mapping[int, str], but: Collection[str] = ()) -> dict[int, str]:
+        """The names of results, by their places, of which some are known."""
+        return {
+            place: known.get(place) or self._builder.fresh(item.name or "output")
+            for place, item in enumerate(self._outputs)
+            if item.name not in but
+        }
 
     def _enter_states(self, scope: Scope) -> None:
         """States are variables, whatever their size, and nothing is computed from them before the run."""
@@ -118,13 +129,14 @@ class _Translation:
         return Value(self._builder.input(port.name, kind.element, shape), None, kind.element, port.name)
 
     def _extent(self, size: int | str | None, name: str, axis: int) -> Extent:
-        if isinstance(size, int):
-            return max(size, 0)
-        word = _ODD.sub("_", size or "").strip("_") or f"{_ODD.sub('_', name)}_{axis}"
+        if isinstance(size, int) and size >= 0:
+            return size
+        named = size if isinstance(size, str) else ""  # a negative number says as little as none
+        word = _ODD.sub("_", named).strip("_") or f"{_ODD.sub('_', name)}_{axis}"
         if word[0].isdigit():
             word = f"n{word}"
         if word not in self._extents:
-            low, high = self._range(size or "")
+            low, high = self._range(named)
             self._extents[word] = dim.symbol(word, high, low)
         return self._extents[word]
 
@@ -150,7 +162,7 @@ class _Translation:
             raise ContentsNeeded(findings, inputs)
         raise LamellaError(findings)
 
-    def _finish(self, graph: OnnxGraph, scope: Scope, reserved: list[str]) -> Model:
+    def _finish(self, scope: Scope, reserved: list[str]) -> Model:
         outputs = [self._walk.materialise(scope[item.name]) for item in self._outputs]
         for state, name in self._states.items():
             self._builder.update(self._walk.materialise(scope[state]), self._walk.materialise(scope[name]))

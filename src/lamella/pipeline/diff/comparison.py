@@ -144,7 +144,7 @@ def _observe(side: Side, ends: Sequence[Tensor], options: Options, inputs: Mappi
     flow = Dataflow(side.model.graph)
     made = {item.name: item for item in (*flow.made(), *ends) if item.name not in flow.inputs}
     values = values_of(side, made.values(), options, inputs)
-    known = {**constant_values(flow.graph, options), **inputs, **(side.model.data or {}), **values}
+    known = {**constant_values(flow.graph, options, inputs), **inputs, **(side.model.data or {}), **values}
     graph, sources = without_copies(side.model, known)
     return _Observed(SideView(Dataflow(graph), known), sources)
 

@@ -11,14 +11,16 @@ import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
+from lamella.base.dim import symbols
 from lamella.base.writer import make_folder, write_text
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
-from lamella.graph.rewrite import FreshNames, defined, rename
+from lamella.graph.rewrite import FreshNames, Substitution, defined, extent_substitution, rename
 from lamella.pipeline.arrays import file_name, write_array
 from lamella.pipeline.diff.comparison import Comparison, Explained
-from lamella.pipeline.diff.flow import Part, listed
+from lamella.pipeline.diff.flow import listed
 from lamella.pipeline.diff.sides import Side
+from lamella.pipeline.diff.values import extents_of
 from lamella.pipeline.onnx.writing import from_graph, save
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.execution import write_model
@@ -44,10 +46,12 @@ class Reproducer:
 def make_reproducer(found: Comparison, at: Explained, tolerance: float) -> Reproducer:
     """The operations of a divergence, with what they read as inputs: of the left side where both read the same."""
     backs = {other: one for one, other in at.at.borders}
-    left, names = _with_plain_names(at.left, {})
+    known = [extents_of(side.model.graph, of) for side, of in zip(found.sides, found.values, strict=True)]
+    left, names = _with_plain_names(_with_numbers(at.left.to_model(), known[0]), {})
     given = {backs[other]: names[backs[other]] for other in backs if backs[other] in names}
     right, others = _with_plain_names(
-        at.right, {other: given[backs[other]] for other in backs if backs[other] in given}
+        _with_numbers(at.right.to_model(), known[1]),
+        {other: given[backs[other]] for other in backs if backs[other] in given},
     )
     inputs = {names[item.name]: _value(found, 0, item.name) for item in at.left.inputs if item.name in names}
     for item in at.right.inputs:
@@ -77,9 +81,17 @@ def _are_alike(found: Comparison, one: str, other: str, tolerance: float) -> boo
     )
 
 
-def _with_plain_names(part: Part, given: Mapping[str, str]) -> tuple[Model, dict[str, str]]:
-    """A part as a model whose tensors have short plain names; and the names of its inputs."""
-    model = part.to_model()
+def _with_numbers(model: Model, known: Mapping[str, int]) -> Model:
+    """A part of a model with numbers for the extents that none of its inputs tells."""
+    shapes = [item.shape for item in listed(model.graph.inputs)]
+    told = {symbol.name for shape in shapes for extent in shape for symbol in symbols(extent)}
+    change = extent_substitution({name: size for name, size in known.items() if name not in told})
+    renewal = Substitution(lambda item: replace(item, shape=tuple(map(change, item.shape))), change)
+    return replace(model, graph=renewal.graph(model.graph))
+
+
+def _with_plain_names(model: Model, given: Mapping[str, str]) -> tuple[Model, dict[str, str]]:
+    """A model whose tensors have short plain names; and the names of its inputs."""
     fresh = FreshNames(given.values())
     tensors = list(defined(model.graph))
     names = {item.name: given.get(item.name) or fresh.take(_plain(item.name)) for item in tensors}

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.run import make_constant
-from lamella.backend.formula.storage import Storage
+from lamella.backend.formula.storage import Storage, known_single
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
+from lamella.base.dim import Dim, Logic, Test
 from lamella.base.errors import InputError
 from lamella.graph.model import Model
-from lamella.graph.nodes import Graph, Tensor
+from lamella.graph.nodes import Constant, Graph, Tensor
 from lamella.graph.rewrite import copy_of
+from lamella.ops.fault import Fault
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.diff.flow import listed
 from lamella.pipeline.diff.sides import REFERENCE, Side
@@ -125,11 +129,29 @@ def values_of(
     return {copies[name][0].name: array for name, array in found.items()}
 
 
-def constant_values(graph: Graph, options: Options) -> dict[str, Array]:
-    """The arrays of the constants whose extents are known."""
+def constant_values(graph: Graph, options: Options, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays of the constants whose extents and contents are known in a run on these inputs."""
     storage = Storage(False, options.limits.max_total_bytes)
-    fixed = (item for item in graph.constants if all(isinstance(extent, int) for extent in item.tensor.shape))
-    return {item.tensor.name: make_constant(item, storage, {}) for item in fixed}
+    extents = extents_of(graph, inputs)
+    known = (item for item in graph.constants if _is_known(item, extents))
+    return {item.tensor.name: make_constant(item, storage, extents) for item in known}
+
+
+def extents_of(graph: Graph, inputs: Mapping[str, Array]) -> Extents:
+    """The open extents of a graph, as its inputs tell them."""
+    found = Extents()
+    for item in listed(graph.inputs):
+        if item.name in inputs:
+            with suppress(Fault):  # what does not fit is said by the run itself
+                found.bind(item.name, item.shape, inputs[item.name].shape)
+    return found
+
+
+def _is_known(constant: Constant, extents: Extents) -> bool:
+    """Whether nothing in a constant is left to what the run computes."""
+    content = constant.value if isinstance(constant.value, tuple) else (constant.value,)
+    parts = (known_single(item, extents) for item in (*constant.tensor.shape, *content))
+    return not any(isinstance(item, Dim | Test | Logic) for item in parts)
 
 
 def results_of_side(side: Side, options: Options, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -42,7 +42,7 @@ QUANTIZED = Rule(
 EXTENT = Rule(
     "NAC213",
     "3.5 Field D",
-    "operator '{operator}' needs '{extent}', which {problem}",
+    "{what} '{name}' needs '{extent}', which {problem}",
     hint="give the extents their values before the model is written",
 )
 ELEMENT = Rule(
