@@ -182,8 +182,6 @@ def _find_roles(attention: Attention, tensors: Tensors, real: Scalar, target: Ta
     if key in accesses[0].loops():
         accesses.reverse()
         elements.reverse()
-    if accesses[0].element != real.name:
-        raise Unsupported("its queries are narrower than what scores are computed in")
     query = _query(scores, accesses, key, extents)
     outer = tuple(name for name in extents if name not in (query, key) and _reaches(scores, name, extents))
     depth = tuple(name for name in extents if not _reaches(scores, name, extents))
