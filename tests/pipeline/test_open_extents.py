@@ -152,3 +152,9 @@ def test_a_cache_is_written_in_place_and_keeps_its_numbers_where_a_run_fails(tmp
     ours(**draw(ours, 1, 1, 9))
     np.testing.assert_array_equal(held, before)  # who holds the last value sees no other
     assert ours.state["keys"] is not held
+
+
+def test_a_call_with_no_items_gives_none(tmp_path: Path) -> None:
+    ours = compiled(MODELS["convolution"], tmp_path)
+    assert ours(**draw(ours, 0, 9, 0))["y"].shape == (0, 9, 20)
+    assert ours(**draw(ours, 2, 9, 0))["y"].shape == (2, 9, 20)

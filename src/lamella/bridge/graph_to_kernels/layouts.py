@@ -196,7 +196,7 @@ def _strided_targets(stages: Stages, output: str) -> Iterator[tuple[int, int]]:
         target = stage.targets[0]
         summed = is_contraction(stage) and target.tensor.removesuffix(ACCUMULATED) == output
         gathered = target.tensor == output and any(item.endswith(GATHERED) for item in _read(stage))
-        if not summed and not gathered:
+        if not (summed or gathered) or not _has_steps(stage):
             continue
         extents = extents_of(stage)
         for dimension, index in enumerate(target.indices):
@@ -206,13 +206,18 @@ def _strided_targets(stages: Stages, output: str) -> Iterator[tuple[int, int]]:
                 yield dimension, step - 1
 
 
+def _has_steps(stage: Contraction) -> bool:
+    """Whether the loops of a formula are known to have steps: without any nothing is read, and no layout helps."""
+    return all(isinstance(loop.extent, int) and loop.extent > 0 for loop in stage.loops)
+
+
 def _read(stage: Contraction) -> Iterator[str]:
     return (item.tensor for item in reachable(*stage.values) if isinstance(item, Element))
 
 
 def product_factors(stage: Contraction, fixed: frozenset[str]) -> tuple[Element, Element] | None:
     """The filter of a sum of products, and the other factor: the fixed one, or that which is read without tests."""
-    factors = find_factors(stage)
+    factors = find_factors(stage) if _has_steps(stage) else None
     if factors is None:
         return None
     first, second = (item.element for item in factors)

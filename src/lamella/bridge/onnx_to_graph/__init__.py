@@ -145,6 +145,7 @@ class _Translation:
         said = next((text for key, text in self._model.metadata if key == f"{EXTENT}{name}"), "")
         found = _RANGE.fullmatch(said)
         if found is None or not int(found[1]) <= int(found[2]):
+            # Not from 0: the -1 of Reshape, and slices of the last item, would have no extent known before the run.
             return 1, UNBOUNDED
         return int(found[1]), int(found[2])
 
