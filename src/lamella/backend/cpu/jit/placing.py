@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lamella.base.errors import Unsupported
+from lamella.base.errors import InputError, Unsupported
 
 HEADER = np.dtype(
     {
@@ -58,7 +58,10 @@ JUMP = bytes.fromhex("ff2500000000")
 def place_objects(
     objects: Sequence[bytes], symbols: Sequence[str], resolve: Callable[[str], int]
 ) -> tuple[object, dict[str, int]]:
-    """What code lives as long as, and the addresses of symbols. Unsupported: only LLVM can load this."""
+    """What code lives as long as, and the addresses of symbols; InputError where one is not there.
+
+    Unsupported: only LLVM can load this.
+    """
     try:
         return _place(objects, symbols, resolve)
     except (ValueError, IndexError, KeyError, OverflowError, OSError):
@@ -92,7 +95,8 @@ def _place(
     _protect(address + constants, len(memory) - constants, mmap.PROT_READ)
     missing = [name for name in symbols if name not in exported]
     if missing:
-        raise Unsupported(f"there is no symbol '{missing[0]}'")
+        # LLVM would not find it either, and may end the process over it.
+        raise InputError(f"the code has no symbol '{missing[0]}'")
     return memory, {name: exported[name] for name in symbols}
 
 
