@@ -10,6 +10,7 @@ from tests.support.judges.harness import refuse
 from tests.support.judges.registry import Given, Refusal
 
 IMAGE = (1, 2, 4, 4)
+BAGS = (5, 3), (6,), (2,)
 AXIS = "'dim' must be at least -2 and below 2"
 ONCE = "'dim' must name each dimension once"
 PAIRS = (
@@ -229,6 +230,15 @@ REFUSALS = (
     Refusal("aten.stack", "'dim' must be at least -3 and at most 2", ([(2, 3)],), {"dim": 3}),
     Refusal("aten.split_with_sizes", "must not be negative", ((4,),), {"split_sizes": (5, -1)}),
     Refusal("aten.split_with_sizes", "must add up to 4", ((4,),), {"split_sizes": (3, 2)}),
+    Refusal("aten.embedding_bag", "'mode' must be 0, 1 or 2", BAGS, {"mode": 3}, "f32 i64 i64"),
+    Refusal("aten.embedding_bag", "'mode' must be 0, 1 or 2", BAGS, {"mode": -1}, "f32 i64 i64"),
+    Refusal(
+        "aten.embedding_bag",
+        "there is no last offset",
+        (*BAGS[:2], (0,)),
+        {"include_last_offset": True},
+        "f32 i64 i64",
+    ),
     Refusal("aten.index_select", AXIS, ((2, 3), (2,)), {"dim": 2}, "f32 i64"),
     Refusal("aten.select_scatter", AXIS, ((2, 3), (2,)), {"dim": 2, "index": 0}),
     Refusal("aten.matmul", "the summed extent is 3 by 'self' and 2 by 'other'", ((2, 3), (2, 3))),

@@ -104,4 +104,10 @@ CALLS = (
     call("aten.histc", "f32 2 9 -1..5", bins=4, max=4.0),
     call("aten.weight_norm", "f32 2 3 1..2", "f32 2 1"),
     call("aten.grouped_mm", "f32 4 3", "f32 2 3 5", "i64 2 1..4"),
+    call("aten.median_dim", "f32 2 5 3 -1..1", dim=1),
+    call("aten.median_dim", "f32 3 4 -1..1", dim=-1, keepdim=True),
+    call("aten.embedding_bag", "f32 5 3 -1..1", "i64 6 0..4", "i64 3 0..4", "f32 6"),
+    call("aten.embedding_bag", "f32 5 3 -1..1", "i64 6 0..4", "i64 2 0..0", mode=1, padding_idx=2),
+    call("aten.embedding_bag", "f32 5 3 -1..1", "i64 6 0..4", "i64 3 0..4", mode=2, include_last_offset=True),
+    call("aten.embedding_bag", "f32 5 3 -1..1", "i64 6 0..4", "i64 2 0..0", mode=2, padding_idx=2),
 )
