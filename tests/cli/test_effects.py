@@ -235,7 +235,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         {"quantized": "--quantized", "inputs": "--input x=x23.npy", **GRAPH_OPTIONS},
     ),
     ("compile", "sknd", "run net.sknd --shape b=2 --backend cpu", {"precision": "--precision w8"}),
-    ("lower", "sknd", "lower plain.sknd --to tensor --shape n=2", {"after": "--after unroll"}),
+    ("lower", "sknd", "lower plain.sknd --to tensor --shape n=2", {"after": "--after fold-constants"}),
     ("lower", "sknd", "lower net.sknd --to sknd -o out", {"explain": "--explain fuse"}),
     ("lower", "sknd", "lower plain.sknd --to llvm --shape n=2", {"target": "--target cuda"}),
     (
@@ -379,7 +379,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         },
     ),
     ("compile", "nac", "run plain.nac --shape n=2 --backend cpu", {"precision": "--precision int8"}),
-    ("lower", "nac", "lower plain.nac --to tensor --shape n=2", {"after": "--after unroll"}),
+    ("lower", "nac", "lower plain.nac --to tensor --shape n=2", {"after": "--after fold-constants"}),
     ("lower", "nac", "lower plain.nac --to sknd -o out", {"explain": "--explain fuse"}),
     ("lower", "nac", "lower plain.nac --to llvm --shape n=2", {"target": "--target cuda"}),
     (

@@ -168,4 +168,5 @@ def test_mutated_files(share: int, mutations: int) -> None:
             if len(failures) >= MOST_TOLD:
                 break
     assert not failures, "\n\n".join(failures.values())
-    assert CASE or {"unread", "wrong", "translated"} <= seen
+    # Few of a small number are read and then wrong; impossible models, above, always are.
+    assert CASE or {"unread", "translated"} <= seen

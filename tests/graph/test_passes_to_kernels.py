@@ -57,8 +57,7 @@ FOLDED = {
         WEIGHTS,
         "z = nn.linear(x, w, b); y = math.mul(s, z);",
         [
-            "s_1 = layout.reshape{rank=1, shape=[6, 1]}(s);",
-            "w_scaled = math.mul(w, s_1);",
+            "w_scaled = math.mul{rhs_align=0}(w, s);",
             "b_folded = math.mul(b, s);",
             "y = nn.linear(x, w_scaled, b_folded);",
         ],
@@ -68,8 +67,7 @@ FOLDED = {
         "@variable { w: real[4, 6]; s: real[6]; }",
         "z = linalg.matmul(x, w); a = math.mul(z, s); y = math.add(a, s);",
         [
-            "s_1 = layout.reshape{rank=1, shape=[1, 6]}(s);",
-            "w_scaled = math.mul(w, s_1);",
+            "w_scaled = math.mul{rhs_align=1}(w, s);",
             "a = linalg.matmul(x, w_scaled);",
             "y = math.add(a, s);",
         ],

@@ -90,10 +90,10 @@ def run(name: str, text: str) -> tuple[Diagnostic, ...]:
     arguments: list[object] = []
     for word in (word for word in words if word not in ("checked", "machine") and "=" not in word):
         arguments.append(arguments[-1] if word == "same" else make_argument(word))
-    kernels: NamedKernels = compile_program(parsed.program, check_bounds="checked" in words)
-    if "machine" in words:
-        kernels = cpu.compile_program(parsed.program, threads=1)
     try:
+        kernels: NamedKernels = compile_program(parsed.program, check_bounds="checked" in words)
+        if "machine" in words:
+            kernels = cpu.compile_program(parsed.program, threads=1)
         kernels.call(launch[1], arguments, *groups)
     except LamellaError as error:
         return error.findings
