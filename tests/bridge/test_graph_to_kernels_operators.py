@@ -54,6 +54,9 @@ OPEN = {"nn.lstm": {"layout.stack"}, "nn.lstm_loop": {"layout.stack"}}
 LAYERS = "layer."
 """Operators with variables: their components are run here, they themselves in test_graph_to_kernels_states."""
 
+IMPORTED = "onnx."
+"""Operators that only imported ONNX models have: test_onnx_nodes runs each of them as kernels, in ONNX's own tests."""
+
 
 @cache
 def calls() -> dict[str, list[Invocation]]:
@@ -99,7 +102,13 @@ def test_the_host_computes_cubic_samples() -> None:
 
 
 def test_no_operator_is_left_out() -> None:
-    assert {name for name in operators() if not name.startswith(LAYERS)} == calls().keys()
+    assert {name for name in operators() if not name.startswith((LAYERS, IMPORTED))} == calls().keys()
+
+
+def test_the_halves_of_bytes_are_computed_by_kernels() -> None:
+    """No test of ONNX has the operator: only operators of `com.microsoft` need it."""
+    model, fed = build([call("onnx.nibbles", "i32 3 5 0..255"), call("onnx.nibbles", "u8 2 4 0..255")])
+    agree(by_kernels(model)(**fed), by_reference(model)(**fed))
 
 
 def test_integers_to_the_power_of_integers_are_computed_by_the_host() -> None:

@@ -6,10 +6,6 @@ All run on the reference, a drawn fifth of them also on machine code; `make fuzz
 from __future__ import annotations
 
 import os
-import re
-import warnings
-from functools import cache
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -18,16 +14,23 @@ import pytest
 
 from lamella.base.diagnostic import LamellaError
 from lamella.onnx import Backend
+from tests.support.bridge.onnx_node_tests import (
+    PAGE,
+    VERSION,
+    as_array,
+    listed,
+    node_tests,
+    passing,
+    reaching,
+)
 
 onnx = pytest.importorskip("onnx")
-loader = pytest.importorskip("onnx.backend.test.loader")
 runner = pytest.importorskip("onnx.backend.test.runner")
 
-OTHER = not onnx.__version__.startswith("1.23.")
+OTHER = not onnx.__version__.startswith(VERSION)
 pytestmark = pytest.mark.skipif(
     OTHER, reason="the page lists the tests of ONNX 1.23, another version has others"
 )
-PAGE = Path(__file__).parents[2] / "docs" / "languages" / "onnx.md"
 SHARES = 8
 """So many tests that can run side by side."""
 LEAST = 0.97
@@ -35,36 +38,24 @@ IS_LONG = "LAMELLA_FUZZ" in os.environ
 DRAWN = 1.0 if IS_LONG else 0.2
 
 
-@cache
-def _cases() -> dict[str, Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # ONNX computes what it expects of overflow and of nothing
-        found = loader.load_model_tests(kind="node")
-    return {item.name.removeprefix("test_"): item for item in found}
-
-
-def _listed(title: str) -> set[str]:
-    """The names in the table below a title of the page."""
-    part = PAGE.read_text("utf-8").split(f"\n{title}", 1)[1].split("\n\n", 2)[1]
-    return set(re.findall(r"`([\w*]+)`", "".join(line.split("|")[2] for line in part.splitlines()[2:])))
-
-
 def _fails(case: Any, backend: str) -> str:
     """Why a test fails; nothing where it passes."""
     try:
         prepared = Backend.prepare(case.model, "CPU", backend=backend)
         for inputs, wanted in case.data_sets:
-            found = prepared.run([_array(item) for item in inputs])
+            found = prepared.run([as_array(item) for item in inputs])
             runner.Runner.assert_similar_outputs(
-                [_array(item) for item in wanted], found, case.rtol, case.atol
+                [as_array(item) for item in wanted], found, case.rtol, case.atol
             )
     except (LamellaError, AssertionError, TypeError, ValueError) as problem:
         return str(problem) or type(problem).__name__
     return ""
 
 
-def _array(value: Any) -> Any:
-    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+def _drawn() -> list[str]:
+    """The tests that run on machine code, the same every time."""
+    names = passing()
+    return Random("a fifth").sample(names, int(len(names) * DRAWN))
 
 
 def _share(names: list[str], share: int) -> list[str]:
@@ -73,29 +64,36 @@ def _share(names: list[str], share: int) -> list[str]:
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_the_reference_fails_what_the_page_lists(share: int) -> None:
-    names = _share(list(_cases()), share)
-    expected = (_listed("Not applicable:") | _listed("Failing:")) & set(names)
-    failing = {name: _fails(_cases()[name], "reference") for name in names}
+    names = _share(list(node_tests()), share)
+    expected = (listed("Not applicable:") | listed("Failing:")) & set(names)
+    failing = {name: _fails(node_tests()[name], "reference") for name in names}
     wrong = {name: why for name, why in failing.items() if bool(why) != (name in expected)}
     assert not wrong, wrong
 
 
 def test_almost_all_that_apply_pass() -> None:
-    names, outside, failing = set(_cases()), _listed("Not applicable:"), _listed("Failing:")
+    names, outside, failing = set(node_tests()), listed("Not applicable:"), listed("Failing:")
     assert outside | failing <= names, (outside | failing) - names
     applicable = len(names) - len(outside)
-    passing = applicable - len(failing)
-    assert passing / applicable >= LEAST
+    passed = applicable - len(failing)
+    assert passed / applicable >= LEAST
     text = PAGE.read_text("utf-8")
-    assert f"Of the {applicable:,} that apply {passing:,} pass" in " ".join(text.split())
+    assert f"Of the {applicable:,} that apply {passed:,} pass" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_machine_code_passes_what_the_reference_passes(share: int) -> None:
-    outside = _listed("Not applicable:") | _listed("Failing:")
-    names = set(_cases()) - outside
-    drawn = Random("a fifth").sample(sorted(names), int(len(names) * DRAWN))
-    failing = {name: _fails(_cases()[name], "cpu") for name in _share(drawn, share)}
+    failing = {name: _fails(node_tests()[name], "cpu") for name in _share(_drawn(), share)}
+    wrong = {name: why for name, why in failing.items() if why}
+    assert not wrong, wrong
+
+
+def test_machine_code_computes_each_operator_of_the_importer() -> None:
+    """Where no test that was drawn has an operator of `onnx`, the first that has it runs too."""
+    drawn = set(_drawn())
+    own = [tests for name, tests in reaching().items() if name.startswith("onnx.")]
+    more = sorted({tests[0] for tests in own if drawn.isdisjoint(tests)})
+    failing = {name: _fails(node_tests()[name], "cpu") for name in more}
     wrong = {name: why for name, why in failing.items() if why}
     assert not wrong, wrong
 
@@ -110,4 +108,4 @@ def test_a_device_that_is_not_there_is_refused() -> None:
     assert Backend.supports_device("CPU")
     assert not Backend.supports_device("CUDA:0")
     with pytest.raises(ValueError, match="device"):
-        Backend.prepare(_cases()["add"].model, "CUDA")
+        Backend.prepare(node_tests()["add"].model, "CUDA")

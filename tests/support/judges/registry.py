@@ -22,7 +22,7 @@ import lamella.ops
 
 LIBRARY = Path(lamella.ops.__file__).parent
 TESTS = Path(__file__).parents[2] / "ops"
-JUDGES = ("numpy", "onnxruntime", "torch", "statistics")
+JUDGES = ("numpy", "onnx", "onnxruntime", "torch", "statistics")
 
 Shape: TypeAlias = tuple[int, ...]
 Number: TypeAlias = int | float | bool

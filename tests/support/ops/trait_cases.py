@@ -90,6 +90,8 @@ SAMPLES: Mapping[str, tuple[Sample, ...]] = {
     "nn.thresholded_relu": ((GRID, {"theta": 0.5}),),
     "aten.threshold": ((GRID, {"threshold": 0.5, "value": 2.0}),),
     "llm._inverse_root": ((GRID, {"eps": 0.5}),),
+    "onnx.cap": ((GRID, {"cap": 2.0}),),
+    "onnx._bounded": ((GRID, {"bits": 4}),),
     "llm.scale": ((GRID, {"factor": 2.0}),),
     "rand.uniform": (((), {"shape": (40,)}),),
     "rand.normal": (((), {"shape": (40,)}),),
