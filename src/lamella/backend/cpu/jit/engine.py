@@ -371,9 +371,15 @@ def load_all(objects: Sequence[bytes], symbols: Sequence[str], kept: KeptObject 
     """Bring objects of the host into memory and find their symbols; InputError where they lack something."""
     if any(not is_for(content, host_machine().triple) for content in objects):
         raise code_error("the object is for another processor")
-    with suppress(Unsupported):
-        return LoadedCode(*place_objects(objects, symbols, _resolve), kept)
-    return _link(objects, symbols, kept)
+    try:
+        memory, found = place_objects(objects, symbols, _resolve)
+    except Unsupported:
+        return _link(objects, symbols, kept)
+    missing = [name for name in symbols if name not in found]
+    if missing:
+        # LLVM would not find it either, and may end the process over it.
+        raise code_error(f"there is no symbol '{missing[0]}'")
+    return LoadedCode(memory, found, kept)
 
 
 def _link(objects: Sequence[bytes], symbols: Sequence[str], kept: KeptObject | None) -> LoadedCode:

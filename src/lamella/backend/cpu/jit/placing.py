@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lamella.base.errors import InputError, Unsupported
+from lamella.base.errors import Unsupported
 
 HEADER = np.dtype(
     {
@@ -58,7 +58,7 @@ JUMP = bytes.fromhex("ff2500000000")
 def place_objects(
     objects: Sequence[bytes], symbols: Sequence[str], resolve: Callable[[str], int]
 ) -> tuple[object, dict[str, int]]:
-    """What code lives as long as, and the addresses of symbols; InputError where one is not there.
+    """What code lives as long as, and the addresses of the symbols that are there.
 
     Unsupported: only LLVM can load this.
     """
@@ -93,11 +93,7 @@ def _place(
         exported |= item.exported(address)
     _protect(address, constants, mmap.PROT_READ | mmap.PROT_EXEC)
     _protect(address + constants, len(memory) - constants, mmap.PROT_READ)
-    missing = [name for name in symbols if name not in exported]
-    if missing:
-        # LLVM would not find it either, and may end the process over it.
-        raise InputError(f"the code has no symbol '{missing[0]}'")
-    return memory, {name: exported[name] for name in symbols}
+    return memory, {name: exported[name] for name in symbols if name in exported}
 
 
 def _protect(address: int, size: int, rights: int) -> None:
