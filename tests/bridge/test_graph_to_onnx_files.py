@@ -20,21 +20,9 @@ from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.pipeline.onnx import writing
 from lamella.pipeline.options import Options
-from tests.support.bridge.onnx_files import exported, largest_difference, run_onnx
+from tests.support.bridge.onnx_files import COUNTER, exported, largest_difference, run_onnx
 from tests.support.strategies.graph import library
 
-COUNTER = """import math;
-graph Counter {
-    @input { x: real[3]; }
-    @variable { total: real[3]; weight: real[3]; }
-    @output { y: real[3]; }
-    @compose {
-        scaled = math.mul(x, weight);
-        y = math.add(scaled, total);
-    }
-    @update { total = y; }
-}
-"""
 CODED = """import nn, quant;
 graph Coded {
     @input { x: real[2, 3]; }

@@ -7,21 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from tests.support.bridge.onnx_files import run_onnx
+from tests.support.bridge.onnx_files import COUNTER, run_onnx
 from tests.support.forked import Lamella
-
-COUNTER = """import math;
-graph Counter {
-    @input { x: real[3]; }
-    @variable { total: real[3]; weight: real[3]; }
-    @output { y: real[3]; }
-    @compose {
-        scaled = math.mul(x, weight);
-        y = math.add(scaled, total);
-    }
-    @update { total = y; }
-}
-"""
 
 
 def test_commands_write_onnx(tmp_path: Path, lamella: Lamella) -> None:

@@ -17,6 +17,20 @@ from lamella.bridge.onnx.nodes import DataType
 from lamella.bridge.onnx.write import encode_model
 from lamella.graph.model import Model
 
+COUNTER = """import math;
+graph Counter {
+    @input { x: real[3]; }
+    @variable { total: real[3]; weight: real[3]; }
+    @output { y: real[3]; }
+    @compose {
+        scaled = math.mul(x, weight);
+        y = math.add(scaled, total);
+    }
+    @update { total = y; }
+}
+"""
+"""A graph with a state, which leaves as an input and an output."""
+
 # It has no types.
 onnxruntime: Any = importlib.import_module("onnxruntime")
 NARROW: Mapping[int, tuple[Any, Any]] = {
