@@ -471,6 +471,9 @@ SERIALISED = Rule(
 NOT_DETERMINISTIC = Rule("NEM184", "Determinism Semantics", "{task} cannot be kept deterministic: {cause}")
 BAD_STREAM = Rule("NEM188", "STCB", "{problem}")
 
+# From a graph
+NOT_SELECTED = Rule("NEM190", "Opcodes", "{name} cannot be computed on this device: {reason}")
+
 RULES = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
 
 BY_CODE = {rule.code: rule for rule in RULES}
