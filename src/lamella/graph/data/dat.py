@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -262,7 +262,7 @@ def _pack_some(flat: Array, bits: int) -> bytes:
 
 def _patterns(flat: Array) -> npt.NDArray[np.uint64]:
     """Integers as 64-bit patterns in two's complement."""
-    wide: npt.NDArray[Any] = flat.astype(np.int64 if flat.dtype.kind == "i" else np.uint64)
+    wide: Array = flat.astype(np.int64 if flat.dtype.kind == "i" else np.uint64)
     return wide.view(np.uint64)
 
 
