@@ -459,7 +459,7 @@ REFUSALS = (
     Refusal("quant.matmul", "there are 4 scales for 5 columns", (*_PRODUCT[:3], (4,)), A_Y, _PRODUCT_TYPES),
     Refusal(
         "quant.matmul",
-        "batch extents [2] of a and [3] of b",
+        "cannot be broadcast to each other",
         ((2, 3, 4), (3, 4, 5), (5,), (5,)),
         A_Y,
         _PRODUCT_TYPES,
