@@ -752,6 +752,14 @@ class Options(DiffOptions):
     fix: Path | None = field(
         default=None, metadata=own("Write the improved program.", on("sim", NEM), "--fix | sim | output")
     )
+    untiled: Path | None = field(
+        default=None,
+        metadata=own(
+            "Compare with the bounds of the network: the program before tiling, one task for each operation.",
+            on("sim", NEM),
+            "--against UNTILED.nem | sim | output",
+        ),
+    )
 
     @property
     def draws(self) -> bool:
