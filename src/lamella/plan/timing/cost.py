@@ -1,7 +1,8 @@
 """What a task costs: cycles = ceil(work / rate) + latency (+ setup_cycles of a DMA) + SEQ.dispatch_cycles, at least 1.
 
 Work is MACs for gemm, matmul and the convolutions, bytes for transfer and store, elements for the rest: those of the
-outputs, or of the larger side for pools and reductions. Rates and latencies are `unit_characteristics` of the device:
+outputs, or of the larger side for pools and reductions; for `compute` the scalar operations of its kernel where its
+text tells them, and not less than the elements of its outputs. Rates and latencies are `unit_characteristics` of the device:
 
     NMU   int4_macs int8_macs int16_macs fp16_macs (4096), int4x8_macs (int8_macs), fp32_macs (fp16_macs / 2), latency 2
     CSTL  elems_per_cycle 256, bytes_per_cycle 32 (store), latency 1
@@ -233,6 +234,8 @@ def work_of(task: Task) -> tuple[str, int]:
     if task.opcode in MOVES:
         return BYTES, sum(region.extent for region in task.inputs)
     made = sum(elements(region) for region in task.outputs)
+    if task.work is not None:
+        return ELEMENTS, max(made, task.work)
     if task.opcode in _PRODUCTS:
         return MACS, made * (_shape(task, 0)[-1:] or (1,))[0]
     if task.opcode in _CONVOLUTIONS:
