@@ -48,6 +48,9 @@ class ListMachine(Protocol):
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """An array for what comes out of a list."""
 
+    def keep(self, size: int) -> Array:
+        """Bytes for what a list leaves that runs once."""
+
 
 TensorShape: TypeAlias = tuple[tuple[int, ...], DType]
 BYTE = np.dtype(np.uint8)

@@ -19,7 +19,7 @@ from lamella.backend.cpu.jit import KeptObject, LoadedCode, load_all, open_cache
 from lamella.backend.cpu.run.lists import NativeList, NativeMachine, SharedArena
 from lamella.backend.cpu.run.pool import ListWalker, checked_threads, count_threads
 from lamella.backend.cpu.run.prepared import ArraySlot, PreparedLaunch, address_of
-from lamella.backend.executor.segments import BYTE, OnceResult, Segment, TensorShape
+from lamella.backend.executor.segments import OnceResult, Segment, TensorShape
 from lamella.base.arrays import Array, element_type_of, numpy_dtype
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import find as find_type
@@ -246,7 +246,7 @@ def _read_segment(
 
 def _read_once(whole: LaunchList, constants: Mapping[str, Array], machine: NativeMachine) -> OnceResult:
     kept = {
-        name: machine.empty((whole.buffers[view.buffer].size,), BYTE) for name, view in whole.outputs.items()
+        name: machine.keep(whole.buffers[view.buffer].size) for name, view in whole.outputs.items()
     }
     inputs = tuple(name for name in whole.inputs if name not in constants)
     return OnceResult(machine.compile(whole, once=True), inputs, kept, constants)
