@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +23,7 @@ from lamella.base.dim import Extent, bounds, substitute, symbols
 from lamella.base.dtype import ElementType, Kind
 from lamella.base.errors import Found, Malformed
 from lamella.base.mapping import is_unwritable
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.graph.compose.decompose import compose_call
 from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, tensors

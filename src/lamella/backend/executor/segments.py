@@ -7,7 +7,7 @@ segment in which a kernel finds a step without value, or a test that fails: the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import is_
 from typing import Protocol, TypeAlias
 from weakref import WeakValueDictionary
@@ -16,6 +16,7 @@ import numpy as np
 
 from lamella.base.arrays import Array, DType
 from lamella.base.mapping import release_pages
+from lamella.base.records import dataclass
 from lamella.graph.nodes import Operation, Tensor
 from lamella.kernels.launches import LaunchList, LaunchTime
 

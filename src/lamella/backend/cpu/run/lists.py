@@ -10,7 +10,7 @@ import math
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ from lamella.backend.cpu.jit import code_error
 from lamella.backend.cpu.run.pool import ListWalker
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.base.arrays import Array
+from lamella.base.records import dataclass
 from lamella.kernels.launches import ELEMENT_BYTES, BufferView, Launch, LaunchList, LaunchTime
 from lamella.kernels.placing import ALIGNMENT, place_buffers
 

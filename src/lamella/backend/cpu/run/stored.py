@@ -245,9 +245,7 @@ def _read_segment(
 
 
 def _read_once(whole: LaunchList, constants: Mapping[str, Array], machine: NativeMachine) -> OnceResult:
-    kept = {
-        name: machine.keep(whole.buffers[view.buffer].size) for name, view in whole.outputs.items()
-    }
+    kept = {name: machine.keep(whole.buffers[view.buffer].size) for name, view in whole.outputs.items()}
     inputs = tuple(name for name in whole.inputs if name not in constants)
     return OnceResult(machine.compile(whole, once=True), inputs, kept, constants)
 
