@@ -24,6 +24,7 @@ from lamella.base.arrays import Array, element_type_of, numpy_dtype
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import find as find_type
 from lamella.base.errors import Malformed
+from lamella.base.gc import gc_paused
 from lamella.base.jsontext import decode_json
 from lamella.base.limits import Limits
 from lamella.base.placement import OperationPlacement
@@ -116,6 +117,7 @@ def _name(dtype: np.dtype[np.generic]) -> str:
 # --- reading ---------------------------------------------------------------------------------------------------
 
 
+@gc_paused()
 def decode_graph(content: bytes, limits: Limits, threads: int | None = None) -> StoredGraph | None:
     """A compiled graph of bytes that were kept; None where they are no such thing, or its code is gone."""
     try:
