@@ -7,7 +7,6 @@ the pipeline loads code by a name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from lamella.base.errors import InputError, cause_of
 from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, is_there, shipped, shown
 from lamella.base.placement import OperationPlacement
+from lamella.base.records import dataclass
 from lamella.kernels.target import TARGETS
 
 if TYPE_CHECKING:

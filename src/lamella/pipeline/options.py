@@ -7,11 +7,12 @@ about an option that cannot have an effect all come from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import Path
 
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.records import dataclass
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
 from lamella.pipeline.diff_options import REALS, DiffOptions
 from lamella.pipeline.effects import (

@@ -214,7 +214,7 @@ class SegmentCutter:
             own = {name: constants[name] for name in whole.inputs if name in constants}
             inputs = tuple(name for name in whole.inputs if name not in own)
             sizes = {name: whole.buffers[name].size for name in whole.outputs}
-            kept = {name: self._machine.empty((size,), BYTE) for name, size in sizes.items()}
+            kept = {name: self._machine.keep(size) for name, size in sizes.items()}
             found = OnceResult(self._machine.compile(whole, once=True), inputs, kept, own)
             self._results[key] = found
         return found
