@@ -10,13 +10,14 @@ where it does not lie so it is packed into a temporary, which for a weight happe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from lamella.base.affine import Affine
 from lamella.base.dtype import I4, Kind
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import (
     Access,
     Axis,
