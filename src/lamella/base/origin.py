@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lamella.base.diagnostic import Diagnostic, printable
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 
 LONGEST_CHAIN = 64

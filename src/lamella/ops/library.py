@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import read_shipped, shipped, shown
+from lamella.base.records import dataclass
 from lamella.base.source import Source, Span
 from lamella.lang.skriptnd import Outline, outline, parse_operator
 from lamella.lang.skriptnd.check.definitions import invoked

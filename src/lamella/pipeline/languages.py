@@ -7,7 +7,6 @@ the pipeline loads code by a name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from lamella.base.errors import InputError, cause_of
 from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, is_there, shipped, shown
 from lamella.base.placement import OperationPlacement
+from lamella.base.records import dataclass
 from lamella.kernels.target import TARGETS
 
 if TYPE_CHECKING:
@@ -27,16 +27,19 @@ if TYPE_CHECKING:
     from lamella.backend.mep import Outcome
     from lamella.backend.progress import Progress
     from lamella.base.arrays import Array
+    from lamella.base.source import Source
     from lamella.bridge.nac_to_graph import InputType
     from lamella.bridge.nac_to_graph.nodes import KeptState
     from lamella.graph.model import Model as GraphModel
     from lamella.lang.nac.nodes import File
+    from lamella.lang.nem.resolved import ComputeKernel, Plan
     from lamella.pipeline.backends import Backend
     from lamella.pipeline.generate import Generated
     from lamella.pipeline.module.observe import Observed
     from lamella.pipeline.nac.model import Model as NacModel
     from lamella.pipeline.nac.results import Results
     from lamella.pipeline.options import Options
+    from lamella.plan.stcb import Stream
 
 # --- what languages hand around ---------------------------------------------------------------------------------
 
@@ -279,6 +282,23 @@ class NacPlans(Protocol):
         """Run a plan within what is allowed."""
 
 
+class PlanKernels(Protocol):
+    """The kernels that `compute` tasks of plans and streams run."""
+
+    def read_kernels(
+        self, source: Source, limits: Limits
+    ) -> tuple[Mapping[str, ComputeKernel] | None, list[Diagnostic]]:
+        """The kernels of a text, and what is wrong with it."""
+
+    def link(
+        self, plan: Plan, kernels: Mapping[str, ComputeKernel], file: str
+    ) -> tuple[Plan, list[Diagnostic]]:
+        """The plan with its kernels, and what does not fit."""
+
+    def check_stream(self, stream: Stream) -> None:
+        """Refuse a stream whose records do not fit their kernels."""
+
+
 # --- the registry -----------------------------------------------------------------------------------------------
 
 
@@ -494,6 +514,11 @@ def nac_writing() -> NacWriting:
 def nac_plans() -> NacPlans:
     """The plans of NAC applications."""
     return cast(NacPlans, _part("nac.plans"))
+
+
+def plan_kernels() -> PlanKernels:
+    """The kernels of `compute` tasks: a second language, which most programs never need."""
+    return cast(PlanKernels, _part("nem.kernels"))
 
 
 # --- the language of a path ------------------------------------------------------------------------------------

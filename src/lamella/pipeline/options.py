@@ -7,11 +7,12 @@ about an option that cannot have an effect all come from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import Path
 
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.records import dataclass
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
 from lamella.pipeline.diff_options import REALS, DiffOptions
 from lamella.pipeline.effects import (
@@ -751,6 +752,14 @@ class Options(DiffOptions):
     )
     fix: Path | None = field(
         default=None, metadata=own("Write the improved program.", on("sim", NEM), "--fix | sim | output")
+    )
+    untiled: Path | None = field(
+        default=None,
+        metadata=own(
+            "Compare with the bounds of the network: the program before tiling, one task for each operation.",
+            on("sim", NEM),
+            "--against UNTILED.nem | sim | output",
+        ),
     )
 
     @property

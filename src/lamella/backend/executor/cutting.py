@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from math import prod
 from typing import Protocol
@@ -15,6 +15,7 @@ from lamella.backend.executor.segments import BYTE, ListMachine, OnceResult, Onc
 from lamella.base.arrays import Array, DType
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.graph.nodes import Argument, Node, Operation, Pack, Tensor, tensors
 from lamella.kernels.launches import FILL, LaunchList
 from lamella.kernels.nodes import InPlaceCalls, KernelCall, KernelGraph
@@ -214,7 +215,7 @@ class SegmentCutter:
             own = {name: constants[name] for name in whole.inputs if name in constants}
             inputs = tuple(name for name in whole.inputs if name not in own)
             sizes = {name: whole.buffers[name].size for name in whole.outputs}
-            kept = {name: self._machine.empty((size,), BYTE) for name, size in sizes.items()}
+            kept = {name: self._machine.keep(size) for name, size in sizes.items()}
             found = OnceResult(self._machine.compile(whole, once=True), inputs, kept, own)
             self._results[key] = found
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -34,6 +34,7 @@ from lamella.base.errors import Found
 from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import REFERENCE, OperationPlacement
+from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Node, Operation, Pack, Tensor, tensors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count, islice
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from lamella.base.dim import substitute
 from lamella.base.limits import Limits
 from lamella.base.liveness import last_uses, live_ranges
 from lamella.base.placement import OperationPlacement
+from lamella.base.records import dataclass
 from lamella.graph.binding import quantizer_of
 from lamella.graph.compose.decompose import DecomposedCall, compose_call
 from lamella.graph.nodes import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from math import prod
 
@@ -17,6 +17,7 @@ from lamella.base.dtype import F64
 from lamella.base.errors import Found, Unsupported
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.open_extent import OpenExtent
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import is_integer
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,

@@ -5,12 +5,12 @@ A backend is one row of `ROWS` and one module beside this one, which is loaded w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from lamella.base.errors import InputError
+from lamella.base.records import dataclass
 from lamella.pipeline import languages
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Node, Operation, Tensor
 from lamella.pipeline.diff.causes import Case, Cause, Computation, find_missing, infer
 from lamella.pipeline.diff.divergence import Divergence, DivergenceFinder, steepest
-from lamella.pipeline.diff.flow import Dataflow, Part, listed, part_of, without_copies
+from lamella.pipeline.diff.flow import Dataflow, Part, cut_part, listed, without_copies
 from lamella.pipeline.diff.gap import Gap, measure
 from lamella.pipeline.diff.pairing import Pair, Pairing, SideView
 from lamella.pipeline.diff.refine import refine
@@ -230,8 +230,8 @@ def _case(found: Comparison, pairing: Pairing, at: Divergence, options: Options)
 
 def _parts(found: Comparison, pairing: Pairing, at: Divergence) -> tuple[Part, Part]:
     left, right = found.sides
-    one = part_of(left.model, pairing.left.flow, at.left, at.pair.left)
-    other = part_of(right.model, pairing.right.flow, at.right, at.pair.right)
+    one = cut_part(left.model, pairing.left.flow, at.left, at.pair.left)
+    other = cut_part(right.model, pairing.right.flow, at.right, at.pair.right)
     return one, other
 
 
@@ -266,7 +266,7 @@ def _steepest(
         place = right.maker.get(pair.right)
         if place is None or pair.gap.relative == 0.0:
             continue
-        part = part_of(found.sides[1].model, right, [place], pair.right)
+        part = cut_part(found.sides[1].model, right, [place], pair.right)
         got = part.run({**found.values[1], **_from_left(pairing, found, part)})
         if got is not None and got.shape == found.values[0][pair.left].shape:
             steps[pair.left] = measure("", found.values[0][pair.left], got).relative

@@ -142,7 +142,7 @@ class Part:
         return next(iter(found.values()))
 
 
-def part_of(model: Model, flow: Dataflow, places: Sequence[int], output: str) -> Part:
+def cut_part(model: Model, flow: Dataflow, places: Sequence[int], output: str) -> Part:
     """Some nodes of a model as a part that computes a tensor."""
     nodes = tuple(flow.nodes[place] for place in places)
     made = {item.name for node in nodes for item in results_of(node)}

@@ -10,15 +10,18 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.quant import PerChannel, PerGroup, PerTensor, Quant, scales_of, zero_points_of
 from lamella.base.reader import Reader
+from lamella.lang.nem.check.kernels import COMPUTE
 from lamella.plan.stcb.json import from_json, to_json
 from lamella.plan.stcb.nodes import (
     LEVELS,
     PLAIN,
+    SHOWN_VERSION,
     VERSION,
     MappedBuffer,
     NamedTensor,
     RecordOrigin,
     Stream,
+    StreamKernel,
     StridedAccess,
     TaskRecord,
     bad_stream,
@@ -46,6 +49,7 @@ def to_bytes(stream: Stream) -> bytes:
     texts, body = TextTable(), Words()
     body.u32(texts.number(stream.name), texts.number(stream.device), stream.bits)
     body.u32(len(stream.memory), len(stream.constants), len(stream.tensors), len(stream.engines))
+    body.u32(len(stream.kernels))
     for place in stream.memory:
         _write_place(body, texts, place)
     for quant in stream.constants:
@@ -53,6 +57,8 @@ def to_bytes(stream: Stream) -> bytes:
     for tensor in stream.tensors:
         body.u32(texts.number(tensor.name), tensor.engine)
         write_access(body, texts, tensor.access)
+    for kernel in stream.kernels:
+        body.u32(texts.number(kernel.name), texts.number(kernel.text))
     for records in stream.engines:
         body.u32(len(records))
         for record in records:
@@ -112,12 +118,12 @@ def _read_stream(reader: Reader) -> Stream:
     reader.expect(MAGIC, "a task-control stream")
     version = reader.u32()
     if version != VERSION[0] << 16 | VERSION[1]:
-        raise InputError(f"version {version >> 16}.{version & 0xFFFF} is not 1.0", 4)
+        raise InputError(f"version {version >> 16}.{version & 0xFFFF} is not {SHOWN_VERSION}", 4)
     head = WordReader(reader)
     texts = tuple(head.text() for _ in range(head.count(4, "texts")))
     words = WordReader(reader, texts)
     name, device, bits = words.named(), words.named(), words.u32()
-    counts = [words.u32() for _ in range(4)]
+    counts = [words.u32() for _ in range(5)]
     stream = Stream(
         name=name,
         device=device,
@@ -125,6 +131,7 @@ def _read_stream(reader: Reader) -> Stream:
         memory=tuple(_read_place(words) for _ in range(reader.count(counts[0], 36, "the memory map"))),
         constants=tuple(_read_constant(words) for _ in range(reader.count(counts[1], 28, "constants"))),
         tensors=tuple(_read_tensor(words) for _ in range(reader.count(counts[2], 36, "tensors"))),
+        kernels=tuple(_read_kernel(words) for _ in range(reader.count(counts[4], 8, "kernels"))),
         engines=tuple(
             tuple(read_record(words, read_access) for _ in range(words.count(RECORD_BYTES, "records")))
             for _ in range(reader.count(counts[3], 4, "engines"))
@@ -144,6 +151,9 @@ def to_texts(stream: Stream) -> tuple[str, ...]:
     for tensor in stream.tensors:
         texts.number(tensor.name)
         write_access(sink, texts, tensor.access)
+    for kernel in stream.kernels:
+        texts.number(kernel.name)
+        texts.number(kernel.text)
     for _, record in stream.records():
         write_record(record, texts, write_access)
     return tuple(texts.numbers)
@@ -169,6 +179,10 @@ def _read_constant(words: WordReader) -> Quant:
     if form == "per_tensor" or (form == "per_channel" and group):
         raise words.wrong(f"a {form} constant has more than it needs")
     return PerChannel(axis, scales, zeros) if form == "per_channel" else PerGroup(axis, group, scales, zeros)
+
+
+def _read_kernel(words: WordReader) -> StreamKernel:
+    return StreamKernel(words.named(), words.named())
 
 
 def _read_tensor(words: WordReader) -> NamedTensor:
@@ -197,7 +211,7 @@ def read_access(words: WordReader) -> StridedAccess:
 def list_stream(stream: Stream) -> Iterator[str]:
     """The lines of a listing, without newlines; names from files are made safe to print."""
     yield printable(
-        f"stcb 1.0  {stream.name or '(unnamed)'}  device {stream.device}  {stream.bits} token bits"
+        f"stcb {SHOWN_VERSION}  {stream.name or '(unnamed)'}  device {stream.device}  {stream.bits} token bits"
     )
     for level, peak in sorted(stream.peaks().items()):
         yield f"memory {level}: {peak} bytes"
@@ -205,6 +219,8 @@ def list_stream(stream: Stream) -> Iterator[str]:
             if level_name(place.level, place.engine) == level:
                 note = "  import" if place.imported else ""
                 yield printable(f"  {place.addr:#010x} {place.size:>10}  {place.buffer}{note}")
+    for kernel in stream.kernels:
+        yield printable(f"kernel {kernel.name}: {len(kernel.text.splitlines())} lines")
     for engine, records in enumerate(stream.engines):
         yield f"engine {engine}: {len(records)} record{'' if len(records) == 1 else 's'}"
         for record in records:
@@ -220,6 +236,8 @@ def list_record(record: TaskRecord) -> str:
         if bits
     ]
     parts += [f"set {bit}@{engine}" for engine, bit in record.remote]
+    if record.op == COMPUTE:
+        parts.append(str(record.attrs["op"]))
     if record.src or record.dst:
         sources, targets = (", ".join(map(_show, items)) for items in (record.src, record.dst))
         parts.append(f"{sources} -> {'next' if record.chain else targets}")

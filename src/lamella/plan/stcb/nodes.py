@@ -25,7 +25,8 @@ def bad_stream(problem: str) -> LamellaError:
     return LamellaError([BAD_STREAM.at(NOWHERE, problem=problem)])
 
 
-VERSION = (1, 0)
+VERSION = (1, 1)
+SHOWN_VERSION = f"{VERSION[0]}.{VERSION[1]}"
 MOST_BITS = 32
 MOST_ENGINES = 64
 MOST_QUEUES = 512
@@ -129,6 +130,14 @@ class NamedTensor:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamKernel:
+    """A kernel that records of `compute` run: its name and its canonical text in the tensor language."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
     """A bound program: the memory map, one stream of records for each engine, and the tables they refer to."""
 
@@ -139,6 +148,7 @@ class Stream:
     engines: tuple[tuple[TaskRecord, ...], ...]
     constants: tuple[Quant, ...] = ()
     tensors: tuple[NamedTensor, ...] = ()
+    kernels: tuple[StreamKernel, ...] = ()
 
     @property
     def language(self) -> str:

@@ -7,10 +7,11 @@ that differ in names alone call one operator.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lamella.base.dim import Dim, DimSymbol, Extent, symbols
 from lamella.base.origin import Origin
+from lamella.base.records import dataclass
 from lamella.graph.components import (
     IDENTIFIER,
     RESERVED,
