@@ -74,9 +74,7 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     generator = Generator(network, machine, stages)
     generator.place()
     lines = order(generator.generate(), machine.tokens)
-    return Tiled(
-        _document(network, generator, lines), generator.packing, tuple(_report(item) for item in stages)
-    )
+    return Tiled(_document(network, generator, lines), generator.packing, tuple(_report(item) for item in stages))
 
 
 def _report(item: TiledStage) -> StageReport:
@@ -84,14 +82,7 @@ def _report(item: TiledStage) -> StageReport:
     opcodes = tuple(task.opcode for task in item.stage.tasks)
     choice = item.choice
     return StageReport(
-        item.stage.name,
-        opcodes,
-        count,
-        choice.height,
-        choice.chunk,
-        choice.engines,
-        choice.cycles,
-        item.l1_bytes,
+        item.stage.name, opcodes, count, choice.height, choice.chunk, choice.engines, choice.cycles, item.l1_bytes
     )
 
 
@@ -161,9 +152,7 @@ def _buffers(network: Network, generator: Generator, lines: list[Line]) -> list[
     return found
 
 
-def _buffer(
-    name: str, level: str, size: int, engine: int | None = None, imported: bool = False
-) -> nodes.Statement:
+def _buffer(name: str, level: str, size: int, engine: int | None = None, imported: bool = False) -> nodes.Statement:
     index = None if engine is None else Integer(engine)
     return nodes.Buffer(Name(name), level, index, Integer(size), Integer(64), imported, notes=Trivia())
 
@@ -176,9 +165,7 @@ def _ports(network: Network, writer: Writer) -> list[nodes.Statement]:
             continue
         writer.named.add(name)
         type = writer.type(region.type)
-        place = nodes.Region(
-            Name(region.buffer.name), Integer(region.offset.constant), Integer(region.extent), type
-        )
+        place = nodes.Region(Name(region.buffer.name), Integer(region.offset.constant), Integer(region.extent), type)
         found.append(nodes.RegionDef(Name(name), place, let=True))
     return found
 

@@ -138,9 +138,7 @@ class Generator:
         """Put the weights of a stage side by side into the packed buffer."""
         start = self.packing.size = aligned(self.packing.size, ALIGN)
         indexed = list(enumerate(tiled.stage.task.inputs))
-        others = [
-            (-1, region) for item in tiled.stage.followers for region in item.inputs if region is not None
-        ]
+        others = [(-1, region) for item in tiled.stage.followers for region in item.inputs if region is not None]
         # The weight that is taken in chunks is the last, behind vectors that all chunks need.
         ordered = sorted([*indexed, *others], key=lambda item: item[0] == 1)
         for index, region in ordered:
@@ -153,14 +151,7 @@ class Generator:
             number = tiled.stage.number
             block = Block(f"{tiled.stage.name}_w", size, number, number)
             self.fetches.append(
-                Fetch(
-                    f"{tiled.stage.name}_fetch",
-                    self.packing.name,
-                    start,
-                    block,
-                    number,
-                    pieces=self._pieces(size),
-                )
+                Fetch(f"{tiled.stage.name}_fetch", self.packing.name, start, block, number, pieces=self._pieces(size))
             )
 
     def _pieces(self, size: int) -> int:
@@ -197,9 +188,7 @@ class Generator:
                     tiled.staged[key] = max(tiled.staged.get(key, 0), aligned(part.extent, ALIGN))
         for index, region in tiled.shape.wholes:
             if region.buffer.name in self.ddr:
-                raise Unsupported(
-                    f"{tiled.stage.name} reads {region.name or index} whole, which does not fit into L2"
-                )
+                raise Unsupported(f"{tiled.stage.name} reads {region.name or index} whole, which does not fit into L2")
         for key, size in tiled.staged.items():
             tiled.staged[key] = end
             end += size
@@ -264,9 +253,7 @@ class Generator:
         tile = f"{count} tiles of {choice.height} of {split.units} rows" if split.units > 1 else "one tile"
         chunk = f", chunks of {choice.chunk} channels" if choice.chunk else ""
         where = f" on {choice.engines} engines" if choice.engines > 1 else ""
-        return (
-            f"{tiled.stage.name}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",
-        )
+        return (f"{tiled.stage.name}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",)
 
     def _prefetch(self, stage: int) -> None:
         """Fetch what this stage needs, and what later ones need while there is room and a token."""
@@ -289,9 +276,7 @@ class Generator:
     def _fetch(self, item: Fetch) -> None:
         for low, size in _divide(item.block.size, item.pieces):
             source = Bytes(item.buffer, Place(item.offset + low), size)
-            self.lines.append(
-                Step("transfer", (source,), (self._l2(item.block, low, size),), label=item.name)
-            )
+            self.lines.append(Step("transfer", (source,), (self._l2(item.block, low, size),), label=item.name))
 
     def _l2(self, block: Block, offset: int, size: int) -> Bytes:
         name = f"at_{block.name}"
@@ -310,9 +295,7 @@ class Generator:
             tiled.weights[index] = at
             at += aligned(region.extent, ALIGN)
             for engine in self._engines(tiled):
-                for low, size in _divide(
-                    region.extent, min(self.machine.counts["DMA"], region.extent // PIECE)
-                ):
+                for low, size in _divide(region.extent, min(self.machine.counts["DMA"], region.extent // PIECE)):
                     source = self._source(tiled, region, low, size)
                     target = Bytes(l1_buffer(engine), Place(tiled.weights[index] + low), size)
                     self.lines.append(Step("transfer", (source,), (target,), label=f"{stage.name}_load"))
@@ -346,11 +329,7 @@ class Generator:
         """Bytes of an operand in L2."""
         key = region.buffer.name, region.offset.constant
         if key in tiled.packed:
-            fetch = next(
-                item
-                for item in self.fetches
-                if item.use == tiled.stage.number and item.buffer == self.packing.name
-            )
+            fetch = next(item for item in self.fetches if item.use == tiled.stage.number and item.buffer == self.packing.name)
             return self._l2(fetch.block, tiled.packed[key] + offset, size)
         return self._l2(self.homes[region.buffer.name], region.offset.constant + offset, size)
 
@@ -387,9 +366,7 @@ class Generator:
         longest = max(len(tiles) for tiles in tiled.tiles)
         for start in range(0, longest, slots):
             passes = [
-                _Pass(
-                    self, tiled, engine, tile, Place(self._slots_at(tiled) + number * tiled.slot.size), number
-                )
+                _Pass(self, tiled, engine, tile, Place(self._slots_at(tiled) + number * tiled.slot.size), number)
                 for engine, tiles in enumerate(tiled.tiles)
                 for number, tile in enumerate(tiles[start : start + slots])
             ]
@@ -442,23 +419,14 @@ class _Pass:
     """One tile on its way through an engine; `step` units lie between it and the tile of the next iteration."""
 
     def __init__(
-        self,
-        generator: Generator,
-        tiled: TiledStage,
-        engine: int,
-        tile: Tile,
-        slot: Place,
-        number: int,
-        step: int = 0,
+        self, generator: Generator, tiled: TiledStage, engine: int, tile: Tile, slot: Place, number: int, step: int = 0
     ) -> None:
         self.generator, self.tiled, self.engine = generator, tiled, engine
         self.tile, self.slot, self.number, self.step = tile, slot, number, step
         self.label = tiled.stage.name
         first, count = tile
         self.parts = {key: part for key, _, part in tiled.shape.loads(first, count)}
-        self.next = (
-            {key: part for key, _, part in tiled.shape.loads(first + step, count)} if step else self.parts
-        )
+        self.next = {key: part for key, _, part in tiled.shape.loads(first + step, count)} if step else self.parts
 
     def lines(self) -> list[Step]:
         """All tasks of the tile."""
@@ -483,9 +451,7 @@ class _Pass:
             else:
                 source = self.generator._source(self.tiled, region, part.offset, part.extent)
                 near = _moving(source, step)
-            found.append(
-                Step("transfer", (near,), (self._here(key, None, part.extent),), label=f"{self.label}_x")
-            )
+            found.append(Step("transfer", (near,), (self._here(key, None, part.extent),), label=f"{self.label}_x"))
         return found
 
     def _far(self, region: Region, part: Part, step: int) -> Bytes:
@@ -536,11 +502,7 @@ class _Pass:
         type, offset, name = part.type, 0, f"{self.label}_W"
         if tiled.choice.chunk and split.chunks is not None and index in (1, 2):
             first, count = tiled.chunks()[number]
-            cut = (
-                split.chunks.weight(type, first, count)
-                if index == 1
-                else split.chunks.table(type, first, count)
-            )
+            cut = split.chunks.weight(type, first, count) if index == 1 else split.chunks.table(type, first, count)
             type, offset = cut.type, cut.offset
         if index in tiled.shape.vectors:
             found = self.generator._source(tiled, region, offset, extent_of(type))
@@ -568,13 +530,7 @@ class _Pass:
                     inputs.append(self._here(f"f{number}_{index}", part, part.extent, f"{self.label}_R"))
             output = self._here(result[0], result[2], result[2].extent, f"{self.label}_Y")
             found.append(
-                Step(
-                    follower.task.opcode,
-                    tuple(inputs),
-                    (output,),
-                    follower.task.attributes,
-                    label=f"{self.label}_a",
-                )
+                Step(follower.task.opcode, tuple(inputs), (output,), follower.task.attributes, label=f"{self.label}_a")
             )
             current = result
         return [*found, *self._stores()]

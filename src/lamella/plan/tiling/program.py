@@ -31,9 +31,7 @@ class Place:
     def bounds(self, trips: int) -> tuple[int, int]:
         """The smallest and the largest offset over all iterations."""
         reach = self.step * (trips - 1)
-        return self.start + min(0, reach), self.start + max(0, reach) + self.slot * (
-            min(self.slots, trips) - 1
-        )
+        return self.start + min(0, reach), self.start + max(0, reach) + self.slot * (min(self.slots, trips) - 1)
 
     def moves_like(self, other: Place) -> bool:
         """Whether the distance of two offsets is the same in every iteration."""
@@ -166,10 +164,7 @@ def _accesses(step: Step, trips: int) -> Iterator[tuple[str, int, int, bool]]:
 def _meet_in_iteration(early: Step, late: Step, trips: int) -> bool:
     """Whether two steps of a loop body touch common bytes in one iteration, one of them writing."""
     for one, first in (*((item, False) for item in early.inputs), *((item, True) for item in early.outputs)):
-        for two, second in (
-            *((item, False) for item in late.inputs),
-            *((item, True) for item in late.outputs),
-        ):
+        for two, second in (*((item, False) for item in late.inputs), *((item, True) for item in late.outputs)):
             if one.buffer == two.buffer and (first or second) and _overlap(one, two, trips):
                 return True
     return False
@@ -177,9 +172,7 @@ def _meet_in_iteration(early: Step, late: Step, trips: int) -> bool:
 
 def _overlap(one: Bytes, two: Bytes, trips: int) -> bool:
     if one.place.moves_like(two.place):
-        return (
-            one.place.start < two.place.start + two.extent and two.place.start < one.place.start + one.extent
-        )
+        return one.place.start < two.place.start + two.extent and two.place.start < one.place.start + one.extent
     low, high = one.place.bounds(trips)
     other_low, other_high = two.place.bounds(trips)
     return low < other_high + two.extent and other_low < high + one.extent
@@ -231,10 +224,7 @@ def _demand(line: Step | Repeat, uses: Mapping[int, int]) -> int:
     if isinstance(line, Step):
         return 1 if line.number in uses else 0
     inner = {other.number for step in line.body for other in step.deps} & {step.number for step in line.body}
-    last = {
-        number: max(p for p, s in enumerate(line.body) if number in [d.number for d in s.deps])
-        for number in inner
-    }
+    last = {number: max(p for p, s in enumerate(line.body) if number in [d.number for d in s.deps]) for number in inner}
     begun = {step.number: p for p, step in enumerate(line.body)}
     peak = max(
         (sum(begun[n] <= p <= last[n] for n in inner) for p in range(len(line.body))),

@@ -67,9 +67,7 @@ def choose(shape: StageShape, engines: int, room: int) -> Choice:
 
 def _heights(period: int) -> list[int]:
     """Heights worth trying: one for each number of tiles, few of them for long columns."""
-    counts = sorted(
-        {*range(1, min(period, 16) + 1), *(1 << k for k in range(4, 24) if 1 << k <= period), period}
-    )
+    counts = sorted({*range(1, min(period, 16) + 1), *(1 << k for k in range(4, 24) if 1 << k <= period), period})
     counts += [count for count in range(18, min(period, 130), 4)]
     return sorted({-(-period // count) for count in counts}, reverse=True)
 

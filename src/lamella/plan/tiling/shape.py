@@ -77,10 +77,7 @@ class StageShape:
                 continue
             type = item.region.type
             if item.region.buffer.imported and prod(type.shape) == type.shape[-1] and index >= 1:
-                if (
-                    self.stage.task.opcode not in ("gemm", "matmul", "conv2d", "depthwise_conv2d")
-                    or index == 2
-                ):
+                if self.stage.task.opcode not in ("gemm", "matmul", "conv2d", "depthwise_conv2d") or index == 2:
                     found.add(index)
         return found
 
@@ -167,9 +164,7 @@ def tiles_of(units: int, period: int, height: int) -> list[tuple[int, int]]:
     for image in range(units // period):
         row = image * period
         for number in range(count):
-            size = (
-                min(height, (image + 1) * period - row) if number < count - 1 else (image + 1) * period - row
-            )
+            size = min(height, (image + 1) * period - row) if number < count - 1 else (image + 1) * period - row
             if size > 0:
                 found.append((row, size))
             row += size

@@ -171,9 +171,7 @@ class Writer:
         return [*found, task]
 
 
-_WORDS = frozenset(
-    {"i4", "i8", "i16", "i32", "u8", "u16", "u32", "f16", "bf16", "f32", "constant", "edge", "reflect"}
-)
+_WORDS = frozenset({"i4", "i8", "i16", "i32", "u8", "u16", "u32", "f16", "bf16", "f32", "constant", "edge", "reflect"})
 
 
 def value_of(value: AttributeValue) -> Value:

@@ -10,7 +10,7 @@ import numpy as np
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_plan.rows.call import Row, RowCall
 from lamella.bridge.graph_to_plan.rows.products import padding
-from lamella.bridge.graph_to_plan.values import Value, reshaped, transposed
+from lamella.bridge.graph_to_plan.values import Value, natural, reshaped, transposed
 
 
 def _pool(opcode: str) -> Row:
