@@ -18,6 +18,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, printable
 from lamella.base.dtype import BOOL, F64, I64, U64, ElementType, name_in
 from lamella.base.errors import Unsupported
 from lamella.base.origin import Origin, with_origin
+from lamella.base.quant import Quant
 from lamella.base.shape import element_count
 from lamella.base.source import NOWHERE, Span
 from lamella.bridge.graph_to_plan.assembly import (
@@ -31,6 +32,7 @@ from lamella.bridge.graph_to_plan.emitter import Emitter, stored_array
 from lamella.bridge.graph_to_plan.offers import Offers
 from lamella.bridge.graph_to_plan.rows import TABLE, RowCall
 from lamella.bridge.graph_to_plan.rows.call import Given, static
+from lamella.bridge.graph_to_plan.rows.quantised import boundary_quant
 from lamella.bridge.graph_to_plan.values import Value, is_whole, known, natural, placed
 from lamella.graph.compose.decompose import compose_call, decompose
 from lamella.graph.model import Model
@@ -38,7 +40,7 @@ from lamella.graph.nodes import Argument, Operation, Pack, Tensor, tensors
 from lamella.graph.passes.dce import dce
 from lamella.graph.passes.fold_batch_norm import fold_batch_norm
 from lamella.graph.passes.fold_constants import Evaluate, array_of
-from lamella.graph.rewrite import results_of, uses
+from lamella.graph.rewrite import operands_of, results_of, uses
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import DeviceRef, Document
 from lamella.lang.nem.rules import NOT_SELECTED
@@ -117,6 +119,8 @@ class _Selection:
         self.evaluate = evaluate
         self.emit = emit
         self.values: dict[str, Value] = {}
+        self.finals: dict[str, Value] = {}
+        """Codes of outputs whose numbers are made at the border."""
         self.findings: list[Diagnostic] = []
         self.report: list[SelectedOperation] = []
         self.uses = uses(model.graph)
@@ -161,11 +165,26 @@ class _Selection:
         self.findings.append(with_origin(NOT_SELECTED.at(span, name=name, reason=reason), origin))
 
     def _declare(self, tensor: Tensor) -> None:
-        """An input of the model: a buffer that the run fills."""
-        elem = element_in(tensor.element, self.emit.real)
+        """An input of the model: a buffer that the run fills, with codes where all that reads it quantises it alike."""
+        elem, quant = self._codes(tensor) or (element_in(tensor.element, self.emit.real), None)
         buffer = self.emit.assembly.buffer(static(tensor), elem, tensor.name)
         buffer.port = tensor.name
-        self.values[tensor.name] = self._port(placed(buffer, static(tensor), elem))
+        self.values[tensor.name] = self._port(placed(buffer, static(tensor), elem, quant=quant))
+
+    def _codes(self, tensor: Tensor) -> tuple[str, Quant] | None:
+        """As what all readers of an input quantise it; None where they do not, or not alike."""
+        readers = [node for node in self.graph.nodes if tensor in operands_of(node)]
+        if tensor.name in self.outputs or tensor.name in self.states:
+            return None
+        found = {
+            (element_in(node.outputs[0].element, self.emit.real), boundary_quant(dict(node.attributes)))
+            for node in readers
+            if isinstance(node, Operation)
+            and node.operator == "quant.quantize"
+            and isinstance(node.outputs[0], Tensor)
+        }
+        count = sum(isinstance(node, Operation) and node.operator == "quant.quantize" for node in readers)
+        return found.pop() if len(found) == 1 and count == len(readers) else None
 
     def _port(self, value: Value) -> Value:
         """A value whose row-major region has a name of its own, whoever reads it."""
@@ -197,6 +216,8 @@ class _Selection:
         if self._is_known(operation):
             self._compute(operation)
             return
+        if self._is_final(operation):
+            return
         row, reason = TABLE.get(operation.operator), "no opcode computes it"
         if row is not None:
             try:
@@ -207,6 +228,17 @@ class _Selection:
                 reason = str(problem)
                 assembly.forget(mark)
         self._decompose(operation, reason)
+
+    def _is_final(self, operation: Operation) -> bool:
+        """Whether an operation gives an output its numbers: the port then holds the codes, and says what they mean."""
+        name = next((item.name for item in results_of(operation)), "")
+        if operation.operator != "quant.dequantize" or self.uses.get(name) != 1 or name not in self.outputs:
+            return False
+        codes = self._value(operation.inputs[0])
+        if not isinstance(codes, Value) or codes.is_known:
+            return False
+        self.finals[name] = replace(codes, quant=boundary_quant(dict(operation.attributes)))
+        return True
 
     def _call(self, operation: Operation) -> RowCall:
         inputs: list[Given] = [self._value(item) for item in operation.inputs]
@@ -336,7 +368,7 @@ class _Selection:
 
     def _output(self, tensor: Tensor) -> None:
         """The port of a result: the tensor itself where it is whole and its own, else a copy."""
-        value = self.values[tensor.name]
+        value = self.finals.get(tensor.name) or self.values[tensor.name]
         buffer = value.buffer
         if (
             buffer is not None
@@ -349,10 +381,12 @@ class _Selection:
             self._port(value)
             return
         elem = element_in(tensor.element, self.emit.real)
-        made = self.emit.assembly.buffer(static(tensor), value.elem if value.is_float else elem, tensor.name)
+        if value.is_float or value.quant is not None:
+            elem = value.elem
+        made = self.emit.assembly.buffer(static(tensor), elem, tensor.name)
         made.port = tensor.name
-        self._port(placed(made, static(tensor), value.elem if value.is_float else elem, quant=value.quant))
-        self.emit.write_to(value, made, value.elem if value.is_float else elem)
+        self._port(placed(made, static(tensor), elem, quant=value.quant))
+        self.emit.write_to(value, made, elem)
         self.emit.assembly.tasks[-1].note = f"the output {tensor.name}"
 
     def plan(self, target: DeviceRef | None) -> SelectedPlan:

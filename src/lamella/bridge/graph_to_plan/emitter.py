@@ -201,21 +201,24 @@ class Emitter:
         largest = max(values, key=lambda item: (item.array is None, item.count))
         order = order_of(largest) if largest.array is None else natural(largest.shape)
         total = sum(item.shape[axis] for item in values)
+        # Codes are moved as they are: where they mean different things, nobody is told what.
+        quant = values[0].quant if all(item.quant == values[0].quant for item in values) else None
+        values = [replace(item, quant=quant) for item in values]
         shape = (*values[0].shape[:axis], total, *values[0].shape[axis + 1 :])
         regions = [self.region(item, order) for item in values]
-        found = self.result(shape, values[0].elem, order, values[0].quant)
+        found = self.result(shape, values[0].elem, order, quant)
         self.run("concat", regions, self.assembly.region(found, order), axis=order.index(axis))
         return found
 
     def pad(
         self, value: Value, before: Sequence[int], after: Sequence[int], number: float, mode: str
     ) -> Value:
-        """A tensor with a border."""
+        """A tensor with a border of a number; codes are padded with a code."""
         self.move("pad", value)
-        order = order_of(value)
-        value = self.dense(value, order)
+        order, quant = order_of(value), value.quant
+        value = replace(self.dense(value, order), quant=None)
         shape = tuple(sum(item) for item in zip(before, value.shape, after, strict=True))
-        found = self.result(shape, value.elem, order, value.quant)
+        found = self.result(shape, value.elem, order)
         pads = (*(before[axis] for axis in order), *(after[axis] for axis in order))
         self.run(
             "pad",
@@ -225,7 +228,7 @@ class Emitter:
             mode=mode,
             constant_value=number,
         )
-        return found
+        return replace(found, quant=quant)
 
     def gather(self, value: Value, index: Value, axis: int) -> Value:
         """Slices picked along an axis by numbers that only the run tells."""
@@ -255,6 +258,16 @@ class Emitter:
         found = self.result(value.shape, elem, order)
         self.run("cast", [self.region(value, order)], self.assembly.region(found, order))
         return found if found.shape == spread.shape else broadcast(found, spread.shape)
+
+    def convert(self, opcode: str, value: Value, elem: str, quant: Quant | None) -> Value:
+        """The numbers as codes, or codes as numbers."""
+        order = order_of(value)
+        if value.array is not None or not fits(value, order) or is_spread(value):
+            order = natural(value.shape)
+        source = self.region(value, order)
+        found = self.result(value.shape, elem, order, quant)
+        self.run(opcode, [source], self.assembly.region(found, order))
+        return found
 
     def as_real(self, value: Value, elem: str | None = None) -> Value:
         """The numbers as floats."""
@@ -477,39 +490,37 @@ class Emitter:
         self.run(opcode, regions, self.assembly.region(found, order), axis=order.index(axis), **attributes)
         return found
 
-    def pool_axis(self, opcode: str, value: Value, axes: Sequence[int]) -> Value:
-        """The maximum or the mean along axes, which stay with one element: a pool over all of them."""
+    def pool_axis(self, opcode: str, value: Value, axes: Sequence[int], quant: Quant | None = None) -> Value:
+        """The maximum or the mean along axes, which stay with one element: a pool over all of them.
+
+        What lies outside and inside of them in memory are the images and the channels, so that nothing moves where
+        the axes are neighbours there.
+        """
         rank = len(value.shape)
-        gone = sorted(axis % rank for axis in axes)
-        kept = [axis for axis in range(rank) if axis not in gone]
-        shape = tuple(1 if axis in gone else size for axis, size in enumerate(value.shape))
-        before = [axis for axis in kept if axis < gone[0]]
-        after = [axis for axis in kept if axis not in before]
-        turned = transposed(value, (*before, *gone, *after))
-        flat = self.reshape(
-            turned,
-            (
-                math.prod(value.shape[axis] for axis in before),
-                math.prod(value.shape[axis] for axis in gone),
-                1,
-                math.prod(value.shape[axis] for axis in after),
-            ),
-        )
-        image = transposed(flat, (0, 3, 1, 2))
-        size = image.shape[2]
-        out = (image.shape[0], image.shape[1], 1, 1)
+        gone = {axis % rank for axis in axes}
+        lying = order_of(value)
+        first = min(lying.index(axis) for axis in gone)
+        before = [axis for axis in lying[:first] if axis not in gone]
+        middle = [axis for axis in lying if axis in gone]
+        after = [axis for axis in lying[first:] if axis not in gone]
+        sizes = [math.prod(value.shape[axis] for axis in part) for part in (before, middle, after)]
+        flat = self.reshape(transposed(value, (*before, *middle, *after)), (sizes[0], sizes[1], 1, sizes[2]))
         found = self.window(
             opcode,
-            image,
+            transposed(flat, (0, 3, 1, 2)),
             (),
-            out,
+            (sizes[0], sizes[2], 1, 1),
             value.elem,
-            value.quant,
-            kernel_shape=(size, 1),
+            quant or value.quant,
+            kernel_shape=(sizes[1], 1),
             pads=(0, 0, 0, 0),
-            strides=(size, 1),
+            strides=(sizes[1], 1),
         )
-        return self.reshape(self.reshape(found, out[:2]), shape)
+        kept = (*before, *after)
+        wide = self.reshape(found, tuple(value.shape[axis] for axis in kept))
+        natural_kept = transposed(wide, [kept.index(axis) for axis in sorted(kept)])
+        shape = tuple(1 if axis in gone else size for axis, size in enumerate(value.shape))
+        return self.reshape(natural_kept, shape)
 
 
 def _bias_word(bias: Value | None) -> str:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from lamella.base.errors import Unsupported
+from lamella.base.quant import Quant
 from lamella.bridge.graph_to_plan.rows.call import Row, RowCall
 from lamella.bridge.graph_to_plan.rows.products import padding
 from lamella.bridge.graph_to_plan.values import Value, natural, reshaped, transposed
@@ -20,7 +21,7 @@ def _pool(opcode: str) -> Row:
     return row
 
 
-def pool(call: RowCall, opcode: str, value: Value) -> Value:
+def pool(call: RowCall, opcode: str, value: Value, quant: Quant | None = None) -> Value:
     """A pool over one or two axes; those that lie elsewhere are moved to the end first."""
     rank = len(value.shape)
     axes = tuple(axis % rank for axis in call.integers("axes")) or tuple(range(2, rank))
@@ -33,7 +34,7 @@ def pool(call: RowCall, opcode: str, value: Value) -> Value:
         raise Unsupported(f"a pool over the axes {moving}")
     extents = [value.shape[axis] for axis in axes]
     pads = padding(call, extents, list(size), stride, (1,) * len(axes))
-    if opcode == "avgpool" and any(pads) and not call.flag("ignore_border"):
+    if opcode == "avgpool" and any(pads) and call.attributes.get("ignore_border") is False:
         raise Unsupported("an average that counts its padding")
     image = value if rank == 4 else _as_image(value)
     lead, count = 4 - rank, len(axes)
@@ -44,7 +45,7 @@ def pool(call: RowCall, opcode: str, value: Value) -> Value:
         (),
         out,
         value.elem,
-        value.quant,
+        quant or value.quant,
         kernel_shape=(*(1,) * lead, *size),
         pads=(*(0,) * lead, *pads[:count], *(0,) * lead, *pads[count:]),
         strides=(*(1,) * lead, *stride),
