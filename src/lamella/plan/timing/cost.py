@@ -2,7 +2,7 @@
 
 Work is MACs for gemm, matmul and the convolutions, bytes for transfer and store, elements for the rest: those of the
 outputs, or of the larger side for pools and reductions; for `compute` the scalar operations of its kernel where its
-text tells them, and not less than the elements of its outputs. Rates and latencies are `unit_characteristics` of the device:
+text tells them, and not less than the elements of its outputs. Rates and latencies are `unit_characteristics`:
 
     NMU   int4_macs int8_macs int16_macs fp16_macs (4096), int4x8_macs (int8_macs), fp32_macs (fp16_macs / 2), latency 2
     CSTL  elems_per_cycle 256, bytes_per_cycle 32 (store), latency 1
