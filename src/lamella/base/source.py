@@ -55,6 +55,10 @@ class Binary(Source):
         return f"byte {offset}"
 
 
+class ShippedSource(Source):
+    """A text that comes with the package: a model reads it, and did not write it."""
+
+
 EMPTY_SOURCE = Source("<nowhere>", "")
 
 

@@ -1,8 +1,8 @@
 """How many scalar operations a launch of a kernel takes, counted from its text with the sizes of its arguments.
 
 An operation is one `cmp`, or one `arith` or `math` instruction on numbers that are no positions (`index`), executed
-once; linear algebra counts a product and a sum for each pair of factors. Loads, stores and casts are not counted: they go
-with the operations that use them. Of two branches the longer one counts. What depends on data, on the lane or on the
+once; linear algebra counts a product and a sum for each pair of factors. Loads, stores and casts are not counted: they
+go with the operations that use them. Of two branches the longer one counts. What depends on data, on the lane or on the
 number of a work-group is not known, and neither is the count of a kernel whose loops depend on it.
 """
 
@@ -15,24 +15,31 @@ from lamella.base.errors import Unsupported
 from lamella.kernels.fold import fold_arith, wrap
 from lamella.lang.tensor.nodes import (
     INDEX,
+    Alloca,
     Arith,
+    Barrier,
     Blas,
     Builtin,
     Cast,
     Compare,
     Constant,
+    Expand,
     For,
     Foreach,
     Function,
+    Fuse,
     If,
     Instruction,
+    LifetimeStop,
     Load,
     Math,
+    Memref,
     Number,
     Region,
     SizeOf,
     Statement,
     Store,
+    Subview,
     Value,
     Yield,
 )
@@ -40,7 +47,8 @@ from lamella.lang.tensor.nodes.types import INTEGERS
 
 MOST_OPERATIONS = 1 << 62
 """Where counting stops: no simulation lasts so long."""
-FREE = (Builtin, Cast, Constant, Load, SizeOf, Store, Yield)
+FREE = (Barrier, Builtin, Cast, Constant, LifetimeStop, Load, SizeOf, Store, Yield)
+VIEWS = (Alloca, Expand, Fuse, Subview)
 
 
 def count_operations(
@@ -67,10 +75,18 @@ class _Counting:
 
     def _statement(self, statement: Statement) -> int:
         item = statement.instruction
+        if isinstance(item, VIEWS) and statement.results:
+            self._look(statement.results[0], item.type)
         value = self._value(item)
         if value is not None and statement.results:
             self.known[statement.results[0].name] = value
         return self._count(item)
+
+    def _look(self, value: Value, kind: Memref) -> None:
+        """Remember the shape of a view that its type tells."""
+        shape = tuple(size for size in kind.shape if size is not None)
+        if len(shape) == len(kind.shape):
+            self.shapes[value.name] = shape
 
     def _value(self, item: Instruction) -> Number | None:
         """An integer that the text tells."""
@@ -103,7 +119,7 @@ class _Counting:
             return max(self.region(item.then), other)
         if isinstance(item, Blas):
             return self._blas(item)
-        if isinstance(item, FREE):
+        if isinstance(item, FREE + VIEWS):
             return 0
         raise Unsupported(f"{type(item).__name__} is not counted")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from math import prod
 from operator import is_
 from typing import Protocol, TypeAlias
 from weakref import WeakValueDictionary
@@ -132,6 +133,13 @@ class Segment:
     _saved: dict[str, Array] = field(default_factory=dict)
     _bound: list[object] | None = None
     """The arrays of the weights that are bound, and those with which each of `once` ran."""
+
+    @property
+    def bytes(self) -> int:
+        """The memory that a run takes beside what it reads."""
+        return self.each.arena_bytes + sum(
+            prod(shape) * dtype.itemsize for shape, dtype in self.outputs.values()
+        )
 
     def run(
         self,

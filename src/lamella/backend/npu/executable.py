@@ -23,9 +23,11 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule, errors
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
+from lamella.lang.nem.codecs import CODECS
 from lamella.lang.nem.resolved import Plan, Task, TensorType
 from lamella.lang.nem.rules import MEMORY_NEEDED, UNINITIALISED
 from lamella.lang.nem.words import MOVES
+from lamella.plan.wdm import make_packable
 
 # --- seeded random inputs: each byte is drawn as the type as which it is read first --------------------------
 
@@ -43,6 +45,7 @@ def random_inputs(plan: Plan, seed: int = 0, limits: Limits = DEFAULT) -> dict[s
         if not drawing.pending:
             break
         drawing.visit(task, iteration)
+    drawing.make_storable(plan)
     return {name: drawing.array(name) for name in interface.inputs}
 
 
@@ -107,6 +110,13 @@ class _Drawing:
         self.image[drawn] = part[places][wanted]
         self.open[drawn] = False
         self.pending -= np.unique(drawn).size
+
+    def make_storable(self, plan: Plan) -> None:
+        """Buffers that are stored by a codec get bytes that it can hold."""
+        for buffer in plan.buffers:
+            if buffer.codec:
+                part = slice(self.base[buffer.name], self.base[buffer.name] + buffer.size)
+                self.image[part] = make_packable(self.image[part], CODECS[buffer.codec], buffer.stored)
 
     def array(self, name: str) -> Array:
         """The drawn bytes as the array of an input."""
@@ -246,6 +256,7 @@ class PlanExecutable:
             drawn = self._write_random(memory)
             self.drawn = Drawn(types_of({name: drawn[name] for name in missing}))
         self._ports.write(memory, inputs)
+        self._ports.verify_stored(memory)
         return memory
 
     def _missing(self, given: Iterable[str]) -> list[str]:

@@ -230,7 +230,8 @@ def _named(tensor: NamedTensor, region: Region) -> Region:
 
 def _buffer(place: MappedBuffer) -> Buffer:
     node = text.Buffer(text.Name(place.buffer), place.level, None, None)
-    return Buffer(place.buffer, place.level, place.engine, place.size, 1, place.imported, node)
+    packed = {"codec": place.codec, "stored": place.stored}
+    return Buffer(place.buffer, place.level, place.engine, place.size, 1, place.imported, node, **packed)
 
 
 def _span(type: TensorType) -> int:

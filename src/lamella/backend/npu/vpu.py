@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend import cpu, interpreter
-from lamella.backend.arguments import written_parameters
+from lamella.backend.arguments import dtype_of, written_parameters
 from lamella.backend.named import NamedKernels
 from lamella.backend.npu.opcodes import OpcodeInput, OpcodeReport, apply
 from lamella.backend.npu.opcodes.call import element_of
@@ -172,7 +172,7 @@ class Vpu:
         types = [*(item.type for item in inputs), *outputs]
         arrays = [_lay_out(parameter, kind) for parameter, kind in zip(memrefs, types, strict=True)]
         for item, array in zip(inputs, arrays, strict=False):
-            array[...] = item.array.reshape(-1).reshape(array.shape[::-1]).transpose()
+            array[...] = item.array.view(array.dtype).reshape(-1).reshape(array.shape[::-1]).transpose()
         groups = attributes.get(GROUPS, 1)
         given = dict(zip((item.name for item in memrefs), arrays, strict=True))
         arguments = [given.get(item.name, attributes.get(item.name)) for item in found.kernel.parameters]
@@ -221,7 +221,7 @@ def _lay_out(parameter: KernelParameter, kind: TensorType) -> Array:
     """Memory for an operand as its memref asks for it; it begins as zero."""
     place = fit(parameter, kind)
     shape, strides = place if place is not None else (kind.shape[::-1], kind.strides[::-1])
-    element = numpy_dtype(element_of(kind))
+    element = dtype_of(parameter.elem)
     reach = sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
     memory = np.zeros(reach + 1, element)
     return as_strided(memory, shape, [step * element.itemsize for step in strides])
@@ -229,4 +229,4 @@ def _lay_out(parameter: KernelParameter, kind: TensorType) -> Array:
 
 def _take(array: Array, kind: TensorType) -> Array:
     """An operand as an array of its region, whose last dimension was the first mode."""
-    return np.ascontiguousarray(array.transpose()).reshape(kind.shape)
+    return np.ascontiguousarray(array.transpose()).view(numpy_dtype(element_of(kind))).reshape(kind.shape)

@@ -104,7 +104,7 @@ class KernelWriter:
         except Unsupported:
             if place is not None and place.layouts:
                 raise
-            return self._add_formulas(operation)
+            return self.add_formulas(operation)
 
     def plan(self, operation: Operation, fixed: frozenset[str], known: Constants) -> PlacedStages:
         """The stages of an operation from its formulas, or from those of its components."""
@@ -170,7 +170,7 @@ class KernelWriter:
         self.functions += writing.functions
         return found
 
-    def _add_formulas(self, operation: Operation) -> tuple[KernelCall, ...]:
+    def add_formulas(self, operation: Operation) -> tuple[KernelCall, ...]:
         """The kernels of an operation by its formulas, each one by itself."""
         instance = bind_operation(self.library, operation)
         if instance.definition.operator.kind != "lower":

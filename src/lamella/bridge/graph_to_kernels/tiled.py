@@ -145,6 +145,8 @@ class TiledProduct:
     """Steps of that loop in a block."""
     nibbles: bool = False
     """Whether two codes of the row factor, neighbours along the inner sum, are packed into one byte."""
+    fixed: bool = False
+    """Whether the row factor is the same in every run."""
 
     @property
     def panels(self) -> int:
@@ -305,6 +307,7 @@ def find_tiles(
         found.ends, accesses,
         tuple(replace(item, fixed=item.key in constant) for item in found.scales), lanes, rows, widths, blocked, block,
         packed and _has_nibbles(tensors[row_key], (row_factor, column_factor), roles.sums[-1]),
+        row_key in constant,
     )  # fmt: skip
 
 

@@ -114,6 +114,10 @@ class Buffer:
     node: nodes.Buffer = field(compare=False, repr=False)
     debug: str = ""
     profile: str = ""
+    codec: str = ""
+    """How its bytes are stored outside, where that is not as they are."""
+    stored: int = 0
+    """Bytes that are stored of one with a codec, at most."""
 
     @property
     def level(self) -> str:

@@ -494,6 +494,14 @@ KERNEL_SHAPE = Rule(
 KERNEL_SCALAR = Rule("NEM194", "Generic Compute Escape Hatch", "kernel '{name}' {problem}")
 KERNEL_UNFIT = Rule("NEM195", "Generic Compute Escape Hatch", "kernel '{name}' cannot be a task: {problem}")
 
+# Stored weights
+UNKNOWN_CODEC = Rule("NEM196", "Device-Level Execution Units", "'{name}' is not a codec")
+CODEC_PLACE = Rule("NEM197", "Device-Level Execution Units", "buffer '{name}' {problem}")
+CODEC_USE = Rule("NEM198", "Device-Level Execution Units", "{task} {problem}")
+CODEC_DATA = Rule(
+    "NEM199", "Device-Level Execution Units", "what is stored of '{name}' as {codec}: {problem}"
+)
+
 # From a graph
 NOT_SELECTED = Rule("NEM200", "Opcodes", "{name} cannot be computed on this device: {reason}")
 NOT_TILED = Rule("NEM201", "Memory capacity rule", "the plan does not fit {device}: {reason}")

@@ -363,9 +363,12 @@ class StreamBuilder:
 
     def _memory(self) -> tuple[MappedBuffer, ...]:
         places = [
-            MappedBuffer(number, item.name, item.memory, item.engine, address, item.size, item.imported)
+            MappedBuffer(
+                *(number, item.name, item.memory, item.engine, self.addresses[item.name], item.size),
+                item.imported,
+                *((item.codec, item.stored) if self.weights else ("", 0)),
+            )
             for number, item in enumerate(self.plan.buffers)
-            for address in [self.addresses[item.name]]
         ]
         return tuple(ordered(places))
 

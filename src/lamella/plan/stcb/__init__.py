@@ -80,7 +80,8 @@ def _write_place(body: Words, texts: TextTable, place: MappedBuffer) -> None:
     body.u32(
         place.number, texts.number(place.buffer), LEVELS.index(place.level), place.engine, place.imported
     )
-    body.i64((place.addr, place.size))
+    body.u32(texts.number(place.codec) if place.codec else NONE)
+    body.i64((place.addr, place.size, place.stored))
 
 
 def _write_constant(body: Words, quant: Quant) -> None:
@@ -128,7 +129,7 @@ def _read_stream(reader: Reader) -> Stream:
         name=name,
         device=device,
         bits=bits,
-        memory=tuple(_read_place(words) for _ in range(reader.count(counts[0], 36, "the memory map"))),
+        memory=tuple(_read_place(words) for _ in range(reader.count(counts[0], 48, "the memory map"))),
         constants=tuple(_read_constant(words) for _ in range(reader.count(counts[1], 28, "constants"))),
         tensors=tuple(_read_tensor(words) for _ in range(reader.count(counts[2], 36, "tensors"))),
         kernels=tuple(_read_kernel(words) for _ in range(reader.count(counts[4], 8, "kernels"))),
@@ -146,8 +147,10 @@ def _read_stream(reader: Reader) -> Stream:
 def to_texts(stream: Stream) -> tuple[str, ...]:
     """The table of texts that belongs to a stream."""
     texts, sink = TextTable(), Words()
-    for text in (stream.name, stream.device, *(place.buffer for place in stream.memory)):
-        texts.number(text)
+    texts.number(stream.name)
+    texts.number(stream.device)
+    for place in stream.memory:
+        _write_place(sink, texts, place)
     for tensor in stream.tensors:
         texts.number(tensor.name)
         write_access(sink, texts, tensor.access)
@@ -162,11 +165,12 @@ def to_texts(stream: Stream) -> tuple[str, ...]:
 def _read_place(words: WordReader) -> MappedBuffer:
     number, name = words.u32(), words.named()
     level = words.pick(words.u32(), LEVELS, "a memory")
-    engine, imported = words.u32(), words.u32()
+    engine, imported, codec = words.u32(), words.u32(), words.u32()
     if imported > 1:
         raise words.wrong(f"{imported} is not a flag")
-    address, size = words.i64s(2)
-    return MappedBuffer(number, name, level, engine, address, size, bool(imported))
+    address, size, stored = words.i64s(3)
+    packed = "" if codec == NONE else words.text_at(codec)
+    return MappedBuffer(number, name, level, engine, address, size, bool(imported), packed, stored)
 
 
 def _read_constant(words: WordReader) -> Quant:
@@ -194,13 +198,11 @@ def read_access(words: WordReader) -> StridedAccess:
     level = words.pick(words.u32(), LEVELS, "a memory")
     dtype = words.pick(words.u32(), DTYPES, "an element type")
     rank, quant, layout = words.u32(), words.u32(), words.u32()
-    if layout != NONE and layout >= len(words.texts):
-        raise words.wrong(f"text {layout} of {len(words.texts)} does not exist")
     (address,) = words.i64s(1)
     dims, strides = words.i64s(rank), words.i64s(rank)
     return StridedAccess(
         *(level, address, dims, strides, dtype),
-        layout=None if layout == NONE else words.texts[layout],
+        layout=None if layout == NONE else words.text_at(layout),
         quant=None if quant == NONE else quant,
     )
 
@@ -218,6 +220,7 @@ def list_stream(stream: Stream) -> Iterator[str]:
         for place in sorted(stream.memory, key=lambda item: item.addr):
             if level_name(place.level, place.engine) == level:
                 note = "  import" if place.imported else ""
+                note += f"  {place.codec}, {place.stored} stored" if place.codec else ""
                 yield printable(f"  {place.addr:#010x} {place.size:>10}  {place.buffer}{note}")
     for kernel in stream.kernels:
         yield printable(f"kernel {kernel.name}: {len(kernel.text.splitlines())} lines")

@@ -70,7 +70,9 @@ def _memory(stream: Stream) -> dict[str, Json]:
 def _place(place: MappedBuffer) -> dict[str, Json]:
     entry: dict[str, Json] = {"buffer": place.buffer, "addr": place.addr, "size": place.size}
     entry["number"] = place.number
-    return {**entry, "import": True} if place.imported else entry
+    if place.imported:
+        entry["import"] = True
+    return {**entry, "codec": place.codec, "stored": place.stored} if place.codec else entry
 
 
 def _tensor(tensor: NamedTensor) -> dict[str, Json]:
@@ -203,6 +205,8 @@ def _read_place(value: Json, level: str, engine: int) -> MappedBuffer:
         addr=entry.take("addr", fields.natural),
         size=entry.take("size", fields.natural),
         imported=entry.take_or("import", fields.true, False),
+        codec=entry.take_or("codec", fields.text, ""),
+        stored=entry.take_or("stored", fields.natural, 0),
     )
     entry.finish()
     return place

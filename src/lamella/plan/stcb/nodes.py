@@ -109,7 +109,10 @@ class TaskRecord:
 
 @dataclass(frozen=True, slots=True)
 class MappedBuffer:
-    """A buffer of the memory map; `number` counts declarations, `engine` is the owner of an L1, 0 elsewhere."""
+    """A buffer of the memory map; `number` counts declarations, `engine` is the owner of an L1, 0 elsewhere.
+
+    One that is stored by a codec has `size` bytes for records, and `stored` bytes in DDR at most.
+    """
 
     number: int
     buffer: str
@@ -118,6 +121,8 @@ class MappedBuffer:
     addr: int
     size: int
     imported: bool = False
+    codec: str = ""
+    stored: int = 0
 
 
 @dataclass(frozen=True, slots=True)

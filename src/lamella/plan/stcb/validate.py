@@ -24,6 +24,7 @@ from lamella.lang.nem.check.operands import (
     read_call,
 )
 from lamella.lang.nem.check.shapes import check_shapes
+from lamella.lang.nem.codecs import CODECS, whole_blocks
 from lamella.lang.nem.registry import Opcode, opcode
 from lamella.lang.nem.resolved import AttributeValue, Buffer, Index, Region, Task, TensorType
 from lamella.lang.nem.rules import BAD_STREAM
@@ -254,6 +255,8 @@ class _MemoryMap:
                 yield f"buffer '{place.buffer}' lies in no memory of this device"
             elif place.addr < 0 or place.size < 1 or place.addr + place.size > LARGEST:
                 yield f"buffer '{place.buffer}' cannot have {place.size} bytes at address {place.addr}"
+            if place.codec or place.stored:
+                yield from _codec(place)
         if sorted(place.number for place in self.stream.memory) != list(range(len(self.stream.memory))):
             yield "the buffers are not numbered from 0"
         if tuple(ordered(self.stream.memory)) != self.stream.memory:
@@ -296,12 +299,31 @@ class _MemoryMap:
         if access.quant is not None:
             yield from self._quant_problems(access)
 
+    def move_problems(self, record: TaskRecord, engine: int) -> Iterator[str]:
+        """What is stored by a codec is read by transfers of whole blocks through WDM."""
+        for number, access in enumerate((*record.src, *record.dst)):
+            place = self.around(access, engine)
+            if place is None or not place.codec:
+                continue
+            moves = record.op == "transfer" and record.path == WDM and number == 0
+            start = Index(access.addr - place.addr)
+            if not moves or not whole_blocks(start, access.dims[0], place.size):
+                yield f"'{place.buffer}' is stored by a codec; only transfers of whole blocks read it"
+
     def _quant_problems(self, access: StridedAccess) -> Iterator[str]:
         element = find_in("nem", access.dtype)
         if element is None or access.quant is None or not 0 <= access.quant < len(self.stream.constants):
             yield f"constant {access.quant} does not exist"
             return
         yield from quant_problems(self.stream.constants[access.quant], access.dims, element)
+
+
+def _codec(place: MappedBuffer) -> Iterator[str]:
+    codec = CODECS.get(place.codec)
+    if codec is None or place.level != "DDR" or not place.imported or place.size % codec.width:
+        yield f"buffer '{place.buffer}' cannot be stored by codec '{place.codec[:80]}'"
+    elif not codec.smallest(place.size) <= place.stored <= codec.largest(place.size):
+        yield f"buffer '{place.buffer}' cannot be stored in {place.stored} bytes"
 
 
 def ordered(places: Iterable[MappedBuffer]) -> list[MappedBuffer]:
@@ -382,6 +404,7 @@ class _Checked:
             return
         for access in (*record.src, *record.dst):
             yield from self.memory.access_problems(access, engine)
+        yield from self.memory.move_problems(record, engine)
         yield from _move(record) if record.op in MOVES else ()
         yield from self._operation(record, signature)
 

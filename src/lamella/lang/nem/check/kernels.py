@@ -8,6 +8,7 @@ Its scalars are attributes of the task by their names; `groups` is the number of
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import find_in
@@ -29,6 +30,8 @@ from lamella.lang.nem.rules import (
 COMPUTE = "compute"
 GROUPS = "groups"
 MOST_GROUPS = 1 << 24
+BITS_OF = MappingProxyType({"u8": "i8", "u16": "i16", "u32": "i32"})
+"""Unsigned elements, which the tensor language has not, and what their bits are handed over as."""
 RESERVED = ("op", GROUPS)
 """Attributes of a task that are no scalars of its kernel."""
 
@@ -83,7 +86,7 @@ def _check_operand(
     kind = region.type
     if kind is None:
         return
-    if kind.elem != parameter.elem:
+    if BITS_OF.get(kind.elem, kind.elem) != parameter.elem:
         named = {"name": kernel.name, "parameter": parameter.name}
         yield KERNEL_ELEMENT.at(place, **named, wanted=parameter.elem, found=kind.elem)
     elif fit(parameter, kind) is None:
