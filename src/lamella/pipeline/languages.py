@@ -59,6 +59,8 @@ class Compared:
 
     numbers: Mapping[str, tuple[Array, Array]]
     placement: tuple[OperationPlacement, ...] = ()
+    tolerance: float | None = None
+    """How far they may lie apart, in parts of the largest; None leaves it to whoever asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,6 +471,14 @@ STREAM = Language(
     lowers="nem.execution",
 )
 """A plan that is bound to a device: STCB, by its ending or as JSON."""
+PLANS = Language(
+    "plans",
+    saves="nem.lowering",
+    lowers="nem.lowering",
+    writing="nem.lowering",
+    printing="nem.stages",
+)
+"""A graph with its plans: only handed around."""
 DATA = Language("data", (".dat", ".safetensors"), files="data.files", shows="data.files")
 """Files that hold the numbers of a model."""
 TORCH = Language("torch", (".pt2",), files="torch.files", shows="torch.files", loads="torch.execution")
@@ -484,7 +494,7 @@ ONNX = Language(
 )
 """Models in the ONNX format."""
 
-ROWS = (MODULE, NAC, NEM, SKRIPTND, TENSOR, DATA, TORCH, ONNX, FOLDER, UNIT, STANDARD, KERNELS, STREAM)
+ROWS = (MODULE, NAC, NEM, SKRIPTND, TENSOR, DATA, TORCH, ONNX, FOLDER, UNIT, STANDARD, KERNELS, PLANS, STREAM)
 REGISTRY = MappingProxyType({row.name: row for row in ROWS})
 LANGUAGES = tuple(row.name for row in ROWS if row.is_published)
 """The five languages."""

@@ -40,7 +40,7 @@ from lamella.pipeline.languages import LANGUAGES
 DIALECTS = ("specification", "newer")
 METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
-FORMS = ("sknd", "nac", "onnx", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
+FORMS = ("sknd", "nac", "onnx", "ir", "tensor", "llvm", "asm", "ptx", "nem", "stcb")
 EXPLAINED = ("fuse",)
 """Passes that say what they do."""
 
@@ -57,6 +57,7 @@ LOADERS = "run convert lower diff bench quantize"
 LATE = "compile, lower, diff, bench, quantize, plan, answer, write nac, write graph"
 """Steps in which a NAC file becomes a graph or a machine."""
 CODE = ("tensor", "llvm", "asm", "ptx")
+PLAN_FORMS = ("nem", "stcb")
 NOT_MACHINE = Need(("backend",), (None, "interpreter"), TENSOR)
 ON_INTERPRETER = Need(("backend",), ("interpreter",), BY_KERNELS, ("compile",))
 BY_ARCHITECTURE = Need(("architecture",), on=FOLDER)
@@ -100,8 +101,12 @@ class Options(DiffOptions):
         default=None,
         metadata=row(
             "NEM: the target device, a shipped name such as npm_lite or a .nem file.",
-            on("check, load, sim, bind", NEM),
+            {**on("check, load, sim, bind", NEM), **on("lower, compile", GRAPHS | NAC)},
             "--device DEVICE | check run convert lower sim bind",
+            needs=(
+                Need(("to",), PLAN_FORMS, GRAPHS | NAC, ("lower",)),
+                Need(("backend",), ("npu",), GRAPHS | NAC, ("compile",)),
+            ),
         ),
     )
     model: str | None = field(
@@ -384,10 +389,13 @@ class Options(DiffOptions):
     after: str | None = field(
         default=None,
         metadata=row(
-            "Stop behind this pass: of kernels, or of a graph on its way to kernels, such as fuse.",
+            "Stop behind this pass: of kernels, of a graph on its way to kernels, such as fuse, or of plans: select.",
             on("lower", BY_KERNELS | TENSOR),
             "--after PASS | lower | backend",
-            needs=(Need(("to",), ("tensor",), TENSOR), Need(("to",), ("tensor", "sknd"), BY_KERNELS)),
+            needs=(
+                Need(("to",), ("tensor",), TENSOR),
+                Need(("to",), ("tensor", "sknd", *PLAN_FORMS), BY_KERNELS),
+            ),
         ),
     )
     explain: str | None = field(

@@ -90,7 +90,9 @@ ROWS = (
         "interpreter", (GRAPH, KERNELS, TENSOR), "kernels", "kernels by the letter of the tensor language"
     ),
     Backend("nacvm", (NAC,), "nacvm", "NAC instructions and their memory schedule"),
-    Backend("npu", (PLAN, STREAM), "npu", "plans and bound streams, bit by bit"),
+    Backend(
+        "npu", (GRAPH, PLAN, STREAM), "npu", "plans and bound streams, bit by bit; graphs by their plans"
+    ),
     Backend(
         "native", (GRAPH,), "native", "cpu where LLVM loads and the options allow, else reference", False
     ),

@@ -15,6 +15,7 @@ from lamella.pipeline.diff.flow import CANNOT_RUN
 from lamella.pipeline.diff.gap import Gap, measure
 from lamella.pipeline.diff.kernels import KernelComparison, are_kernels, compare_kernels
 from lamella.pipeline.diff.page import page_of
+from lamella.pipeline.diff.plans import PlanComparison, compare_plan, is_plan
 from lamella.pipeline.diff.reduction import reduce
 from lamella.pipeline.diff.report import (
     comparison_lines,
@@ -64,16 +65,19 @@ __all__ = [
     "Explained",
     "Gap",
     "KernelComparison",
+    "PlanComparison",
     "Side",
     "are_kernels",
     "compare",
     "compare_kernels",
+    "compare_plan",
     "comparison_lines",
     "comparison_to_json",
     "divergence_lines",
     "first_divergence",
     "gap_to_json",
     "gap_words",
+    "is_plan",
     "load_sides",
     "make_sides",
     "measure",
