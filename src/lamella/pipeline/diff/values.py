@@ -125,7 +125,7 @@ def values_of(
     nodes = (*model.graph.nodes, *(copy_of(*pair) for pair in copies.values()))
     outputs = tuple(copy for _, copy in copies.values())
     observed = replace(model, graph=replace(model.graph, nodes=nodes, outputs=outputs, updates=()))
-    found = _run(side, observed, options, inputs)
+    found = run_side(side, observed, options, inputs)
     return {copies[name][0].name: array for name, array in found.items()}
 
 
@@ -161,11 +161,12 @@ def results_of_side(side: Side, options: Options, inputs: Mapping[str, Array]) -
     graph = side.model.graph
     states = [item.value for item in graph.updates]
     if not states:
-        return _run(side, side.model, options, inputs)
+        return run_side(side, side.model, options, inputs)
     return values_of(side, [*listed(graph.outputs), *states], options, inputs)
 
 
-def _run(side: Side, model: Model, options: Options, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def run_side(side: Side, model: Model, options: Options, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What a model gives on the backend and in the precision of a side."""
     chosen = replace(options, shape={}, types={}, weights=None, random=True)  # what loading has honoured
     if side.precision is not None:
         is_real = side.precision in REALS
