@@ -92,6 +92,7 @@ COMMANDS = MappingProxyType(
         "lower": (("load", "lower"), ("load", "unit")),
         "diff": (("load", "diff"),),
         "bench": (("load", "bench"),),
+        "quantize": (("load", "quantize"),),
         "sim": (("sim",),),
         "bind": (("bind",),),
     }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from lamella.base.diagnostic import Diagnostic, Rule, printable
 from lamella.base.errors import InputError, cause_of
+from lamella.base.gc import gc_paused
 from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, is_there, shipped, shown
 from lamella.base.placement import OperationPlacement
@@ -348,6 +349,7 @@ class Language:
         """What is in a file, or in what else goes by a name."""
         return cast(Shows, _part(self.shows)).describe(name, options)
 
+    @gc_paused()
     def load(self, path: Path, options: Options) -> Model:
         """The model of a file; LamellaError holds all findings when something is wrong."""
         if not self.loads:

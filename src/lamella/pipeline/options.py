@@ -52,9 +52,9 @@ ALWAYS = {
 }
 READING = "check, show, load"
 TEXTS = "check fmt show run convert lower sim bind"
-MODELS = "check show run convert lower diff bench"
-LOADERS = "run convert lower diff bench"
-LATE = "compile, lower, diff, bench, plan, answer, write nac, write graph"
+MODELS = "check show run convert lower diff bench quantize"
+LOADERS = "run convert lower diff bench quantize"
+LATE = "compile, lower, diff, bench, quantize, plan, answer, write nac, write graph"
 """Steps in which a NAC file becomes a graph or a machine."""
 CODE = ("tensor", "llvm", "asm", "ptx")
 PLAN_FORMS = ("nem", "stcb")
@@ -76,14 +76,16 @@ class Options(DiffOptions):
         metadata=row(
             "Read the file as this language, whatever its ending.",
             on("check, fmt, show, load, sim, bind", ANY),
-            f"--language | {TEXTS} | general",
+            f"--language | {TEXTS} quantize | general",
             choices=LANGUAGES,
         ),
     )
     limits: Limits = field(
         default=DEFAULT,
         metadata=row(
-            "Raise or lower one limit; repeatable.", ALWAYS, f"--limit NAME=N | {TEXTS} diff bench | general"
+            "Raise or lower one limit; repeatable.",
+            ALWAYS,
+            f"--limit NAME=N | {TEXTS} diff bench quantize | general",
         ),
     )
     root: Path | None = field(
@@ -91,7 +93,7 @@ class Options(DiffOptions):
         metadata=row(
             "Files that FILE names lie below this folder; by default the folder of FILE.",
             {**on("check, load", NEM | SKND | SOURCES), **on("sim, bind", NEM)},
-            "--root | check run convert lower sim bind | general",
+            "--root | check run convert lower sim bind quantize | general",
             needs=(BY_ARCHITECTURE,),
         ),
     )
@@ -173,7 +175,7 @@ class Options(DiffOptions):
         metadata=row(
             "SkriptND: take this operator whole; by default those of the library; repeatable.",
             on(READING, SKND),
-            f"--keep OPERATOR | {MODELS}",
+            "--keep OPERATOR | check show run convert lower diff bench",
         ),
     )
     decompose: tuple[str, ...] = field(
@@ -203,7 +205,7 @@ class Options(DiffOptions):
         metadata=row(
             "A .safetensors file, a folder of .dat files or a Hugging Face folder; by default what lies by the model.",
             {"load": SKND | SOURCES, "check": NAC, **on(LATE, NAC)},
-            "--weights | run convert lower diff bench",
+            "--weights | run convert lower diff bench quantize",
         ),
     )
     types: Mapping[str, str] = field(
@@ -211,7 +213,7 @@ class Options(DiffOptions):
         metadata=row(
             "NAC: what an input is, where the file does not say; repeatable.",
             {**on("check, show", NAC), **on(LATE, NAC)},
-            "--type NAME=f32[2,8] | check show run convert lower diff bench",
+            "--type NAME=f32[2,8] | check show run convert lower diff bench quantize",
             needs=(
                 Need(("listing",), on=NAC, steps=("show",)),
                 Need(("optimize", "plain_signatures", "quantize"), on=NAC, steps=("write nac",)),
@@ -232,11 +234,14 @@ class Options(DiffOptions):
         default=None,
         metadata=own(
             f"How to run it. {TITLES}.",
-            {"compile": RUNNABLE, "observe": SOURCES, "check": SKND | SOURCES},
-            "--backend | run check | backend",
+            {"compile": RUNNABLE, "observe": SOURCES, "check": SKND | SOURCES, "quantize": GRAPHS | NAC},
+            "--backend | run check quantize | backend",
             needs=(Need(("backend",), WITH_KERNELS, steps=("check",)),),
             choices=BACKENDS,
-            helps={"check": "Say which operations do not run as kernels of this backend, and why."},
+            helps={
+                "check": "Say which operations do not run as kernels of this backend, and why.",
+                "quantize": "Run the model on this backend, reference or cpu; by default cpu.",
+            },
         ),
     )
     backends: tuple[str, ...] = field(
@@ -521,7 +526,7 @@ class Options(DiffOptions):
         metadata=own(
             "Print one JSON object on standard output.",
             ALWAYS,
-            "--json | check show run generate train convert lower diff bench sim bind rules | output",
+            "--json | check show run generate train convert lower diff bench quantize sim bind rules | output",
         ),
     )
     strict: bool = field(
@@ -574,12 +579,13 @@ class Options(DiffOptions):
         default=None,
         metadata=own(
             "Write one .npy per output into this folder.",
-            {**on("execute, train, lower, unit, diff", ANY), "bind": NEM},
-            "-o --output | run lower diff bind | output",
+            {**on("execute, train, lower, unit, diff, quantize", ANY), "bind": NEM},
+            "-o --output | run lower diff quantize bind | output",
             required="bind",
             helps={
                 "lower": "The folder to write; without it the text of kernels is printed.",
                 "diff": "Write the first diverging operation and its inputs into this folder.",
+                "quantize": "The file to write: .sknd, .nac, .nacs or .onnx; without it there is only the report.",
                 "bind": "OUT.stcb or OUT.json.",
             },
         ),
@@ -747,9 +753,12 @@ class Options(DiffOptions):
         default=None,
         metadata=own(
             "Write a self-contained page with the timeline.",
-            {**on("sim", NEM), **on("diff", GRAPHS | NAC)},
-            "--html | sim diff | output",
-            helps={"diff": "Write a self-contained page with the graph coloured by error."},
+            {**on("sim", NEM), **on("diff, quantize", GRAPHS | NAC)},
+            "--html | sim diff quantize | output",
+            helps={
+                "diff": "Write a self-contained page with the graph coloured by error.",
+                "quantize": "Write a self-contained page with the ranked layers.",
+            },
         ),
     )
     advise: bool = field(

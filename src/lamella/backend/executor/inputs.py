@@ -158,6 +158,13 @@ def fit(values: Array, element: ElementType, storage: Storage, in_place: bool = 
 
     One that is of that type already is copied, unless its numbers stay or it is only read `in_place` for a while.
     """
+    if element.is_integer and element.bits < 8:
+        in_place = False  # its bytes may be others, and are changed below
+    stored = _fit(values, element, storage, in_place)
+    return arrays.sign_extended(stored) if element.is_integer and element.bits < 8 else stored
+
+
+def _fit(values: Array, element: ElementType, storage: Storage, in_place: bool) -> Array:
     found = arrays.element_type_of(values.dtype)
     if found is None or _kind(found) != _kind(element):
         raise Malformed(f"an array of {values.dtype}")

@@ -103,7 +103,7 @@ SLOPES: Mapping[str, Callable[[n.Expr], n.Expr]] = MappingProxyType(
 
 def parts_of(node: object) -> Iterator[object]:
     """The nodes directly inside a node."""
-    if isinstance(node, tuple):
+    if isinstance(node, tuple | list):
         yield from node
     elif is_dataclass(node) and not isinstance(node, type):
         yield from (getattr(node, item.name) for item in fields(node) if item.name not in ("span", "notes"))
@@ -138,6 +138,12 @@ def differentiable(node: object) -> Iterator[n.Access | n.Name]:
         for part in parts_of(node):
             if not isinstance(part, str):
                 yield from differentiable(part)
+
+
+def _may_be_null(node: object) -> bool:
+    """Whether an expression has a choice without a second branch in it."""
+    is_open = isinstance(node, n.Select) and node.otherwise is None
+    return is_open or any(_may_be_null(part) for part in parts_of(node) if not isinstance(part, str))
 
 
 # --- derivatives --------------------------------------------------------------------------------------------
@@ -178,7 +184,9 @@ class Derivative:
     def _refuse_inside(self, node: object) -> None:
         """Everything else is constant, or has no derivative that can be written here."""
         if any(self._depends(item) for item in differentiable(node) if item is not node):
-            raise Unsupported(f"a {type(node).__name__.lower()} of '{self.access.tensor}' has no derivative here")
+            raise Unsupported(
+                f"a {type(node).__name__.lower()} of '{self.access.tensor}' has no derivative here"
+            )
 
     def _depends(self, item: n.Access | n.Name) -> bool:
         return item == self.access or (isinstance(item, n.Name) and item.id in self.locals)
@@ -196,7 +204,8 @@ class Derivative:
         if there == missing:
             return there
         if not nullable:
-            return n.Coalesce(there, missing) if there != ZERO else missing
+            # Only an item that a condition leaves out may still be missing.
+            return n.Coalesce(there, missing) if _may_be_null(node.value) else there
         tests: list[n.Expr] = [n.NullTest(item) for item in nullable]
         test = tests[0] if len(tests) == 1 else n.Chain(tests[0], tuple(("&&", item) for item in tests[1:]))
         return choice(test, there, missing)
@@ -242,6 +251,8 @@ class Derivative:
             case "**":
                 power = n.Chain(u, (("**", n.Chain(v, (("-", ONE),))),))
                 slope = product(du, product(v, power)) if du != ZERO else ZERO
-                growth = product(dv, product(n.Chain(u, (("**", v),)), _call("log", u))) if dv != ZERO else ZERO
+                growth = (
+                    product(dv, product(n.Chain(u, (("**", v),)), _call("log", u))) if dv != ZERO else ZERO
+                )
                 return total(slope, growth)
         raise Unsupported(f"'{sign}' has no derivative")

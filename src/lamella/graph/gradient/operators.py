@@ -33,20 +33,26 @@ REAL = "real"
 
 @dataclass(frozen=True, slots=True)
 class BackwardOperator:
-    """A derived operator, the private ones that it calls, and what it takes.
+    """A derived operator, and the private ones that it calls.
 
-    Its inputs are the gradients of `gradients`, all inputs of the operator, then the outputs that `results` names.
+    Its inputs go by the names of the operator's inputs and outputs; `d_y` is the gradient of output `y`.
     """
 
     operator: n.Operator
-    parts: tuple[n.Operator, ...]
-    gradients: tuple[str, ...]
-    results: tuple[str, ...]
+    parts: tuple[n.Operator, ...] = ()
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of its inputs, in order."""
+        return tuple(item.name for item in self.operator.parameters("input"))
 
 
-def derive(operator: n.Operator, wanted: str) -> BackwardOperator:
-    """The backward operator for one input of an operator with formulas; Unsupported says why there is none."""
-    return _Derivation(operator, wanted).run()
+def derive(operator: n.Operator, wanted: str, prefix: str = "") -> BackwardOperator | None:
+    """The backward operator for one input of an operator with formulas; None where no output depends on it smoothly.
+
+    Names begin with the prefix. Unsupported says what cannot be derived.
+    """
+    return _Derivation(operator, wanted, prefix).run()
 
 
 def is_real(parameter: n.Parameter, types: Mapping[str, str]) -> bool:
@@ -57,7 +63,7 @@ def is_real(parameter: n.Parameter, types: Mapping[str, str]) -> bool:
 class _Derivation:
     """One operator and one of its inputs."""
 
-    def __init__(self, operator: n.Operator, wanted: str) -> None:
+    def __init__(self, operator: n.Operator, wanted: str, prefix: str) -> None:
         self.source, self.wanted = operator, wanted
         self.types = {item.name: item.base for item in operator.items("dtype") if isinstance(item, n.Dtype)}
         self.inputs = {item.name: item for item in operator.parameters("input")}
@@ -69,25 +75,23 @@ class _Derivation:
             item.name
             for section in ("attrib", "input")
             for item in operator.parameters(section)
-            if item.type.optional
+            if item.type.optional and item.name != wanted
         )
         self.gradient = f"d_{wanted}"
-        self.name = f"{operator.name}_d_{wanted}"
+        self.name = f"{prefix}{operator.name}_d_{wanted}"
 
-    def run(self) -> BackwardOperator:
+    def run(self) -> BackwardOperator | None:
         """Derive every formula that reads the input."""
         self._verify()
-        found = [
-            item for number in range(len(self.lowerings)) for item in self._derive(number)
-        ]
+        found = [item for number in range(len(self.lowerings)) for item in self._derive(number)]
         reads = {name for item in found for name in _tensors_in(item)}
         kept = tuple(name for name in self.outputs if f"d_{name}" in reads)
         if not found or not kept:
-            raise Unsupported(f"no output depends on '{self.wanted}' smoothly")
+            return None
         selected = {item.target.tensor: item.sign for item in self.lowerings if item.target.tensor in kept}
         if any(sign not in ADDING for sign in selected.values()):
             return self._composed(found, kept)
-        return BackwardOperator(self._operator(self.name, found, self._gradients(kept)), (), kept, ())
+        return BackwardOperator(self._operator(self.name, found, self._gradients(kept)))
 
     def _verify(self) -> None:
         if self.wanted not in self.inputs or not is_real(self.inputs[self.wanted], self.types):
@@ -189,18 +193,22 @@ class _Derivation:
         shape = type.shape or ()
         plain = all(isinstance(item.value, n.Name) and item.value.id in known for item in shape)
         if plain:
-            return n.Parameter(other, replace(_as_real(type, self.types), optional=False))
+            return n.Parameter(other, replace(type, optional=False))
         if type.pack is not None:
             raise Unsupported(f"'{name}' is a pack whose shape the inputs do not tell")
         extent = n.Extent(n.Name(f"s_{other}"), pack=n.Pack())
         return n.Parameter(other, n.TypeSpec(REAL, shape=(extent,)))
 
     def _operator(
-        self, name: str, lowerings: Sequence[n.Lowering], before: Sequence[n.Parameter], after: Sequence[n.Parameter] = ()
+        self,
+        name: str,
+        lowerings: Sequence[n.Lowering],
+        before: Sequence[n.Parameter],
+        after: Sequence[n.Parameter] = (),
     ) -> n.Operator:
         """An operator with the attributes and inputs of the source, and some more inputs."""
         own = self.inputs[self.wanted]
-        output = n.Parameter(self.gradient, replace(_as_real(_closed(own.type), self.types), optional=False))
+        output = n.Parameter(self.gradient, replace(_closed(own.type), optional=False))
         return self._made(name, before, after, output, n.Section("lower", tuple(lowerings)))
 
     def _made(
@@ -211,21 +219,23 @@ class _Derivation:
         output: n.Parameter,
         body: n.Section,
     ) -> n.Operator:
-        inputs = [replace(item, type=_as_real(item.type, self.types)) for item in self.inputs.values()]
         # What declares the symbols of a shape stands before what uses them.
-        ordered = (*inputs, *before, *after)
+        own = replace(self.inputs[self.wanted], type=replace(self.inputs[self.wanted].type, optional=False))
+        ordered = (*{**self.inputs, self.wanted: own}.values(), *before, *after)
         kept = self._reals()
-        dtypes = tuple(item for item in self.source.items("dtype") if isinstance(item, n.Dtype) and item.name not in kept)
+        dtypes = tuple(
+            item for item in self.source.items("dtype") if isinstance(item, n.Dtype) and item.name not in kept
+        )
         sections = [
             n.Section("dtype", dtypes),
             *(item for item in self.source.sections if item.name == "attrib"),
             n.Section("input", ordered),
             n.Section("output", (output,)),
-            *(item for item in self.source.sections if item.name in ("constant", "using", "assert")),
+            *(item for item in self.source.sections if item.name in ("constant", "using")),
             body,
         ]
         made = n.Operator(name, tuple(item for item in sections if item.items))
-        return _respelled(made, kept)
+        return _respelled(_without_unused(made), kept)
 
     def _reals(self) -> frozenset[str]:
         """The generic types that are reals where there is a gradient."""
@@ -246,32 +256,39 @@ class _Derivation:
         for name, sign, value in _statistics(lowering):
             tensors.append(name)
             target = replace(lowering.target, tensor=name)
-            parts.append(self._statistic(f"_{self.source.name}_{name}_{self.wanted}", replace(lowering, target=target, sign=sign, value=value), output))
+            parts.append(
+                self._statistic(
+                    f"_{self.name}_{name}",
+                    replace(lowering, target=target, sign=sign, value=value),
+                    output,
+                )
+            )
         results = [self._like_output(output, output)] if lowering.sign in SELECTING else []
         others = [self._like_output(output, name) for name in tensors]
         inner = self._operator(f"_{self.name}", found, self._gradients(kept), [*results, *others])
-        calls = [self._call(part.name, name, output, results) for part, name in zip(parts, tensors, strict=True)]
-        arguments = [*self.inputs, f"d_{output}", *(item.name for item in results), *tensors]
-        calls.append(self._invoke(inner.name, self.gradient, arguments))
+        calls = [
+            _invoke(part, name) for part, name in zip([*parts, inner], [*tensors, self.gradient], strict=True)
+        ]
         own = self.inputs[self.wanted]
-        result = n.Parameter(self.gradient, replace(_as_real(_closed(own.type), self.types), optional=False))
-        made = self._made(self.name, self._gradients(kept), results, result, n.Section("compose", tuple(calls)))
-        return BackwardOperator(made, (*parts, inner), tuple(kept), (output,) if results else ())
+        result = n.Parameter(self.gradient, replace(_closed(own.type), optional=False))
+        made = self._made(
+            self.name, self._gradients(kept), results, result, n.Section("compose", tuple(calls))
+        )
+        return BackwardOperator(made, (*parts, inner))
 
     def _statistic(self, name: str, lowering: n.Lowering, output: str) -> n.Operator:
         results = [self._like_output(output, output)] if output in set(_tensors_in(lowering.value)) else []
-        type = replace(_as_real(self.outputs[output].type, self.types), optional=False)
-        return self._made(name, [], results, n.Parameter(lowering.target.tensor, type), n.Section("lower", (lowering,)))
-
-    def _call(self, operator: str, result: str, output: str, results: Sequence[n.Parameter]) -> n.Component:
-        return self._invoke(operator, result, [*self.inputs, *(item.name for item in results)])
-
-    def _invoke(self, operator: str, result: str, arguments: Iterable[str]) -> n.Component:
-        attributes = tuple(
-            n.Attribute(item.name, n.Name(item.name)) for item in self.source.parameters("attrib")
+        type = replace(self.outputs[output].type, optional=False)
+        return self._made(
+            name, [], results, n.Parameter(lowering.target.tensor, type), n.Section("lower", (lowering,))
         )
-        call = n.Invocation(operator, (), attributes, tuple(n.Name(item) for item in arguments))
-        return n.Component((n.Result(result),), call)
+
+
+def _invoke(operator: n.Operator, result: str) -> n.Component:
+    """A call whose operands and attributes go by the names that the operator has for them."""
+    attributes = tuple(n.Attribute(item.name, n.Name(item.name)) for item in operator.parameters("attrib"))
+    arguments = tuple(n.Name(item.name) for item in operator.parameters("input"))
+    return n.Component((n.Result(result),), n.Invocation(operator.name, (), attributes, arguments))
 
 
 def _statistics(lowering: n.Lowering) -> Iterator[tuple[str, str, n.Expr]]:
@@ -287,18 +304,86 @@ def _statistics(lowering: n.Lowering) -> Iterator[tuple[str, str, n.Expr]]:
         yield "rest", "*=", n.Select(here, ONE, value)
 
 
+# --- what is not needed -------------------------------------------------------------------------------------
+
+
+def _without_unused(operator: n.Operator) -> n.Operator:
+    """An operator without intermediate values, helper symbols, inputs and attributes that nothing needs."""
+    lowerings = [
+        _without_unused_locals(item) if isinstance(item, n.Lowering) else item
+        for item in operator.items("lower")
+    ]
+    kept: dict[str, tuple[n.Statement, ...]] = {item.name: item.items for item in operator.sections}
+    if lowerings:
+        kept["lower"] = tuple(lowerings)
+    roots = [kept.get(name, ()) for name in ("output", "lower", "compose")]
+    needed, new = set[str](), set(names_in(roots))
+    declarations = [item for name in ("input", "attrib", "using", "constant") for item in kept.get(name, ())]
+    while new:
+        needed |= new
+        used = [item for item in declarations if not needed.isdisjoint(_declared(item))]
+        new = set(names_in([_used_by(item) for item in used])) - needed
+    for name in ("input", "attrib", "using", "constant"):
+        items = kept.get(name, ())
+        kept[name] = tuple(item for item in items if not needed.isdisjoint(_declared(item)))
+    sections = (replace(item, items=kept[item.name]) for item in operator.sections)
+    return replace(operator, sections=tuple(item for item in sections if item.items))
+
+
+def _without_unused_locals(lowering: n.Lowering) -> n.Lowering:
+    needed = set(names_in((lowering.target, lowering.value, lowering.bounds, lowering.condition)))
+    found: list[n.Local] = []
+    for item in reversed(lowering.locals):
+        if item.name in needed:
+            needed |= set(names_in(item.value))
+            found.append(item)
+    return replace(lowering, locals=tuple(reversed(found)))
+
+
+def _declared(item: n.Statement) -> set[str]:
+    """The names that a statement declares: its own, and the symbols in the shape of an input."""
+    if isinstance(item, n.Parameter):
+        return {item.name, *_symbols(item.type)}
+    if isinstance(item, n.Using):
+        return {part.name for part in _results(item.target)}
+    return set()
+
+
+def _symbols(type: n.TypeSpec) -> Iterator[str]:
+    """The names that a type may declare: extents, lengths of packs, a rank."""
+    if type.rank is not None:
+        yield type.rank
+    yield from names_in((type.shape, type.pack))
+
+
+def _used_by(item: n.Statement) -> object:
+    return (
+        item.value
+        if isinstance(item, n.Using)
+        else (item.type, item.value)
+        if isinstance(item, n.Parameter)
+        else ()
+    )
+
+
+def _results(pattern: object) -> Iterator[n.Result]:
+    if isinstance(pattern, n.Result):
+        yield pattern
+    for part in parts_of(pattern):
+        if not isinstance(part, str):
+            yield from _results(part)
+
+
 # --- types and texts ----------------------------------------------------------------------------------------
-
-
-def _as_real(type: n.TypeSpec, types: Mapping[str, str]) -> n.TypeSpec:
-    return type
 
 
 def _closed(type: n.TypeSpec) -> n.TypeSpec:
     """The type of an input as that of an output: nothing is declared any more."""
     if type.shape is None:
         return replace(type, rank=None)
-    shape = tuple(replace(item, pack=None if item.pack is None else n.Pack(), bound=None) for item in type.shape)
+    shape = tuple(
+        replace(item, pack=None if item.pack is None else n.Pack(), bound=None) for item in type.shape
+    )
     return replace(type, rank=None, shape=shape)
 
 

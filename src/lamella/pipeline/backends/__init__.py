@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from lamella.base.errors import InputError
+from lamella.base.gc import gc_paused
 from lamella.base.records import dataclass
 from lamella.pipeline import languages
 
@@ -133,6 +134,7 @@ _SINGULARS = MappingProxyType(
 )
 
 
+@gc_paused()
 def make_executable(model: Model, name: str | None, options: Options) -> Executable:
     """Make a model executable on the backend that is named, else on the default of its form."""
     backend = choose_backend(model.language, name, options)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lamella.pipeline import languages
-from lamella.pipeline.diff.comparison import Comparison, Explained, compare
+from lamella.pipeline.diff.comparison import Comparison, Explained, compare, deepest
 from lamella.pipeline.diff.flow import CANNOT_RUN
 from lamella.pipeline.diff.gap import Gap, measure
 from lamella.pipeline.diff.kernels import KernelComparison, are_kernels, compare_kernels
@@ -33,6 +33,7 @@ def reproduce(found: Comparison, options: Options) -> tuple[Path, tuple[int, int
     """Write the divergence alone into the folder that the options name; gives a model and the operations of both."""
     if options.output is None:
         return None
+    found = deepest(found)
     made = reduce(found, options) if options.reduce else None
     if made is None and found.diverging is not None:
         made = make_reproducer(found, found.diverging, options.tolerance)
