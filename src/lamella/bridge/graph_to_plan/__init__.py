@@ -31,7 +31,7 @@ from lamella.bridge.graph_to_plan.assembly import (
 from lamella.bridge.graph_to_plan.compute import ComputeTasks
 from lamella.bridge.graph_to_plan.emitter import Emitter, stored_array
 from lamella.bridge.graph_to_plan.offers import Offers
-from lamella.bridge.graph_to_plan.rows import TABLE, RowCall
+from lamella.bridge.graph_to_plan.rows import TABLE, Row, RowCall
 from lamella.bridge.graph_to_plan.rows.call import Given, static
 from lamella.bridge.graph_to_plan.rows.quantised import boundary_quant
 from lamella.bridge.graph_to_plan.values import Value, is_whole, known, natural, placed
@@ -225,7 +225,7 @@ class _Selection:
             return
         if self._is_final(operation):
             return
-        row, reason = TABLE.get(operation.operator), "no opcode computes it"
+        row, reason = self._row(operation.operator), "no opcode computes it"
         if row is not None:
             try:
                 self._take(operation, row(self._call(operation)))
@@ -235,6 +235,22 @@ class _Selection:
                 reason = str(problem)
                 assembly.forget(mark)
         self._decompose(operation, reason)
+
+    def _row(self, name: str) -> Row | None:
+        """The row of an operator: by its name, or that of the private one of the library that it is a copy of.
+
+        A graph that is written as text calls private formulas of the library by copies of them.
+        """
+        if name in TABLE or not name.startswith("main."):
+            return TABLE.get(name)
+        library = self.model.library
+        copy, word = library.find(name), name.removeprefix("main.")
+        for known in (item for item in TABLE if "._" in item and word.startswith(item.replace(".", ""))):
+            definition = library.find(known)
+            if copy is not None and definition is not None:
+                if replace(definition.operator, name=copy.operator.name) == copy.operator:
+                    return TABLE[known]
+        return None
 
     def _is_final(self, operation: Operation) -> bool:
         """Whether an operation gives an output its numbers: the port then holds the codes, and says what they mean."""
