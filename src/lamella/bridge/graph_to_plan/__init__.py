@@ -49,6 +49,8 @@ from lamella.ops.fault import Fault
 
 LIBRARY = "ops/"
 """How the names of the library's own texts begin."""
+SMALL_STATE = 64
+"""Elements of a state that is copied before it is read."""
 REAL = "f16"
 """The float type that every device has."""
 
@@ -125,6 +127,8 @@ class _Selection:
         self.evaluate = evaluate
         self.emit = emit
         self.values: dict[str, Value] = {}
+        self.old_states: dict[str, Value] = {}
+        """The places of states."""
         self.finals: dict[str, Value] = {}
         """Codes of outputs whose numbers are made at the border."""
         self.vpu = ComputeTasks(model.library, emit)
@@ -208,6 +212,12 @@ class _Selection:
         value = self.values[tensor.name]
         if value.buffer is not None:
             value.buffer.array = stored_array(np.asarray(data[tensor.name]), value.elem)
+        self.old_states[tensor.name] = value
+        if value.count <= SMALL_STATE:
+            # A counter is read as an index, whole, until the end; a copy leaves its place free for the new number.
+            self.emit.label = f"{tensor.name}_now"
+            self.values[tensor.name] = self.emit.copy(value, natural(value.shape))
+            self.emit.assembly.tasks[-1].note = f"the state {tensor.name}"
 
     def _know(self, tensor: Tensor, array: Array) -> None:
         elem = element_in(tensor.element, self.emit.real)
@@ -388,13 +398,13 @@ class _Selection:
         for argument in self.graph.outputs:
             for tensor in tensors(argument):
                 self._output(tensor)
-        state_buffers = {self.values[name].buffer for name in self.states}
+        state_buffers = {self.old_states[name].buffer for name in self.states}
         new = {item.variable.name: self.values[item.value.name] for item in self.graph.updates}
         for name, value in new.items():
-            if value.buffer in state_buffers and value.buffer is not self.values[name].buffer:
+            if value.buffer in state_buffers and value.buffer is not self.old_states[name].buffer:
                 new[name] = self.emit.copy(value, natural(value.shape))
         for name, value in new.items():
-            state = self.values[name]
+            state = self.old_states[name]
             if state.buffer is None or value.buffer is state.buffer or self._in_place(value, state):
                 continue
             self.emit.write_to(value, state.buffer, state.elem)
