@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 
 from lamella.base.diagnostic import LamellaError
@@ -154,6 +155,8 @@ class Stream:
     constants: tuple[Quant, ...] = ()
     tensors: tuple[NamedTensor, ...] = ()
     kernels: tuple[StreamKernel, ...] = ()
+    path: Path | None = field(default=None, compare=False, repr=False)
+    """The file that it was read from."""
 
     @property
     def language(self) -> str:
