@@ -76,6 +76,8 @@ class Stages:
     outputs: tuple[str, ...]
     constants: Constants = field(default_factory=dict)
     """Tensors whose elements are known before the run."""
+    wide: bool = False
+    """Whether reals are computed in 64 bits: a tensor is of that type, be it one that stands in its readers."""
 
     @property
     def temporaries(self) -> tuple[str, ...]:
@@ -101,6 +103,7 @@ def inline(
         tuple(item.name for item in group.inputs if item.name in named),
         outputs,
         {name: value for name, value in formulas.constants.items() if name in named},
+        any(item.element == F64 for item in formulas.tensors.values()),
     )
 
 

@@ -266,8 +266,16 @@ class TermWriter:
         return apply(self.here, term.function, source, values)
 
     def _by_reciprocal(self, term: Apply) -> Value | None:
-        """A quotient by a constant as a product, for kernels in which a division, as long as ten of them, counts."""
-        if term.function != "/" or term.type != "real" or not isinstance(term.operands[1], float):
+        """A quotient by a constant as a product, for kernels in which a division, as long as ten of them, counts.
+
+        Reals of 64 bits are divided: codes are rounded from them, and a tie must stay one.
+        """
+        if (
+            self.real.name == "f64"
+            or term.function != "/"
+            or term.type != "real"
+            or not isinstance(term.operands[1], float)
+        ):
             return None
         divisor = term.operands[1]
         if not SMALLEST_DIVISOR < abs(divisor) < 1 / SMALLEST_DIVISOR:
