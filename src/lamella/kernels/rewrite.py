@@ -6,11 +6,12 @@ All walks are loops, so nesting costs no stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import is_, is_not
 from types import MappingProxyType
 from typing import TypeAlias, cast, get_args
 
+from lamella.base.records import dataclass
 from lamella.kernels.build import HOLDERS, FreshNames, names_of, regions
 from lamella.kernels.fold import wrap
 from lamella.lang.tensor import result_types

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from lamella.base.records import dataclass
 from lamella.pipeline.effects import GRAPHS, NAC, on, own
 from lamella.pipeline.quantize_options import QuantizeOptions
 

@@ -7,11 +7,12 @@ about an option that cannot have an effect all come from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import Path
 
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.records import dataclass
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
 from lamella.pipeline.diff_options import REALS, DiffOptions
 from lamella.pipeline.effects import (
@@ -39,7 +40,7 @@ from lamella.pipeline.languages import LANGUAGES
 DIALECTS = ("specification", "newer")
 METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
-FORMS = ("sknd", "nac", "onnx", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
+FORMS = ("sknd", "nac", "onnx", "ir", "tensor", "llvm", "asm", "ptx", "nem", "stcb")
 EXPLAINED = ("fuse",)
 """Passes that say what they do."""
 
@@ -56,6 +57,7 @@ LOADERS = "run convert lower diff bench quantize"
 LATE = "compile, lower, diff, bench, quantize, plan, answer, write nac, write graph"
 """Steps in which a NAC file becomes a graph or a machine."""
 CODE = ("tensor", "llvm", "asm", "ptx")
+PLAN_FORMS = ("nem", "stcb")
 NOT_MACHINE = Need(("backend",), (None, "interpreter"), TENSOR)
 ON_INTERPRETER = Need(("backend",), ("interpreter",), BY_KERNELS, ("compile",))
 BY_ARCHITECTURE = Need(("architecture",), on=FOLDER)
@@ -99,8 +101,12 @@ class Options(DiffOptions):
         default=None,
         metadata=row(
             "NEM: the target device, a shipped name such as npm_lite or a .nem file.",
-            on("check, load, sim, bind", NEM),
+            {**on("check, load, sim, bind", NEM), **on("lower, compile", GRAPHS | NAC)},
             "--device DEVICE | check run convert lower sim bind",
+            needs=(
+                Need(("to",), PLAN_FORMS, GRAPHS | NAC, ("lower",)),
+                Need(("backend",), ("npu",), GRAPHS | NAC, ("compile",)),
+            ),
         ),
     )
     model: str | None = field(
@@ -383,10 +389,13 @@ class Options(DiffOptions):
     after: str | None = field(
         default=None,
         metadata=row(
-            "Stop behind this pass: of kernels, or of a graph on its way to kernels, such as fuse.",
+            "Stop behind this pass: of kernels, of a graph on its way to kernels, such as fuse, or of plans: select.",
             on("lower", BY_KERNELS | TENSOR),
             "--after PASS | lower | backend",
-            needs=(Need(("to",), ("tensor",), TENSOR), Need(("to",), ("tensor", "sknd"), BY_KERNELS)),
+            needs=(
+                Need(("to",), ("tensor",), TENSOR),
+                Need(("to",), ("tensor", "sknd", *PLAN_FORMS), BY_KERNELS),
+            ),
         ),
     )
     explain: str | None = field(
@@ -760,6 +769,14 @@ class Options(DiffOptions):
     )
     fix: Path | None = field(
         default=None, metadata=own("Write the improved program.", on("sim", NEM), "--fix | sim | output")
+    )
+    untiled: Path | None = field(
+        default=None,
+        metadata=own(
+            "Compare with the bounds of the network: the program before tiling, one task for each operation.",
+            on("sim", NEM),
+            "--against UNTILED.nem | sim | output",
+        ),
     )
 
     @property

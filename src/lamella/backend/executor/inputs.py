@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -25,6 +24,7 @@ from lamella.base.dtype import ElementType, Kind
 from lamella.base.errors import Found, Malformed
 from lamella.base.mapping import is_unwritable
 from lamella.base.optional import Foreign
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.graph.compose.decompose import compose_call
 from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, tensors

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from lamella.base.dtype import Kind
 from lamella.base.limits import DEFAULT, Limits, OutOfRange, product
 from lamella.base.paths import read_bytes, shown
 from lamella.base.reader import Reader
+from lamella.base.records import dataclass
 from lamella.base.shape import bytes_for
 from lamella.base.source import Source, Span
 from lamella.base.writer import write_bytes

@@ -16,6 +16,7 @@ from lamella.pipeline.diff.causes import Case, Cause, Computation, find_missing,
 from lamella.pipeline.diff.divergence import Divergence, DivergenceFinder, steepest
 from lamella.pipeline.diff.flow import Dataflow, Part, cut_part, listed, without_copies
 from lamella.pipeline.diff.gap import Gap, measure
+from lamella.pipeline.diff.inside import control_flow, find_body
 from lamella.pipeline.diff.pairing import Pair, Pairing, SideView
 from lamella.pipeline.diff.refine import refine
 from lamella.pipeline.diff.sides import Side
@@ -54,6 +55,8 @@ class Explained:
     causes: tuple[Cause, ...] = ()
     builds_up: bool = False
     """Whether no single operation differs by more than the tolerance."""
+    inside: InnerComparison | None = None
+    """The comparison of the bodies, where a loop or a branch differs."""
 
     @property
     def gap(self) -> Gap:
@@ -97,6 +100,21 @@ class Comparison:
         return self.compared and all(item.relative <= tolerance for item in self.outputs)
 
 
+@dataclass(frozen=True, slots=True)
+class InnerComparison:
+    """The body of a loop or a branch that differs, compared by itself: one step of it, on inputs of the left."""
+
+    where: str
+    comparison: Comparison
+
+
+def deepest(found: Comparison) -> Comparison:
+    """The comparison that names the operation: that of the innermost body where loops and branches differ."""
+    while found.diverging is not None and found.diverging.inside is not None:
+        found = found.diverging.inside.comparison
+    return found
+
+
 def compare(
     left: Side, right: Side, options: Options, given: Mapping[str, Array] | None = None
 ) -> Comparison:
@@ -127,7 +145,7 @@ def compare(
     divergences = finder.all()
     if not divergences:
         return found
-    explained = _explain(found, pairing, finder, divergences, options)
+    explained = _look_inside(found, _explain(found, pairing, finder, divergences, options), options)
     return replace(found, diverging=explained, others=len(divergences) - 1)
 
 
@@ -219,6 +237,24 @@ def _explain(
     named = [_named(part, causes) for part in parts]
     builds_up = steep is not None and chosen.pair.gap.relative <= options.tolerance
     return Explained(chosen, parts[0], parts[1], named[0], named[1], causes, builds_up)
+
+
+def _look_inside(found: Comparison, at: Explained, options: Options) -> Explained:
+    """A divergence of a loop or a branch with what differs inside of it."""
+    flows = [
+        control_flow(side, part, values)
+        for side, part, values in zip(found.sides, (at.left, at.right), found.values, strict=True)
+    ]
+    body = None if flows[0] is None or flows[1] is None else find_body(flows[0], flows[1], options)
+    if body is None:
+        return at
+    if isinstance(body, str):
+        return replace(at, causes=(Cause("control flow", body),))
+    inner = compare(*body.sides, replace(options, shape={}), body.inputs)
+    if inner.diverging is not None:
+        return replace(at, inside=InnerComparison(body.where, inner))
+    note = f"no step differs by itself; beyond the tolerance since {body.where}"
+    return at if at.causes else replace(at, causes=(Cause("builds up", note),))
 
 
 def _case(found: Comparison, pairing: Pairing, at: Divergence, options: Options) -> Case:

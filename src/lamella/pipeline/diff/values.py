@@ -117,7 +117,7 @@ def values_of(
     """What some tensors of a model hold in a run on its backend: all of them are outputs of that run."""
     if side.observed is not None:
         return {item.name: side.observed[item.name] for item in wanted if item.name in side.observed}
-    found = _run(side, observed_model(side.model, wanted), options, inputs)
+    found = run_side(side, observed_model(side.model, wanted), options, inputs)
     return observed_values(found)
 
 
@@ -166,11 +166,12 @@ def results_of_side(side: Side, options: Options, inputs: Mapping[str, Array]) -
     graph = side.model.graph
     states = [item.value for item in graph.updates]
     if not states:
-        return _run(side, side.model, options, inputs)
+        return run_side(side, side.model, options, inputs)
     return values_of(side, [*listed(graph.outputs), *states], options, inputs)
 
 
-def _run(side: Side, model: Model, options: Options, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def run_side(side: Side, model: Model, options: Options, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What a model gives on the backend and in the precision of a side."""
     chosen = replace(options, shape={}, types={}, weights=None, random=True)  # what loading has honoured
     if side.precision is not None:
         is_real = side.precision in REALS
