@@ -129,7 +129,7 @@ class _Choice:
     def __init__(
         self, model: Model, data: CalibrationData, settings: Settings, options: Options, progress: Progress
     ) -> None:
-        self.model = to_normal_form(model, evaluator(model.library, options.limits))
+        self.model = to_normal_form(_without_idle_updates(model), evaluator(model.library, options.limits))
         self.data, self.settings, self.options, self.progress = data, settings, options, progress
         self.kept: set[str] = set()
         self.notes: list[str] = []
@@ -350,6 +350,12 @@ class _Choice:
             notes=tuple(self.notes),
             corrected=self.corrected,
         )
+
+
+def _without_idle_updates(model: Model) -> Model:
+    """The model without updates that leave a variable as it is, as those of a batch normalisation in use: a weight."""
+    updates = tuple(item for item in model.graph.updates if item.value.name != item.variable.name)
+    return replace(model, graph=replace(model.graph, updates=updates))
 
 
 def _names(layer: Layer) -> Iterable[str]:
