@@ -28,6 +28,7 @@ from lamella.bridge.graph_to_plan.assembly import (
     size_of,
     write_document,
 )
+from lamella.bridge.graph_to_plan.compute import ComputeTasks
 from lamella.bridge.graph_to_plan.emitter import Emitter, stored_array
 from lamella.bridge.graph_to_plan.offers import Offers
 from lamella.bridge.graph_to_plan.rows import TABLE, RowCall
@@ -44,7 +45,10 @@ from lamella.graph.rewrite import operands_of, results_of, uses
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import DeviceRef, Document
 from lamella.lang.nem.rules import NOT_SELECTED
+from lamella.ops.fault import Fault
 
+LIBRARY = "ops/"
+"""How the names of the library's own texts begin."""
 REAL = "f16"
 """The float type that every device has."""
 
@@ -75,6 +79,8 @@ class SelectedPlan:
     ports: Mapping[str, str]
     """What the inputs, outputs and states of the model are called in the plan."""
     real: str
+    kernels: str = ""
+    """The tensor-language program of its compute tasks; empty where it has none."""
 
 
 def graph_to_plan(
@@ -121,6 +127,7 @@ class _Selection:
         self.values: dict[str, Value] = {}
         self.finals: dict[str, Value] = {}
         """Codes of outputs whose numbers are made at the border."""
+        self.vpu = ComputeTasks(model.library, emit)
         self.findings: list[Diagnostic] = []
         self.report: list[SelectedOperation] = []
         self.uses = uses(model.graph)
@@ -302,6 +309,9 @@ class _Selection:
         """What an operation is made of, in its place; a finding where it is made of nothing."""
         definition = self.model.library.find(operation.operator)
         if definition is None or definition.operator.kind != "compose":
+            reason = self._compute_task(operation, reason)
+            if not reason:
+                return
             self._refuse(operation.origin, operation.operator, reason)
             # One finding for one cause: what reads the results stays silent.
             for item in results_of(operation):
@@ -325,6 +335,21 @@ class _Selection:
         self.report.append(_reported(operation, "decomposed", (), reason))
         for node in inner:
             self._operation(replace(node, origin=operation.origin), operation.operator)
+
+    def _compute_task(self, operation: Operation, reason: str) -> str:
+        """Let a kernel of the tensor language compute an operation on the VPU; why not, where it cannot."""
+        assembly = self.emit.assembly
+        mark = assembly.mark()
+        try:
+            made = self.vpu.run(operation, lambda tensor: self._found(tensor))
+        except (Unsupported, Fault) as problem:
+            assembly.forget(mark)
+            return f"{reason}; and no kernel does: {problem}"
+        self.values |= made
+        tasks = assembly.tasks[mark[1] :]
+        tasks[0].note = comment_of(operation)
+        self.report.append(_reported(operation, "compute", tasks, reason))
+        return ""
 
     def _know_nothing(self, tensor: Tensor) -> None:
         shape = tuple(extent if isinstance(extent, int) else 1 for extent in tensor.shape)
@@ -393,7 +418,8 @@ class _Selection:
         """The text of what was selected."""
         document, names = write_document(self.emit.assembly, target, self.ports)
         weights = {name: item.array for item, name in names.items() if item.array is not None}
-        return SelectedPlan(document, weights, tuple(self.report), self.ports, self.emit.real)
+        kernels = self.vpu.text()
+        return SelectedPlan(document, weights, tuple(self.report), self.ports, self.emit.real, kernels)
 
 
 def _fills(value: Value) -> bool:
@@ -418,8 +444,10 @@ def _read(operation: Operation) -> Iterator[Tensor]:
 def comment_of(operation: Operation) -> str:
     """Where an operation comes from, as its first task says it: `file:line operator (name)`."""
     name = next((item.name for item in results_of(operation)), "")
-    origin = operation.origin
-    span = None if origin is None else origin.span
+    links = () if operation.origin is None else operation.origin.chain()
+    # What the library says of its own operators is not where a reader looks.
+    spans = (link.span for link in links if link.span is not None)
+    span = next((item for item in spans if not item.source.name.startswith(LIBRARY)), None)
     place = "" if span is None else f"{PurePath(span.source.name).name}:{span.line} "
     return printable(f"{place}{operation.operator} ({name})")
 
