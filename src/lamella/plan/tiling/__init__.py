@@ -16,10 +16,10 @@ from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import Document, Integer, Name
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.tiling.emit import L2_BUFFER, Generator, TiledStage, l1_buffer, tiled_stage
+from lamella.plan.tiling.emit import L2_BUFFER, Generator, TiledStage, tiled_stage
 from lamella.plan.tiling.pack import Packing
-from lamella.plan.tiling.program import Line, Place, Repeat, Step, order
-from lamella.plan.tiling.search import choose
+from lamella.plan.tiling.program import Line, Place, Repeat, Step, l1_buffer, order
+from lamella.plan.tiling.search import Limits, choose
 from lamella.plan.tiling.shape import Machine, StageShape
 from lamella.plan.tiling.stages import Network, group
 from lamella.plan.tiling.text import Writer
@@ -70,7 +70,7 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     stages: list[TiledStage] = []
     for stage in network.stages:
         shape = StageShape(stage, machine)
-        stages.append(tiled_stage(stage, shape, choose(shape, engines, machine.l1)))
+        stages.append(tiled_stage(stage, shape, choose(shape, Limits(machine.l1, engines))))
     generator = Generator(network, machine, stages)
     generator.place()
     lines = order(generator.generate(), machine.tokens)

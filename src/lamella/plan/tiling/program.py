@@ -10,11 +10,19 @@ Between iterations of a loop nothing is derived: rings have as many slots as ite
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from lamella.lang.nem.resolved import AttributeValue, TensorType
+
+L1_BUFFER = "L1_arena"
+
+
+def l1_buffer(engine: int) -> str:
+    """The arena of an engine."""
+    return f"{L1_BUFFER}{engine}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """A range of a buffer that a step touches, with its type where the step computes on it."""
+    """A range of a buffer that a step touches, typed where it computes on it; with a name it is declared."""
 
     buffer: str
     place: Place
@@ -64,6 +72,13 @@ class Step:
     number: int = -1
     deps: list[Step] = field(default_factory=list)
     awaited: bool = False
+    sequencer: int = 0
+
+    @property
+    def engine(self) -> int:
+        """The engine whose L1 it touches; moves between DDR and L2 count for their sequencer."""
+        touched = (item.buffer for item in (*self.inputs, *self.outputs))
+        return next((int(name[len(L1_BUFFER) :]) for name in touched if name.startswith(L1_BUFFER)), self.sequencer)
 
 
 @dataclass(slots=True, eq=False)
@@ -182,28 +197,30 @@ def _overlap(one: Bytes, two: Bytes, trips: int) -> bool:
 
 
 def order(lines: Sequence[Step | Repeat], tokens: int) -> list[Line]:
-    """Lines with their dependences, and with waits where more than `tokens` tokens would be live."""
+    """Lines with their dependences, and with waits where more than `tokens` tokens of an engine would be live."""
     deriver = _Deriver()
     for line in lines:
         deriver.take(line)
     uses = _uses(lines)
     found: list[Line] = []
-    live: dict[int, Step] = {}
+    live: dict[int, dict[int, Step]] = {}
     for position, line in enumerate(lines):
-        for number in [number for number in live if uses[number] < position]:
-            del live[number]
-        room = tokens - _demand(line, uses)
-        if len(live) > room and live:
-            # Those that are asked for soonest are nearly complete: to wait for them costs the least.
-            soonest = sorted(live.values(), key=lambda step: (uses[step.number], step.number))
-            waited = soonest[: len(live) - max(0, room)]
-            found.append(Barrier(waited))
-            _forget(lines[position:], waited)
-            for step in waited:
-                step.awaited = True
-                del live[step.number]
+        demand = _demand(line, uses)
+        for engine, own in live.items():
+            for number in [number for number in own if uses[number] < position]:
+                del own[number]
+            room = max(0, tokens - demand.get(engine, 0))
+            if len(own) > room:
+                # Those that are asked for soonest are nearly complete: to wait for them costs the least.
+                soonest = sorted(own.values(), key=lambda step: (uses[step.number], step.number))
+                waited = soonest[: len(own) - room]
+                found.append(Barrier(waited))
+                _forget(lines[position : 1 + max(uses[step.number] for step in waited)], waited)
+                for step in waited:
+                    step.awaited = True
+                    del own[step.number]
         if isinstance(line, Step) and uses.get(line.number, -1) > position:
-            live[line.number] = line
+            live.setdefault(line.engine, {})[line.number] = line
         found.append(line)
     _mark_awaited(lines)
     return found
@@ -219,18 +236,25 @@ def _uses(lines: Sequence[Step | Repeat]) -> dict[int, int]:
     return found
 
 
-def _demand(line: Step | Repeat, uses: Mapping[int, int]) -> int:
-    """Tokens that a line adds: its own, or those of the iterations in flight."""
+def _demand(line: Step | Repeat, uses: Mapping[int, int]) -> dict[int, int]:
+    """Tokens that a line adds on each engine: its own, or those of the iterations in flight."""
     if isinstance(line, Step):
-        return 1 if line.number in uses else 0
-    inner = {other.number for step in line.body for other in step.deps} & {step.number for step in line.body}
-    last = {number: max(p for p, s in enumerate(line.body) if number in [d.number for d in s.deps]) for number in inner}
-    begun = {step.number: p for p, step in enumerate(line.body)}
-    peak = max(
-        (sum(begun[n] <= p <= last[n] for n in inner) for p in range(len(line.body))),
-        default=0,
-    )
-    return peak * min(line.window, line.trips)
+        return {line.engine: 1} if line.number in uses else {}
+    begun = {step.number: position for position, step in enumerate(line.body)}
+    ends = {
+        other.number: position
+        for position, step in enumerate(line.body)
+        for other in step.deps
+        if other.number in begun
+    }
+    found: dict[int, int] = {}
+    for position in range(len(line.body)):
+        alive = Counter(
+            line.body[begun[number]].engine for number, end in ends.items() if begun[number] <= position <= end
+        )
+        for engine, count in alive.items():
+            found[engine] = max(found.get(engine, 0), count * min(line.window, line.trips))
+    return found
 
 
 def _forget(lines: Sequence[Step | Repeat], waited: Sequence[Step]) -> None:
