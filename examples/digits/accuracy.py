@@ -1,6 +1,6 @@
 """The share of digits that models read right, of the 599 that were not learnt from.
 
-    python accuracy.py MODEL…
+python accuracy.py MODEL…
 """
 
 import sys

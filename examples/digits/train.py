@@ -1,6 +1,6 @@
 """Train the network of digits.sknd with NumPy alone: stochastic gradients with momentum, by hand.
 
-    python train.py [EPOCHS]        writes digits.safetensors
+python train.py [EPOCHS]        writes digits.safetensors
 """
 
 import sys
