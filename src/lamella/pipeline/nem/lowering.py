@@ -78,7 +78,7 @@ def from_graph(model: Model, path: Path, options: Options) -> LoweredPlan:
     chosen = _stage(SELECT, document, _numbers(model, selection), selection.kernels, options)
     stages, tiles = [chosen], ()
     if device is not None and options.after != SELECT:
-        tiled, tiles = _tile(chosen, device, selection, options)
+        tiled, tiles = _tile(chosen, device, options)
         stages.append(tiled)
     file = None if options.device is None or options.device in SHIPPED else Path(options.device)
     return LoweredPlan(model, selection, tuple(stages), tiles, file)
@@ -125,11 +125,12 @@ def _stage(name: str, document: Document, numbers: PlanNumbers, kernels: str, op
 
 
 def _tile(
-    chosen: PlanStage, device: ResolvedDevice, selection: SelectedPlan, options: Options
+    chosen: PlanStage, device: ResolvedDevice, options: Options
 ) -> tuple[PlanStage, tuple[StageReport, ...]]:
     """The plan for the memories of a device."""
     plan = plan_of(chosen.program)
-    kept = {plan.regions[name].buffer.name for name in selection.ports.values() if name in plan.regions}
+    made = [item.region for item in chosen.numbers.ports if item.kind == OUTPUT]
+    kept = {plan.regions[name].buffer.name for name in made if name in plan.regions}
     try:
         tiled = tile(plan, device, TilingOptions(outputs=kept))
     except Unsupported as problem:
