@@ -149,4 +149,8 @@ class _Tiles:
         way = load + main + self.after + self.out
         # Many small tasks cost tokens and text, so of nearly equal prices the fewer win.
         tasks = each * (kept.parts + 2) + (kept.parts * groups if kept.chunk else 0)
-        return int(max(*busy.values(), each * way / max(1, flight)) + load / 2 + self.out / 2 + 8 * tasks)
+        if kept.chunk:
+            # In groups: all loads, then chunk after chunk, then all stores.
+            around = groups * (sum(self.loads) * flight / machine.counts["DMA"] + self.after + self.out)
+            return int(max(busy.values()) + around + 20 * tasks)
+        return int(max(*busy.values(), each * way / max(1, flight)) + load / 2 + self.out / 2 + 20 * tasks)
