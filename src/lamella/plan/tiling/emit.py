@@ -24,7 +24,7 @@ from lamella.plan.tiling.stages import Network, Stage
 L2_BUFFER = "L2_arena"
 STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
-PIECE = 4096
+PIECE = 1 << 15
 """Bytes below which a load is not divided among several DMAs."""
 FAR_PIECE = 1 << 17
 """Bytes below which a fetch is not divided among several sDMAs."""
@@ -187,7 +187,8 @@ class Generator:
                 continue
             self.homes[name] = Block(name, sizes[name], network.first[name], network.last[name])
             if name in network.inputs:
-                pieces = self._pieces(sizes[name])
+                # The first stage waits for nothing else: small pieces let its first tiles begin early.
+                pieces = max(1, min(2 * self.machine.counts["sDMA"], sizes[name] // PIECE * 4))
                 self.fetches.append(
                     Fetch(f"{name}_fetch", name, 0, self.homes[name], network.first[name], pieces=pieces)
                 )
