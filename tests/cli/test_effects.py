@@ -510,6 +510,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "html": "--html t.html",
             "advise": "--advise",
             "fix": "--fix f.nem",
+            "untiled": f"--against {NPU}",
         },
     ),
     ("sim", "nem", "sim below/inner.nem", {"root": "--root ."}),

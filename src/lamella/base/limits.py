@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
+
+from lamella.base.records import dataclass
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -37,6 +37,7 @@ GROUPS = {
         "convert": "write a model in another format: .sknd, .nac, .nacs, .onnx, a Hugging Face folder",
         "lower": "write a model in a form below it, every stage on the way",
         "diff": "compare two models, find the first operation that diverges",
+        "quantize": "store weights and activations as integers, by what a model computes on data",
     },
     "plan": {
         "sim": "schedule a plan to cycles and explain it",

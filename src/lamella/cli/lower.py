@@ -73,16 +73,17 @@ def _compare_written(
     if not options.as_json:
         print_placement(options.to, placement)
     ran = () if found is None else found.placement
-    find = _stage(gaps) or partial(first_divergence, model, options)
-    seen = Difference(max(gaps.values()), find) if gaps else None
+    allowed = TOLERANCE if found is None or found.tolerance is None else found.tolerance
+    find = _stage(gaps, allowed) or partial(first_divergence, model, options)
+    seen = Difference(max(gaps.values()), find, allowed) if gaps else None
     _report(target, seen, options.as_json, ran, placement)
 
 
-def _stage(gaps: Mapping[str, float]) -> Callable[[], list[str]] | None:
+def _stage(gaps: Mapping[str, float], tolerance: float) -> Callable[[], list[str]] | None:
     """What names the first stage whose numbers differ from the one above; None where there are no stages."""
     if not all(": " in name for name in gaps):
         return None
-    wrong = next((name for name, gap in gaps.items() if not gap <= TOLERANCE), "")
+    wrong = next((name for name, gap in gaps.items() if not gap <= tolerance), "")
     return lambda: [f"first diverging stage: {printable(wrong)}"]
 
 
@@ -134,6 +135,7 @@ class Difference:
 
     largest: float
     find: Callable[[], list[str]]
+    tolerance: float = TOLERANCE
 
 
 def _report(
@@ -145,7 +147,7 @@ def _report(
 ) -> NoReturn:
     """Say what was written, and where its numbers part; `ran` is where the operations of the comparison ran."""
     difference = None if seen is None else seen.largest
-    close = difference is None or difference <= TOLERANCE
+    close = seen is None or seen.largest <= seen.tolerance
     lines = [] if close or seen is None else seen.find()
     if as_json:
         shown = difference if difference is None or np.isfinite(difference) else str(difference)
@@ -157,7 +159,9 @@ def _report(
         said += f", {count_kernels(ran)} by kernels" if ran else ""
         click.echo(f"{printable(str(target))}{said}")
         if not close:
-            click.echo(f"the numbers differ by more than {TOLERANCE}", err=True)
+            click.echo(
+                f"the numbers differ by more than {TOLERANCE if seen is None else seen.tolerance}", err=True
+            )
         for line in lines:
             click.echo(line, err=True)
     sys.exit(0 if close else 1)

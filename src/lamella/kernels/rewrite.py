@@ -6,11 +6,12 @@ All walks are loops, so nesting costs no stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import is_, is_not
 from types import MappingProxyType
-from typing import Any, TypeAlias, cast, get_args
+from typing import TypeAlias, cast, get_args
 
+from lamella.base.records import dataclass
 from lamella.kernels.build import HOLDERS, FreshNames, names_of, regions
 from lamella.kernels.fold import wrap
 from lamella.lang.tensor import result_types
@@ -89,7 +90,7 @@ def _values_in(part: object) -> Iterator[Value]:
 
 def rename_values(instruction: Instruction, renaming: Renaming) -> Instruction:
     """An instruction with other names for its values, read or defined; its regions stay."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     kind = type(instruction)
     for name in VALUE_FIELDS[kind]:
         old = getattr(instruction, name)

@@ -44,7 +44,7 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
     if language in (MODULE, FOLDER) and not target.suffix:
         return Conversion(*architectures().export(source, target, options))
     model = _read(language, source, target, options)
-    _refuse_own_weights(model, source, target, options)
+    refuse_own_weights(model, source, target, options)
     if ENDINGS.get(target.suffix.lower()) == "nac":
         if language in (MODULE, FOLDER):
             options = architectures().with_parts(source, options)
@@ -72,7 +72,7 @@ def _findings(model: Model) -> tuple[Diagnostic, ...]:
     return found
 
 
-def _refuse_own_weights(model: Model, source: Path, target: Path, options: Options) -> None:
+def refuse_own_weights(model: Model, source: Path, target: Path, options: Options) -> None:
     """The weights beside a source stay: names and numbers of a target beside it may be others."""
     store = target.with_suffix(STORE_FILE)
     beside = source != target and source.with_suffix(STORE_FILE) == store and is_there(store)

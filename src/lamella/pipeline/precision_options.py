@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from lamella.base.records import dataclass
 from lamella.pipeline.contest_options import ContestOptions
 from lamella.pipeline.effects import BY_KERNELS, GRAPHS, NAC, Need, kinds, on, row
 

@@ -7,7 +7,8 @@ segment in which a kernel finds a step without value, or a test that fails: the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+from math import prod
 from operator import is_
 from typing import Protocol, TypeAlias
 from weakref import WeakValueDictionary
@@ -16,6 +17,7 @@ import numpy as np
 
 from lamella.base.arrays import Array, DType
 from lamella.base.mapping import release_pages
+from lamella.base.records import dataclass
 from lamella.graph.nodes import Operation, Tensor
 from lamella.kernels.launches import LaunchList, LaunchTime
 
@@ -47,6 +49,9 @@ class ListMachine(Protocol):
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """An array for what comes out of a list."""
+
+    def keep(self, size: int) -> Array:
+        """Bytes for what a list leaves that runs once."""
 
 
 TensorShape: TypeAlias = tuple[tuple[int, ...], DType]
@@ -128,6 +133,13 @@ class Segment:
     _saved: dict[str, Array] = field(default_factory=dict)
     _bound: list[object] | None = None
     """The arrays of the weights that are bound, and those with which each of `once` ran."""
+
+    @property
+    def bytes(self) -> int:
+        """The memory that a run takes beside what it reads."""
+        return self.each.arena_bytes + sum(
+            prod(shape) * dtype.itemsize for shape, dtype in self.outputs.values()
+        )
 
     def run(
         self,

@@ -198,6 +198,13 @@ class NodeSite:
             self.refuse(f"asks for elements of type {number!r}, which nothing computes with here")
         return found
 
+    def groups(self) -> int:
+        """The attribute that says into how many groups channels are divided."""
+        found = self.integer("group", 1)
+        if found < 1:  # an operator of ours reads 0 as one group for each channel
+            self.refuse(f"divides channels into {found} groups")
+        return found
+
     def axes(self, rank: int, index: int = 1, since: int = 13) -> tuple[int, ...] | None:
         """Axes, which are an attribute before a version and an input from it on; counted from the start."""
         if self.version < since or self.ints("axes") is not None:

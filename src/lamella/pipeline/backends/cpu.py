@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -20,7 +19,7 @@ from lamella.backend.executor.stored import StoredExecutable
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Dim
 from lamella.base.mapping import release_library
-from lamella.base.optional import need
+from lamella.base.optional import load_late, need
 from lamella.graph.model import Model
 from lamella.graph.rewrite import extents, members
 from lamella.pipeline.options import Options, table
@@ -73,7 +72,7 @@ def compile_graph(model: Model, options: Options) -> GraphExecutable:
 
 
 def _compiler() -> Compiler:
-    return cast(Compiler, import_module("lamella.pipeline.backends.kernels"))
+    return cast(Compiler, load_late("lamella.pipeline.backends.kernels"))
 
 
 def _is_watched(options: Options) -> bool:

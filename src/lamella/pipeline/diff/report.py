@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from lamella.base.diagnostic import printable
 from lamella.graph.nodes import Node
-from lamella.pipeline.diff.comparison import Comparison, Explained, operations_of
+from lamella.pipeline.diff.comparison import Comparison, Explained, InnerComparison, operations_of
 from lamella.pipeline.diff.flow import Part, origin_words, word_of
 from lamella.pipeline.diff.gap import Gap
 from lamella.pipeline.diff.pairing import Pair
@@ -15,6 +15,8 @@ from lamella.pipeline.diff.pairing import Pair
 ROWS = 24
 """Pairs that are printed; of more, those that differ most, and those at the divergence."""
 WIDEST = 36
+LONGEST = 120
+"""Characters of a name that are printed outside of the table."""
 
 
 def comparison_lines(found: Comparison, tolerance: float) -> Iterator[str]:
@@ -96,11 +98,16 @@ def _row(pair: Pair, operator: str, tolerance: float) -> str:
 
 
 def divergence_lines(found: Explained) -> Iterator[str]:
-    """The first divergence as people read it."""
+    """The first divergence as people read it; inside of a loop or a branch, where it is one that differs."""
+    place = ""
+    while found.inside is not None and found.inside.comparison.diverging is not None:
+        outer = "control flow" if found.operation is None else word_of(found.operation)
+        place = f", in {found.inside.where} of {outer} -> {printable(found.gap.name, WIDEST)}{place}"
+        found = found.inside.comparison.diverging
     gap, node = found.gap, found.operation
     what = "nothing" if node is None else word_of(node)
     how = gap.unlike or f"max abs {gap.largest:.3g}, relative {gap.relative:.3g}"
-    yield f"first diverging operation: {what} -> {printable(gap.name)}: {how}"
+    yield f"first diverging operation: {what} -> {printable(gap.name, LONGEST)}{place}: {how}"
     if found.builds_up:
         yield "  no operation alone differs by more than the tolerance; this one adds most"
     for side, part, operation in (
@@ -176,4 +183,10 @@ def explained_to_json(found: Explained) -> dict[str, object]:
         "right_operations": [word_of(item) for item in found.right.nodes],
         "origin": [] if node is None else list(origin_words(node.origin)),
         "causes": [{"kind": item.kind, "sentence": item.sentence} for item in found.causes],
+        "inside": None if found.inside is None else _inside_to_json(found.inside),
     }
+
+
+def _inside_to_json(found: InnerComparison) -> dict[str, object]:
+    inner = found.comparison.diverging
+    return {"where": found.where, "first_diverging": None if inner is None else explained_to_json(inner)}

@@ -10,7 +10,7 @@ from lamella.base.paths import read_bytes
 from lamella.base.writer import write_text
 from lamella.lang.nem import write
 from lamella.pipeline.languages import is_stream
-from lamella.pipeline.nem.program import Program, plan_of, read_checked
+from lamella.pipeline.nem.program import KERNELS, Program, plan_of, read_checked
 from lamella.pipeline.nem.streams import save_stream
 from lamella.pipeline.options import Options
 from lamella.plan.bind import bind
@@ -44,5 +44,8 @@ def save(model: Program | Stream, path: Path) -> None:
         save_stream(model, path)
     elif path.suffix == ".nem":
         write_text(path, write(model.document))
+        kernels = model.plan.kernels.values() if model.plan else ()
+        if kernels:
+            write_text(path.with_suffix(KERNELS), "\n".join(kernel.text for kernel in kernels))
     else:
         raise InputError(f"'{path.name}' is no ending for a program", hint="programs are written as .nem")

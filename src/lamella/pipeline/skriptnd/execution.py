@@ -30,7 +30,7 @@ from lamella.lang.skriptnd import parse, write
 from lamella.lang.skriptnd.nodes import Document
 from lamella.lang.skriptnd.rules.graphs import OPEN_EXTENTS
 from lamella.pipeline import languages
-from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, ONNX, STREAM_ENDINGS
+from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, ONNX, PLANS, STREAM_ENDINGS
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.compose import ORIGINS
 from lamella.pipeline.skriptnd.loading import ENDING, MAIN, STORE_FILE
@@ -104,6 +104,8 @@ OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy"}) - {ENDING, STORE_FILE}
 """Files that are no graph; any other name is that of a folder, whatever it ends with."""
 KERNEL_FORMS = ("tensor", "llvm", "asm", "ptx")
 """What kernels are lowered to."""
+PLAN_FORMS = ("nem", "stcb")
+"""What plans are lowered to."""
 BINARY_FORM = "nac"
 """The binary of a graph."""
 ENOUGH = 8
@@ -112,7 +114,7 @@ ENOUGH = 8
 
 def lower(model: Model, to: str, options: Options) -> languages.Model:
     """The graph after the passes that the options name, or its kernels."""
-    if to not in ("sknd", "skriptnd", BINARY_FORM, ONNX.name, *KERNEL_FORMS):
+    if to not in ("sknd", "skriptnd", BINARY_FORM, ONNX.name, *KERNEL_FORMS, *PLAN_FORMS):
         raise InputError(f"there is no lowering to '{to}' from here", hint=f"a graph lowers to: {_listed()}")
     last = options.after if to in ("sknd", "skriptnd") else None
     model = _after_passes(
@@ -122,6 +124,8 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
         return NAC.from_graph(model, Path(f"{model.graph.name}.nac"), options)
     if to == ONNX.name:
         return ONNX.from_graph(model, Path(f"{model.graph.name}.onnx"), options)
+    if to in PLAN_FORMS:
+        return _to_plan(model, to, options)
     if to not in KERNEL_FORMS:
         return with_numbers(model, options)
     _require_extents(model, to)
@@ -134,6 +138,13 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     if to == "tensor" and options.after is None:
         return kernels
     return KERNELS.lower(kernels, to, options)
+
+
+def _to_plan(model: Model, to: str, options: Options) -> languages.Model:
+    """The plan of a graph whose extents are known; variables without numbers are drawn from the seed."""
+    _require_extents(model, to)
+    whole = with_numbers(model, options, all_or_none=False)
+    return PLANS.lower(PLANS.from_graph(whole, Path(), options), to, options)
 
 
 def _after_passes(model: Model, names: Sequence[str], options: Options) -> Model:
@@ -198,7 +209,7 @@ def _declaration(model: Model, name: str) -> Span:
 
 
 def _listed() -> str:
-    return ", ".join(("sknd", BINARY_FORM, ONNX.name, *KERNEL_FORMS))
+    return ", ".join(("sknd", BINARY_FORM, ONNX.name, *KERNEL_FORMS, *PLAN_FORMS))
 
 
 def save(model: Model, path: Path) -> None:

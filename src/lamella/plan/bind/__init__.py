@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lamella.base.arena import Arena
@@ -10,6 +10,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.limits import DEFAULT, LARGEST, Limits
 from lamella.base.quant import Quant
 from lamella.base.source import NOWHERE, Span
+from lamella.lang.nem.check.kernels import COMPUTE
 from lamella.lang.nem.device import ResolvedDevice, ResolvedTopology
 from lamella.lang.nem.resolved import Buffer, Loop, Plan, Region, Task
 from lamella.lang.nem.rules import (
@@ -35,6 +36,7 @@ from lamella.plan.stcb.nodes import (
     NamedTensor,
     RecordOrigin,
     Stream,
+    StreamKernel,
     StreamUnit,
     StridedAccess,
     TaskRecord,
@@ -350,13 +352,23 @@ class StreamBuilder:
             engines=tuple(map(tuple, streams)),
             constants=tuple(self.constants),
             tensors=tensors,
+            kernels=self._kernels(
+                {str(item.attrs["op"]) for stream in streams for item in stream if item.op == COMPUTE}
+            ),
         )
+
+    def _kernels(self, used: Collection[str]) -> tuple[StreamKernel, ...]:
+        """What the `compute` tasks that are executed run, in the order of their names."""
+        return tuple(StreamKernel(name, self.plan.kernels[name].text) for name in sorted(used))
 
     def _memory(self) -> tuple[MappedBuffer, ...]:
         places = [
-            MappedBuffer(number, item.name, item.memory, item.engine, address, item.size, item.imported)
+            MappedBuffer(
+                *(number, item.name, item.memory, item.engine, self.addresses[item.name], item.size),
+                item.imported,
+                *((item.codec, item.stored) if self.weights else ("", 0)),
+            )
             for number, item in enumerate(self.plan.buffers)
-            for address in [self.addresses[item.name]]
         ]
         return tuple(ordered(places))
 

@@ -14,7 +14,8 @@ from lamella.base.source import Span
 from lamella.lang.nem.resolved import Buffer, Item, Loop, Plan, Region, Task, Wait
 from lamella.plan.bind import pack
 from lamella.plan.timing.bounds import CRITICAL_PATH, HEAD_WORK_TAIL, LINK, ROOFLINE, UNIT, CycleBound
-from lamella.plan.timing.cost import MACS, SHARED
+from lamella.plan.timing.cost import SHARED
+from lamella.plan.timing.network_bounds import COMPUTE, DDR, L1, PATH
 from lamella.plan.timing.report import Occupancy, TaskUse, TimingReport
 from lamella.plan.timing.schedule import TOKEN
 from lamella.plan.timing.schedule import TaskWait as schedule_Wait
@@ -291,6 +292,9 @@ _BOUNDS: Mapping[str, str] = MappingProxyType(
         ROOFLINE: "{what}: at peak rate, each byte once",
     }
 )
+_NETWORK: Mapping[str, str] = MappingProxyType(
+    {COMPUTE: "computation", DDR: "DDR", L1: "moves to L1", PATH: "the longest chain of operations"}
+)
 _INCLUDED = (
     "Included: transfers between DDR, L2 and L1, stores, unit latencies, DMA set-up, dispatch, loop windows, token "
     "limits, fill and drain of the pipeline."
@@ -330,6 +334,7 @@ def find_facts(report: TimingReport) -> Iterator[Fact]:
     what = f" ({binding.what})" if binding.what else ""
     yield "cycles", count(report.cycles), ""
     yield "schedule ÷ bound", f"{report.ratio:.3f}", f"{binding.name.replace('_', '-')}{what} is binding"
+    yield from _network(report)
     if report.microseconds is not None and report.clock_khz is not None:
         yield "time", _time(report.microseconds), f"at {in_thousands(report.clock_khz * 1000, 'Hz')}"
     if report.energy is not None:
@@ -341,15 +346,29 @@ def find_facts(report: TimingReport) -> Iterator[Fact]:
         yield f"{traffic.level} traffic", in_bytes(traffic.moved), times
 
 
+def _network(report: TimingReport) -> Iterator[Fact]:
+    """How far the plan is from what no plan of its network can beat."""
+    network = report.network
+    if network is None:
+        return
+    bound = network.largest
+    what = f" ({bound.what})" if bound.what else ""
+    text = f"{count(bound.cycles)} cycles at least, by {_NETWORK[bound.name]}{what}"
+    yield "÷ network's bound", f"{report.cycles / max(1, bound.cycles):.3f}", text
+    if network.compulsory:
+        times = f"{report.moved('DDR') / network.compulsory:.3f}"
+        yield "÷ compulsory DDR", times, f"{in_bytes(network.compulsory)}: inputs, weights, results once"
+
+
 def plural(number: int, what: str) -> str:
     """`1 task`, `2 tasks`."""
     return f"{count(number)} {what}{'' if number == 1 else 's'}"
 
 
 def _work(report: TimingReport) -> Iterator[Fact]:
-    macs = sum(task.work * task.count for task in report.tasks if task.kind == MACS)
-    if macs:
-        yield "MACs", in_thousands(macs, "").strip(), f"{count(macs // max(report.cycles, 1))} a cycle"
+    if report.macs:
+        rate = f"{count(report.macs // max(report.cycles, 1))} a cycle"
+        yield "MACs", in_thousands(report.macs, "").strip(), rate
 
 
 def _time(microseconds: float) -> str:

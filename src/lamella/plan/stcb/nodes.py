@@ -25,7 +25,8 @@ def bad_stream(problem: str) -> LamellaError:
     return LamellaError([BAD_STREAM.at(NOWHERE, problem=problem)])
 
 
-VERSION = (1, 0)
+VERSION = (1, 1)
+SHOWN_VERSION = f"{VERSION[0]}.{VERSION[1]}"
 MOST_BITS = 32
 MOST_ENGINES = 64
 MOST_QUEUES = 512
@@ -108,7 +109,10 @@ class TaskRecord:
 
 @dataclass(frozen=True, slots=True)
 class MappedBuffer:
-    """A buffer of the memory map; `number` counts declarations, `engine` is the owner of an L1, 0 elsewhere."""
+    """A buffer of the memory map; `number` counts declarations, `engine` is the owner of an L1, 0 elsewhere.
+
+    One that is stored by a codec has `size` bytes for records, and `stored` bytes in DDR at most.
+    """
 
     number: int
     buffer: str
@@ -117,6 +121,8 @@ class MappedBuffer:
     addr: int
     size: int
     imported: bool = False
+    codec: str = ""
+    stored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,14 @@ class NamedTensor:
     name: str
     engine: int
     access: StridedAccess
+
+
+@dataclass(frozen=True, slots=True)
+class StreamKernel:
+    """A kernel that records of `compute` run: its name and its canonical text in the tensor language."""
+
+    name: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +153,7 @@ class Stream:
     engines: tuple[tuple[TaskRecord, ...], ...]
     constants: tuple[Quant, ...] = ()
     tensors: tuple[NamedTensor, ...] = ()
+    kernels: tuple[StreamKernel, ...] = ()
 
     @property
     def language(self) -> str:

@@ -15,6 +15,7 @@ from lamella.base.quant import Quant, quant_problems
 from lamella.base.shape import MOST_AXES, element_count, row_major_strides
 from lamella.base.source import NOWHERE
 from lamella.lang.nem import nodes as text
+from lamella.lang.nem.check.kernels import COMPUTE
 from lamella.lang.nem.check.operands import (
     check_attributes,
     check_counts,
@@ -23,6 +24,7 @@ from lamella.lang.nem.check.operands import (
     read_call,
 )
 from lamella.lang.nem.check.shapes import check_shapes
+from lamella.lang.nem.codecs import CODECS, whole_blocks
 from lamella.lang.nem.registry import Opcode, opcode
 from lamella.lang.nem.resolved import AttributeValue, Buffer, Index, Region, Task, TensorType
 from lamella.lang.nem.rules import BAD_STREAM
@@ -206,6 +208,7 @@ def _structure(stream: Stream, limits: Limits) -> Iterator[str]:
     yield from memory.problems()
     yield from _tensors(stream, memory)
     yield from _sequence(stream)
+    yield from _kernels(stream)
     checked = _Checked(stream, memory)
     for engine, record in stream.records():
         yield from (
@@ -252,6 +255,8 @@ class _MemoryMap:
                 yield f"buffer '{place.buffer}' lies in no memory of this device"
             elif place.addr < 0 or place.size < 1 or place.addr + place.size > LARGEST:
                 yield f"buffer '{place.buffer}' cannot have {place.size} bytes at address {place.addr}"
+            if place.codec or place.stored:
+                yield from _codec(place)
         if sorted(place.number for place in self.stream.memory) != list(range(len(self.stream.memory))):
             yield "the buffers are not numbered from 0"
         if tuple(ordered(self.stream.memory)) != self.stream.memory:
@@ -294,12 +299,31 @@ class _MemoryMap:
         if access.quant is not None:
             yield from self._quant_problems(access)
 
+    def move_problems(self, record: TaskRecord, engine: int) -> Iterator[str]:
+        """What is stored by a codec is read by transfers of whole blocks through WDM."""
+        for number, access in enumerate((*record.src, *record.dst)):
+            place = self.around(access, engine)
+            if place is None or not place.codec:
+                continue
+            moves = record.op == "transfer" and record.path == WDM and number == 0
+            start = Index(access.addr - place.addr)
+            if not moves or not whole_blocks(start, access.dims[0], place.size):
+                yield f"'{place.buffer}' is stored by a codec; only transfers of whole blocks read it"
+
     def _quant_problems(self, access: StridedAccess) -> Iterator[str]:
         element = find_in("nem", access.dtype)
         if element is None or access.quant is None or not 0 <= access.quant < len(self.stream.constants):
             yield f"constant {access.quant} does not exist"
             return
         yield from quant_problems(self.stream.constants[access.quant], access.dims, element)
+
+
+def _codec(place: MappedBuffer) -> Iterator[str]:
+    codec = CODECS.get(place.codec)
+    if codec is None or place.level != "DDR" or not place.imported or place.size % codec.width:
+        yield f"buffer '{place.buffer}' cannot be stored by codec '{place.codec[:80]}'"
+    elif not codec.smallest(place.size) <= place.stored <= codec.largest(place.size):
+        yield f"buffer '{place.buffer}' cannot be stored in {place.stored} bytes"
 
 
 def ordered(places: Iterable[MappedBuffer]) -> list[MappedBuffer]:
@@ -323,6 +347,16 @@ def _tensors(stream: Stream, memory: _MemoryMap) -> Iterator[str]:
             return
         for problem in memory.access_problems(tensor.access, tensor.engine):
             yield f"tensor '{tensor.name}': {problem}"
+
+
+def _kernels(stream: Stream) -> Iterator[str]:
+    """The kernels are those that records name, each once, in the order of their names."""
+    names = [kernel.name for kernel in stream.kernels]
+    used = {record.attrs.get("op") for _, record in stream.records() if record.op == COMPUTE}
+    if names != sorted(set(names)):
+        yield "the kernels are not in the order of their names"
+    for name in used.symmetric_difference(names):
+        yield f"kernel '{str(name)[:80]}' is named by a record and not there, or the other way round"
 
 
 def _sequence(stream: Stream) -> Iterator[str]:
@@ -359,7 +393,7 @@ class _Checked:
     def record(self, engine: int, record: TaskRecord) -> Iterator[str]:
         """What is wrong with a record."""
         signature = opcode(record.op)
-        if record.op != RESET and (signature is None or signature.hardware == "escape_hatch"):
+        if record.op != RESET and signature is None:
             yield f"'{record.op}' is not an operation of a stream"
             return
         yield from self._unit(record)
@@ -370,6 +404,7 @@ class _Checked:
             return
         for access in (*record.src, *record.dst):
             yield from self.memory.access_problems(access, engine)
+        yield from self.memory.move_problems(record, engine)
         yield from _move(record) if record.op in MOVES else ()
         yield from self._operation(record, signature)
 
@@ -441,6 +476,8 @@ def _kept_types(record: TaskRecord, signature: Opcode) -> Iterator[str]:
 def _attributes(record: TaskRecord, signature: Opcode) -> Iterator[str]:
     for name, value in record.attrs.items():
         spec = signature.attributes.get(name)
+        if spec is None and record.op == COMPUTE:
+            continue
         if spec is None or not _has_type(value, spec.type):
             yield f"{record.op} has no attribute '{name}' with this value"
     for name, spec in signature.attributes.items():

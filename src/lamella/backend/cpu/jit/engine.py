@@ -6,7 +6,6 @@ import ctypes
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -19,6 +18,7 @@ from lamella.base.errors import InputError, Unsupported
 from lamella.base.optional import need
 from lamella.base.paths import read_text
 from lamella.base.reader import Reader
+from lamella.base.records import dataclass
 from lamella.kernels.target import TARGETS
 
 # --- machines that LLVM writes code for: the host as it is, and named ones whose code can be read -----------

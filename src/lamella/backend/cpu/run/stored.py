@@ -19,11 +19,12 @@ from lamella.backend.cpu.jit import KeptObject, LoadedCode, load_all, open_cache
 from lamella.backend.cpu.run.lists import NativeList, NativeMachine, SharedArena
 from lamella.backend.cpu.run.pool import ListWalker, checked_threads, count_threads
 from lamella.backend.cpu.run.prepared import ArraySlot, PreparedLaunch, address_of
-from lamella.backend.executor.segments import BYTE, OnceResult, Segment, TensorShape
+from lamella.backend.executor.segments import OnceResult, Segment, TensorShape
 from lamella.base.arrays import Array, element_type_of, numpy_dtype
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import find as find_type
 from lamella.base.errors import Malformed
+from lamella.base.gc import gc_paused
 from lamella.base.jsontext import decode_json
 from lamella.base.limits import Limits
 from lamella.base.placement import OperationPlacement
@@ -116,6 +117,7 @@ def _name(dtype: np.dtype[np.generic]) -> str:
 # --- reading ---------------------------------------------------------------------------------------------------
 
 
+@gc_paused()
 def decode_graph(content: bytes, limits: Limits, threads: int | None = None) -> StoredGraph | None:
     """A compiled graph of bytes that were kept; None where they are no such thing, or its code is gone."""
     try:
@@ -245,9 +247,7 @@ def _read_segment(
 
 
 def _read_once(whole: LaunchList, constants: Mapping[str, Array], machine: NativeMachine) -> OnceResult:
-    kept = {
-        name: machine.empty((whole.buffers[view.buffer].size,), BYTE) for name, view in whole.outputs.items()
-    }
+    kept = {name: machine.keep(whole.buffers[view.buffer].size) for name, view in whole.outputs.items()}
     inputs = tuple(name for name in whole.inputs if name not in constants)
     return OnceResult(machine.compile(whole, once=True), inputs, kept, constants)
 

@@ -199,6 +199,9 @@ def _collected(
     else:
         known = count if isinstance(count, int | Dim) and not is_tested else None
     if isinstance(known, int):
+        most = site.builder.library.limits.max_steps
+        if known > most:
+            site.refuse(f"collects tensors of {known} steps; the limit max_steps is {most}")
         return tuple(replace(item, name=f"{name}:{step}") for step in range(1, known + 1))
     most = dim.bounds(count)[1] if isinstance(count, int | Dim) else MOST_STEPS
     size = known if known is not None else dim.symbol(f"{name}.size", most)

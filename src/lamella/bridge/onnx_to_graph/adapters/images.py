@@ -333,7 +333,7 @@ def _deform_conv(site: NodeSite) -> Results:
         stride=strides,
         dilation=dilations,
         padding=tuple(pads[:2]),
-        groups=site.integer("group", 1),
+        groups=site.groups(),
         offset_groups=site.integer("offset_group", 1),
     )
 

@@ -164,7 +164,7 @@ def _conv(site: NodeSite) -> Results:
         stride=strides,
         dilation=dilations,
         padding=pads,
-        groups=site.integer("group", 1),
+        groups=site.groups(),
     )
 
 
@@ -189,7 +189,7 @@ def _conv_transpose(site: NodeSite) -> Results:
         dilation=dilations,
         padding=tuple(pads[:rank]),
         size=tuple(sizes),
-        groups=site.integer("group", 1),
+        groups=site.groups(),
     )
 
 

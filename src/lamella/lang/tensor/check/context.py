@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
 from lamella.base.diagnostic import ERROR, Diagnostic, Label, Rule
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
 from lamella.lang.tensor.check.kinds import ATOMIC

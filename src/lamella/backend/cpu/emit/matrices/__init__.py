@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from lamella.backend.cpu.emit import integers, threads
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
@@ -51,6 +50,7 @@ from lamella.backend.cpu.emit.memory.addresses import (
 from lamella.backend.cpu.emit.scalars import make_constant
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue, llvm
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.records import dataclass
 from lamella.kernels.rewrite import walk
 from lamella.lang.tensor.layout import component_place
 from lamella.lang.tensor.nodes import (

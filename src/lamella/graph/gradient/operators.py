@@ -1,0 +1,436 @@
+"""The backward operators of an operator, derived from its formulas: one for each input, SkriptND text like any other.
+
+    y[p] += v(x[q], …), i < s     gives     d_x[q] += d_y[p] · ∂v/∂x[q], i < s
+
+The indices of the element that was read become those of the element that is written: a contraction swaps the roles of its
+indices, a gather becomes a scatter, an index that is skipped outside its range is skipped here too. `<=` and `>=` give the
+gradient to the elements that were selected, in equal parts; `*=` needs the product of all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
+from lamella.graph.gradient.expressions import (
+    ONE,
+    ZERO,
+    Derivative,
+    differentiable,
+    names_in,
+    parts_of,
+    product,
+    quotient,
+)
+from lamella.lang.skriptnd import nodes as n
+
+ADDING = ("=", ":=", "+=")
+SELECTING = ("<=", ">=")
+REAL = "real"
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardOperator:
+    """A derived operator, and the private ones that it calls.
+
+    Its inputs go by the names of the operator's inputs and outputs; `d_y` is the gradient of output `y`.
+    """
+
+    operator: n.Operator
+    parts: tuple[n.Operator, ...] = ()
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of its inputs, in order."""
+        return tuple(item.name for item in self.operator.parameters("input"))
+
+
+def derive(operator: n.Operator, wanted: str, prefix: str = "") -> BackwardOperator | None:
+    """The backward operator for one input of an operator with formulas; None where no output depends on it smoothly.
+
+    Names begin with the prefix. Unsupported says what cannot be derived.
+    """
+    return _Derivation(operator, wanted, prefix).run()
+
+
+def is_real(parameter: n.Parameter, types: Mapping[str, str]) -> bool:
+    """Whether the elements of a parameter may be reals."""
+    return types.get(parameter.type.name, parameter.type.name) in (REAL, "num", "type", "arith")
+
+
+class _Derivation:
+    """One operator and one of its inputs."""
+
+    def __init__(self, operator: n.Operator, wanted: str, prefix: str) -> None:
+        self.source, self.wanted = operator, wanted
+        self.types = {item.name: item.base for item in operator.items("dtype") if isinstance(item, n.Dtype)}
+        self.inputs = {item.name: item for item in operator.parameters("input")}
+        self.outputs = {
+            item.name: item for item in operator.parameters("output") if is_real(item, self.types)
+        }
+        self.lowerings = [item for item in operator.items("lower") if isinstance(item, n.Lowering)]
+        self.optional = frozenset(
+            item.name
+            for section in ("attrib", "input")
+            for item in operator.parameters(section)
+            if item.type.optional and item.name != wanted
+        )
+        self.gradient = f"d_{wanted}"
+        self.name = f"{prefix}{operator.name}_d_{wanted}"
+
+    def run(self) -> BackwardOperator | None:
+        """Derive every formula that reads the input."""
+        self._verify()
+        found = [item for number in range(len(self.lowerings)) for item in self._derive(number)]
+        reads = {name for item in found for name in _tensors_in(item)}
+        kept = tuple(name for name in self.outputs if f"d_{name}" in reads)
+        if not found or not kept:
+            return None
+        selected = {item.target.tensor: item.sign for item in self.lowerings if item.target.tensor in kept}
+        if any(sign not in ADDING for sign in selected.values()):
+            return self._composed(found, kept)
+        return BackwardOperator(self._operator(self.name, found, self._gradients(kept)))
+
+    def _verify(self) -> None:
+        if self.wanted not in self.inputs or not is_real(self.inputs[self.wanted], self.types):
+            raise Unsupported(f"'{self.wanted}' is no input of reals")
+        if not self.lowerings:
+            raise Unsupported(f"'{self.source.name}' has no formula")
+        for item in self.lowerings:
+            used = {name for name in _tensors_in(item) if name != item.target.tensor}
+            used |= {name for part in (item.value, item.condition, item.locals) for name in _tensors_in(part)}
+            read = [name for name in used if name in self.outputs]
+            if read:
+                raise Unsupported(f"a formula reads '{read[0]}', which it or another one computes")
+
+    # --- one formula ------------------------------------------------------------------------------------------------
+
+    def _derive(self, number: int) -> Iterator[n.Lowering]:
+        """The formulas of the gradient for one formula: one for each way in which it reads the input."""
+        lowering = self.lowerings[number]
+        if lowering.target.tensor not in self.outputs:
+            return
+        seed = replace(lowering.target, tensor=f"d_{lowering.target.tensor}")
+        for access in self._accesses(lowering):
+            slopes = self._local_slopes(lowering, access)
+            names = {name: n.Name(f"d_{name}") for name in slopes}
+            value = lowering.value
+            if isinstance(value, n.List):
+                raise Unsupported("a formula that assigns a pack has no derivative here")
+            slope = Derivative(access, names, self.optional).of(value)
+            if slope == ZERO:
+                continue
+            self._verify_last(number)
+            locals = tuple(n.Local(f"d_{name}", item) for name, item in slopes.items())
+            made = self._value(lowering, seed, slope)
+            moving = {item.index for item in lowering.bounds} | {item.name for item in lowering.locals}
+            yield replace(
+                lowering,
+                target=replace(access, tensor=self.gradient),
+                sign="+=",
+                value=_optional(made, frozenset(moving)),
+                locals=(*lowering.locals, *locals),
+                notes=n.Lowering(lowering.target, "=", ZERO).notes,
+            )
+
+    def _accesses(self, lowering: n.Lowering) -> list[n.Access]:
+        """The different elements of the input that a formula reads."""
+        parts = (lowering.value, *(item.value for item in lowering.locals))
+        found = [item for part in parts for item in differentiable(part) if isinstance(item, n.Access)]
+        return list(dict.fromkeys(item for item in found if item.tensor == self.wanted))
+
+    def _local_slopes(self, lowering: n.Lowering, access: n.Access) -> dict[str, n.Expr]:
+        """The derivatives of the intermediate values that depend on an element, in order."""
+        found: dict[str, n.Expr] = {}
+        for item in lowering.locals:
+            names = {name: n.Name(f"d_{name}") for name in found}
+            slope = Derivative(access, names, self.optional).of(item.value)
+            if slope != ZERO:
+                found[item.name] = slope
+        return found
+
+    def _verify_last(self, number: int) -> None:
+        """What a later formula overwrites has no gradient; only formulas of the same input are known to exclude it."""
+        target = self.lowerings[number].target.tensor
+        for later in self.lowerings[number + 1 :]:
+            if later.target.tensor == target and later.sign in ("=", ":="):
+                if not any(item.tensor == self.wanted for item in self._accesses(later)):
+                    raise Unsupported(f"a later formula overwrites what '{self.wanted}' gives '{target}'")
+
+    def _value(self, lowering: n.Lowering, seed: n.Access, slope: n.Expr) -> n.Expr:
+        """What a step adds to the gradient."""
+        value, target = lowering.value, lowering.target
+        if lowering.sign in ADDING:
+            return product(seed, slope)
+        if isinstance(value, n.List):
+            raise Unsupported("a formula that assigns a pack has no derivative here")
+        if lowering.sign in SELECTING:
+            shared = quotient(product(seed, slope), replace(target, tensor="count"))
+            return n.Select(n.Chain(value, (("==", target),)), shared, ZERO)
+        if lowering.sign == "*=":
+            zeros, rest = (replace(target, tensor=name) for name in ("zeros", "rest"))
+            alone = n.Chain(zeros, (("==", ONE),))
+            here = n.Chain(value, (("==", ZERO),))
+            none = n.Chain(zeros, (("==", ZERO),))
+            others = n.Select(
+                none, quotient(rest, value), n.Select(n.Chain(alone, (("&&", here),)), rest, ZERO)
+            )
+            return product(product(seed, slope), others)
+        raise Unsupported(f"'{lowering.sign}' has no derivative")
+
+    # --- operators --------------------------------------------------------------------------------------------------
+
+    def _gradients(self, kept: Sequence[str]) -> list[n.Parameter]:
+        return [self._like_output(name, f"d_{name}") for name in kept]
+
+    def _like_output(self, name: str, other: str) -> n.Parameter:
+        """An input with the shape of an output: the same symbols where the inputs declare them, else new ones."""
+        type = self.outputs[name].type
+        known = set(names_in([item.type for item in self.inputs.values()]))
+        known |= {item.name for item in self.source.parameters("attrib")}
+        shape = type.shape or ()
+        plain = all(isinstance(item.value, n.Name) and item.value.id in known for item in shape)
+        if plain:
+            return n.Parameter(other, replace(type, optional=False))
+        if type.pack is not None:
+            raise Unsupported(f"'{name}' is a pack whose shape the inputs do not tell")
+        extent = n.Extent(n.Name(f"s_{other}"), pack=n.Pack())
+        return n.Parameter(other, n.TypeSpec(REAL, shape=(extent,)))
+
+    def _operator(
+        self,
+        name: str,
+        lowerings: Sequence[n.Lowering],
+        before: Sequence[n.Parameter],
+        after: Sequence[n.Parameter] = (),
+    ) -> n.Operator:
+        """An operator with the attributes and inputs of the source, and some more inputs."""
+        own = self.inputs[self.wanted]
+        output = n.Parameter(self.gradient, replace(_closed(own.type), optional=False))
+        return self._made(name, before, after, output, n.Section("lower", tuple(lowerings)))
+
+    def _made(
+        self,
+        name: str,
+        before: Sequence[n.Parameter],
+        after: Sequence[n.Parameter],
+        output: n.Parameter,
+        body: n.Section,
+    ) -> n.Operator:
+        # What declares the symbols of a shape stands before what uses them.
+        own = replace(self.inputs[self.wanted], type=replace(self.inputs[self.wanted].type, optional=False))
+        ordered = (*{**self.inputs, self.wanted: own}.values(), *before, *after)
+        kept = self._reals()
+        dtypes = tuple(
+            item for item in self.source.items("dtype") if isinstance(item, n.Dtype) and item.name not in kept
+        )
+        sections = [
+            n.Section("dtype", dtypes),
+            *(item for item in self.source.sections if item.name == "attrib"),
+            n.Section("input", ordered),
+            n.Section("output", (output,)),
+            *(item for item in self.source.sections if item.name in ("constant", "using")),
+            body,
+        ]
+        made = n.Operator(name, tuple(item for item in sections if item.items))
+        return _respelled(_without_unused(made), kept)
+
+    def _reals(self) -> frozenset[str]:
+        """The generic types that are reals where there is a gradient."""
+        items = [*self.outputs.values(), self.inputs[self.wanted]]
+        return frozenset(item.type.name for item in items if item.type.name in self.types)
+
+    # --- selections and products: what was selected must be counted first -------------------------------------------
+
+    def _composed(self, found: Sequence[n.Lowering], kept: Sequence[str]) -> BackwardOperator:
+        """An operator that counts first, or multiplies, and then shares out."""
+        if len(kept) != 1 or len(self.lowerings) != 1:
+            raise Unsupported("a selection among several formulas has no derivative here")
+        (output,) = kept
+        lowering = self.lowerings[0]
+        if isinstance(lowering.value, n.List):
+            raise Unsupported("a formula that assigns a pack has no derivative here")
+        parts, tensors = [], []
+        for name, sign, value in _statistics(lowering):
+            tensors.append(name)
+            target = replace(lowering.target, tensor=name)
+            parts.append(
+                self._statistic(
+                    f"_{self.name}_{name}",
+                    replace(lowering, target=target, sign=sign, value=value),
+                    output,
+                )
+            )
+        results = [self._like_output(output, output)] if lowering.sign in SELECTING else []
+        others = [self._like_output(output, name) for name in tensors]
+        inner = self._operator(f"_{self.name}", found, self._gradients(kept), [*results, *others])
+        calls = [
+            _invoke(part, name) for part, name in zip([*parts, inner], [*tensors, self.gradient], strict=True)
+        ]
+        own = self.inputs[self.wanted]
+        result = n.Parameter(self.gradient, replace(_closed(own.type), optional=False))
+        made = self._made(
+            self.name, self._gradients(kept), results, result, n.Section("compose", tuple(calls))
+        )
+        return BackwardOperator(made, (*parts, inner))
+
+    def _statistic(self, name: str, lowering: n.Lowering, output: str) -> n.Operator:
+        results = [self._like_output(output, output)] if output in set(_tensors_in(lowering.value)) else []
+        type = replace(self.outputs[output].type, optional=False)
+        return self._made(
+            name, [], results, n.Parameter(lowering.target.tensor, type), n.Section("lower", (lowering,))
+        )
+
+
+def _invoke(operator: n.Operator, result: str) -> n.Component:
+    """A call whose operands and attributes go by the names that the operator has for them."""
+    attributes = tuple(n.Attribute(item.name, n.Name(item.name)) for item in operator.parameters("attrib"))
+    arguments = tuple(n.Name(item.name) for item in operator.parameters("input"))
+    return n.Component((n.Result(result),), n.Invocation(operator.name, (), attributes, arguments))
+
+
+def _statistics(lowering: n.Lowering) -> Iterator[tuple[str, str, n.Expr]]:
+    """The tensors that a selection or a product needs: name, sign and value."""
+    value = lowering.value
+    if isinstance(value, n.List):
+        return
+    if lowering.sign in SELECTING:
+        yield "count", "+=", n.Select(n.Chain(value, (("==", lowering.target),)), ONE, ZERO)
+    else:
+        here = n.Chain(value, (("==", ZERO),))
+        yield "zeros", "+=", n.Select(here, ONE, ZERO)
+        yield "rest", "*=", n.Select(here, ONE, value)
+
+
+# --- what is not needed -------------------------------------------------------------------------------------
+
+
+def _without_unused(operator: n.Operator) -> n.Operator:
+    """An operator without intermediate values, helper symbols, inputs and attributes that nothing needs."""
+    lowerings = [
+        _without_unused_locals(item) if isinstance(item, n.Lowering) else item
+        for item in operator.items("lower")
+    ]
+    kept: dict[str, tuple[n.Statement, ...]] = {item.name: item.items for item in operator.sections}
+    if lowerings:
+        kept["lower"] = tuple(lowerings)
+    roots = [kept.get(name, ()) for name in ("output", "lower", "compose")]
+    needed, new = set[str](), set(names_in(roots))
+    declarations = [item for name in ("input", "attrib", "using", "constant") for item in kept.get(name, ())]
+    while new:
+        needed |= new
+        used = [item for item in declarations if not needed.isdisjoint(_declared(item))]
+        new = set(names_in([_used_by(item) for item in used])) - needed
+    for name in ("input", "attrib", "using", "constant"):
+        items = kept.get(name, ())
+        kept[name] = tuple(item for item in items if not needed.isdisjoint(_declared(item)))
+    sections = (replace(item, items=kept[item.name]) for item in operator.sections)
+    return replace(operator, sections=tuple(item for item in sections if item.items))
+
+
+def _without_unused_locals(lowering: n.Lowering) -> n.Lowering:
+    needed = set(names_in((lowering.target, lowering.value, lowering.bounds, lowering.condition)))
+    found: list[n.Local] = []
+    for item in reversed(lowering.locals):
+        if item.name in needed:
+            needed |= set(names_in(item.value))
+            found.append(item)
+    return replace(lowering, locals=tuple(reversed(found)))
+
+
+def _declared(item: n.Statement) -> set[str]:
+    """The names that a statement declares: its own, and the symbols in the shape of an input."""
+    if isinstance(item, n.Parameter):
+        return {item.name, *_symbols(item.type)}
+    if isinstance(item, n.Using):
+        return {part.name for part in _results(item.target)}
+    return set()
+
+
+def _symbols(type: n.TypeSpec) -> Iterator[str]:
+    """The names that a type may declare: extents, lengths of packs, a rank."""
+    if type.rank is not None:
+        yield type.rank
+    yield from names_in((type.shape, type.pack))
+
+
+def _used_by(item: n.Statement) -> object:
+    return (
+        item.value
+        if isinstance(item, n.Using)
+        else (item.type, item.value)
+        if isinstance(item, n.Parameter)
+        else ()
+    )
+
+
+def _results(pattern: object) -> Iterator[n.Result]:
+    if isinstance(pattern, n.Result):
+        yield pattern
+    for part in parts_of(pattern):
+        if not isinstance(part, str):
+            yield from _results(part)
+
+
+# --- types and texts ----------------------------------------------------------------------------------------
+
+
+def _closed(type: n.TypeSpec) -> n.TypeSpec:
+    """The type of an input as that of an output: nothing is declared any more."""
+    if type.shape is None:
+        return replace(type, rank=None)
+    shape = tuple(
+        replace(item, pack=None if item.pack is None else n.Pack(), bound=None) for item in type.shape
+    )
+    return replace(type, rank=None, shape=shape)
+
+
+def _tensors_in(node: object) -> Iterator[str]:
+    """The tensors whose elements a node names."""
+    if isinstance(node, n.Access):
+        yield node.tensor
+    for part in parts_of(node):
+        if not isinstance(part, str):
+            yield from _tensors_in(part)
+
+
+def _respelled(node: n.Operator, names: frozenset[str]) -> n.Operator:
+    """An operator with generic types as reals."""
+
+    def change(item: object) -> object:
+        if isinstance(item, n.TypeSpec) and item.name in names:
+            item = replace(item, name=REAL)
+        elif isinstance(item, n.Cast) and item.type in names:
+            item = replace(item, type=REAL)
+        if isinstance(item, tuple):
+            return tuple(change(part) for part in item)
+        if hasattr(item, "__dataclass_fields__"):
+            fields = [name for name in item.__dataclass_fields__ if name not in ("span", "notes", "end")]
+            changed = {name: change(getattr(item, name)) for name in fields}
+            if any(changed[name] is not getattr(item, name) for name in fields):
+                return replace(item, **changed)  # type: ignore[type-var]
+        return item
+
+    found = change(node)
+    assert isinstance(found, n.Operator)
+    return found
+
+
+def _optional(value: n.Expr, moving: frozenset[str]) -> n.Expr:
+    """A value that is null, not 0, where a condition on attributes fails: then there is no formula at all."""
+    if isinstance(value, n.Select) and value.otherwise == ZERO and not _moves(value.condition, moving):
+        return n.Select(value.condition, _optional(value.then, moving))
+    if isinstance(value, n.Chain) and all(sign in ("*", "/") for sign, _ in value.rest):
+        first = _optional(value.first, moving)
+        rest = tuple((sign, _optional(item, moving) if sign == "*" else item) for sign, item in value.rest)
+        return n.Chain(first, rest)
+    if isinstance(value, n.Unary):
+        return replace(value, operand=_optional(value.operand, moving))
+    return value
+
+
+def _moves(condition: n.Expr, moving: frozenset[str]) -> bool:
+    """Whether a condition may change from step to step."""
+    return any(name in moving for name in names_in(condition)) or any(True for _ in _tensors_in(condition))
