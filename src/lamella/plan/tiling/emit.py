@@ -15,7 +15,7 @@ from lamella.base.errors import Unsupported
 from lamella.lang.nem.resolved import Region, TensorType
 from lamella.plan.tiling.memory import Block, lowest, place
 from lamella.plan.tiling.pack import Packing
-from lamella.plan.tiling.program import l1_buffer, Bytes, Place, Repeat, Step
+from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
 from lamella.plan.tiling.search import LOOP_FROM, Choice, Limits, choose, slots_of
 from lamella.plan.tiling.shape import ALIGN, Machine, Slot, StageShape, tiles_of
 from lamella.plan.tiling.split import Part, extent_of
@@ -24,7 +24,7 @@ from lamella.plan.tiling.stages import Network, Stage
 L2_BUFFER = "L2_arena"
 STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
-PIECE = 4096
+PIECE = 1 << 15
 """Bytes below which a load is not divided among several DMAs."""
 FAR_PIECE = 1 << 17
 """Bytes below which a fetch is not divided among several sDMAs."""
@@ -107,7 +107,7 @@ class Generator:
         self.machine = machine
         self.stages = stages
         self.packing = Packing()
-        self.lines: list[Step | Repeat] = []
+        self.lines: list[Draft] = []
         self.homes: dict[str, Block] = {}
         self.fetches: list[Fetch] = []
         self.reserved: list[Block] = []
@@ -126,7 +126,9 @@ class Generator:
         spilled: set[str] = set()
         while True:
             self._blocks(spilled)
-            self.l2_bytes = place(self.reserved)
+            weights = [item.block for item in self.fetches if item.buffer == self.packing.name]
+            others = [block for block in self.reserved if block not in weights]
+            self.l2_bytes = place(others, weights, self.machine.l2)
             if self.l2_bytes <= self.machine.l2:
                 return
             victim = self._victim(spilled)
@@ -185,7 +187,8 @@ class Generator:
                 continue
             self.homes[name] = Block(name, sizes[name], network.first[name], network.last[name])
             if name in network.inputs:
-                pieces = self._pieces(sizes[name])
+                # The first stage waits for nothing else: small pieces let its first tiles begin early.
+                pieces = max(1, min(2 * self.machine.counts["sDMA"], sizes[name] // PIECE * 4))
                 self.fetches.append(
                     Fetch(f"{name}_fetch", name, 0, self.homes[name], network.first[name], pieces=pieces)
                 )
@@ -260,17 +263,31 @@ class Generator:
 
     # --- the program ------------------------------------------------------------------------------------------------
 
-    def generate(self) -> list[Step | Repeat]:
+    def generate(self) -> list[Draft]:
         """All lines, in order."""
         for number, tiled in enumerate(self.stages):
             start = len(self.lines)
             self._prefetch(number)
             self._prepare(tiled)
-            self._body(tiled)
-            if len(self.lines) > start:
-                first = self.lines[start]
+            later = self.stages[number + 1] if number + 1 < len(self.stages) else None
+            begin = len(self.lines)
+            if self._body(tiled, later):
+                steps = [line for line in self.lines[begin:] if isinstance(line, Step)]
+                if later is not None:
+                    self._prepare_early(later)
+                self.lines.append(Settle(steps))
+            first = self.lines[start]
+            if not isinstance(first, Settle):
                 first.comments = (*self._headline(tiled), *first.comments)
         return self.lines
+
+    def _prepare_early(self, tiled: TiledStage) -> None:
+        """Load the weights of the next stage, where they are on their way and nothing else lies whole in L1."""
+        number = tiled.stage.number
+        fetched = all(item.issued for item in self.fetches if item.use == number and item.buffer == self.packing.name)
+        packed = all((region.buffer.name, region.offset.constant) in tiled.packed for _, region in tiled.shape.wholes)
+        if fetched and packed and not tiled.choice.streamed:
+            self._prepare(tiled)
 
     def _headline(self, tiled: TiledStage) -> tuple[str, ...]:
         choice, split = tiled.choice, tiled.stage.split
@@ -371,14 +388,17 @@ class Generator:
 
     # --- tiles ------------------------------------------------------------------------------------------------------
 
-    def _body(self, tiled: TiledStage) -> None:
-        """The tiles of a stage: those beside the loop first, then the loop; or all of them in groups."""
+    def _body(self, tiled: TiledStage, later: TiledStage | None) -> bool:
+        """The tiles of a stage: those beside the loop first, then the loop; or all of them in groups, without one.
+
+        What is to run beside the loop stands before it. True where there is no loop to wait for.
+        """
         chunks = tiled.chunks()
         resident = len(chunks) == 1 or tiled.choice.ring >= len(chunks)
         run = _uniform_run(tiled) if resident else None
         if run is None:
             self._groups(tiled)
-            return
+            return True
         begin, length = run
         flight = tiled.slots - 2
         for engine, tiles in enumerate(tiled.tiles):
@@ -390,7 +410,10 @@ class Generator:
             slot = Place(self._slots_at(tiled), slot=tiled.slot.size, slots=flight)
             step = tiles[begin + 1][0] - tiles[begin][0]
             body += _Pass(self, tiled, engine, tiles[begin], slot, 0, step).lines()
+        if later is not None and tiled.l1_bytes + later.l1_bytes <= self.machine.l1:
+            self._prepare_early(later)
         self.lines.append(Repeat(f"{tiled.stage.name}_i", length, flight, body))
+        return False
 
     def _slots_at(self, tiled: TiledStage) -> int:
         return tiled.base + tiled.beside

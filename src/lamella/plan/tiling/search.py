@@ -7,7 +7,7 @@ top. What does not fit into L1 is no candidate. The search is exhaustive over a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,32 +44,53 @@ class Limits:
 
 
 def choose(shape: StageShape, limits: Limits) -> Choice:
-    """The cheapest tiling of a stage that fits into L1.
+    """The cheapest tiling of a stage that fits into L1; chunks of channels only where whole weights crowd out tiles.
 
     Raises Unsupported with the smallest legal tile where none fits.
     """
-    best: Choice | None = None
-    smallest = 0
-    for height in _heights(shape.stage.split.period):
-        tiles = _Tiles(shape, height, limits.engines)
-        for kept in _weights(shape):
-            if limits.streamed and not kept.chunk:
-                continue
-            for flight in (2, 3, 4, 6, 8, 1):
-                held = slots_of(tiles.each, flight)
-                needed = kept.size + held * tiles.slot
-                smallest = min(smallest or needed, needed)
-                if needed > limits.room:
-                    continue
-                found = tiles.price(kept, min(flight, held), limits.streamed)
-                if best is None or found < best.cycles:
-                    engines = limits.engines
-                    best = Choice(height, kept.chunk, kept.ring, flight, engines, found, needed, limits.streamed)
-    if best is None:
+    search = _Search(shape, limits)
+    kept = list(_weights(shape))
+    if not limits.streamed:
+        search.look(kept[:1])
+    if search.best is None or 3 * shape.whole_bytes > limits.room:
+        search.look(kept[1:])
+    if search.best is None:
         raise Unsupported(
-            f"{shape.stage.name} needs {smallest} bytes of L1 for its smallest tile; the device has {limits.room}"
+            f"{shape.stage.name} needs {search.smallest} bytes of L1 for its smallest tile; "
+            f"the device has {limits.room}"
         )
-    return best
+    return search.best
+
+
+class _Search:
+    """Prices candidates and keeps the best."""
+
+    def __init__(self, shape: StageShape, limits: Limits) -> None:
+        self.limits = limits
+        self.best: Choice | None = None
+        self.smallest = 0
+        units = shape.machine.counts[shape.costs[0].unit]
+        self.flights = [*sorted({2, 3, 4, 1 + units, 2 + units}), 1]
+        self.tiles = [_Tiles(shape, height, limits.engines) for height in _heights(shape.stage.split.period)]
+
+    def look(self, weights: Sequence[_Kept]) -> None:
+        """Try all heights and numbers of tiles in flight with some ways to keep weights."""
+        for tiles in self.tiles:
+            for kept in weights:
+                for flight in self.flights:
+                    self._try(tiles, kept, flight)
+
+    def _try(self, tiles: _Tiles, kept: _Kept, flight: int) -> None:
+        limits = self.limits
+        held = slots_of(tiles.each, flight)
+        needed = kept.size + held * tiles.slot
+        self.smallest = min(self.smallest or needed, needed)
+        if needed > limits.room:
+            return
+        found = tiles.price(kept, min(flight, held), limits.streamed)
+        if self.best is None or found < self.best.cycles:
+            engines = limits.engines
+            self.best = Choice(tiles.height, kept.chunk, kept.ring, flight, engines, found, needed, limits.streamed)
 
 
 def _heights(period: int) -> list[int]:
@@ -120,6 +141,7 @@ class _Tiles:
         # Of the first, the last and two from the middle, one is the largest in every respect.
         some = [tiles[0], tiles[-1], tiles[middle], tiles[min(1, len(tiles) - 1)]]
         self.shape = shape
+        self.height = height
         self.each = -(-len(tiles) // engines)
         self.slot = shape.slot(some).size
         first, count = max(some, key=lambda tile: tile[1])
@@ -149,4 +171,8 @@ class _Tiles:
         way = load + main + self.after + self.out
         # Many small tasks cost tokens and text, so of nearly equal prices the fewer win.
         tasks = each * (kept.parts + 2) + (kept.parts * groups if kept.chunk else 0)
-        return int(max(*busy.values(), each * way / max(1, flight)) + load / 2 + self.out / 2 + 8 * tasks)
+        if kept.ring < kept.parts:
+            # In groups: all loads, then chunk after chunk, then all stores.
+            around = groups * (sum(self.loads) * flight / machine.counts["DMA"] + self.after + self.out)
+            return int(max(busy.values()) + around + 20 * tasks)
+        return int(max(*busy.values(), each * way / max(1, flight)) + load / 2 + self.out / 2 + 20 * tasks)
