@@ -205,12 +205,13 @@ def check_tokens(plan: Plan) -> Iterator[Diagnostic]:
 
 
 def count_tokens(plan: Plan) -> TokenPeak:
-    """The largest static count of live tokens."""
-    return _count(plan.body)[0]
+    """The largest static count of live tokens of one engine: each sequencer counts those of its own tasks."""
+    engines = {task.engine or 0 for task in plan.tasks()} or {0}
+    return max((_count(plan.body, engine)[0] for engine in sorted(engines)), key=lambda peak: peak.count)
 
 
-def _count(body: tuple[Item, ...]) -> tuple[TokenPeak, set[int]]:
-    """The peak of a list, and the tasks that it waits for."""
+def _count(body: tuple[Item, ...], engine: int) -> tuple[TokenPeak, set[int]]:
+    """The peak of a list on an engine, and the tasks that the list waits for."""
     made: dict[int, int] = {}
     last: dict[int, int] = {}
     inner: list[TokenPeak] = []
@@ -219,13 +220,14 @@ def _count(body: tuple[Item, ...]) -> tuple[TokenPeak, set[int]]:
         deps: set[int] = set()
         peak = TokenPeak(0, item.span)
         if isinstance(item, Loop):
-            inside, deps = _count(item.body)
+            inside, deps = _count(item.body, engine)
             factor = max(0, min(item.window, item.trips))
             peak = TokenPeak(factor * inside.count, inside.span)
         else:
             deps = set(item.deps)
             if isinstance(item, Task):
-                made[item.number] = place
+                if (item.engine or 0) == engine:
+                    made[item.number] = place
                 deps = deps | {item.number} if item.sync else deps
         inner.append(peak)
         waited |= deps

@@ -37,6 +37,7 @@ class Selected:
     lines: list[str] = field(default_factory=list)
     buffers: list[str] = field(default_factory=list)
     made: dict[str, str] = field(default_factory=dict)
+    quants: dict[str, str] = field(default_factory=dict)
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -54,6 +55,7 @@ class Selected:
         if elem in ("i8", "i16") and not quant:
             scale, zero = round(float(self.random.uniform(0.02, 0.2)), 4), int(self.random.integers(-20, 20))
             quant = f"per_tensor(scale={scale}, zero_point={zero})"
+        self.quants[name] = quant
         text = f"let {name} = region({name}_b, 0, {size}) elem={elem}, shape={list(shape)}, "
         text += f"layout={layout or LAYOUTS[len(shape)]}" + (f", quant={quant}" if quant else "")
         self.buffers.append(text)
@@ -150,17 +152,34 @@ def same_bytes(plan: Plan, tiled: Tiled, result: Plan, seed: int = 0, order: str
     """Both plans give the same bytes in every output buffer of the tiled one."""
     random = np.random.default_rng(seed)
     before = compile_plan(plan)
-    data: dict[str, Array] = {}
+    types = {region.buffer.name: region.type for region in plan.regions.values() if region.type is not None}
+    raw: dict[str, Array] = {}
     for buffer in plan.buffers:
-        if buffer.name in before.inputs:
-            data[buffer.name] = random.integers(0, 256, buffer.size, np.uint8)
-    wanted = before(**data)
-    after = compile_plan(result) if order == "program" else compile_plan(result, seed=seed, order="random")
-    given = {name: value for name, value in data.items() if name in after.inputs}
+        if types[buffer.name].elem == "f16":
+            raw[buffer.name] = random.normal(0, 0.5, buffer.size // 2).astype(np.float16).view(np.uint8)
+        else:
+            raw[buffer.name] = random.integers(0, 256, buffer.size, np.uint8)
+            if types[buffer.name].elem == "i32":
+                raw[buffer.name] = random.integers(-999, 999, buffer.size // 4).astype(np.int32).view(np.uint8)
+    wanted = before(**_given(before.inputs, raw, plan))
+    after = compile_plan(result, seed=seed, order=order)
+    given = _given(after.inputs, raw, plan)
     if tiled.packing.size:
-        given[tiled.packing.name] = tiled.packing.pack(data)
+        given[tiled.packing.name] = tiled.packing.pack(raw)
+    after.draws = False
     found = after(**given)
     shared = [name for name in found if name in wanted]
     assert shared
     for name in shared:
         assert wanted[name].tobytes() == found[name].tobytes(), name
+
+
+def _given(names: tuple[str, ...], raw: dict[str, Array], plan: Plan) -> dict[str, Array]:
+    """The inputs of a plan: whole buffers where they can be given, else typed regions."""
+    found: dict[str, Array] = {name: raw[name] for name in names if name in raw}
+    for name in names:
+        region = plan.regions.get(name)
+        if region is not None and region.buffer.name not in found and region.type is not None:
+            elem = {"i8": np.int8, "f16": np.float16, "i32": np.int32}[region.type.elem]
+            found[name] = raw[region.buffer.name].view(elem).reshape(region.type.shape)
+    return found

@@ -28,9 +28,10 @@ from lamella.bridge.graph_to_plan.assembly import (
     size_of,
     write_document,
 )
+from lamella.bridge.graph_to_plan.compute import ComputeTasks
 from lamella.bridge.graph_to_plan.emitter import Emitter, stored_array
 from lamella.bridge.graph_to_plan.offers import Offers
-from lamella.bridge.graph_to_plan.rows import TABLE, RowCall
+from lamella.bridge.graph_to_plan.rows import TABLE, Row, RowCall
 from lamella.bridge.graph_to_plan.rows.call import Given, static
 from lamella.bridge.graph_to_plan.rows.quantised import boundary_quant
 from lamella.bridge.graph_to_plan.values import Value, is_whole, known, natural, placed
@@ -44,7 +45,12 @@ from lamella.graph.rewrite import operands_of, results_of, uses
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import DeviceRef, Document
 from lamella.lang.nem.rules import NOT_SELECTED
+from lamella.ops.fault import Fault
 
+LIBRARY = "ops/"
+"""How the names of the library's own texts begin."""
+SMALL_STATE = 64
+"""Elements of a state that is copied before it is read."""
 REAL = "f16"
 """The float type that every device has."""
 
@@ -75,6 +81,8 @@ class SelectedPlan:
     ports: Mapping[str, str]
     """What the inputs, outputs and states of the model are called in the plan."""
     real: str
+    kernels: str = ""
+    """The tensor-language program of its compute tasks; empty where it has none."""
 
 
 def graph_to_plan(
@@ -119,8 +127,11 @@ class _Selection:
         self.evaluate = evaluate
         self.emit = emit
         self.values: dict[str, Value] = {}
+        self.old_states: dict[str, Value] = {}
+        """The places of states."""
         self.finals: dict[str, Value] = {}
         """Codes of outputs whose numbers are made at the border."""
+        self.vpu = ComputeTasks(model.library, emit)
         self.findings: list[Diagnostic] = []
         self.report: list[SelectedOperation] = []
         self.uses = uses(model.graph)
@@ -201,6 +212,12 @@ class _Selection:
         value = self.values[tensor.name]
         if value.buffer is not None:
             value.buffer.array = stored_array(np.asarray(data[tensor.name]), value.elem)
+        self.old_states[tensor.name] = value
+        if value.count <= SMALL_STATE:
+            # A counter is read as an index, whole, until the end; a copy leaves its place free for the new number.
+            self.emit.label = f"{tensor.name}_now"
+            self.values[tensor.name] = self.emit.copy(value, natural(value.shape))
+            self.emit.assembly.tasks[-1].note = f"the state {tensor.name}"
 
     def _know(self, tensor: Tensor, array: Array) -> None:
         elem = element_in(tensor.element, self.emit.real)
@@ -218,7 +235,7 @@ class _Selection:
             return
         if self._is_final(operation):
             return
-        row, reason = TABLE.get(operation.operator), "no opcode computes it"
+        row, reason = self._row(operation.operator), "no opcode computes it"
         if row is not None:
             try:
                 self._take(operation, row(self._call(operation)))
@@ -228,6 +245,22 @@ class _Selection:
                 reason = str(problem)
                 assembly.forget(mark)
         self._decompose(operation, reason)
+
+    def _row(self, name: str) -> Row | None:
+        """The row of an operator: by its name, or that of the private one of the library that it is a copy of.
+
+        A graph that is written as text calls private formulas of the library by copies of them.
+        """
+        if name in TABLE or not name.startswith("main."):
+            return TABLE.get(name)
+        library = self.model.library
+        copy, word = library.find(name), name.removeprefix("main.")
+        for known in (item for item in TABLE if "._" in item and word.startswith(item.replace(".", ""))):
+            definition = library.find(known)
+            if copy is not None and definition is not None:
+                if replace(definition.operator, name=copy.operator.name) == copy.operator:
+                    return TABLE[known]
+        return None
 
     def _is_final(self, operation: Operation) -> bool:
         """Whether an operation gives an output its numbers: the port then holds the codes, and says what they mean."""
@@ -302,6 +335,9 @@ class _Selection:
         """What an operation is made of, in its place; a finding where it is made of nothing."""
         definition = self.model.library.find(operation.operator)
         if definition is None or definition.operator.kind != "compose":
+            reason = self._compute_task(operation, reason)
+            if not reason:
+                return
             self._refuse(operation.origin, operation.operator, reason)
             # One finding for one cause: what reads the results stays silent.
             for item in results_of(operation):
@@ -326,6 +362,21 @@ class _Selection:
         for node in inner:
             self._operation(replace(node, origin=operation.origin), operation.operator)
 
+    def _compute_task(self, operation: Operation, reason: str) -> str:
+        """Let a kernel of the tensor language compute an operation on the VPU; why not, where it cannot."""
+        assembly = self.emit.assembly
+        mark = assembly.mark()
+        try:
+            made = self.vpu.run(operation, lambda tensor: self._found(tensor))
+        except (Unsupported, Fault) as problem:
+            assembly.forget(mark)
+            return f"{reason}; and no kernel does: {problem}"
+        self.values |= made
+        tasks = assembly.tasks[mark[1] :]
+        tasks[0].note = comment_of(operation)
+        self.report.append(_reported(operation, "compute", tasks, reason))
+        return ""
+
     def _know_nothing(self, tensor: Tensor) -> None:
         shape = tuple(extent if isinstance(extent, int) else 1 for extent in tensor.shape)
         buffer = self.emit.assembly.buffer(shape, self.emit.real, tensor.name)
@@ -347,13 +398,13 @@ class _Selection:
         for argument in self.graph.outputs:
             for tensor in tensors(argument):
                 self._output(tensor)
-        state_buffers = {self.values[name].buffer for name in self.states}
+        state_buffers = {self.old_states[name].buffer for name in self.states}
         new = {item.variable.name: self.values[item.value.name] for item in self.graph.updates}
         for name, value in new.items():
-            if value.buffer in state_buffers and value.buffer is not self.values[name].buffer:
+            if value.buffer in state_buffers and value.buffer is not self.old_states[name].buffer:
                 new[name] = self.emit.copy(value, natural(value.shape))
         for name, value in new.items():
-            state = self.values[name]
+            state = self.old_states[name]
             if state.buffer is None or value.buffer is state.buffer or self._in_place(value, state):
                 continue
             self.emit.write_to(value, state.buffer, state.elem)
@@ -393,7 +444,8 @@ class _Selection:
         """The text of what was selected."""
         document, names = write_document(self.emit.assembly, target, self.ports)
         weights = {name: item.array for item, name in names.items() if item.array is not None}
-        return SelectedPlan(document, weights, tuple(self.report), self.ports, self.emit.real)
+        kernels = self.vpu.text()
+        return SelectedPlan(document, weights, tuple(self.report), self.ports, self.emit.real, kernels)
 
 
 def _fills(value: Value) -> bool:
@@ -418,8 +470,10 @@ def _read(operation: Operation) -> Iterator[Tensor]:
 def comment_of(operation: Operation) -> str:
     """Where an operation comes from, as its first task says it: `file:line operator (name)`."""
     name = next((item.name for item in results_of(operation)), "")
-    origin = operation.origin
-    span = None if origin is None else origin.span
+    links = () if operation.origin is None else operation.origin.chain()
+    # What the library says of its own operators is not where a reader looks.
+    spans = (link.span for link in links if link.span is not None)
+    span = next((item for item in spans if not item.source.name.startswith(LIBRARY)), None)
     place = "" if span is None else f"{PurePath(span.source.name).name}:{span.line} "
     return printable(f"{place}{operation.operator} ({name})")
 

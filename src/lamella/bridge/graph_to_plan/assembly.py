@@ -60,8 +60,6 @@ class TaskRecord:
     deps: list[TaskRecord] = field(default_factory=list)
     origin: Operation | None = None
     note: str = ""
-    kernel: str = ""
-    """The name of the kernel of a compute task."""
     token: str = ""
 
 
@@ -296,7 +294,10 @@ class _Writing:
         return Name(self.tables[key])
 
     def _task(self, task: TaskRecord, waited: bool) -> nodes.Task:
-        attributes = {name: _value(value) for name, value in task.attributes.items()}
+        attributes = {
+            name: nodes.Text(str(value)) if name == "op" else _value(value)
+            for name, value in task.attributes.items()
+        }
         above = (f"# {task.note}",) if task.note else ()
         return nodes.Task(
             Name(task.token) if waited else None,

@@ -329,7 +329,7 @@ class Emitter:
         return self.elementwise("clamp", [x], min_val=low, max_val=high)
 
     def scale_shift(self, x: Value, order: Order, scale: Array, shift: Array | None) -> Value | None:
-        """x · scale + shift with numbers for each place of the innermost axis: a convolution of one tap."""
+        """X · scale + shift with numbers for each place of the innermost axis: a convolution of one tap."""
         word = "no_bias" if shift is None else "with_bias"
         if not self.offers.has("conv2d.float", (x.elem,), word):
             return None

@@ -114,6 +114,9 @@ class KnownMoves:
         return self._known[key]
 
     def _find(self, operation: Operation) -> frozenset[int] | None:
+        traits = self._library.traits(operation.operator)
+        if "reshape" in traits or "permutation" in traits:
+            return frozenset({0})
         try:
             instance = bind_operation(self._library, operation)
             if instance.definition.operator.kind != "lower":

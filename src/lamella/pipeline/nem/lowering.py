@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lamella.base import arrays
-from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.source import Source
@@ -22,7 +20,7 @@ from lamella.lang.nem.nodes import DeviceRef, Include, Name, Text
 from lamella.lang.nem.rules import NOT_TILED
 from lamella.pipeline.nem.files import devices_of, find_file, read_library
 from lamella.pipeline.nem.numbers import ENDING, INPUT, OUTPUT, STATE, PlanNumbers, list_ports
-from lamella.pipeline.nem.program import Program, check_program, plan_of
+from lamella.pipeline.nem.program import KERNELS, Program, check_program, plan_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.run_passes import evaluator
 from lamella.plan.bind import bind
@@ -40,6 +38,8 @@ class PlanStage:
     name: str
     program: Program
     numbers: PlanNumbers
+    kernels: str = ""
+    """The kernels of its compute tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ def from_graph(model: Model, path: Path, options: Options) -> LoweredPlan:
     evaluate = evaluator(model.library, options.limits)
     selection = graph_to_plan(model, evaluate, device)
     document = replace(selection.document, includes=head.includes, device=head.device, name=Name("selected"))
-    chosen = _stage(SELECT, document, _numbers(model, selection, selection.weights), options)
+    chosen = _stage(SELECT, document, _numbers(model, selection), selection.kernels, options)
     stages, tiles = [chosen], ()
     if device is not None and options.after != SELECT:
-        tiled, tiles = _tile(chosen, device, selection, options)
+        tiled, tiles = _tile(chosen, device, options)
         stages.append(tiled)
     file = None if options.device is None or options.device in SHIPPED else Path(options.device)
     return LoweredPlan(model, selection, tuple(stages), tiles, file)
@@ -102,7 +102,7 @@ def find_device(options: Options) -> tuple[ResolvedDevice | None, Document]:
     return chosen, Document(includes=(Include(Text(path.name)),), device=DeviceRef(Name(chosen.name)))
 
 
-def _numbers(model: Model, selection: SelectedPlan, weights: Mapping[str, Array]) -> PlanNumbers:
+def _numbers(model: Model, selection: SelectedPlan) -> PlanNumbers:
     """The numbers of a plan with the ports of its model."""
     graph = model.graph
     states = {item.variable.name for item in graph.updates}
@@ -111,23 +111,26 @@ def _numbers(model: Model, selection: SelectedPlan, weights: Mapping[str, Array]
         STATE: [(item.name, str(item.element)) for item in graph.variables if item.name in states],
         OUTPUT: [(item.name, str(item.element)) for made in graph.outputs for item in tensors(made)],
     }
-    return PlanNumbers(weights, list_ports(kinds, selection.ports))
+    return PlanNumbers(selection.weights, list_ports(kinds, selection.ports))
 
 
-def _stage(name: str, document: Document, numbers: PlanNumbers, options: Options) -> PlanStage:
+def _stage(name: str, document: Document, numbers: PlanNumbers, kernels: str, options: Options) -> PlanStage:
     """A plan, written and checked; LamellaError holds what is wrong with it."""
-    program = check_program(Source(f"{name}.nem", write(document)), None, options.device, options.limits)
+    text = Source(f"{name}{KERNELS}", kernels) if kernels else None
+    source = Source(f"{name}.nem", write(document))
+    program = check_program(source, None, options.device, options.limits, kernels=text)
     if errors(program.findings):
         raise LamellaError(program.findings)
-    return PlanStage(name, program, numbers)
+    return PlanStage(name, program, numbers, kernels)
 
 
 def _tile(
-    chosen: PlanStage, device: ResolvedDevice, selection: SelectedPlan, options: Options
+    chosen: PlanStage, device: ResolvedDevice, options: Options
 ) -> tuple[PlanStage, tuple[StageReport, ...]]:
     """The plan for the memories of a device."""
     plan = plan_of(chosen.program)
-    kept = {plan.regions[name].buffer.name for name in selection.ports.values() if name in plan.regions}
+    made = [item.region for item in chosen.numbers.ports if item.kind == OUTPUT]
+    kept = {plan.regions[name].buffer.name for name in made if name in plan.regions}
     try:
         tiled = tile(plan, device, TilingOptions(outputs=kept))
     except Unsupported as problem:
@@ -141,7 +144,7 @@ def _tile(
     if tiled.packing.name in buffers:
         kept_arrays[tiled.packing.name] = tiled.packing.pack(images)
     numbers = replace(chosen.numbers, arrays=kept_arrays)
-    return _stage("tiled", tiled.document, numbers, options), tiled.stages
+    return _stage("tiled", tiled.document, numbers, chosen.kernels, options), tiled.stages
 
 
 def lower(model: LoweredPlan, to: str, options: Options) -> LoweredPlan | Stream:
@@ -167,4 +170,6 @@ def write_stage(stage: PlanStage, path: Path) -> None:
     """Write one plan and its numbers; the plan is written last."""
     make_folder(path.parent)
     stage.numbers.write(path.with_suffix(ENDING))
+    if stage.kernels:
+        write_text(path.with_suffix(KERNELS), stage.kernels)
     write_text(path, stage.program.source.text)

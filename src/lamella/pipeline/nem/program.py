@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
@@ -99,13 +99,17 @@ def check_program(
     device: str | None = None,
     limits: Limits = DEFAULT,
     root: Path | None = None,
+    kernels: Source | None = None,
 ) -> Program:
-    """The language's rules, then the lowering to the plan, then the plan's own rules."""
+    """The language's rules, then the lowering to the plan, then the plan's own rules.
+
+    Kernels of compute tasks are those that are given, else those of the file beside the program.
+    """
     with gc_paused():
         checked = check(source, path, device, limits, root)
         findings, plan = list(checked.findings), checked.plan
         if plan is not None:
-            plan, found = _link(plan, path, root, limits)
+            plan, found = _link(plan, path, root, limits) if kernels is None else _join(plan, kernels, limits)
             findings += found
         wrong = bool(errors(findings))
         if plan is not None and checked.complete:
@@ -126,9 +130,13 @@ def _link(plan: Plan, path: Path | None, root: Path | None, limits: Limits) -> t
     if isinstance(found, Refusal):
         problem = found.reason.removeprefix("cannot be read: ")
         return plan, [UNREADABLE_INCLUDE.at(asking.span, path=place.name, cause=problem, hint=found.hint)]
-    text = Source(str(place), read_text(found, limits))
+    return _join(plan, Source(str(place), read_text(found, limits)), limits)
+
+
+def _join(plan: Plan, text: Source, limits: Limits) -> tuple[Plan, list[Diagnostic]]:
+    """The plan with the kernels of a text."""
     kernels, findings = plan_kernels().read_kernels(text, limits)
     if kernels is None:
         return plan, findings
-    linked, more = plan_kernels().link(plan, kernels, place.name)
+    linked, more = plan_kernels().link(plan, kernels, PurePath(text.name).name)
     return linked, [*findings, *more]

@@ -20,6 +20,7 @@ from lamella.plan.stcb.nodes import (
     MappedBuffer,
     NamedTensor,
     RecordOrigin,
+    Repeat,
     Stream,
     StreamKernel,
     StreamUnit,
@@ -48,12 +49,22 @@ def to_json(stream: Stream) -> str:
     }
     if stream.kernels:
         head["kernels"] = [{"name": item.name, "text": item.text} for item in stream.kernels]
+    if stream.repeats:
+        head["repeats"] = [_repeat(item) for item in stream.repeats]
     lines = [f'"{key}": {_dump(value)}' for key, value in head.items()]
     engines = [
         f'{{"id": {number}, "stream": [\n' + ",\n".join(_dump(_record(item)) for item in records) + "\n]}"
         for number, records in enumerate(stream.engines)
     ]
     return "{\n" + ",\n".join([*lines, '"engines": [' + ", ".join(engines) + "]"]) + "\n}\n"
+
+
+def _repeat(item: Repeat) -> dict[str, Json]:
+    return {
+        **{"engine": item.engine, "first": item.first, "length": item.length, "count": item.count},
+        **{"seq_step": item.seq_step, "variable_step": item.variable_step},
+        "steps": [list(steps) for steps in item.steps],
+    }
 
 
 def _dump(value: Json) -> str:
@@ -179,6 +190,7 @@ def from_json(text: str, limits: Limits = DEFAULT) -> Stream:
         constants=tuple(_read_constant(item) for item in top.take("constants", fields.items)),
         tensors=tuple(_read_tensor(item) for item in top.take("tensors", fields.items)),
         kernels=tuple(_read_kernel(item) for item in top.take_or("kernels", fields.items, [])),
+        repeats=tuple(_read_repeat(item) for item in top.take_or("repeats", fields.items, [])),
     )
     top.finish()
     return validate_stream(stream, limits)
@@ -270,6 +282,15 @@ def _read_kernel(value: Json) -> StreamKernel:
     kernel = StreamKernel(entry.take("name", fields.text), entry.take("text", fields.text))
     entry.finish()
     return kernel
+
+
+def _read_repeat(value: Json) -> Repeat:
+    entry = Fields(value, "a repeat")
+    names = ("engine", "first", "length", "count", "seq_step", "variable_step")
+    numbers = [entry.take(name, fields.natural) for name in names]
+    steps = [fields.integers(item, "steps") for item in entry.take("steps", fields.items)]
+    entry.finish()
+    return Repeat(*numbers, tuple(steps))
 
 
 def _read_engine(number: int, value: Json) -> tuple[TaskRecord, ...]:

@@ -15,20 +15,19 @@ from lamella.base.errors import Unsupported
 from lamella.lang.nem.resolved import Region, TensorType
 from lamella.plan.tiling.memory import Block, lowest, place
 from lamella.plan.tiling.pack import Packing
-from lamella.plan.tiling.program import Bytes, Place, Repeat, Step
-from lamella.plan.tiling.search import LOOP_FROM, Choice
+from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
+from lamella.plan.tiling.search import LOOP_FROM, Choice, Limits, choose, slots_of
 from lamella.plan.tiling.shape import ALIGN, Machine, Slot, StageShape, tiles_of
 from lamella.plan.tiling.split import Part, extent_of
 from lamella.plan.tiling.stages import Network, Stage
 
 L2_BUFFER = "L2_arena"
-PIECE = 4096
+STREAM_SLOTS = 4
+"""Chunks of weights that are on their way through L2 at once."""
+PIECE = 1 << 15
 """Bytes below which a load is not divided among several DMAs."""
-
-
-def l1_buffer(engine: int) -> str:
-    """The arena of an engine."""
-    return f"L1_arena{engine}"
+FAR_PIECE = 1 << 17
+"""Bytes below which a fetch is not divided among several sDMAs."""
 
 
 Tile = tuple[int, int]
@@ -60,14 +59,15 @@ class TiledStage:
     weights: dict[int, int] = field(default_factory=dict)
     packed: dict[tuple[str, int], int] = field(default_factory=dict)
     prepared: bool = False
+    stream: Block | None = None
+    streamed_at: int = 0
     staging: Block | None = None
     staged: dict[str, int] = field(default_factory=dict)
 
     @property
     def slots(self) -> int:
         """Slots of an engine."""
-        most = max(len(tiles) for tiles in self.tiles)
-        return most if most <= self.choice.flight else self.choice.flight + (2 if most >= LOOP_FROM else 0)
+        return slots_of(max(len(tiles) for tiles in self.tiles), self.choice.flight)
 
     @property
     def beside(self) -> int:
@@ -107,24 +107,28 @@ class Generator:
         self.machine = machine
         self.stages = stages
         self.packing = Packing()
-        self.lines: list[Step | Repeat] = []
+        self.lines: list[Draft] = []
         self.homes: dict[str, Block] = {}
         self.fetches: list[Fetch] = []
         self.reserved: list[Block] = []
         self.l2_bytes = 0
         self.ddr: set[str] = set()
+        self.fetched = 0
 
     # --- placement --------------------------------------------------------------------------------------------------
 
     def place(self) -> None:
         """Decide what lies where in L1 and L2; activations that do not fit stay in DDR."""
+        self._stream()
         for number, tiled in enumerate(self.stages):
             tiled.base = 0 if number % 2 == 0 else (self.machine.l1 - tiled.l1_bytes) // ALIGN * ALIGN
             self._pack(tiled)
         spilled: set[str] = set()
         while True:
             self._blocks(spilled)
-            self.l2_bytes = place(self.reserved)
+            weights = [item.block for item in self.fetches if item.buffer == self.packing.name]
+            others = [block for block in self.reserved if block not in weights]
+            self.l2_bytes = place(others, weights, self.machine.l2)
             if self.l2_bytes <= self.machine.l2:
                 return
             victim = self._victim(spilled)
@@ -134,6 +138,15 @@ class Generator:
                 )
             spilled.add(victim)
 
+    def _stream(self) -> None:
+        """Weights that would take half of L2 pass through it in chunks instead."""
+        for number, tiled in enumerate(self.stages):
+            weight = dict(tiled.shape.wholes).get(1)
+            if weight is None or tiled.stage.split.chunks is None or 2 * weight.extent <= self.machine.l2:
+                continue
+            limits = Limits(self.machine.l1, tiled.choice.engines, streamed=True)
+            self.stages[number] = tiled_stage(tiled.stage, tiled.shape, choose(tiled.shape, limits))
+
     def _pack(self, tiled: TiledStage) -> None:
         """Put the weights of a stage side by side into the packed buffer."""
         start = self.packing.size = aligned(self.packing.size, ALIGN)
@@ -141,12 +154,17 @@ class Generator:
         others = [(-1, region) for item in tiled.stage.followers for region in item.inputs if region is not None]
         # The weight that is taken in chunks is the last, behind vectors that all chunks need.
         ordered = sorted([*indexed, *others], key=lambda item: item[0] == 1)
+        size = 0
         for index, region in ordered:
             key = region.buffer.name, region.offset.constant
             if region.buffer.name in self.network.weights and key not in tiled.packed:
                 by_channel = index == 1 and bool(tiled.choice.chunk)
-                tiled.packed[key] = self.packing.add(region, by_channel) - start
-        size = self.packing.size - start
+                at = self.packing.add(region, by_channel)
+                if by_channel and tiled.choice.streamed:
+                    tiled.streamed_at = at
+                    continue
+                tiled.packed[key] = at - start
+                size = self.packing.size - start
         if size:
             number = tiled.stage.number
             block = Block(f"{tiled.stage.name}_w", size, number, number)
@@ -155,7 +173,8 @@ class Generator:
             )
 
     def _pieces(self, size: int) -> int:
-        return max(1, min(self.machine.counts["sDMA"], size // PIECE))
+        """Transfers that share a fetch: each takes a token until its bytes are used, so small ones stay whole."""
+        return max(1, min(self.machine.counts["sDMA"], size // FAR_PIECE))
 
     def _blocks(self, spilled: set[str]) -> None:
         """The blocks that L2 must hold: activations and inputs, weights, staging rings."""
@@ -168,7 +187,8 @@ class Generator:
                 continue
             self.homes[name] = Block(name, sizes[name], network.first[name], network.last[name])
             if name in network.inputs:
-                pieces = self._pieces(sizes[name])
+                # The first stage waits for nothing else: small pieces let its first tiles begin early.
+                pieces = max(1, min(2 * self.machine.counts["sDMA"], sizes[name] // PIECE * 4))
                 self.fetches.append(
                     Fetch(f"{name}_fetch", name, 0, self.homes[name], network.first[name], pieces=pieces)
                 )
@@ -176,7 +196,16 @@ class Generator:
         self.ddr = set(network.first) - self.homes.keys() - network.weights
         staging = [block for block in (self._staging(tiled) for tiled in self.stages) if block is not None]
         weights = [item.block for item in self.fetches if item.buffer == self.packing.name]
-        self.reserved = [*self.homes.values(), *weights, *staging]
+        self.reserved = [*self.homes.values(), *weights, *staging, *self._streams()]
+
+    def _streams(self) -> Iterator[Block]:
+        """The rings through which weights pass that are too large for L2."""
+        for tiled in self.stages:
+            if tiled.choice.streamed:
+                number = tiled.stage.number
+                size = STREAM_SLOTS * tiled.chunk_bytes
+                tiled.stream = Block(f"{tiled.stage.name}_stream", size, number, number)
+                yield tiled.stream
 
     def _staging(self, tiled: TiledStage) -> Block | None:
         """The ring through which a stage reads and writes what lies in DDR; a slot of it for each slot of L1."""
@@ -234,17 +263,31 @@ class Generator:
 
     # --- the program ------------------------------------------------------------------------------------------------
 
-    def generate(self) -> list[Step | Repeat]:
+    def generate(self) -> list[Draft]:
         """All lines, in order."""
         for number, tiled in enumerate(self.stages):
             start = len(self.lines)
             self._prefetch(number)
             self._prepare(tiled)
-            self._body(tiled)
-            if len(self.lines) > start:
-                first = self.lines[start]
+            later = self.stages[number + 1] if number + 1 < len(self.stages) else None
+            begin = len(self.lines)
+            if self._body(tiled, later):
+                steps = [line for line in self.lines[begin:] if isinstance(line, Step)]
+                if later is not None:
+                    self._prepare_early(later)
+                self.lines.append(Settle(steps))
+            first = self.lines[start]
+            if not isinstance(first, Settle):
                 first.comments = (*self._headline(tiled), *first.comments)
         return self.lines
+
+    def _prepare_early(self, tiled: TiledStage) -> None:
+        """Load the weights of the next stage, where they are on their way and nothing else lies whole in L1."""
+        number = tiled.stage.number
+        fetched = all(item.issued for item in self.fetches if item.use == number and item.buffer == self.packing.name)
+        packed = all((region.buffer.name, region.offset.constant) in tiled.packed for _, region in tiled.shape.wholes)
+        if fetched and packed and not tiled.choice.streamed:
+            self._prepare(tiled)
 
     def _headline(self, tiled: TiledStage) -> tuple[str, ...]:
         choice, split = tiled.choice, tiled.stage.split
@@ -257,7 +300,7 @@ class Generator:
 
     def _prefetch(self, stage: int) -> None:
         """Fetch what this stage needs, and what later ones need while there is room and a token."""
-        budget = max(1, self.machine.tokens // 2)
+        budget = max(1, self.machine.tokens * self.machine.engines // 2)
         flying = sum(item.pieces for item in self.fetches if item.issued and item.use > stage)
         for item in self.fetches:
             if item.issued:
@@ -276,7 +319,11 @@ class Generator:
     def _fetch(self, item: Fetch) -> None:
         for low, size in _divide(item.block.size, item.pieces):
             source = Bytes(item.buffer, Place(item.offset + low), size)
-            self.lines.append(Step("transfer", (source,), (self._l2(item.block, low, size),), label=item.name))
+            target = self._l2(item.block, low, size)
+            self.fetched += 1
+            # Its token lives long: the sequencers take turns.
+            engine = self.fetched % self.machine.engines
+            self.lines.append(Step("transfer", (source,), (target,), label=item.name, sequencer=engine))
 
     def _l2(self, block: Block, offset: int, size: int) -> Bytes:
         name = f"at_{block.name}"
@@ -302,18 +349,24 @@ class Generator:
         if tiled.choice.chunk:
             tiled.weights[1] = at
             if tiled.choice.ring >= len(tiled.chunks()):
-                for engine in self._engines(tiled):
-                    for number in range(len(tiled.chunks())):
-                        self._load_chunk(tiled, engine, number)
+                for number in range(len(tiled.chunks())):
+                    self._load_chunk(tiled, number, self._engines(tiled))
 
-    def _load_chunk(self, tiled: TiledStage, engine: int, number: int) -> None:
-        """Load a chunk of weights into its place in the ring."""
+    def _load_chunk(self, tiled: TiledStage, number: int, engines: Iterable[int]) -> None:
+        """Load a chunk of weights into its place in the ring of each engine."""
         part = self._chunk(tiled, number)
-        region = tiled.stage.task.inputs[1]
-        source = self._source(tiled, region, part.offset, part.extent)
+        if tiled.stream is not None:
+            far = Bytes(self.packing.name, Place(tiled.streamed_at + part.offset), part.extent)
+            source = self._l2(tiled.stream, number % STREAM_SLOTS * tiled.chunk_bytes, part.extent)
+            self.lines.append(Step("transfer", (far,), (source,), label=f"{tiled.stage.name}_fetch"))
+        else:
+            source = self._source(tiled, tiled.stage.task.inputs[1], part.offset, part.extent)
         at = tiled.weights[1] + number % tiled.choice.ring * tiled.chunk_bytes
-        target = Bytes(l1_buffer(engine), Place(at), part.extent)
-        self.lines.append(Step("transfer", (source,), (target,), label=f"{tiled.stage.name}_w"))
+        pieces = min(-(-self.machine.counts["DMA"] // tiled.choice.ring), part.extent // PIECE)
+        for engine in engines:
+            for low, size in _divide(part.extent, pieces):
+                near, target = _shifted(source, low, size), Bytes(l1_buffer(engine), Place(at + low), size)
+                self.lines.append(Step("transfer", (near,), (target,), label=f"{tiled.stage.name}_w"))
 
     @staticmethod
     def _chunk(tiled: TiledStage, number: int) -> Part:
@@ -335,16 +388,19 @@ class Generator:
 
     # --- tiles ------------------------------------------------------------------------------------------------------
 
-    def _body(self, tiled: TiledStage) -> None:
-        """The tiles of a stage: those beside the loop first, then the loop; or all of them in groups."""
+    def _body(self, tiled: TiledStage, later: TiledStage | None) -> bool:
+        """The tiles of a stage: those beside the loop first, then the loop; or all of them in groups, without one.
+
+        What is to run beside the loop stands before it. True where there is no loop to wait for.
+        """
         chunks = tiled.chunks()
         resident = len(chunks) == 1 or tiled.choice.ring >= len(chunks)
         run = _uniform_run(tiled) if resident else None
         if run is None:
             self._groups(tiled)
-            return
+            return True
         begin, length = run
-        flight = tiled.choice.flight
+        flight = tiled.slots - 2
         for engine, tiles in enumerate(tiled.tiles):
             for number, tile in enumerate([*tiles[:begin], *tiles[begin + length :]]):
                 slot = Place(self._slots_at(tiled) + (flight + number % 2) * tiled.slot.size)
@@ -354,7 +410,10 @@ class Generator:
             slot = Place(self._slots_at(tiled), slot=tiled.slot.size, slots=flight)
             step = tiles[begin + 1][0] - tiles[begin][0]
             body += _Pass(self, tiled, engine, tiles[begin], slot, 0, step).lines()
+        if later is not None and tiled.l1_bytes + later.l1_bytes <= self.machine.l1:
+            self._prepare_early(later)
         self.lines.append(Repeat(f"{tiled.stage.name}_i", length, flight, body))
+        return False
 
     def _slots_at(self, tiled: TiledStage) -> int:
         return tiled.base + tiled.beside
@@ -370,16 +429,24 @@ class Generator:
                 for engine, tiles in enumerate(tiled.tiles)
                 for number, tile in enumerate(tiles[start : start + slots])
             ]
+            if len(chunks) == 1:
+                self.lines += [step for item in passes for step in item.lines()]
+                continue
             for item in passes:
                 self.lines += item.loads()
             for number in range(len(chunks)):
                 if not resident:
-                    for engine in sorted({item.engine for item in passes}):
-                        self._load_chunk(tiled, engine, number)
+                    self._load_chunk(tiled, number, sorted({item.engine for item in passes}))
                 for item in passes:
                     self.lines.append(item.main(number))
             for item in passes:
                 self.lines += item.finish()
+
+
+def _shifted(item: Bytes, low: int, size: int) -> Bytes:
+    """A part of a range."""
+    place = item.place
+    return Bytes(item.buffer, Place(place.start + low, name=place.name, named=place.named), size)
 
 
 def _divide(size: int, pieces: int) -> list[tuple[int, int]]:
@@ -506,7 +573,7 @@ class _Pass:
             type, offset = cut.type, cut.offset
         if index in tiled.shape.vectors:
             found = self.generator._source(tiled, region, offset, extent_of(type))
-            return Bytes(found.buffer, found.place, found.extent, type, f"{self.label}_B")
+            return Bytes(found.buffer, found.place, found.extent, type)
         at = tiled.weights[index]
         if tiled.choice.chunk and index == 1:
             at += number % tiled.choice.ring * tiled.chunk_bytes

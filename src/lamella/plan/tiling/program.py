@@ -10,11 +10,19 @@ Between iterations of a loop nothing is derived: rings have as many slots as ite
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from lamella.lang.nem.resolved import AttributeValue, TensorType
+
+L1_BUFFER = "L1_arena"
+
+
+def l1_buffer(engine: int) -> str:
+    """The arena of an engine."""
+    return f"{L1_BUFFER}{engine}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """A range of a buffer that a step touches, with its type where the step computes on it."""
+    """A range of a buffer that a step touches, typed where it computes on it; with a name it is declared."""
 
     buffer: str
     place: Place
@@ -64,6 +72,13 @@ class Step:
     number: int = -1
     deps: list[Step] = field(default_factory=list)
     awaited: bool = False
+    sequencer: int = 0
+
+    @property
+    def engine(self) -> int:
+        """The engine whose L1 it touches; moves between DDR and L2 count for their sequencer."""
+        touched = (item.buffer for item in (*self.inputs, *self.outputs))
+        return next((int(name[len(L1_BUFFER) :]) for name in touched if name.startswith(L1_BUFFER)), self.sequencer)
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +99,15 @@ class Barrier:
     steps: list[Step]
 
 
+@dataclass(slots=True, eq=False)
+class Settle:
+    """The end of a group of steps: what follows waits for all of them, so that their tokens are free."""
+
+    steps: list[Step]
+
+
 Line: TypeAlias = Step | Repeat | Barrier
+Draft: TypeAlias = Step | Repeat | Settle
 
 
 # --- dependences ----------------------------------------------------------------------------------------------
@@ -107,8 +130,13 @@ class _Deriver:
         self.gate = 0
         self.count = 0
 
-    def take(self, line: Step | Repeat) -> None:
+    def take(self, line: Draft) -> None:
         """Derive the dependences of the next line."""
+        if isinstance(line, Settle):
+            line.steps = self._last(line.steps)
+            for step in line.steps:
+                self.gate |= self.closed[step.number]
+            return
         if isinstance(line, Step):
             self._number(line)
             self._depend(line, self._conflicts(line, 1))
@@ -121,6 +149,16 @@ class _Deriver:
             self._depend(step, [*self._conflicts(step, line.trips), *inner])
         for step in line.body:
             self.gate |= self.closed.pop(step.number)
+
+    def _last(self, steps: Sequence[Step]) -> list[Step]:
+        """The steps after which all are complete."""
+        found: list[Step] = []
+        covered = self.gate
+        for step in sorted(steps, key=lambda item: -item.number):
+            if not covered >> step.number & 1:
+                found.append(step)
+                covered |= self.closed[step.number]
+        return found[::-1]
 
     def _number(self, step: Step) -> None:
         step.number = self.count
@@ -181,67 +219,91 @@ def _overlap(one: Bytes, two: Bytes, trips: int) -> bool:
 # --- tokens ---------------------------------------------------------------------------------------------------
 
 
-def order(lines: Sequence[Step | Repeat], tokens: int) -> list[Line]:
-    """Lines with their dependences, and with waits where more than `tokens` tokens would be live."""
+def order(lines: Sequence[Draft], tokens: int) -> list[Line]:
+    """Lines with their dependences, and with waits where more than `tokens` tokens of an engine would be live."""
     deriver = _Deriver()
     for line in lines:
         deriver.take(line)
     uses = _uses(lines)
     found: list[Line] = []
-    live: dict[int, Step] = {}
+    live: dict[int, dict[int, Step]] = {}
     for position, line in enumerate(lines):
-        for number in [number for number in live if uses[number] < position]:
-            del live[number]
-        room = tokens - _demand(line, uses)
-        if len(live) > room and live:
-            # Those that are asked for soonest are nearly complete: to wait for them costs the least.
-            soonest = sorted(live.values(), key=lambda step: (uses[step.number], step.number))
-            waited = soonest[: len(live) - max(0, room)]
+        demand = _demand(line, uses)
+        waited: list[Step] = []
+        for engine, own in live.items():
+            for number in [number for number in own if uses[number] < position]:
+                del own[number]
+            room = max(0, tokens - demand.get(engine, 0))
+            if len(own) > room:
+                # Those that are asked for soonest are nearly complete: to wait for them costs the least.
+                soonest = sorted(own.values(), key=lambda step: (uses[step.number], step.number))
+                waited += soonest[: len(own) - room]
+        if waited:
             found.append(Barrier(waited))
-            _forget(lines[position:], waited)
+            _forget(lines[position : 1 + max(uses[step.number] for step in waited)], waited)
             for step in waited:
-                step.awaited = True
-                del live[step.number]
+                del live[step.engine][step.number]
+        if isinstance(line, Settle):
+            found += [Barrier(line.steps)] if line.steps else []
+            continue
         if isinstance(line, Step) and uses.get(line.number, -1) > position:
-            live[line.number] = line
+            live.setdefault(line.engine, {})[line.number] = line
         found.append(line)
-    _mark_awaited(lines)
+    _mark_awaited(found)
     return found
 
 
-def _uses(lines: Sequence[Step | Repeat]) -> dict[int, int]:
+def _own(line: Draft | Line) -> list[Step]:
+    """The steps of a line."""
+    if isinstance(line, Step):
+        return [line]
+    return line.body if isinstance(line, Repeat) else []
+
+
+def _uses(lines: Sequence[Draft]) -> dict[int, int]:
     """The position of the last line that waits for each step."""
     found: dict[int, int] = {}
     for position, line in enumerate(lines):
-        for step in [line] if isinstance(line, Step) else line.body:
-            for other in step.deps:
-                found[other.number] = max(position, found.get(other.number, -1))
+        awaited = [other for step in _own(line) for other in step.deps]
+        for other in line.steps if isinstance(line, Settle) else awaited:
+            found[other.number] = max(position, found.get(other.number, -1))
     return found
 
 
-def _demand(line: Step | Repeat, uses: Mapping[int, int]) -> int:
-    """Tokens that a line adds: its own, or those of the iterations in flight."""
+def _demand(line: Draft, uses: Mapping[int, int]) -> dict[int, int]:
+    """Tokens that a line adds on each engine: its own, or those of the iterations in flight."""
     if isinstance(line, Step):
-        return 1 if line.number in uses else 0
-    inner = {other.number for step in line.body for other in step.deps} & {step.number for step in line.body}
-    last = {number: max(p for p, s in enumerate(line.body) if number in [d.number for d in s.deps]) for number in inner}
-    begun = {step.number: p for p, step in enumerate(line.body)}
-    peak = max(
-        (sum(begun[n] <= p <= last[n] for n in inner) for p in range(len(line.body))),
-        default=0,
-    )
-    return peak * min(line.window, line.trips)
+        return {line.engine: 1} if line.number in uses else {}
+    if isinstance(line, Settle):
+        return {}
+    begun = {step.number: position for position, step in enumerate(line.body)}
+    ends = {
+        other.number: position
+        for position, step in enumerate(line.body)
+        for other in step.deps
+        if other.number in begun
+    }
+    found: dict[int, int] = {}
+    for position in range(len(line.body)):
+        alive = Counter(
+            line.body[begun[number]].engine for number, end in ends.items() if begun[number] <= position <= end
+        )
+        for engine, count in alive.items():
+            found[engine] = max(found.get(engine, 0), count * min(line.window, line.trips))
+    return found
 
 
-def _forget(lines: Sequence[Step | Repeat], waited: Sequence[Step]) -> None:
+def _forget(lines: Sequence[Draft], waited: Sequence[Step]) -> None:
     numbers = {step.number for step in waited}
     for line in lines:
-        for step in [line] if isinstance(line, Step) else line.body:
+        if isinstance(line, Settle):
+            line.steps = [step for step in line.steps if step.number not in numbers]
+        for step in _own(line):
             step.deps = [other for other in step.deps if other.number not in numbers]
 
 
-def _mark_awaited(lines: Sequence[Step | Repeat]) -> None:
+def _mark_awaited(lines: Sequence[Line]) -> None:
     for line in lines:
-        for step in [line] if isinstance(line, Step) else line.body:
-            for other in step.deps:
-                other.awaited = True
+        awaited = [other for step in _own(line) for other in step.deps]
+        for other in line.steps if isinstance(line, Barrier) else awaited:
+            other.awaited = True

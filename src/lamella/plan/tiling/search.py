@@ -7,7 +7,7 @@ top. What does not fit into L1 is no candidate. The search is exhaustive over a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,67 +31,95 @@ class Choice:
     engines: int
     cycles: int
     l1_bytes: int
+    streamed: bool = False
 
 
-class _Price(NamedTuple):
-    cycles: int
-    tiles: int
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a tiling must keep to: bytes of L1, engines, and whether weights pass through L2 in chunks."""
+
+    room: int
+    engines: int
+    streamed: bool = False
 
 
-def choose(shape: StageShape, engines: int, room: int) -> Choice:
-    """The cheapest tiling of a stage that fits into `room` bytes of L1.
+def choose(shape: StageShape, limits: Limits) -> Choice:
+    """The cheapest tiling of a stage that fits into L1; chunks of channels only where whole weights crowd out tiles.
 
     Raises Unsupported with the smallest legal tile where none fits.
     """
-    best: Choice | None = None
-    smallest = 0
-    for height in _heights(shape.stage.split.period):
-        tiles = tiles_of(shape.stage.split.units, shape.stage.split.period, height)
-        slot = shape.slot(_extremes(tiles))
-        for chunk, ring, beside in _weights(shape):
-            for flight in (2, 3, 4, 6, 8, 1):
-                held = _slots(len(tiles), engines, flight)
-                needed = beside + held * slot.size
-                smallest = min(smallest or needed, needed)
-                if needed > room:
-                    continue
-                found = _price(shape, tiles, chunk, ring, min(flight, held), engines)
-                if best is None or found < best.cycles:
-                    best = Choice(height, chunk, ring, flight, engines, found, needed)
-    if best is None:
+    search = _Search(shape, limits)
+    kept = list(_weights(shape))
+    if not limits.streamed:
+        search.look(kept[:1])
+    if search.best is None or 3 * shape.whole_bytes > limits.room:
+        search.look(kept[1:])
+    if search.best is None:
         raise Unsupported(
-            f"{shape.stage.name} needs {smallest} bytes of L1 for its smallest tile; the device has {room}"
+            f"{shape.stage.name} needs {search.smallest} bytes of L1 for its smallest tile; "
+            f"the device has {limits.room}"
         )
-    return best
+    return search.best
+
+
+class _Search:
+    """Prices candidates and keeps the best."""
+
+    def __init__(self, shape: StageShape, limits: Limits) -> None:
+        self.limits = limits
+        self.best: Choice | None = None
+        self.smallest = 0
+        units = shape.machine.counts[shape.costs[0].unit]
+        self.flights = [*sorted({2, 3, 4, 1 + units, 2 + units}), 1]
+        self.tiles = [_Tiles(shape, height, limits.engines) for height in _heights(shape.stage.split.period)]
+
+    def look(self, weights: Sequence[_Kept]) -> None:
+        """Try all heights and numbers of tiles in flight with some ways to keep weights."""
+        for tiles in self.tiles:
+            for kept in weights:
+                for flight in self.flights:
+                    self._try(tiles, kept, flight)
+
+    def _try(self, tiles: _Tiles, kept: _Kept, flight: int) -> None:
+        limits = self.limits
+        held = slots_of(tiles.each, flight)
+        needed = kept.size + held * tiles.slot
+        self.smallest = min(self.smallest or needed, needed)
+        if needed > limits.room:
+            return
+        found = tiles.price(kept, min(flight, held), limits.streamed)
+        if self.best is None or found < self.best.cycles:
+            engines = limits.engines
+            self.best = Choice(tiles.height, kept.chunk, kept.ring, flight, engines, found, needed, limits.streamed)
 
 
 def _heights(period: int) -> list[int]:
     """Heights worth trying: one for each number of tiles, few of them for long columns."""
-    counts = sorted({*range(1, min(period, 16) + 1), *(1 << k for k in range(4, 24) if 1 << k <= period), period})
-    counts += [count for count in range(18, min(period, 130), 4)]
+    counts = {*range(1, min(period, 16) + 1), *(1 << k for k in range(4, 24) if 1 << k <= period), period}
+    counts |= {*range(18, min(period, 130), 4)}
     return sorted({-(-period // count) for count in counts}, reverse=True)
 
 
-def _extremes(tiles: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Tiles of which one is the largest in every respect: the first, the last and two from the middle."""
-    middle = len(tiles) // 2
-    return [tiles[0], tiles[-1], tiles[middle], tiles[min(1, len(tiles) - 1)]]
+def slots_of(each: int, flight: int) -> int:
+    """Slots of an engine for so many tiles: those of the ring, and two for tiles beside a loop."""
+    return min(each, flight) + (2 if each >= LOOP_FROM else 0)
 
 
-def _slots(tiles: int, engines: int, flight: int) -> int:
-    """Slots of an engine: those of the ring, and of tiles beside the loop."""
-    each = -(-tiles // engines)
-    return min(each, flight) if each < LOOP_FROM else flight + min(2, each)
+class _Kept(NamedTuple):
+    """Weights in L1: channels of a chunk (0: all), chunks at a time, chunks in all, bytes."""
+
+    chunk: int
+    ring: int
+    parts: int
+    size: int
 
 
-def _weights(shape: StageShape) -> Iterator[tuple[int, int, int]]:
-    """Ways to keep weights in L1: channels of a chunk (0: all), chunks at a time, bytes."""
-    yield 0, 1, shape.whole_bytes
+def _weights(shape: StageShape) -> Iterator[_Kept]:
+    """Ways to keep weights in L1, whole first."""
+    yield _Kept(0, 1, 1, shape.whole_bytes)
     chunks = shape.stage.split.chunks
-    if chunks is None:
-        return
     weight = dict(shape.wholes).get(1)
-    if weight is None or weight.type is None:
+    if chunks is None or weight is None or weight.type is None:
         return
     rest = shape.whole_bytes - aligned(weight.extent, ALIGN)
     for parts in (2, 4, 8, 16, 32, 64, 128):
@@ -99,36 +127,52 @@ def _weights(shape: StageShape) -> Iterator[tuple[int, int, int]]:
         if parts > chunks.channels:
             return
         each = aligned(size * chunks.depth * bits_of(weight.type.elem) // 8, ALIGN)
-        for ring in {2, 3, 4, parts}:
-            if ring <= parts:
-                yield size, ring, rest + ring * each
+        for ring in sorted({2, min(4, parts)}):
+            yield _Kept(size, ring, -(-chunks.channels // size), rest + ring * each)
 
 
-def _price(
-    shape: StageShape, tiles: list[tuple[int, int]], chunk: int, ring: int, flight: int, engines: int
-) -> int:
-    """Cycles of a stage: the busiest unit of the busiest engine, or the way of a tile through all units."""
-    machine, split = shape.machine, shape.stage.split
-    first, count = max(tiles, key=lambda tile: tile[1])
-    each = -(-len(tiles) // engines)
-    share = count / split.units
-    loads = [machine.load(part.extent) for _, _, part in shape.loads(first, count)]
-    parts = 1 if not chunk or split.chunks is None else -(-split.chunks.channels // chunk)
-    main = parts * shape.main_cycles(share / parts)
-    after = shape.follower_cycles(share)
-    out = sum(machine.put(part.extent) for _, _, part in shape.stored(first, count))
-    weights = [machine.load(region.extent) for _, region in shape.wholes]
-    groups = 1 if ring >= parts else -(-each // flight)
-    load_weights = sum(weights) / machine.counts["DMA"]
-    main_unit = shape.costs[0].unit
-    after_units = {cost.unit for cost in shape.costs[1:]} or {"CSTL"}
-    busy: dict[str, float] = {"DMA": each * sum(loads) / machine.counts["DMA"] + load_weights * groups}
-    busy[main_unit] = busy.get(main_unit, 0) + each * main / min(flight, machine.counts[main_unit])
-    busy["CSTL"] = busy.get("CSTL", 0) + each * out / machine.counts["CSTL"]
-    for unit in after_units:
-        busy[unit] = busy.get(unit, 0) + each * after / len(after_units) / machine.counts[unit]
-    way = max(loads, default=0) + main + after + out
-    fill = load_weights / parts + max(loads, default=0) / 2 + out / 2
-    hidden = each * way / max(1, flight)
-    # Tokens and text: many small tiles cost both, so of nearly equal prices the fewer tiles win.
-    return int(max(*busy.values(), hidden) + fill + 8 * each)
+class _Tiles:
+    """The tiles of one height with what does not depend on the rest of a choice."""
+
+    def __init__(self, shape: StageShape, height: int, engines: int) -> None:
+        split = shape.stage.split
+        tiles = tiles_of(split.units, split.period, height)
+        middle = len(tiles) // 2
+        # Of the first, the last and two from the middle, one is the largest in every respect.
+        some = [tiles[0], tiles[-1], tiles[middle], tiles[min(1, len(tiles) - 1)]]
+        self.shape = shape
+        self.height = height
+        self.each = -(-len(tiles) // engines)
+        self.slot = shape.slot(some).size
+        first, count = max(some, key=lambda tile: tile[1])
+        machine = shape.machine
+        self.share = count / split.units
+        self.loads = [machine.load(part.extent) for _, _, part in shape.loads(first, count)]
+        self.out = sum(machine.put(part.extent) for _, _, part in shape.stored(first, count))
+        self.after = shape.follower_cycles(self.share)
+
+    def price(self, kept: _Kept, flight: int, streamed: bool) -> int:
+        """Cycles of the stage: the busiest unit of the busiest engine, or the way of a tile through all units."""
+        shape, machine, each = self.shape, self.shape.machine, self.each
+        main = kept.parts * shape.main_cycles(self.share / kept.parts)
+        groups = 1 if kept.ring >= kept.parts else -(-each // flight)
+        weights = sum(machine.load(region.extent) for _, region in shape.wholes) / machine.counts["DMA"]
+        main_unit = shape.costs[0].unit
+        busy: dict[str, float] = {"DMA": each * sum(self.loads) / machine.counts["DMA"] + weights * groups}
+        busy[main_unit] = busy.get(main_unit, 0) + each * main / min(flight, each, machine.counts[main_unit])
+        busy["CSTL"] = busy.get("CSTL", 0) + each * self.out / machine.counts["CSTL"]
+        for cost in shape.costs[1:]:
+            share = self.after / len(shape.costs[1:])
+            busy[cost.unit] = busy.get(cost.unit, 0) + each * share / machine.counts[cost.unit]
+        if streamed:
+            size = sum(region.extent for _, region in shape.wholes)
+            busy["sDMA"] = groups * machine.fetch(size) / machine.counts["sDMA"]
+        load = max(self.loads, default=0)
+        way = load + main + self.after + self.out
+        # Many small tasks cost tokens and text, so of nearly equal prices the fewer win.
+        tasks = each * (kept.parts + 2) + (kept.parts * groups if kept.chunk else 0)
+        if kept.ring < kept.parts:
+            # In groups: all loads, then chunk after chunk, then all stores.
+            around = groups * (sum(self.loads) * flight / machine.counts["DMA"] + self.after + self.out)
+            return int(max(busy.values()) + around + 20 * tasks)
+        return int(max(*busy.values(), each * way / max(1, flight)) + load / 2 + self.out / 2 + 20 * tasks)

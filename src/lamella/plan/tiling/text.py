@@ -145,12 +145,12 @@ class Writer:
         operands: list[Operand] = []
         notes = _comments(step.comments)
         for item in (*step.inputs, *step.outputs):
-            if step.opcode in MOVES or item.type is None:
+            if step.opcode in MOVES or not item.name:
                 operands.append(Operand(self.region(item, variable)))
                 continue
             key = (item.buffer, item.place, item.extent, item.type)
             if key not in regions:
-                regions[key] = self.fresh(item.name or step.label)
+                regions[key] = self.fresh(item.name)
                 region = self.region(item, variable)
                 found.append(nodes.RegionDef(Name(regions[key]), region, let=True, notes=notes))
                 notes = Trivia()
@@ -166,6 +166,7 @@ class Writer:
             outputs=tuple(operands[count:]),
             attributes=tuple(Attribute(Name(key), value_of(v)) for key, v in step.attributes.items()),
             deps=tuple(Name(names[other.number]) for other in step.deps),
+            decorators=(nodes.Decorator("seq_engine", (Integer(step.sequencer),)),) if step.sequencer else (),
             notes=notes,
         )
         return [*found, task]

@@ -143,7 +143,7 @@ def _gelu(call: RowCall) -> Value:
 
 
 def gelu_tanh(emit: Emitter, x: Value) -> Value:
-    """x · sigmoid(2·sqrt(2/π)·(x + 0.044715·x³)): the approximation by tanh, with one function less."""
+    """X · sigmoid(2·sqrt(2/π)·(x + 0.044715·x³)): the approximation by tanh, with one function less."""
     cube = emit.elementwise("mul", [emit.elementwise("mul", [x, x]), emit.constant(0.044715)])
     inner = emit.elementwise("add", [cube, emit.constant(1.0)])
     scaled = emit.elementwise(
@@ -189,7 +189,7 @@ def _softplus(call: RowCall) -> Value:
 
 
 def _select(call: RowCall) -> Value:
-    """c ? x : y as c·x + (1 − c)·y; where one side is −inf, or as good as that, it is added as a mask."""
+    """C ? x : y as c·x + (1 − c)·y; where one side is −inf, or as good as that, it is added as a mask."""
     emit, chosen = call.emit, call.aligned(0, "cond_align")
     x, y = call.aligned(1, "lhs_align"), call.aligned(2, "rhs_align")
     if not (x.is_float or y.is_float):

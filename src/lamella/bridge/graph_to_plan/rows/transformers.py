@@ -168,7 +168,7 @@ def look_up(call: RowCall, table: Array, index: Value, label: str) -> Value:
 
 
 def _positions(call: RowCall) -> Value:
-    """seen + 0, 1, …: a row of a table, since few devices add integers."""
+    """Seen + 0, 1, …: a row of a table, since few devices add integers."""
     count = call.integer("count")
     if count == 1:
         return call.emit.reshape(call.value(0), call.shape())

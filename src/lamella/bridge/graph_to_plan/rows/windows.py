@@ -11,7 +11,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.quant import Quant
 from lamella.bridge.graph_to_plan.rows.call import Row, RowCall
 from lamella.bridge.graph_to_plan.rows.products import padding
-from lamella.bridge.graph_to_plan.values import Value, natural, reshaped, transposed
+from lamella.bridge.graph_to_plan.values import Value, reshaped, transposed
 
 
 def _pool(opcode: str) -> Row:

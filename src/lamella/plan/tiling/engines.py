@@ -1,0 +1,63 @@
+"""How many engines work on each stage: as few as keep pace with the weights that come from DDR.
+
+Weights arrive at the rate of the sDMAs, at most as far ahead as L2 holds them. As long as all stages up to any one are
+computed before the weights of that stage, and what L2 holds beyond them, could be there, DDR is never idle, and more engines would
+only make the program longer. So every stage begins with one engine; where the stages up to some point take longer than
+that, the stage that gains the most gets twice as many, again and again.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from lamella.plan.tiling.search import Choice, Limits, choose
+from lamella.plan.tiling.shape import Machine, StageShape
+
+PACE = 0.8
+"""The part of the time of DDR that computation may take: estimates are not exact, and stages begin and end."""
+
+
+def allot(shapes: list[StageShape], weights: list[int], machine: Machine) -> list[Choice]:
+    """The tiling of each stage; `weights` are the bytes that each one fetches."""
+    rate = machine.sdma * machine.counts["sDMA"]
+    ahead = machine.l2 * 2 // 3
+    total = sum(weights)
+    allowed = [PACE * min(total, done + ahead) / rate for done in accumulate(weights)]
+    allotment = _Allotment(shapes, machine)
+    for last in range(len(shapes)):
+        while sum(item.cycles for item in allotment.choices[: last + 1]) > allowed[last]:
+            if not allotment.speed_up(last):
+                break
+    return allotment.choices
+
+
+class _Allotment:
+    """The choices so far, and what more engines would give."""
+
+    def __init__(self, shapes: list[StageShape], machine: Machine) -> None:
+        self.shapes, self.machine = shapes, machine
+        self.known: dict[tuple[int, int], Choice] = {}
+        self.choices = [self._choose(number, 1) for number in range(len(shapes))]
+
+    def _choose(self, number: int, engines: int) -> Choice:
+        key = number, engines
+        if key not in self.known:
+            self.known[key] = choose(self.shapes[number], Limits(self.machine.l1, engines))
+        return self.known[key]
+
+    def speed_up(self, last: int) -> bool:
+        """Give the stage up to `last` that gains the most twice as many engines; whether any gains."""
+        best: tuple[int, int] = (0, -1)
+        for number in range(last + 1):
+            now = self.choices[number]
+            if now.engines < self.machine.engines:
+                gain = now.cycles - self._more(number).cycles
+                best = max(best, (gain, -number - 1))
+        gain, place = best
+        if gain <= 0:
+            return False
+        self.choices[-place - 1] = self._more(-place - 1)
+        return True
+
+    def _more(self, number: int) -> Choice:
+        return self._choose(number, min(self.machine.engines, 2 * self.choices[number].engines))
