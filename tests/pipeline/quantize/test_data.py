@@ -50,7 +50,11 @@ def test_arrays_are_cut_along_their_first_axes(two: Model, tmp_path: Path) -> No
     x, s = np.arange(21).reshape(7, 3), np.ones(3)
     np.savez(tmp_path / "d.npz", x=x, s=s, labels=np.zeros(7))
     found = read_batches(tmp_path / "d.npz", two, 64, DEFAULT)
-    assert [batch["x"].tolist() for batch in found.batches] == [x[:2].tolist(), x[2:4].tolist(), x[4:6].tolist()]
+    assert [batch["x"].tolist() for batch in found.batches] == [
+        x[:2].tolist(),
+        x[2:4].tolist(),
+        x[4:6].tolist(),
+    ]
     assert all(batch["x"].dtype == np.float32 for batch in found.batches)
     assert all(batch["s"].shape == (3,) for batch in found.batches)
     assert found.left_over == 1

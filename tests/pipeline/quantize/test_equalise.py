@@ -71,7 +71,10 @@ def test_the_function_is_the_same_bit_for_bit(tmp_path: Path) -> None:
     [
         ("r = nn.relu(a);", "r = nn.relu{max=6.0}(a);"),  # what cuts at a number
         ("r = nn.relu(a);", "r = nn.sigmoid(a);"),
-        ("p = nn.max_pool{size=2, stride=2, padding=0}(r);", "q = math.add(r, a); p = nn.relu(q);"),  # two readers
+        (
+            "p = nn.max_pool{size=2, stride=2, padding=0}(r);",
+            "q = math.add(r, a); p = nn.relu(q);",
+        ),  # two readers
         ("nn.conv{padding=1}(p, v)", "nn.conv{padding=1, groups=2}(p, v)"),
     ],
 )

@@ -66,10 +66,10 @@ def test_what_is_not_finite_is_counted_apart() -> None:
     assert (found.total, found.not_finite, found.low, found.high) == (2, 2, 1.0, 2.0)
 
 
-@given(
-    st.floats(-1e4, 1e4), st.floats(-1e4, 1e4), st.sampled_from(ELEMENTS), st.booleans()
-)
-def test_codes_cover_their_range_and_say_zero(one: float, other: float, element: ElementType, symmetric: bool) -> None:
+@given(st.floats(-1e4, 1e4), st.floats(-1e4, 1e4), st.sampled_from(ELEMENTS), st.booleans())
+def test_codes_cover_their_range_and_say_zero(
+    one: float, other: float, element: ElementType, symmetric: bool
+) -> None:
     interval = Range(min(one, other), max(one, other))
     quant = linear_codes(interval, element, symmetric)
     assert element.minimum <= quant.zero_point <= element.maximum

@@ -75,4 +75,6 @@ def test_gptq_leaves_inputs_without_correlation_as_they_are() -> None:
     weight = np.random.default_rng(1).normal(size=(4, 8)).astype(np.float32)
     plain = round_weight(weight, 0, 4, Granularity())
     assert np.array_equal(gptq_weight(weight, 0, 4, Granularity(), np.eye(8)).codes, plain.codes)
-    assert np.array_equal(gptq_weight(weight, 0, 4, Granularity(), np.full((8, 8), np.nan)).codes, plain.codes)
+    assert np.array_equal(
+        gptq_weight(weight, 0, 4, Granularity(), np.full((8, 8), np.nan)).codes, plain.codes
+    )
