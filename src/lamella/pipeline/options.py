@@ -561,6 +561,14 @@ class Options(DiffOptions):
             "--listing | show | output",
         ),
     )
+    gradient: bool = field(
+        default=False,
+        metadata=own(
+            "SkriptND: the backward operators of an operator of the library, derived from its formulas.",
+            on("show", SKND),
+            "--gradient | show | output",
+        ),
+    )
     picture: Path | None = field(
         default=None,
         metadata=own(

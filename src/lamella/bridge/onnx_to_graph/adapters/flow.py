@@ -28,7 +28,7 @@ def _if(site: NodeSite) -> Results:
     then, otherwise = site.graph("then_branch"), site.graph("else_branch")
     if known is not None and known.dtype != object:
         return site.translate(then if bool(known.reshape(-1)[0]) else otherwise, [])
-    condition = site.reshape(site.tensor(), ())
+    condition = _truth(site, site.tensor())
 
     def run(graph: Graph) -> Sequence[Tensor]:
         return [site.materialise(item) for item in site.translate(graph, [])]
@@ -79,7 +79,14 @@ def _starts(site: NodeSite) -> bool | Tensor:
     known = site.content(1)
     if known is not None and known.dtype != object:
         return bool(known.reshape(-1)[0])
-    return site.reshape(site.tensor(1), ())
+    return _truth(site, site.tensor(1))
+
+
+def _truth(site: NodeSite, condition: Tensor) -> Tensor:
+    """A condition as one truth."""
+    if condition.element != BOOL:
+        site.refuse(f"has a condition of type {condition.element}")
+    return site.reshape(condition, ())
 
 
 def _body(site: NodeSite, body: Graph, index: Value, carried: Sequence[Value]) -> _Steps:
@@ -107,9 +114,7 @@ def _as_loop(
         tested.append(not _is_true(found.going))
         kept = [site.materialise(item) for item in found.carried]
         _require_same(site, start, kept)
-        on = (
-            [site.reshape(site.materialise(found.going), ())] if found.going is not None and tested[0] else []
-        )
+        on = [_truth(site, site.materialise(found.going))] if found.going is not None and tested[0] else []
         return [*kept, *on, *(site.materialise(item) for item in found.collected)]
 
     region = builder.region(run, *inner, index)
