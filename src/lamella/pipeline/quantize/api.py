@@ -171,11 +171,13 @@ def _method(text: str) -> tuple[str, float]:
     return name, percent
 
 
-def save_quantized(found: Quantized, source: Path, target: Path, options: Options) -> None:
-    """Write a quantised model beside others: never over the weights of the model that it was made of."""
+def require_target(model: Model, source: Path, target: Path, options: Options) -> None:
+    """See that a file can take the quantised model: it is a graph's, and replaces nothing of the model itself."""
     if target.suffix.lower() not in ENDINGS:
         raise InputError(
             f"'{target.name}' has no ending of a graph", hint=f"endings are: {', '.join(ENDINGS)}"
         )
-    refuse_own_weights(found.model, source, target, options)
-    found.save(target)
+    if source.resolve() == target.resolve():
+        hint = "give the output another name"
+        raise InputError(f"'{target.name}' is the model itself, and would be replaced", hint=hint)
+    refuse_own_weights(model, source, target, options)
