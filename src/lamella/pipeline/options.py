@@ -565,7 +565,7 @@ class Options(DiffOptions):
         default=False,
         metadata=own(
             "SkriptND: the backward operators of an operator of the library, derived from its formulas.",
-            on("show", SKND),
+            on("show", kinds("library")),
             "--gradient | show | output",
         ),
     )

@@ -46,7 +46,7 @@ class ComputeTasks:
         inputs = [self.emit.as_elem(given[name][1], _element(given[name][0])) for name in kernel.inputs]
         regions = [self.emit.region(item, natural(item.shape)) for item in inputs]
         results = {
-            name: self.emit.result(static(made[name]), _element(made[name]), natural(made[name].shape))
+            name: self.emit.result(static(made[name]), _element(made[name]), natural(static(made[name])))
             for name in kernel.outputs
         }
         spare = [
