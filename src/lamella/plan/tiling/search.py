@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
 from lamella.plan.tiling.shape import ALIGN, StageShape, tiles_of
-from lamella.plan.tiling.split import bits_of
+from lamella.plan.tiling.split import Rows, bits_of
 
 LOOP_FROM = 4
 """Tiles of an engine from which on they are written as a loop."""
@@ -32,15 +32,17 @@ class Choice:
     cycles: int
     l1_bytes: int
     streamed: bool = False
+    across: bool = False
+    """Whether the engines share the output channels rather than the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a tiling must keep to: bytes of L1, engines, and whether weights pass through L2 in chunks."""
+    """What a tiling must keep to: bytes of L1, engines, and whether engines may share channels."""
 
     room: int
     engines: int
-    streamed: bool = False
+    across: bool = True
 
 
 def choose(shape: StageShape, limits: Limits) -> Choice:
@@ -50,10 +52,12 @@ def choose(shape: StageShape, limits: Limits) -> Choice:
     """
     search = _Search(shape, limits)
     kept = list(_weights(shape))
-    if not limits.streamed:
+    if not shape.streamed:
         search.look(kept[:1])
     if search.best is None or 3 * shape.whole_bytes > limits.room:
         search.look(kept[1:])
+    if limits.across and can_share_channels(shape, limits.engines):
+        search.look_across()
     if search.best is None:
         raise Unsupported(
             f"{shape.stage.name} needs {search.smallest} bytes of L1 for its smallest tile; "
@@ -62,11 +66,25 @@ def choose(shape: StageShape, limits: Limits) -> Choice:
     return search.best
 
 
+def can_share_channels(shape: StageShape, engines: int) -> bool:
+    """Whether several engines may compute some channels each, all of them from the whole of the other operands."""
+    split = shape.stage.split
+    outputs = split.outputs[0]
+    return (
+        engines > 1
+        and split.chunks is not None
+        and split.chunks.channels >= engines
+        and split.period == split.units
+        and isinstance(outputs, Rows)
+        and len(split.inputs) < 4
+    )
+
+
 class _Search:
     """Prices candidates and keeps the best."""
 
     def __init__(self, shape: StageShape, limits: Limits) -> None:
-        self.limits = limits
+        self.shape, self.limits = shape, limits
         self.best: Choice | None = None
         self.smallest = 0
         units = shape.machine.counts[shape.costs[0].unit]
@@ -80,6 +98,41 @@ class _Search:
                 for flight in self.flights:
                     self._try(tiles, kept, flight)
 
+    def look_across(self) -> None:
+        """Try to share the channels among the engines."""
+        shape, limits = self.shape, self.limits
+        chunks = shape.stage.split.chunks
+        assert chunks is not None
+        mine = -(-chunks.channels // limits.engines)
+        units = shape.stage.split.units
+        slot = shape.slot([(0, units)], (0, mine)).size
+        for kept in _weights(shape, mine):
+            needed = kept.size + slot
+            if not kept.chunk or needed > limits.room:
+                continue
+            found = self._price_across(kept, mine)
+            if self.best is None or found < self.best.cycles:
+                self.best = Choice(
+                    units, kept.chunk, kept.ring, 1, limits.engines, found, needed, shape.streamed, across=True
+                )
+
+    def _price_across(self, kept: _Kept, mine: int) -> int:
+        """Cycles of an engine: its inputs whole, its weights, its products, its channels of the output."""
+        shape, machine = self.shape, self.shape.machine
+        chunks = shape.stage.split.chunks
+        assert chunks is not None
+        units, share = shape.stage.split.units, mine / chunks.channels
+        loads = sum(machine.load(part.extent) for _, _, part in shape.loads(0, units, (0, mine)))
+        out = sum(machine.put(part.extent) for _, _, part in shape.stored(0, units, (0, mine)))
+        weights = sum(machine.load(region.extent) for _, region in shape.wholes) * share / machine.counts["DMA"]
+        parallel = min(kept.parts, machine.counts[shape.costs[0].unit])
+        main = kept.parts * shape.main_cycles(share / kept.parts) / parallel
+        busy = max(weights, main)
+        if shape.streamed:
+            size = sum(region.extent for _, region in shape.wholes)
+            busy = max(busy, machine.fetch(size) / machine.counts["sDMA"])
+        return int(loads / min(2, machine.counts["DMA"]) + busy + shape.follower_cycles(share) + out + 20 * kept.parts)
+
     def _try(self, tiles: _Tiles, kept: _Kept, flight: int) -> None:
         limits = self.limits
         held = slots_of(tiles.each, flight)
@@ -87,10 +140,10 @@ class _Search:
         self.smallest = min(self.smallest or needed, needed)
         if needed > limits.room:
             return
-        found = tiles.price(kept, min(flight, held), limits.streamed)
+        found = tiles.price(kept, min(flight, held))
         if self.best is None or found < self.best.cycles:
             engines = limits.engines
-            self.best = Choice(tiles.height, kept.chunk, kept.ring, flight, engines, found, needed, limits.streamed)
+            self.best = Choice(tiles.height, kept.chunk, kept.ring, flight, engines, found, needed, self.shape.streamed)
 
 
 def _heights(period: int) -> list[int]:
@@ -114,21 +167,22 @@ class _Kept(NamedTuple):
     size: int
 
 
-def _weights(shape: StageShape) -> Iterator[_Kept]:
-    """Ways to keep weights in L1, whole first."""
+def _weights(shape: StageShape, mine: int = 0) -> Iterator[_Kept]:
+    """Ways to keep weights in L1, whole first; `mine` are the channels of an engine where engines share them."""
     yield _Kept(0, 1, 1, shape.whole_bytes)
     chunks = shape.stage.split.chunks
     weight = dict(shape.wholes).get(1)
     if chunks is None or weight is None or weight.type is None:
         return
     rest = shape.whole_bytes - aligned(weight.extent, ALIGN)
-    for parts in (2, 4, 8, 16, 32, 64, 128):
-        size = -(-chunks.channels // parts)
-        if parts > chunks.channels:
+    channels = mine or chunks.channels
+    for parts in (1, 2, 4, 8, 16, 32, 64, 128) if mine else (2, 4, 8, 16, 32, 64, 128):
+        size = -(-channels // parts)
+        if parts > channels:
             return
         each = aligned(size * chunks.depth * bits_of(weight.type.elem) // 8, ALIGN)
-        for ring in sorted({2, min(4, parts)}):
-            yield _Kept(size, ring, -(-chunks.channels // size), rest + ring * each)
+        for ring in sorted({min(2, parts), min(4, parts)}):
+            yield _Kept(size, ring, -(-channels // size), rest + ring * each)
 
 
 class _Tiles:
@@ -151,7 +205,7 @@ class _Tiles:
         self.out = sum(machine.put(part.extent) for _, _, part in shape.stored(first, count))
         self.after = shape.follower_cycles(self.share)
 
-    def price(self, kept: _Kept, flight: int, streamed: bool) -> int:
+    def price(self, kept: _Kept, flight: int) -> int:
         """Cycles of the stage: the busiest unit of the busiest engine, or the way of a tile through all units."""
         shape, machine, each = self.shape, self.shape.machine, self.each
         main = kept.parts * shape.main_cycles(self.share / kept.parts)
@@ -164,7 +218,7 @@ class _Tiles:
         for cost in shape.costs[1:]:
             share = self.after / len(shape.costs[1:])
             busy[cost.unit] = busy.get(cost.unit, 0) + each * share / machine.counts[cost.unit]
-        if streamed:
+        if shape.streamed:
             size = sum(region.extent for _, region in shape.wholes)
             busy["sDMA"] = groups * machine.fetch(size) / machine.counts["sDMA"]
         load = max(self.loads, default=0)
