@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from lamella.base.errors import Unsupported
 from lamella.lang.nem.resolved import Region
 from lamella.plan.tiling.search import Choice, Limits, choose
 from lamella.plan.tiling.shape import Machine, StageShape
@@ -17,14 +18,37 @@ from lamella.plan.tiling.stages import Network
 
 
 def settle_layouts(network: Network, shapes: list[StageShape], choices: list[Choice], machine: Machine) -> set[str]:
-    """Take channels back from stages whose neighbours cannot follow, in place; the buffers that are planar."""
+    """Make neighbours agree, in place; the buffers that are planar.
+
+    Where a reader cannot take what a maker leaves, either the reader shares channels too or the maker shares rows:
+    whichever costs less. A stage that went back to rows stays there, so this ends.
+    """
+    settled: set[int] = set()
     while True:
         planar = _planar(shapes, choices)
-        wrong = next(_conflicts(network, shapes, choices, planar), None)
-        if wrong is None:
+        conflict = next(_conflicts(network, shapes, choices, planar), None)
+        if conflict is None:
             return set(planar)
-        engines = choices[wrong].engines
-        choices[wrong] = choose(shapes[wrong], Limits(machine.l1, engines, across=False))
+        maker, reader = conflict
+        rows = _choose(shapes, choices, machine, maker, across=False)
+        if reader is not None and reader not in settled and rows is not None:
+            other = _choose(shapes, choices, machine, reader, across=True)
+            if other is not None and other.cycles - choices[reader].cycles < rows.cycles - choices[maker].cycles:
+                choices[reader] = other
+                continue
+        settled.add(maker)
+        assert rows is not None
+        choices[maker] = rows
+
+
+def _choose(
+    shapes: list[StageShape], choices: list[Choice], machine: Machine, number: int, *, across: bool
+) -> Choice | None:
+    engines = machine.engines if across else choices[number].engines
+    try:
+        return choose(shapes[number], Limits(machine.l1, engines, across))
+    except Unsupported:
+        return None
 
 
 def _planar(shapes: list[StageShape], choices: list[Choice]) -> dict[str, tuple[int, ...]]:
@@ -39,26 +63,26 @@ def _planar(shapes: list[StageShape], choices: list[Choice]) -> dict[str, tuple[
 
 def _conflicts(
     network: Network, shapes: list[StageShape], choices: list[Choice], planar: dict[str, tuple[int, ...]]
-) -> Iterator[int]:
-    """Stages that must not share channels."""
+) -> Iterator[tuple[int, int | None]]:
+    """Stages that share channels in vain, each with the reader that might follow."""
     makers: dict[str, int] = {}
     for number, shape in enumerate(shapes):
         for region in shape.stage.outputs:
             name = region.buffer.name
             again = name in makers or name in network.outputs or region.extent != region.buffer.size
             if name in planar and again:
-                yield makers.get(name, number)
+                yield makers.get(name, number), None
             makers[name] = number
     for number, (shape, choice) in enumerate(zip(shapes, choices, strict=True)):
         for region in _main_operands(shape):
             if region.buffer.name in planar and not _takes_whole(shape, choice, region, planar):
-                yield makers[region.buffer.name]
+                yield makers[region.buffer.name], None if choice.across else number
         for region in _follower_operands(shape):
             name, alone = region.buffer.name, prod(_shape(region)[:-1]) == 1
             if name in planar and not (choice.across and _shape(region) == planar[name]):
-                yield makers[name]
+                yield makers[name], None if choice.across else number
             elif choice.across and name not in planar and not alone:
-                yield number
+                yield number, None
 
 
 def _shape(region: Region) -> tuple[int, ...]:

@@ -42,7 +42,10 @@ class Limits:
 
     room: int
     engines: int
-    across: bool = True
+    across: bool | None = None
+    """Whether engines must share channels or must not; None where they may."""
+    thrift: int = 20
+    """Cycles that a task less is worth: tasks cost tokens and text."""
 
 
 def choose(shape: StageShape, limits: Limits) -> Choice:
@@ -52,11 +55,11 @@ def choose(shape: StageShape, limits: Limits) -> Choice:
     """
     search = _Search(shape, limits)
     kept = list(_weights(shape))
-    if not shape.streamed:
+    if not shape.streamed and not limits.across:
         search.look(kept[:1])
-    if search.best is None or 3 * shape.whole_bytes > limits.room:
+    if not limits.across and (search.best is None or 3 * shape.whole_bytes > limits.room):
         search.look(kept[1:])
-    if limits.across and can_share_channels(shape, limits.engines):
+    if limits.across is not False and can_share_channels(shape, limits.engines):
         search.look_across()
     if search.best is None:
         raise Unsupported(
@@ -86,6 +89,7 @@ class _Search:
     def __init__(self, shape: StageShape, limits: Limits) -> None:
         self.shape, self.limits = shape, limits
         self.best: Choice | None = None
+        self.score = 0
         self.smallest = 0
         units = shape.machine.counts[shape.costs[0].unit]
         self.flights = [*sorted({2, 3, 4, 1 + units, 2 + units}), 1]
@@ -111,10 +115,9 @@ class _Search:
             if not kept.chunk or needed > limits.room:
                 continue
             found = self._price_across(kept, mine)
-            if self.best is None or found < self.best.cycles:
-                self.best = Choice(
-                    units, kept.chunk, kept.ring, 1, limits.engines, found, needed, shape.streamed, across=True
-                )
+            tasks = limits.engines * (3 + 2 * kept.parts)
+            choice = Choice(units, kept.chunk, kept.ring, 1, limits.engines, found, needed, shape.streamed, True)
+            self._keep(choice, tasks)
 
     def _price_across(self, kept: _Kept, mine: int) -> int:
         """Cycles of an engine: its inputs whole, its weights, its products, its channels of the output."""
@@ -127,11 +130,11 @@ class _Search:
         weights = sum(machine.load(region.extent) for _, region in shape.wholes) * share / machine.counts["DMA"]
         parallel = min(kept.parts, machine.counts[shape.costs[0].unit])
         main = kept.parts * shape.main_cycles(share / kept.parts) / parallel
-        busy = max(weights, main)
+        busy = max(weights, main, _ring_cycles(shape, kept, share, share))
         if shape.streamed:
             size = sum(region.extent for _, region in shape.wholes)
             busy = max(busy, machine.fetch(size) / machine.counts["sDMA"])
-        return int(loads / min(2, machine.counts["DMA"]) + busy + shape.follower_cycles(share) + out + 20 * kept.parts)
+        return int(loads / min(2, machine.counts["DMA"]) + busy + shape.follower_cycles(share) + out)
 
     def _try(self, tiles: _Tiles, kept: _Kept, flight: int) -> None:
         limits = self.limits
@@ -141,9 +144,14 @@ class _Search:
         if needed > limits.room:
             return
         found = tiles.price(kept, min(flight, held))
-        if self.best is None or found < self.best.cycles:
-            engines = limits.engines
-            self.best = Choice(tiles.height, kept.chunk, kept.ring, flight, engines, found, needed, self.shape.streamed)
+        engines, streamed = limits.engines, self.shape.streamed
+        choice = Choice(tiles.height, kept.chunk, kept.ring, flight, engines, found, needed, streamed)
+        self._keep(choice, engines * tiles.tasks(kept, min(flight, held)))
+
+    def _keep(self, choice: Choice, tasks: int) -> None:
+        score = choice.cycles + self.limits.thrift * tasks
+        if self.best is None or score < self.score:
+            self.best, self.score = choice, score
 
 
 def _heights(period: int) -> list[int]:
@@ -185,6 +193,15 @@ def _weights(shape: StageShape, mine: int = 0) -> Iterator[_Kept]:
             yield _Kept(size, ring, -(-channels // size), rest + ring * each)
 
 
+def _ring_cycles(shape: StageShape, kept: _Kept, weights: float, work: float) -> float:
+    """Cycles of chunks through a ring: a place is free again when its chunk has been loaded and used."""
+    machine = shape.machine
+    size = sum(region.extent for _, region in shape.wholes) * weights / kept.parts
+    pieces = -(-machine.counts["DMA"] // kept.ring)
+    used = shape.main_cycles(work / kept.parts)
+    return kept.parts * (machine.load(int(size / pieces)) + used) / kept.ring
+
+
 class _Tiles:
     """The tiles of one height with what does not depend on the rest of a choice."""
 
@@ -223,10 +240,17 @@ class _Tiles:
             busy["sDMA"] = groups * machine.fetch(size) / machine.counts["sDMA"]
         load = max(self.loads, default=0)
         way = load + main + self.after + self.out
-        # Many small tasks cost tokens and text, so of nearly equal prices the fewer win.
-        tasks = each * (kept.parts + 2) + (kept.parts * groups if kept.chunk else 0)
         if kept.ring < kept.parts:
             # In groups: all loads, then chunk after chunk, then all stores.
             around = groups * (sum(self.loads) * flight / machine.counts["DMA"] + self.after + self.out)
-            return int(max(busy.values()) + around + 20 * tasks)
-        return int(max(*busy.values(), each * way / max(1, flight)) + load / 2 + self.out / 2 + 20 * tasks)
+            ring = groups * _ring_cycles(shape, kept, 1.0, self.share * min(flight, each))
+            return int(max(*busy.values(), ring) + around)
+        return int(max(*busy.values(), each * way / max(1, flight)) + load / 2 + self.out / 2)
+
+    def tasks(self, kept: _Kept, flight: int) -> int:
+        """Tasks of an engine as they are written: those of a loop count once."""
+        tile = len(self.loads) + kept.parts + len(self.shape.costs)
+        resident = kept.ring >= kept.parts
+        written = self.each if self.each < LOOP_FROM or not resident else 3
+        weights = kept.parts if resident else kept.parts * -(-self.each // flight)
+        return tile * written + weights
