@@ -18,6 +18,7 @@ from lamella.lang.nem.parse import parse
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.tiling.emit import L2_BUFFER, Generator, TiledStage, tiled_stage
 from lamella.plan.tiling.engines import allot
+from lamella.plan.tiling.layouts import settle_layouts
 from lamella.plan.tiling.pack import Packing
 from lamella.plan.tiling.program import Line, Place, Repeat, Step, l1_buffer, order
 from lamella.plan.tiling.shape import Machine, StageShape
@@ -69,10 +70,11 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     network = group(plan, options.outputs)
     shapes = [StageShape(stage, machine) for stage in network.stages]
     weights = [_weight_bytes(network, stage) for stage in network.stages]
-    stages = [
-        tiled_stage(shape.stage, shape, choice)
-        for shape, choice in zip(shapes, allot(shapes, weights, machine), strict=True)
-    ]
+    choices = allot(shapes, weights, machine)
+    planar = settle_layouts(network, shapes, choices, machine)
+    for shape in shapes:
+        shape.planar = planar
+    stages = [tiled_stage(shape.stage, shape, choice) for shape, choice in zip(shapes, choices, strict=True)]
     generator = Generator(network, machine, stages)
     generator.place()
     lines = order(generator.generate(), machine.tokens)
