@@ -21,6 +21,7 @@ from lamella.plan.explain import PlanFile, explain
 from lamella.plan.report import chrome_trace, find_named, html_page, summary
 from lamella.plan.report.explanation import explanation_text
 from lamella.plan.timing import TimingReport, simulate
+from lamella.plan.timing.layers import find_layers
 from lamella.plan.timing.network_bounds import find_network_bounds
 
 
@@ -46,7 +47,10 @@ def sim(file: Path, options: Options) -> None:
         advise(program.source, program.path, options.device, limits, options.root) if options.advise else []
     )
     if options.as_json:
-        named = {"named": [asdict(item) for item in find_named(plan)]}
+        named = {
+            "named": [asdict(item) for item in find_named(plan)],
+            "layers": [layer.to_json() for layer in find_layers(report, plan)],
+        }
         extra = {"advice": [_advice_json(item) for item in found]} if options.advise else {}
         status = {"ok": True, "diagnostics": [item.to_json() for item in program.findings]}
         print_json({**report.to_json(), **named, **extra, **status})

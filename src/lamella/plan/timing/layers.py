@@ -48,7 +48,6 @@ class LayerUse:
     macs: int
     ddr: int
     once: int
-    waited: int
     energy: int | None
 
     @property
@@ -71,12 +70,16 @@ class LayerUse:
             "macs": self.macs,
             "ddr_bytes": self.ddr,
             "ddr_once": self.once,
-            "waited": self.waited,
             "energy_pj": None if self.energy is None else self.energy / 1000,
         }
 
 
 # --- sections -----------------------------------------------------------------------------------------------
+
+
+def has_sections(plan: Plan) -> bool:
+    """Whether comments of a plan name sections."""
+    return _SECTION.search(plan.source.text) is not None
 
 
 def find_sections(plan: Plan) -> tuple[Section, ...]:
@@ -159,7 +162,6 @@ def _layer(section: Section, members: list[tuple[TaskUse, Task]], instances: Map
         macs=sum(use.work * use.count for use, _ in members if use.kind == MACS),
         ddr=sum(use.work * use.count for use, _ in far),
         once=_once(far),
-        waited=sum(sum(use.waited.values()) for use, _ in members),
         energy=sum(energies) if energies else None,
     )
 
