@@ -542,6 +542,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "html": "--html t.html",
             "advise": "--advise",
             "fix": "--fix f.nem",
+            "layer": "--explain tc",
             "untiled": f"--against {NPU}",
         },
     ),

@@ -778,6 +778,14 @@ class Options(DiffOptions):
     fix: Path | None = field(
         default=None, metadata=own("Write the improved program.", on("sim", NEM), "--fix | sim | output")
     )
+    layer: str | None = field(
+        default=None,
+        metadata=own(
+            "Explain a layer (a section, loop, task or line): its roofs, and what would change it, simulated.",
+            on("sim", NEM),
+            "--explain LAYER | sim | output",
+        ),
+    )
     untiled: Path | None = field(
         default=None,
         metadata=own(
