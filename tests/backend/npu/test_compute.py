@@ -27,7 +27,7 @@ from tests.support.plan.tasks import plan_of_tasks
 
 KINDS = {
     "elementwise": ("math.exp", "math.sqrt", "nn.erf", "math.asinh", "math.floor", "math.sign", "nn.selu"),
-    "binary": ("math.add", "math.pow", "math.ge", "math.lt", "math.max", "math.xor"),
+    "binary": ("math.add", "math.pow", "math.mod", "math.lt", "math.max", "math.xor"),
     "choice": ("math.select", "math.clamp"),
     "reductions": (
         "math.sum_reduce",
