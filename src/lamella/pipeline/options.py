@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.records import dataclass
@@ -35,7 +36,10 @@ from lamella.pipeline.effects import (
     own,
     row,
 )
-from lamella.pipeline.languages import LANGUAGES
+from lamella.pipeline.languages import LANGUAGES, ONNX
+
+if TYPE_CHECKING:
+    from lamella.base.arrays import Array
 
 DIALECTS = ("specification", "newer")
 METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
@@ -77,7 +81,7 @@ class Options(DiffOptions):
             "Read the file as this language, whatever its ending.",
             on("check, fmt, show, load, sim, bind", ANY),
             f"--language | {TEXTS} quantize | general",
-            choices=LANGUAGES,
+            choices=(*LANGUAGES, ONNX.name),
         ),
     )
     limits: Limits = field(
@@ -355,6 +359,13 @@ class Options(DiffOptions):
             {**on(f"{LATE}, export, unit", ANY), "observe": SOURCES},
             f"--seed N | {LOADERS} | inputs",
             least=0,
+        ),
+    )
+    contents: Mapping[str, Array] = field(
+        default_factory=dict,
+        metadata=row(
+            "ONNX: arrays of inputs; the graph is made for those that must be known before the run, such as shapes.",
+            on("load, diff", kinds("onnx")),
         ),
     )
     random: bool = field(
