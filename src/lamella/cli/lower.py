@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -26,6 +26,8 @@ from lamella.cli.options import (
 )
 from lamella.cli.progress import show_progress
 from lamella.cli.waiting import waiting
+from lamella.graph.binding import describes_quantization
+from lamella.graph.model import Model as GraphModel
 from lamella.pipeline.api import UNIT, lower_model, make_executable, read, save
 from lamella.pipeline.backends import JUDGES
 from lamella.pipeline.diff import first_divergence, measure
@@ -168,11 +170,16 @@ def _report(
 
 
 def _compare(before: Model, after: Model, options: Options) -> Difference:
-    """The largest difference between the outputs of two models on the same random inputs."""
+    """The largest difference between the outputs of two models on the same random inputs.
+
+    What says how it is quantised leaves as ONNX with its codes, and is compared as it runs quantised.
+    """
+    options = replace(options, quantized=options.quantized or options.to == "onnx")
     find = partial(first_divergence, before, options, after)
     found = []
-    plain = drawing(Options(seed=options.seed, limits=options.limits))
-    for model, given in ((before, options), (after, plain)):
+    plain = drawing(Options(seed=options.seed, limits=options.limits, quantized=options.quantized))
+    for model, chosen in ((before, options), (after, plain)):
+        given = chosen if _is_quantized(model) else replace(chosen, quantized=False)
         executable = make_executable(model, JUDGES.get(model.language), given)
         executable.progress = show_progress
         found.append(executable())
@@ -180,6 +187,11 @@ def _compare(before: Model, after: Model, options: Options) -> Difference:
     if first.keys() != second.keys():
         return Difference(float("inf"), find)
     return Difference(max((_difference(first[name], second[name]) for name in first), default=0.0), find)
+
+
+def _is_quantized(model: Model) -> bool:
+    """Whether a model is a graph that says how it is quantised."""
+    return isinstance(model, GraphModel) and describes_quantization(model.graph)
 
 
 def _difference(one: Array, other: Array) -> float:

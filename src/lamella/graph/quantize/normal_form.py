@@ -10,14 +10,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from lamella.base.arrays import Array
 from lamella.graph.compose.decompose import decompose
 from lamella.graph.model import Model
-from lamella.graph.nodes import Constant, Graph, Node, Operation, Tensor
+from lamella.graph.nodes import Constant, Graph, Node, Operation, Single, Tensor
 from lamella.graph.passes import PASSES
 from lamella.graph.passes.fold_constants import Evaluate, array_of
 from lamella.graph.passes.products import FixedTensors
-from lamella.graph.passes.variable_dce import variable_dce
 from lamella.graph.rewrite import members, operands_of, rename, results_of, uses
 
 WHOLE = frozenset(
@@ -27,6 +28,7 @@ WHOLE = frozenset(
         "math.mean_reduce",
         "aten.softmax",
         "aten.log_softmax",
+        "aten.safe_softmax",
         "aten.layer_norm",
         "aten.native_layer_norm",
         "aten.rms_norm",
@@ -49,7 +51,10 @@ def to_normal_form(model: Model, evaluate: Evaluate) -> Model:
     flat = decompose(model, lambda name: name in WHOLE)
     for name in STEPS:
         flat = PASSES[name](flat)
-    return _shortened(variable_dce(_computed(flat, evaluate)))
+    flat = _computed(flat, evaluate)
+    for name in ("simplify", "dce", "variable_dce"):
+        flat = PASSES[name](flat)
+    return _shortened(flat)
 
 
 def _computed(model: Model, evaluate: Evaluate) -> Model:
@@ -61,17 +66,33 @@ def _computed(model: Model, evaluate: Evaluate) -> Model:
     read = {item.name for node in kept for item in operands_of(node)}
     read |= {item.name for item in members(graph.outputs)} | {item.value.name for item in graph.updates}
     made = [item for item in known.made.values() if item.name in read]
-    data = {**(model.data or {}), **{item.name: known.arrays[item.name] for item in made}}
-    variables = (*graph.variables, *(replace(item, quantization=None) for item in made))
-    return _kept_outputs(
-        replace(model, graph=replace(graph, nodes=tuple(kept), variables=variables), data=data), graph
+    # What is the same everywhere is a constant, which identities know: a mask that hides nothing goes away.
+    uniform = {item.name: value for item in made if (value := _uniform(known.arrays[item.name])) is not None}
+    constants = (
+        *graph.constants,
+        *(Constant(item, uniform[item.name]) for item in made if item.name in uniform),
     )
+    weights = [item for item in made if item.name not in uniform]
+    data = {**(model.data or {}), **{item.name: known.arrays[item.name] for item in weights}}
+    variables = (*graph.variables, *weights)
+    changed = replace(graph, nodes=tuple(kept), variables=variables, constants=constants)
+    return _kept_outputs(replace(model, graph=changed, data=data), graph)
+
+
+def _uniform(values: Array) -> Single | None:
+    """The one finite value that an array is full of."""
+    if not values.size or values.dtype.kind not in "biuf" or (values != values.flat[0]).any():
+        return None
+    found: Single = values.flat[0].item()
+    return found if np.isfinite(values.flat[0]) else None
 
 
 def _kept_outputs(model: Model, before: Graph) -> Model:
     """The model without what it computed of its own outputs: a variable cannot be one."""
-    gone = {item.name for item in members(before.outputs)} & {item.name for item in model.graph.variables}
-    if not gone - {item.name for item in before.variables}:
+    now = (*model.graph.variables, *(item.tensor for item in model.graph.constants))
+    then = (*before.variables, *(item.tensor for item in before.constants))
+    new = {item.name for item in now} - {item.name for item in then}
+    if not new & {item.name for item in members(before.outputs)}:
         return model
     return replace(model, graph=before)
 

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Protocol, cast
 
 from lamella.backend.cpu.host import host_target
-from lamella.backend.cpu.jit import host_machine, object_key, open_cache
+from lamella.backend.cpu.jit import LLVM_FILE, host_machine, object_key, open_cache
 from lamella.backend.cpu.package import fingerprint
 from lamella.backend.cpu.run.stored import decode_graph, encode_graph
 from lamella.backend.executor import GraphExecutable
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from lamella.pipeline.languages import Executable
 
 NAME = "cpu"
-LLVM_FILE = "libllvmlite.so"
-LARGE_BYTES = 1 << 26
-"""Weights beyond this are most of what a process holds."""
+LARGE_BYTES = 1 << 22
+"""Weights beyond this take more memory than it takes time to load LLVM's code again, where somebody compiles more."""
 NOT_IN_CODE = frozenset({"as_json", "backend", "random", "seed", "threads", "weights"})
 """Options that change a run and not what is compiled."""
 

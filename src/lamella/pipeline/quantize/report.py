@@ -177,7 +177,7 @@ def make_report(
         if isinstance(node, Operation)
         for item in listed(node.outputs)
     }
-    reasons = {**chosen.found.floats, **real}
+    reasons = {**real, **chosen.found.floats}
     stays = tuple((name, operators.get(name, "control flow"), why) for name, why in reasons.items())
     sizes = [(variable_bytes(item), item.name) for item in chosen.model.graph.variables]
     after = sum(chosen.weights[name].bytes if name in chosen.weights else size for size, name in sizes)

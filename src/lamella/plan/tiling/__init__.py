@@ -17,11 +17,12 @@ from lamella.lang.nem.nodes import Document, Integer, Name
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.tiling.emit import L2_BUFFER, Generator, TiledStage, tiled_stage
+from lamella.plan.tiling.engines import allot
+from lamella.plan.tiling.layouts import settle_layouts
 from lamella.plan.tiling.pack import Packing
 from lamella.plan.tiling.program import Line, Place, Repeat, Step, l1_buffer, order
-from lamella.plan.tiling.search import Limits, choose
 from lamella.plan.tiling.shape import Machine, StageShape
-from lamella.plan.tiling.stages import Network, group
+from lamella.plan.tiling.stages import Network, Stage, group
 from lamella.plan.tiling.text import Writer
 from lamella.plan.timing.cost import MachineModel
 
@@ -67,14 +68,21 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     engines = min(model.engines, options.engines or model.engines)
     machine = Machine(model, engines)
     network = group(plan, options.outputs)
-    stages: list[TiledStage] = []
-    for stage in network.stages:
-        shape = StageShape(stage, machine)
-        stages.append(tiled_stage(stage, shape, choose(shape, Limits(machine.l1, engines))))
+    shapes = [StageShape(stage, machine) for stage in network.stages]
+    weights = [_weight_bytes(network, stage) for stage in network.stages]
+    choices = allot(shapes, weights, machine)
+    planar = settle_layouts(network, shapes, choices, machine)
+    for shape in shapes:
+        shape.planar = planar
+    stages = [tiled_stage(shape.stage, shape, choice) for shape, choice in zip(shapes, choices, strict=True)]
     generator = Generator(network, machine, stages)
     generator.place()
     lines = order(generator.generate(), machine.tokens)
     return Tiled(_document(network, generator, lines), generator.packing, tuple(_report(item) for item in stages))
+
+
+def _weight_bytes(network: Network, stage: Stage) -> int:
+    return sum(region.extent for region in stage.inputs() if region.buffer.name in network.weights)
 
 
 def _report(item: TiledStage) -> StageReport:

@@ -7,7 +7,7 @@ that nothing needs from the stage at which they are fetched to the one that uses
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lamella.base.arena import aligned
@@ -30,11 +30,24 @@ class Block:
         return self.first <= other.last and other.first <= self.last
 
 
-def place(blocks: Iterable[Block]) -> int:
-    """Give each block the lowest offset that is free while it lives, the largest first; the bytes needed."""
+def place(blocks: Sequence[Block], others: Sequence[Block], available: int) -> int:
+    """Give each block the lowest offset that is free while it lives, the largest first; the bytes needed.
+
+    Those of the first list come first, so that the others find one large gap above them; only where that needs more
+    than is available are all sorted together.
+    """
+    top = _place([*_largest_first(blocks), *_largest_first(others)])
+    return top if top <= available else _place(_largest_first([*blocks, *others]))
+
+
+def _largest_first(blocks: Sequence[Block]) -> list[Block]:
+    return sorted(blocks, key=lambda item: (-item.size, item.first, item.name))
+
+
+def _place(blocks: Sequence[Block]) -> int:
     done: list[Block] = []
     top = 0
-    for block in sorted(blocks, key=lambda item: (-item.size, item.first, item.name)):
+    for block in blocks:
         block.offset = lowest(block, done)
         top = max(top, block.offset + block.size)
         done.append(block)

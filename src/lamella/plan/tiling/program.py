@@ -99,7 +99,15 @@ class Barrier:
     steps: list[Step]
 
 
+@dataclass(slots=True, eq=False)
+class Settle:
+    """The end of a group of steps: what follows waits for all of them, so that their tokens are free."""
+
+    steps: list[Step]
+
+
 Line: TypeAlias = Step | Repeat | Barrier
+Draft: TypeAlias = Step | Repeat | Settle
 
 
 # --- dependences ----------------------------------------------------------------------------------------------
@@ -122,8 +130,13 @@ class _Deriver:
         self.gate = 0
         self.count = 0
 
-    def take(self, line: Step | Repeat) -> None:
+    def take(self, line: Draft) -> None:
         """Derive the dependences of the next line."""
+        if isinstance(line, Settle):
+            line.steps = self._last(line.steps)
+            for step in line.steps:
+                self.gate |= self.closed[step.number]
+            return
         if isinstance(line, Step):
             self._number(line)
             self._depend(line, self._conflicts(line, 1))
@@ -136,6 +149,16 @@ class _Deriver:
             self._depend(step, [*self._conflicts(step, line.trips), *inner])
         for step in line.body:
             self.gate |= self.closed.pop(step.number)
+
+    def _last(self, steps: Sequence[Step]) -> list[Step]:
+        """The steps after which all are complete."""
+        found: list[Step] = []
+        covered = self.gate
+        for step in sorted(steps, key=lambda item: -item.number):
+            if not covered >> step.number & 1:
+                found.append(step)
+                covered |= self.closed[step.number]
+        return found[::-1]
 
     def _number(self, step: Step) -> None:
         step.number = self.count
@@ -196,7 +219,7 @@ def _overlap(one: Bytes, two: Bytes, trips: int) -> bool:
 # --- tokens ---------------------------------------------------------------------------------------------------
 
 
-def order(lines: Sequence[Step | Repeat], tokens: int) -> list[Line]:
+def order(lines: Sequence[Draft], tokens: int) -> list[Line]:
     """Lines with their dependences, and with waits where more than `tokens` tokens of an engine would be live."""
     deriver = _Deriver()
     for line in lines:
@@ -206,6 +229,7 @@ def order(lines: Sequence[Step | Repeat], tokens: int) -> list[Line]:
     live: dict[int, dict[int, Step]] = {}
     for position, line in enumerate(lines):
         demand = _demand(line, uses)
+        waited: list[Step] = []
         for engine, own in live.items():
             for number in [number for number in own if uses[number] < position]:
                 del own[number]
@@ -213,33 +237,45 @@ def order(lines: Sequence[Step | Repeat], tokens: int) -> list[Line]:
             if len(own) > room:
                 # Those that are asked for soonest are nearly complete: to wait for them costs the least.
                 soonest = sorted(own.values(), key=lambda step: (uses[step.number], step.number))
-                waited = soonest[: len(own) - room]
-                found.append(Barrier(waited))
-                _forget(lines[position : 1 + max(uses[step.number] for step in waited)], waited)
-                for step in waited:
-                    step.awaited = True
-                    del own[step.number]
+                waited += soonest[: len(own) - room]
+        if waited:
+            found.append(Barrier(waited))
+            _forget(lines[position : 1 + max(uses[step.number] for step in waited)], waited)
+            for step in waited:
+                del live[step.engine][step.number]
+        if isinstance(line, Settle):
+            found += [Barrier(line.steps)] if line.steps else []
+            continue
         if isinstance(line, Step) and uses.get(line.number, -1) > position:
             live.setdefault(line.engine, {})[line.number] = line
         found.append(line)
-    _mark_awaited(lines)
+    _mark_awaited(found)
     return found
 
 
-def _uses(lines: Sequence[Step | Repeat]) -> dict[int, int]:
+def _own(line: Draft | Line) -> list[Step]:
+    """The steps of a line."""
+    if isinstance(line, Step):
+        return [line]
+    return line.body if isinstance(line, Repeat) else []
+
+
+def _uses(lines: Sequence[Draft]) -> dict[int, int]:
     """The position of the last line that waits for each step."""
     found: dict[int, int] = {}
     for position, line in enumerate(lines):
-        for step in [line] if isinstance(line, Step) else line.body:
-            for other in step.deps:
-                found[other.number] = max(position, found.get(other.number, -1))
+        awaited = [other for step in _own(line) for other in step.deps]
+        for other in line.steps if isinstance(line, Settle) else awaited:
+            found[other.number] = max(position, found.get(other.number, -1))
     return found
 
 
-def _demand(line: Step | Repeat, uses: Mapping[int, int]) -> dict[int, int]:
+def _demand(line: Draft, uses: Mapping[int, int]) -> dict[int, int]:
     """Tokens that a line adds on each engine: its own, or those of the iterations in flight."""
     if isinstance(line, Step):
         return {line.engine: 1} if line.number in uses else {}
+    if isinstance(line, Settle):
+        return {}
     begun = {step.number: position for position, step in enumerate(line.body)}
     ends = {
         other.number: position
@@ -257,15 +293,17 @@ def _demand(line: Step | Repeat, uses: Mapping[int, int]) -> dict[int, int]:
     return found
 
 
-def _forget(lines: Sequence[Step | Repeat], waited: Sequence[Step]) -> None:
+def _forget(lines: Sequence[Draft], waited: Sequence[Step]) -> None:
     numbers = {step.number for step in waited}
     for line in lines:
-        for step in [line] if isinstance(line, Step) else line.body:
+        if isinstance(line, Settle):
+            line.steps = [step for step in line.steps if step.number not in numbers]
+        for step in _own(line):
             step.deps = [other for other in step.deps if other.number not in numbers]
 
 
-def _mark_awaited(lines: Sequence[Step | Repeat]) -> None:
+def _mark_awaited(lines: Sequence[Line]) -> None:
     for line in lines:
-        for step in [line] if isinstance(line, Step) else line.body:
-            for other in step.deps:
-                other.awaited = True
+        awaited = [other for step in _own(line) for other in step.deps]
+        for other in line.steps if isinstance(line, Barrier) else awaited:
+            other.awaited = True

@@ -294,7 +294,7 @@ def _angles(site: NodeSite, before: Tensor, rows: Extent) -> tuple[Tensor, Tenso
 
 def _known(site: NodeSite, extent: Extent) -> int:
     if not isinstance(extent, int):
-        site.refuse("turns a number of elements that only the run tells")
+        site.refuse_open("turns a number of elements of", extent)
     return extent
 
 

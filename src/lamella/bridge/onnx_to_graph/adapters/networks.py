@@ -246,7 +246,7 @@ def _enough(
         reach = _reach(kernel[axis], dilations[axis])
         room = dim.sub(dim.add(dim.add(size, before), behind), reach)
         if not (isinstance(room, int) and isinstance(size, int) and isinstance(before, int)):
-            site.refuse("rounds up the number of windows over an extent that only the run tells")
+            site.refuse_open("rounds up the number of windows over", size)
         count = -(-room // strides[axis]) + 1
         if (count - 1) * strides[axis] >= size + before:
             count -= 1
