@@ -35,7 +35,7 @@ from lamella.bridge.graph_to_plan.offers import Offers
 from lamella.bridge.graph_to_plan.rows import TABLE, Row, RowCall
 from lamella.bridge.graph_to_plan.rows.call import Given, static
 from lamella.bridge.graph_to_plan.rows.quantised import boundary_quant
-from lamella.bridge.graph_to_plan.values import Value, is_whole, known, natural, placed
+from lamella.bridge.graph_to_plan.values import BufferRecord, Value, is_whole, known, natural, placed
 from lamella.graph.compose.decompose import compose_call, decompose
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Operation, Pack, Tensor, tensors
@@ -239,7 +239,7 @@ class _Selection:
         row, reason = self._row(operation.operator), "no opcode computes it"
         if row is not None:
             try:
-                self._take(operation, row(self._call(operation)))
+                self._take(operation, row(self._call(operation)), mark[0])
                 self._tell(operation, assembly.tasks[mark[1] :], above)
                 return
             except Unsupported as problem:
@@ -316,8 +316,8 @@ class _Selection:
         for tensor, array in zip(made, found, strict=True):
             self._try(operation.origin, operation.operator, partial(self._know, tensor, array))
 
-    def _take(self, operation: Operation, given: Value | Sequence[Value | None]) -> None:
-        """The results of a row, which have the shapes of the graph."""
+    def _take(self, operation: Operation, given: Value | Sequence[Value | None], start: int) -> None:
+        """The results of a row, which have the shapes of the graph; what was made on the way is called a part."""
         made = [item for item in results_of(operation) if isinstance(item, Tensor)]
         results = [given] if isinstance(given, Value) else list(given)
         for tensor, value in zip(made, results, strict=True):
@@ -330,8 +330,14 @@ class _Selection:
                     f"a result of shape {list(value.shape)} where {list(tensor.shape)} is wanted"
                 )
             self.values[tensor.name] = value
-            if value.buffer is not None and value.buffer.label == self.emit.label and len(made) > 1:
-                value.buffer.label = tensor.name
+        for buffer in self.emit.assembly.buffers[start:]:
+            if buffer.label == self.emit.label:
+                owner = next((item.name for item in made if self._is_in(item, buffer)), "")
+                buffer.label = owner or f"{buffer.label}_part"
+
+    def _is_in(self, tensor: Tensor, buffer: BufferRecord) -> bool:
+        """Whether a tensor of the graph lies in a buffer."""
+        return tensor.name in self.values and self.values[tensor.name].buffer is buffer
 
     def _decompose(self, operation: Operation, reason: str) -> None:
         """What an operation is made of, in its place; a finding where it is made of nothing."""
