@@ -50,7 +50,7 @@ class ComputeTasks:
             for name in kernel.outputs
         }
         spare = [
-            self.emit.result(tuple(item.shape), str(item.element), natural(item.shape))
+            self.emit.result(tuple(item.shape[::-1]), str(item.element), natural(item.shape))
             for item in kernel.scratch
         ]
         outputs = [
