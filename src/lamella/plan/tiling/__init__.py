@@ -16,7 +16,7 @@ from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import Document, Integer, Name
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.tiling.emit import L2_BUFFER, Generator, TiledStage, tiled_stage
+from lamella.plan.tiling.emit import L2_BUFFER, LOOP_VARIABLE, Generator, TiledStage, tiled_stage
 from lamella.plan.tiling.engines import allot
 from lamella.plan.tiling.fill import choose_fill
 from lamella.plan.tiling.layouts import settle_layouts
@@ -113,8 +113,8 @@ def _document(network: Network, generator: Generator, lines: list[Line]) -> Docu
     plan = network.plan
     head = parse(plan.source).document
     writer = Writer()
-    writer.named |= {item.name for item in plan.buffers} | {item.name for item in plan.buffers}
-    writer.named |= {L2_BUFFER, generator.packing.name, "program", "in", "out"}
+    writer.named |= {item.name for item in plan.buffers} | {L2_BUFFER, LOOP_VARIABLE, generator.packing.name}
+    writer.named |= {l1_buffer(engine) for engine in range(generator.machine.engines)}
     ports = _ports(network, writer)
     constants = _constants(lines)
     writer.named |= {name for name, _ in constants}

@@ -22,7 +22,8 @@ from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, ti
 from lamella.plan.tiling.split import Part, extent_of, planar
 from lamella.plan.tiling.stages import Network, Stage
 
-L2_BUFFER = "L2_arena"
+L2_BUFFER = "l2"
+LOOP_VARIABLE = "i"
 STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
 PIECE = 1 << 15
@@ -470,7 +471,7 @@ class Generator:
             body += _Pass(self, tiled, engine, tiles[begin], slot, 0, step).lines()
         if later is not None and tiled.l1_bytes + later.l1_bytes <= self.machine.l1:
             self._prepare_early(later)
-        self.lines.append(Repeat(f"{tiled.stage.name}_i", length, flight, body))
+        self.lines.append(Repeat(LOOP_VARIABLE, length, flight, body))
         return False
 
     def _slots_at(self, tiled: TiledStage) -> int:
