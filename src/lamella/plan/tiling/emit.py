@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
 from lamella.lang.nem.resolved import Region, TensorType
+from lamella.plan.tiling.fill import new_rows, spans_of, tapered
 from lamella.plan.tiling.memory import Block, lowest, place
 from lamella.plan.tiling.pack import Packing
 from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
@@ -21,7 +22,8 @@ from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, ti
 from lamella.plan.tiling.split import Part, extent_of, planar
 from lamella.plan.tiling.stages import Network, Stage
 
-L2_BUFFER = "L2_arena"
+L2_BUFFER = "l2"
+LOOP_VARIABLE = "i"
 STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
 PIECE = 1 << 15
@@ -67,7 +69,8 @@ class TiledStage:
     @property
     def slots(self) -> int:
         """Slots of an engine."""
-        return slots_of(max(len(tiles) for tiles in self.tiles), self.choice.flight)
+        most = max(len(tiles) for tiles in self.tiles)
+        return most if self.choice.eager else slots_of(most, self.choice.flight)
 
     @property
     def beside(self) -> int:
@@ -83,7 +86,8 @@ class TiledStage:
         """Bytes of L1 for a chunk of weights."""
         chunks, weight = self.stage.split.chunks, dict(self.shape.wholes)[1]
         assert chunks is not None and weight.type is not None
-        return aligned(chunks.weight(weight.type, 0, self.choice.chunk).extent, ALIGN)
+        most = max(count for _, count in self.chunks())
+        return aligned(chunks.weight(weight.type, 0, most).extent, ALIGN)
 
     @property
     def l1_bytes(self) -> int:
@@ -104,6 +108,8 @@ class TiledStage:
         if not self.choice.chunk or chunks is None:
             return [(0, 0)]
         size = self.choice.chunk
+        if self.choice.eager:
+            return spans_of(chunks.channels, size, self.choice.ring)
         begin, count = self.span(engine) or (0, chunks.channels)
         return [(first, min(size, begin + count - first)) for first in range(begin, begin + count, size)]
 
@@ -266,7 +272,11 @@ class Generator:
         """All lines, in order."""
         for number, tiled in enumerate(self.stages):
             start = len(self.lines)
+            if tiled.choice.eager:
+                self._fill(tiled)
             self._prefetch(number)
+            if tiled.choice.eager:
+                continue
             self._prepare(tiled)
             later = self.stages[number + 1] if number + 1 < len(self.stages) else None
             begin = len(self.lines)
@@ -279,6 +289,47 @@ class Generator:
             if not isinstance(first, Settle):
                 first.comments = (*self._headline(tiled), *first.comments)
         return self.lines
+
+    def _fill(self, tiled: TiledStage) -> None:
+        """The first stage, chunk by chunk over all tiles, with its fetches where they are needed."""
+        weights = next(item for item in self.fetches if item.use == 0 and item.buffer == self.packing.name)
+        image = tiled.stage.task.inputs[0]
+        inputs = next((item for item in self.fetches if item.buffer == image.buffer.name), None)
+        tiled.prepared = tiled.stage.split.units > 0
+        tiled.weights[1] = tiled.base
+        passes = [
+            _Pass(self, tiled, 0, tile, Place(self._slots_at(tiled) + number * tiled.slot.size), number)
+            for number, tile in enumerate(tiled.tiles[0])
+        ]
+        at = tiled.packed[tiled.stage.task.inputs[1].buffer.name, tiled.stage.task.inputs[1].offset.constant]
+        fresh = list(new_rows(tiled.shape, tiled.tiles[0]))
+        start, done = len(self.lines), 0
+        parts = len(tiled.chunks())
+        for number in range(parts):
+            part = self._chunk(tiled, number, 0)
+            self._fetch_part(weights, done, at + part.offset + part.extent - done)
+            done = at + part.offset + part.extent
+            self._load_chunk(tiled, number, number, [0])
+            for item, (low, size) in zip(passes, fresh, strict=True):
+                if number == 0:
+                    if inputs is not None and size:
+                        self._fetch_part(inputs, image.offset.constant + low, size)
+                    self.lines += item.loads()
+                self.lines.append(item.main(number))
+                if number == parts - 1:
+                    self.lines += item.finish()
+        first = self.lines[start]
+        assert isinstance(first, Step)
+        first.comments = self._headline(tiled)
+        for fetch in (weights, inputs):
+            if fetch is not None:
+                fetch.issued = True
+        if len(self.stages) > 1:
+            self.lines.append(Settle([line for line in self.lines[start:] if isinstance(line, Step)]))
+
+    def _fetch_part(self, item: Fetch, low: int, size: int) -> None:
+        source = Bytes(item.buffer, Place(item.offset + low), size)
+        self.lines.append(Step("transfer", (source,), (self._l2(item.block, low, size),), label=item.name))
 
     def _prepare_early(self, tiled: TiledStage) -> None:
         """Load the weights of the next stage, where they are on their way and nothing else lies whole in L1."""
@@ -420,7 +471,7 @@ class Generator:
             body += _Pass(self, tiled, engine, tiles[begin], slot, 0, step).lines()
         if later is not None and tiled.l1_bytes + later.l1_bytes <= self.machine.l1:
             self._prepare_early(later)
-        self.lines.append(Repeat(f"{tiled.stage.name}_i", length, flight, body))
+        self.lines.append(Repeat(LOOP_VARIABLE, length, flight, body))
         return False
 
     def _slots_at(self, tiled: TiledStage) -> int:
@@ -661,6 +712,9 @@ def tiled_stage(stage: Stage, shape: StageShape, choice: Choice) -> TiledStage:
         found.slot = shape.slot([whole], found.span(0))
         return found
     tiles = tiles_of(split.units, split.period, choice.height)
+    if choice.eager:
+        tiles = tapered(split.units, choice.height, choice.edge)
+        return TiledStage(stage, shape, choice, [tiles], shape.slot(tiles))
     shared = assign(tiles, choice.engines)
     edge = [tile for engine in shared for tile in (*engine[:2], *engine[-2:])]
     return TiledStage(stage, shape, choice, shared, shape.slot(edge))

@@ -34,6 +34,10 @@ class Choice:
     streamed: bool = False
     across: bool = False
     """Whether the engines share the output channels rather than the rows."""
+    eager: bool = False
+    """Whether tasks begin before their stage's operands are all there: the first stage of a plan."""
+    edge: int = 0
+    """Rows of the first and the last tile of such a stage."""
 
 
 @dataclass(frozen=True, slots=True)
