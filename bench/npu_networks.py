@@ -12,7 +12,7 @@ import numpy as np
 from bench.flatbuffer import Numbers, Scalar, Table, Value, integers, write
 
 SPREAD = 24
-"""The deviation of drawn weights: about what trained ones have, so that a peer's compression finds what it usually does."""
+"""The deviation of drawn weights, about that of trained ones: what a peer's compression usually meets."""
 CONV, DEPTHWISE, ADD, MAX_POOL, AVERAGE_POOL, DENSE = (
     "conv",
     "depthwise",
@@ -77,11 +77,9 @@ class Network:
         self.layers.append(Layer(kind, inputs, made, kernel, stride, pads[0], relu))
         return made
 
-    def conv(
-        self, x: Tensor, channels: int, kernel: int, stride: int = 1, relu: bool = True, same: bool = True
-    ) -> Tensor:
-        """A convolution."""
-        return self.add(CONV, (x,), channels, (kernel, stride), same, relu)
+    def conv(self, x: Tensor, channels: int, kernel: int, stride: int = 1, relu: bool = True) -> Tensor:
+        """A convolution over the whole picture."""
+        return self.add(CONV, (x,), channels, (kernel, stride), same=True, relu=relu)
 
     def depthwise(self, x: Tensor, stride: int) -> Tensor:
         """A 3×3 convolution of each channel alone."""
@@ -112,7 +110,7 @@ def _cut(size: int, kernel: int, stride: int, same: bool) -> tuple[int, tuple[in
 def convolution() -> Network:
     """One 3×3 convolution with ReLU, 64×16×64 → 62×14×128."""
     made = Network("conv", (1, 64, 16, 64))
-    made.conv(made.input, 128, 3, same=False)
+    made.add(CONV, (made.input,), 128, (3, 1), same=False, relu=True)
     return made
 
 
@@ -287,18 +285,12 @@ def _task(number: int, layer: Layer, made: dict[int, str]) -> list[str]:
         ]
         operands += [f"w{number}", f"b{number}"]
     deps = ", ".join(dict.fromkeys(made[item.number] for item in layer.inputs if item.number in made))
-    head = f"k{number} = {_OPCODES[layer.kind]}.async in {', '.join(operands)} out t{layer.output.number}"
+    head = f"k{number} = {_OPCODES.get(layer.kind, 'conv2d')}.async in {', '.join(operands)} out t{layer.output.number}"
     return [*lines, f"{head} {_attributes(layer)} deps=[{deps}]".replace("  ", " ")]
 
 
-_OPCODES = {
-    CONV: "conv2d",
-    DEPTHWISE: "conv2d",
-    DENSE: "conv2d",
-    ADD: "add",
-    MAX_POOL: "maxpool",
-    AVERAGE_POOL: "avgpool",
-}
+_OPCODES = {ADD: "add", MAX_POOL: "maxpool", AVERAGE_POOL: "avgpool"}
+"""The other layers are convolutions."""
 
 
 def _attributes(layer: Layer) -> str:

@@ -27,10 +27,11 @@ from lamella.plan.timing import simulate
 from lamella.plan.timing.cost import MachineModel, cost_of
 from lamella.plan.timing.network_bounds import NetworkBounds, find_network_bounds
 
+HEAD = "network        MACs M   bound cycles  binding    tool       cycles  ÷ bound     DDR bytes  ÷ once   seconds"
 ACCELERATOR = "ethos-u85-2048"
 DEVICE = "ethos_u85_like"
-DEVICE_TEXT = """# The resources of an Ethos-U85 with 2048 MACs as Vela's default configuration has them (DRAM mid, 384 KB of SRAM):
-# DRAM 12 bytes and SRAM 32 bytes a cycle; the SRAM is cut into two halves, as our data path has two levels.
+DEVICE_TEXT = """# The resources of an Ethos-U85 with 2048 MACs as Vela's default configuration has them:
+# DRAM 12 bytes and SRAM 32 bytes a cycle; its 384 KB are cut into two halves, as our data path has two levels.
 include "nem_baseline_1.0.nem"
 
 device ethos_u85_like extends nem_baseline_1_0 {
@@ -83,9 +84,7 @@ def main() -> None:
         folder.mkdir(exist_ok=True)
         (folder / f"{DEVICE}.nem").write_text(DEVICE_TEXT)
         layers: list[LayerCycles] = []
-        print(
-            "network        MACs M   bound cycles  binding       tool      cycles  ÷ bound     DDR bytes  ÷ once   seconds"
-        )
+        print(HEAD)
         for network in (convolution(), resnet18(), mobilenet_v2()):
             layers += _compare(network, folder, given.vela, given.plans)
         _print_layers(layers)
@@ -180,9 +179,8 @@ def _print_layers(layers: list[LayerCycles]) -> None:
         ratios = sorted(item.alone / item.ours for item in members)
         whole = sum(item.alone for item in members) / sum(item.ours for item in members)
         middle = ratios[len(ratios) // 2]
-        print(
-            f"  {kind:<22} {len(members):3} layers   sum {whole:6.2f}   median {middle:6.2f}   {ratios[0]:.2f} – {ratios[-1]:.2f}"
-        )
+        spread = f"{ratios[0]:.2f} – {ratios[-1]:.2f}"
+        print(f"  {kind:<22} {len(members):3} layers   sum {whole:6.2f}   median {middle:6.2f}   {spread}")
 
 
 if __name__ == "__main__":
