@@ -227,7 +227,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "shape": "--shape b=1",
         },
     ),
-    ("show", "library", "show layout.broadcast", {"dialect": "--dialect newer"}),
+    ("show", "library", "show layout.broadcast", {"dialect": "--dialect newer", "gradient": "--gradient"}),
     (
         "show",
         "module",
@@ -542,6 +542,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "html": "--html t.html",
             "advise": "--advise",
             "fix": "--fix f.nem",
+            "layer": "--explain tc",
             "untiled": f"--against {NPU}",
         },
     ),

@@ -112,9 +112,9 @@ endloop
 """
 
 
-def rings(trips: int, window: int, **counts: int) -> Plan:
+def rings(trips: int, window: int, dma: int = 2) -> Plan:
     """A pipeline through rings, a token that is held across it, and a loop that counts down."""
-    text = device_text(**counts) + RINGS.format(trips=trips, window=window)
+    text = device_text(DMA=dma) + RINGS.format(trips=trips, window=window)
     program = check_program(Source("rings", text), Path("rings.nem"))
     assert program.plan is not None, [str(item) for item in program.findings]
     return program.plan
@@ -122,7 +122,7 @@ def rings(trips: int, window: int, **counts: int) -> Plan:
 
 @pytest.mark.parametrize(("trips", "window", "dma"), [(700, 3, 2), (613, 1, 1), (901, 2, 3)])
 def test_a_repeated_stream_gives_the_bytes_of_the_program(trips: int, window: int, dma: int) -> None:
-    plan = rings(trips, window, DMA=dma)
+    plan = rings(trips, window, dma)
     stream = folded(plan)
     assert len(stream.repeats) >= 1
     assert sum(map(len, stream.engines)) < stream.count() / 2

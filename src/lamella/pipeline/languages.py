@@ -192,6 +192,13 @@ class Prints(Protocol):
         """The text of a lowered model."""
 
 
+class Spells(Prints, Protocol):
+    """The part of a language whose text has identifiers, for `lamella convert`."""
+
+    def respelled(self, model: Model) -> list[str]:
+        """Lines about the names of a model that a text calls otherwise."""
+
+
 class Printing(Prints, Protocol):
     """The part of a language whose models are printed and written by stages, for `lamella lower`."""
 
@@ -385,6 +392,10 @@ class Language:
         part = self.printing or self.prints
         return cast(Prints, _part(part)).printed(model) if part else None
 
+    def respelled(self, model: Model) -> list[str]:
+        """Lines about the names of a model that a text of this language cannot spell."""
+        return cast(Spells, _part(self.prints)).respelled(model) if self.prints else []
+
     def rules(self) -> tuple[Rule, ...]:
         """The rules of a published language, in order."""
         return cast(Rules, _part(f"{self.name}.rules", "lang")).RULES
@@ -542,6 +553,12 @@ UNIT_MARK = "config_schema.json"
 DOCUMENT = ".json"
 """A stream as text, or any other JSON: only what is in it says."""
 STREAM_ENDINGS = (".stcb", DOCUMENT)
+
+
+def fixed_inputs(model: Model) -> tuple[str, ...]:
+    """Inputs of the source of a graph for whose contents it was made; those of other models are all open."""
+    found: tuple[str, ...] = getattr(model, "fixed", ())
+    return found
 
 
 def language_of(path: Path, language: str | None) -> Language:

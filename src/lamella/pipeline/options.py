@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.records import dataclass
@@ -35,7 +36,10 @@ from lamella.pipeline.effects import (
     own,
     row,
 )
-from lamella.pipeline.languages import LANGUAGES
+from lamella.pipeline.languages import LANGUAGES, ONNX
+
+if TYPE_CHECKING:
+    from lamella.base.arrays import Array
 
 DIALECTS = ("specification", "newer")
 METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
@@ -77,7 +81,7 @@ class Options(DiffOptions):
             "Read the file as this language, whatever its ending.",
             on("check, fmt, show, load, sim, bind", ANY),
             f"--language | {TEXTS} quantize | general",
-            choices=LANGUAGES,
+            choices=(*LANGUAGES, ONNX.name),
         ),
     )
     limits: Limits = field(
@@ -357,6 +361,13 @@ class Options(DiffOptions):
             least=0,
         ),
     )
+    contents: Mapping[str, Array] = field(
+        default_factory=dict,
+        metadata=row(
+            "ONNX: arrays of inputs; the graph is made for those that must be known before the run, such as shapes.",
+            on("load, diff", kinds("onnx")),
+        ),
+    )
     random: bool = field(
         default=False,
         metadata=row("Draw the inputs that a call does not give.", on("compile", RUNNABLE)),
@@ -565,7 +576,7 @@ class Options(DiffOptions):
         default=False,
         metadata=own(
             "SkriptND: the backward operators of an operator of the library, derived from its formulas.",
-            on("show", SKND),
+            on("show", kinds("library")),
             "--gradient | show | output",
         ),
     )
@@ -777,6 +788,14 @@ class Options(DiffOptions):
     )
     fix: Path | None = field(
         default=None, metadata=own("Write the improved program.", on("sim", NEM), "--fix | sim | output")
+    )
+    layer: str | None = field(
+        default=None,
+        metadata=own(
+            "Explain a layer (a section, loop, task or line): its roofs, and what would change it, simulated.",
+            on("sim", NEM),
+            "--explain LAYER | sim | output",
+        ),
     )
     untiled: Path | None = field(
         default=None,

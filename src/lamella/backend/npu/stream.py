@@ -230,8 +230,8 @@ def _named(tensor: NamedTensor, region: Region) -> Region:
 
 def _buffer(place: MappedBuffer) -> Buffer:
     node = text.Buffer(text.Name(place.buffer), place.level, None, None)
-    packed = {"codec": place.codec, "stored": place.stored}
-    return Buffer(place.buffer, place.level, place.engine, place.size, 1, place.imported, node, **packed)
+    buffer = Buffer(place.buffer, place.level, place.engine, place.size, 1, place.imported, node)
+    return replace(buffer, codec=place.codec, stored=place.stored)
 
 
 def _span(type: TensorType) -> int:

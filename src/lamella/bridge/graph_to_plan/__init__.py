@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePath
 
 import numpy as np
@@ -148,10 +149,10 @@ class _Selection:
         """Declare what comes from outside, select every operation, bring results to their ports."""
         for argument in self.graph.inputs:
             for tensor in tensors(argument):
-                self._try(tensor.origin, tensor.name, lambda tensor=tensor: self._declare(tensor))
+                self._try(tensor.origin, tensor.name, partial(self._declare, tensor))
         data = self.model.data or {}
         for tensor in self.graph.variables:
-            self._try(tensor.origin, tensor.name, lambda tensor=tensor: self._variable(tensor, data))
+            self._try(tensor.origin, tensor.name, partial(self._variable, tensor, data))
         for constant in self.graph.constants:
             array = array_of(constant)
             if array is not None:
@@ -255,11 +256,12 @@ class _Selection:
             return TABLE.get(name)
         library = self.model.library
         copy, word = library.find(name), name.removeprefix("main.")
-        for known in (item for item in TABLE if "._" in item and word.startswith(item.replace(".", ""))):
-            definition = library.find(known)
-            if copy is not None and definition is not None:
-                if replace(definition.operator, name=copy.operator.name) == copy.operator:
-                    return TABLE[known]
+        for private in (item for item in TABLE if "._" in item and word.startswith(item.replace(".", ""))):
+            found = library.find(private)
+            if found is None or copy is None:
+                continue
+            if replace(found.operator, name=copy.operator.name) == copy.operator:
+                return TABLE[private]
         return None
 
     def _is_final(self, operation: Operation) -> bool:
@@ -312,7 +314,7 @@ class _Selection:
         found = self.evaluate(operation, given)
         made = [item for item in results_of(operation) if isinstance(item, Tensor)]
         for tensor, array in zip(made, found, strict=True):
-            self._try(operation.origin, operation.operator, lambda t=tensor, a=array: self._know(t, a))
+            self._try(operation.origin, operation.operator, partial(self._know, tensor, array))
 
     def _take(self, operation: Operation, given: Value | Sequence[Value | None]) -> None:
         """The results of a row, which have the shapes of the graph."""

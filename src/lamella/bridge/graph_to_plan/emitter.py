@@ -339,16 +339,16 @@ class Emitter:
             scale = np.full(width, scale.reshape(-1)[0])
             shift = None if shift is None else np.full(width, shift.reshape(-1)[0])
         found = self.result(x.shape, x.elem, order)
-        image = {"shape": (1, x.count // width, 1, width), "strides": (x.count, width, width, 1)}
+        shape, strides = (1, x.count // width, 1, width), (x.count, width, width, 1)
         weight = self.constant(scale.reshape(1, 1, 1, width), x.elem, f"{self.label}_scale")
-        regions = [self.assembly.region(replace(x, **image), (0, 1, 2, 3), "NHWC")]
+        regions = [self.assembly.region(replace(x, shape=shape, strides=strides), (0, 1, 2, 3), "NHWC")]
         regions.append(self.region(weight, (0, 1, 2, 3), "HWIO"))
         if shift is not None:
             regions.append(self.region(self.constant(shift, x.elem, f"{self.label}_shift"), (0,)))
         self.run(
             "conv2d",
             regions,
-            self.assembly.region(replace(found, **image), (0, 1, 2, 3), "NHWC"),
+            self.assembly.region(replace(found, shape=shape, strides=strides), (0, 1, 2, 3), "NHWC"),
             pads=(0, 0, 0, 0),
             strides=(1, 1),
             dilations=(1, 1),

@@ -82,7 +82,7 @@ SLOPES: Mapping[str, Callable[[n.Expr], n.Expr]] = MappingProxyType(
         "cos": lambda x: negative(_call("sin", x)),
         "tan": lambda x: _more(ONE, _square(_call("tan", x))),
         "asin": lambda x: quotient(ONE, _call("sqrt", _less(ONE, _square(x)))),
-        "acos": lambda x: quotient(n.Real(-1.0), _call("sqrt", _less(ONE, _square(x)))),
+        "acos": lambda x: negative(quotient(ONE, _call("sqrt", _less(ONE, _square(x))))),
         "atan": lambda x: quotient(ONE, _more(ONE, _square(x))),
         "sinh": lambda x: _call("cosh", x),
         "cosh": lambda x: _call("sinh", x),

@@ -138,7 +138,8 @@ class _Derivation:
             moving = {item.index for item in lowering.bounds} | {item.name for item in lowering.locals}
             conditions = [] if lowering.condition is None else [lowering.condition]
             counting = {item.index for item in lowering.bounds}
-            if not all(_stays_inside(item, counting) for item in access.indices):
+            is_safe = all(_stays_inside(item, counting) for item in access.indices)
+            if not is_safe and not self._is_pack(access):
                 made = _hoisted(made, conditions)
             yield replace(
                 lowering,
@@ -319,18 +320,34 @@ def _without_unused(operator: n.Operator) -> n.Operator:
     kept: dict[str, tuple[n.Statement, ...]] = {item.name: item.items for item in operator.sections}
     if lowerings:
         kept["lower"] = tuple(lowerings)
-    roots = [kept.get(name, ()) for name in ("output", "lower", "compose")]
-    needed, new = set[str](), set(names_in(roots))
-    declarations = [item for name in ("input", "attrib", "using", "constant") for item in kept.get(name, ())]
-    while new:
-        needed |= new
-        used = [item for item in declarations if not needed.isdisjoint(_declared(item))]
-        new = set(names_in([_used_by(item) for item in used])) - needed
-    for name in ("input", "attrib", "using", "constant"):
+    body = [kept.get(name, ()) for name in ("output", "lower", "compose")]
+    inputs = [item for item in kept.get("input", ()) if isinstance(item, n.Parameter)]
+    others = [item for name in ("attrib", "using", "constant") for item in kept.get(name, ())]
+    # An input is needed where it is read, or where nothing else declares a symbol of its shape.
+    read = set(names_in(body))
+    taken = [item for item in inputs if item.name in read]
+    needed = _closure([body, *taken], others)
+    for item in inputs:
+        told = {name for other in taken for name in _declared(other)}
+        if item not in taken and not (needed & _declared(item)) <= told:
+            taken.append(item)
+            needed = _closure([body, *taken], others)
+    kept["input"] = tuple(item for item in inputs if item in taken)
+    for name in ("attrib", "using", "constant"):
         items = kept.get(name, ())
         kept[name] = tuple(item for item in items if not needed.isdisjoint(_declared(item)))
     sections = (replace(item, items=kept[item.name]) for item in operator.sections)
     return replace(operator, sections=tuple(item for item in sections if item.items))
+
+
+def _closure(roots: Sequence[object], declarations: Sequence[n.Statement]) -> set[str]:
+    """The names that are needed, directly or by what declares them."""
+    needed, new = set[str](), set(names_in(roots))
+    while new:
+        needed |= new
+        used = [item for item in declarations if not needed.isdisjoint(_declared(item))]
+        new = set(names_in([_used_by(item) for item in used])) - needed
+    return needed
 
 
 def _without_unused_locals(lowering: n.Lowering) -> n.Lowering:
@@ -353,10 +370,16 @@ def _declared(item: n.Statement) -> set[str]:
 
 
 def _symbols(type: n.TypeSpec) -> Iterator[str]:
-    """The names that a type may declare: extents, lengths of packs, a rank."""
+    """The names that a type declares: extents, lengths of packs, a rank; of several packs those with a length."""
     if type.rank is not None:
         yield type.rank
-    yield from names_in((type.shape, type.pack))
+    shape = type.shape or ()
+    open_packs = [item for item in shape if item.pack is not None and item.pack.length is None]
+    for item in shape:
+        if isinstance(item.value, n.Name) and (item not in open_packs or len(open_packs) == 1):
+            yield item.value.id
+        yield from names_in(item.pack)
+    yield from names_in(type.pack)
 
 
 def _used_by(item: n.Statement) -> object:

@@ -23,11 +23,12 @@ from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Node, Operation, Tensor, Update, Value, tensors
 from lamella.graph.passes.dce import dce
+from lamella.graph.passes.mark_codes import mark_codes
+from lamella.graph.passes.moves import KnownMoves
 from lamella.graph.passes.variable_dce import variable_dce
 from lamella.graph.quantize.codes import TensorCodes, widened
 from lamella.graph.quantize.forms import (
     BINARY,
-    KnownMoves,
     UnaryForm,
     WindowSizes,
     bounds_of,
@@ -101,7 +102,7 @@ class _IntegerPass:
         self.forms.origin = None
         graph = self._finish(self.model.graph)
         found = variable_dce(dce(replace(self.model, graph=graph, data=self.forms.data)))
-        return IntegerModel(found, tuple(self.floats))
+        return IntegerModel(mark_codes(found), tuple(self.floats))
 
     def _finish(self, graph: Graph) -> Graph:
         """The graph with its outputs and states, each in the form that it had or was chosen for."""

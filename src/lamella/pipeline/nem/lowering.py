@@ -13,10 +13,10 @@ from lamella.base.writer import make_folder, write_text
 from lamella.bridge.graph_to_plan import SelectedPlan, graph_to_plan
 from lamella.graph.model import Model
 from lamella.graph.nodes import tensors
-from lamella.lang.nem import Document, parse, write
+from lamella.lang.nem import Document, write
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.documents import SHIPPED
-from lamella.lang.nem.nodes import DeviceRef, Include, Name, Text
+from lamella.lang.nem.nodes import Buffer, DeviceRef, Include, Name, Text
 from lamella.lang.nem.rules import NOT_TILED
 from lamella.pipeline.nem.files import devices_of, find_file, read_library
 from lamella.pipeline.nem.numbers import ENDING, INPUT, OUTPUT, STATE, PlanNumbers, list_ports
@@ -52,6 +52,8 @@ class LoweredPlan:
     tiles: tuple[StageReport, ...] = ()
     device_file: Path | None = None
     """The file of a device that is not shipped: it goes with the plan."""
+    stream: Stream | None = None
+    """What the plan is bound to, where that was asked for."""
 
     @property
     def language(self) -> str:
@@ -76,7 +78,7 @@ def from_graph(model: Model, path: Path, options: Options) -> LoweredPlan:
     selection = graph_to_plan(model, evaluate, device)
     document = replace(selection.document, includes=head.includes, device=head.device, name=Name("selected"))
     chosen = _stage(SELECT, document, _numbers(model, selection), selection.kernels, options)
-    stages, tiles = [chosen], ()
+    stages, tiles = [chosen], tuple[StageReport, ...]()
     if device is not None and options.after != SELECT:
         tiled, tiles = _tile(chosen, device, options)
         stages.append(tiled)
@@ -136,10 +138,7 @@ def _tile(
     except Unsupported as problem:
         raise LamellaError([NOT_TILED.at(plan.body[0].span, device=device.name, reason=problem)]) from None
     images = {name: arrays.to_memory(item) for name, item in chosen.numbers.arrays.items()}
-    text = write(tiled.document)
-    buffers = {
-        item.name.id for item in parse(Source("tiled", text)).document.statements if hasattr(item, "level")
-    }
+    buffers = {item.name.id for item in tiled.document.statements if isinstance(item, Buffer)}
     kept_arrays = {name: item for name, item in chosen.numbers.arrays.items() if name in buffers}
     if tiled.packing.name in buffers:
         kept_arrays[tiled.packing.name] = tiled.packing.pack(images)
@@ -147,8 +146,8 @@ def _tile(
     return _stage("tiled", tiled.document, numbers, chosen.kernels, options), tiled.stages
 
 
-def lower(model: LoweredPlan, to: str, options: Options) -> LoweredPlan | Stream:
-    """The plan itself, or the stream that it is bound to."""
+def lower(model: LoweredPlan, to: str, options: Options) -> LoweredPlan:
+    """The plan itself, or with the stream that it is bound to."""
     if to == "nem":
         return model
     stream, findings = bind(
@@ -156,7 +155,7 @@ def lower(model: LoweredPlan, to: str, options: Options) -> LoweredPlan | Stream
     )
     if stream is None:
         raise LamellaError(errors(findings))
-    return stream
+    return replace(model, stream=stream)
 
 
 def save(model: LoweredPlan, path: Path) -> None:

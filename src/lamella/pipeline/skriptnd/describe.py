@@ -17,8 +17,8 @@ from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.write import type_text as write_type
 from lamella.lang.skriptnd.write import write, write_expression
-from lamella.ops.instance import Repeated, singles
-from lamella.ops.library import SPECIFICATION, Definition, Library
+from lamella.ops.instance import Definition, Repeated, singles
+from lamella.ops.library import SPECIFICATION, Library
 from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.compose import Read, chosen_graph, compose_graph, read_module

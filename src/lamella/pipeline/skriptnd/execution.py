@@ -19,6 +19,7 @@ from lamella.base.source import NOWHERE, Source, Span
 from lamella.base.writer import make_folder, write_text
 from lamella.bridge.graph_to_skriptnd import (
     graph_to_skriptnd,
+    names_in_text,
     origins_of,
     with_identifiers,
 )
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 
 TENSOR_FILE = ".dat"
+LONGEST = 80
+"""Characters of a name that are printed."""
 
 
 def write_model(model: Model, path: Path) -> tuple[Path, ...]:
@@ -169,6 +172,18 @@ def printed(model: Model) -> str:
     """The modules of a graph one after the other, each behind the name of its file."""
     texts = {name: write(document) for name, document in graph_to_skriptnd(model).items()}
     return "\n".join(f"# {name}.sknd\n{text}" for name, text in texts.items())
+
+
+def respelled(model: Model) -> list[str]:
+    """The inputs and outputs whose names a text calls otherwise, in lines."""
+    names = names_in_text(model.graph).tensors
+    ports = (("input", model.graph.inputs), ("output", model.graph.outputs))
+    return [
+        f"{word} '{printable(item.name, LONGEST)}' is called '{names[item.name]}' in the text"
+        for word, arguments in ports
+        for item in members(arguments)
+        if names.get(item.name, item.name) != item.name
+    ]
 
 
 def with_numbers(model: Model, options: Options, all_or_none: bool = True) -> Model:

@@ -243,8 +243,8 @@ def list_stream(stream: Stream) -> Iterator[str]:
         yield f"engine {engine}: {len(records)} record{'' if len(records) == 1 else 's'}"
         starts = {item.first: item for item in stream.repeats_of(engine)}
         left, indent = 0, "  "
-        for place, record in enumerate(records):
-            found = starts.get(place)
+        for number, record in enumerate(records):
+            found = starts.get(number)
             if found is not None:
                 left = found.length
                 yield f"  repeat {found.count} times, {found.length} records:"

@@ -189,11 +189,17 @@ def from_json(text: str, limits: Limits = DEFAULT) -> Stream:
         ),
         constants=tuple(_read_constant(item) for item in top.take("constants", fields.items)),
         tensors=tuple(_read_tensor(item) for item in top.take("tensors", fields.items)),
-        kernels=tuple(_read_kernel(item) for item in top.take_or("kernels", fields.items, [])),
-        repeats=tuple(_read_repeat(item) for item in top.take_or("repeats", fields.items, [])),
+        kernels=tuple(_read_kernel(item) for item in _list_or_none(top, "kernels")),
+        repeats=tuple(_read_repeat(item) for item in _list_or_none(top, "repeats")),
     )
     top.finish()
     return validate_stream(stream, limits)
+
+
+def _list_or_none(top: Fields, name: str) -> list[Json]:
+    """A list that is left out where it is empty."""
+    nothing: list[Json] = []
+    return top.take_or(name, fields.items, nothing)
 
 
 def _read_memory(memory: Fields) -> tuple[MappedBuffer, ...]:
@@ -286,11 +292,17 @@ def _read_kernel(value: Json) -> StreamKernel:
 
 def _read_repeat(value: Json) -> Repeat:
     entry = Fields(value, "a repeat")
-    names = ("engine", "first", "length", "count", "seq_step", "variable_step")
-    numbers = [entry.take(name, fields.natural) for name in names]
-    steps = [fields.integers(item, "steps") for item in entry.take("steps", fields.items)]
+    repeat = Repeat(
+        engine=entry.take("engine", fields.natural),
+        first=entry.take("first", fields.natural),
+        length=entry.take("length", fields.natural),
+        count=entry.take("count", fields.natural),
+        seq_step=entry.take("seq_step", fields.natural),
+        variable_step=entry.take("variable_step", fields.natural),
+        steps=tuple(fields.integers(item, "steps") for item in entry.take("steps", fields.items)),
+    )
     entry.finish()
-    return Repeat(*numbers, tuple(steps))
+    return repeat
 
 
 def _read_engine(number: int, value: Json) -> tuple[TaskRecord, ...]:

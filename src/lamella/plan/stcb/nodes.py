@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 
 from lamella.base.diagnostic import LamellaError
@@ -204,6 +205,8 @@ class Stream:
     tensors: tuple[NamedTensor, ...] = ()
     kernels: tuple[StreamKernel, ...] = ()
     repeats: tuple[Repeat, ...] = ()
+    path: Path | None = field(default=None, compare=False, repr=False)
+    """The file that it was read from."""
 
     @property
     def language(self) -> str:

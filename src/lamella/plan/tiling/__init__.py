@@ -16,10 +16,13 @@ from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import Document, Integer, Name
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.tiling.emit import L2_BUFFER, Generator, TiledStage, tiled_stage
+from lamella.plan.tiling.emit import L2_BUFFER, LOOP_VARIABLE, Generator, TiledStage, tiled_stage
 from lamella.plan.tiling.engines import allot
+from lamella.plan.tiling.fill import choose_fill
+from lamella.plan.tiling.layouts import settle_layouts
 from lamella.plan.tiling.pack import Packing
 from lamella.plan.tiling.program import Line, Place, Repeat, Step, l1_buffer, order
+from lamella.plan.tiling.search import Choice
 from lamella.plan.tiling.shape import Machine, StageShape
 from lamella.plan.tiling.stages import Network, Stage, group
 from lamella.plan.tiling.text import Writer
@@ -69,14 +72,27 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     network = group(plan, options.outputs)
     shapes = [StageShape(stage, machine) for stage in network.stages]
     weights = [_weight_bytes(network, stage) for stage in network.stages]
-    stages = [
-        tiled_stage(shape.stage, shape, choice)
-        for shape, choice in zip(shapes, allot(shapes, weights, machine), strict=True)
-    ]
+    choices = allot(shapes, weights, machine)
+    _begin_eagerly(network, shapes, choices, machine)
+    planar = settle_layouts(network, shapes, choices, machine)
+    for shape in shapes:
+        shape.planar = planar
+    stages = [tiled_stage(shape.stage, shape, choice) for shape, choice in zip(shapes, choices, strict=True)]
     generator = Generator(network, machine, stages)
     generator.place()
     lines = order(generator.generate(), machine.tokens)
     return Tiled(_document(network, generator, lines), generator.packing, tuple(_report(item) for item in stages))
+
+
+def _begin_eagerly(network: Network, shapes: list[StageShape], choices: list[Choice], machine: Machine) -> None:
+    """Let a plan that is little more than its first stage begin before its operands are there."""
+    filled = choose_fill(shapes[0], machine.l1) if shapes else None
+    waiting = machine.fetch(_weight_bytes(network, shapes[0].stage)) if shapes else 0
+    first = shapes[0].stage.task.inputs[0].buffer.name if shapes else ""
+    alone = machine.engines == 1 and first in network.inputs and first not in network.outputs
+    rest = sum(item.cycles for item in choices)
+    if filled is not None and alone and 20 * waiting > rest and filled.cycles < choices[0].cycles + waiting:
+        choices[0] = filled
 
 
 def _weight_bytes(network: Network, stage: Stage) -> int:
@@ -97,8 +113,8 @@ def _document(network: Network, generator: Generator, lines: list[Line]) -> Docu
     plan = network.plan
     head = parse(plan.source).document
     writer = Writer()
-    writer.named |= {item.name for item in plan.buffers} | {item.name for item in plan.buffers}
-    writer.named |= {L2_BUFFER, generator.packing.name, "program", "in", "out"}
+    writer.named |= {item.name for item in plan.buffers} | {L2_BUFFER, LOOP_VARIABLE, generator.packing.name}
+    writer.named |= {l1_buffer(engine) for engine in range(generator.machine.engines)}
     ports = _ports(network, writer)
     constants = _constants(lines)
     writer.named |= {name for name, _ in constants}

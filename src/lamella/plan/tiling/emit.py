@@ -13,15 +13,17 @@ from dataclasses import dataclass, field
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
 from lamella.lang.nem.resolved import Region, TensorType
+from lamella.plan.tiling.fill import new_rows, spans_of, tapered
 from lamella.plan.tiling.memory import Block, lowest, place
 from lamella.plan.tiling.pack import Packing
 from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
-from lamella.plan.tiling.search import LOOP_FROM, Choice, Limits, choose, slots_of
-from lamella.plan.tiling.shape import ALIGN, Machine, Slot, StageShape, tiles_of
-from lamella.plan.tiling.split import Part, extent_of
+from lamella.plan.tiling.search import LOOP_FROM, Choice, slots_of
+from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, tiles_of
+from lamella.plan.tiling.split import Part, extent_of, planar
 from lamella.plan.tiling.stages import Network, Stage
 
-L2_BUFFER = "L2_arena"
+L2_BUFFER = "l2"
+LOOP_VARIABLE = "i"
 STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
 PIECE = 1 << 15
@@ -67,7 +69,8 @@ class TiledStage:
     @property
     def slots(self) -> int:
         """Slots of an engine."""
-        return slots_of(max(len(tiles) for tiles in self.tiles), self.choice.flight)
+        most = max(len(tiles) for tiles in self.tiles)
+        return most if self.choice.eager else slots_of(most, self.choice.flight)
 
     @property
     def beside(self) -> int:
@@ -83,20 +86,32 @@ class TiledStage:
         """Bytes of L1 for a chunk of weights."""
         chunks, weight = self.stage.split.chunks, dict(self.shape.wholes)[1]
         assert chunks is not None and weight.type is not None
-        return aligned(chunks.weight(weight.type, 0, self.choice.chunk).extent, ALIGN)
+        most = max(count for _, count in self.chunks())
+        return aligned(chunks.weight(weight.type, 0, most).extent, ALIGN)
 
     @property
     def l1_bytes(self) -> int:
         """Bytes of L1 in use on an engine."""
         return self.beside + self.slots * self.slot.size
 
-    def chunks(self) -> list[tuple[int, int]]:
-        """The chunks of output channels: first and count; one of all where nothing is divided."""
+    def span(self, engine: int) -> Span | None:
+        """The channels of an engine, where engines share them."""
+        chunks = self.stage.split.chunks
+        if not self.choice.across or chunks is None:
+            return None
+        each = -(-chunks.channels // self.choice.engines)
+        return engine * each, min(each, chunks.channels - engine * each)
+
+    def chunks(self, engine: int = 0) -> list[Span]:
+        """The chunks of output channels of an engine; one of all where nothing is divided."""
         chunks = self.stage.split.chunks
         if not self.choice.chunk or chunks is None:
             return [(0, 0)]
         size = self.choice.chunk
-        return [(first, min(size, chunks.channels - first)) for first in range(0, chunks.channels, size)]
+        if self.choice.eager:
+            return spans_of(chunks.channels, size, self.choice.ring)
+        begin, count = self.span(engine) or (0, chunks.channels)
+        return [(first, min(size, begin + count - first)) for first in range(begin, begin + count, size)]
 
 
 class Generator:
@@ -119,7 +134,6 @@ class Generator:
 
     def place(self) -> None:
         """Decide what lies where in L1 and L2; activations that do not fit stay in DDR."""
-        self._stream()
         for number, tiled in enumerate(self.stages):
             tiled.base = 0 if number % 2 == 0 else (self.machine.l1 - tiled.l1_bytes) // ALIGN * ALIGN
             self._pack(tiled)
@@ -137,15 +151,6 @@ class Generator:
                     f"the plan needs {self.l2_bytes} bytes of L2 at once; the device has {self.machine.l2}"
                 )
             spilled.add(victim)
-
-    def _stream(self) -> None:
-        """Weights that would take half of L2 pass through it in chunks instead."""
-        for number, tiled in enumerate(self.stages):
-            weight = dict(tiled.shape.wholes).get(1)
-            if weight is None or tiled.stage.split.chunks is None or 2 * weight.extent <= self.machine.l2:
-                continue
-            limits = Limits(self.machine.l1, tiled.choice.engines, streamed=True)
-            self.stages[number] = tiled_stage(tiled.stage, tiled.shape, choose(tiled.shape, limits))
 
     def _pack(self, tiled: TiledStage) -> None:
         """Put the weights of a stage side by side into the packed buffer."""
@@ -267,7 +272,11 @@ class Generator:
         """All lines, in order."""
         for number, tiled in enumerate(self.stages):
             start = len(self.lines)
+            if tiled.choice.eager:
+                self._fill(tiled)
             self._prefetch(number)
+            if tiled.choice.eager:
+                continue
             self._prepare(tiled)
             later = self.stages[number + 1] if number + 1 < len(self.stages) else None
             begin = len(self.lines)
@@ -280,6 +289,47 @@ class Generator:
             if not isinstance(first, Settle):
                 first.comments = (*self._headline(tiled), *first.comments)
         return self.lines
+
+    def _fill(self, tiled: TiledStage) -> None:
+        """The first stage, chunk by chunk over all tiles, with its fetches where they are needed."""
+        weights = next(item for item in self.fetches if item.use == 0 and item.buffer == self.packing.name)
+        image = tiled.stage.task.inputs[0]
+        inputs = next((item for item in self.fetches if item.buffer == image.buffer.name), None)
+        tiled.prepared = tiled.stage.split.units > 0
+        tiled.weights[1] = tiled.base
+        passes = [
+            _Pass(self, tiled, 0, tile, Place(self._slots_at(tiled) + number * tiled.slot.size), number)
+            for number, tile in enumerate(tiled.tiles[0])
+        ]
+        at = tiled.packed[tiled.stage.task.inputs[1].buffer.name, tiled.stage.task.inputs[1].offset.constant]
+        fresh = list(new_rows(tiled.shape, tiled.tiles[0]))
+        start, done = len(self.lines), 0
+        parts = len(tiled.chunks())
+        for number in range(parts):
+            part = self._chunk(tiled, number, 0)
+            self._fetch_part(weights, done, at + part.offset + part.extent - done)
+            done = at + part.offset + part.extent
+            self._load_chunk(tiled, number, number, [0])
+            for item, (low, size) in zip(passes, fresh, strict=True):
+                if number == 0:
+                    if inputs is not None and size:
+                        self._fetch_part(inputs, image.offset.constant + low, size)
+                    self.lines += item.loads()
+                self.lines.append(item.main(number))
+                if number == parts - 1:
+                    self.lines += item.finish()
+        first = self.lines[start]
+        assert isinstance(first, Step)
+        first.comments = self._headline(tiled)
+        for fetch in (weights, inputs):
+            if fetch is not None:
+                fetch.issued = True
+        if len(self.stages) > 1:
+            self.lines.append(Settle([line for line in self.lines[start:] if isinstance(line, Step)]))
+
+    def _fetch_part(self, item: Fetch, low: int, size: int) -> None:
+        source = Bytes(item.buffer, Place(item.offset + low), size)
+        self.lines.append(Step("transfer", (source,), (self._l2(item.block, low, size),), label=item.name))
 
     def _prepare_early(self, tiled: TiledStage) -> None:
         """Load the weights of the next stage, where they are on their way and nothing else lies whole in L1."""
@@ -350,14 +400,23 @@ class Generator:
             tiled.weights[1] = at
             if tiled.choice.ring >= len(tiled.chunks()):
                 for number in range(len(tiled.chunks())):
-                    self._load_chunk(tiled, number, self._engines(tiled))
+                    self._load_chunks(tiled, number, self._engines(tiled))
 
-    def _load_chunk(self, tiled: TiledStage, number: int, engines: Iterable[int]) -> None:
-        """Load a chunk of weights into its place in the ring of each engine."""
-        part = self._chunk(tiled, number)
+    def _load_chunks(self, tiled: TiledStage, number: int, engines: Sequence[int]) -> None:
+        """Load a chunk of weights for each engine: the same for all, or one of its own channels."""
+        if not tiled.choice.across:
+            self._load_chunk(tiled, number, number, engines)
+            return
+        for engine in engines:
+            if number < len(tiled.chunks(engine)):
+                self._load_chunk(tiled, number, number * len(engines) + engine, [engine])
+
+    def _load_chunk(self, tiled: TiledStage, number: int, turn: int, engines: Sequence[int]) -> None:
+        """Load a chunk of weights into its place in the ring of some engines; `turn` counts all chunks."""
+        part = self._chunk(tiled, number, engines[0])
         if tiled.stream is not None:
             far = Bytes(self.packing.name, Place(tiled.streamed_at + part.offset), part.extent)
-            source = self._l2(tiled.stream, number % STREAM_SLOTS * tiled.chunk_bytes, part.extent)
+            source = self._l2(tiled.stream, turn % STREAM_SLOTS * tiled.chunk_bytes, part.extent)
             self.lines.append(Step("transfer", (far,), (source,), label=f"{tiled.stage.name}_fetch"))
         else:
             source = self._source(tiled, tiled.stage.task.inputs[1], part.offset, part.extent)
@@ -369,10 +428,10 @@ class Generator:
                 self.lines.append(Step("transfer", (near,), (target,), label=f"{tiled.stage.name}_w"))
 
     @staticmethod
-    def _chunk(tiled: TiledStage, number: int) -> Part:
+    def _chunk(tiled: TiledStage, number: int, engine: int) -> Part:
         chunks, type = tiled.stage.split.chunks, tiled.stage.task.inputs[1].type
         assert chunks is not None and type is not None
-        return chunks.weight(type, *tiled.chunks()[number])
+        return chunks.weight(type, *tiled.chunks(engine)[number])
 
     @staticmethod
     def _engines(tiled: TiledStage) -> list[int]:
@@ -395,7 +454,7 @@ class Generator:
         """
         chunks = tiled.chunks()
         resident = len(chunks) == 1 or tiled.choice.ring >= len(chunks)
-        run = _uniform_run(tiled) if resident else None
+        run = _uniform_run(tiled) if resident and not tiled.choice.across else None
         if run is None:
             self._groups(tiled)
             return True
@@ -412,7 +471,7 @@ class Generator:
             body += _Pass(self, tiled, engine, tiles[begin], slot, 0, step).lines()
         if later is not None and tiled.l1_bytes + later.l1_bytes <= self.machine.l1:
             self._prepare_early(later)
-        self.lines.append(Repeat(f"{tiled.stage.name}_i", length, flight, body))
+        self.lines.append(Repeat(LOOP_VARIABLE, length, flight, body))
         return False
 
     def _slots_at(self, tiled: TiledStage) -> int:
@@ -429,16 +488,15 @@ class Generator:
                 for engine, tiles in enumerate(tiled.tiles)
                 for number, tile in enumerate(tiles[start : start + slots])
             ]
-            if len(chunks) == 1:
+            if not tiled.choice.chunk:
                 self.lines += [step for item in passes for step in item.lines()]
                 continue
             for item in passes:
                 self.lines += item.loads()
             for number in range(len(chunks)):
                 if not resident:
-                    self._load_chunk(tiled, number, sorted({item.engine for item in passes}))
-                for item in passes:
-                    self.lines.append(item.main(number))
+                    self._load_chunks(tiled, number, sorted({item.engine for item in passes}))
+                self.lines += [item.main(number) for item in passes if number < len(tiled.chunks(item.engine))]
             for item in passes:
                 self.lines += item.finish()
 
@@ -492,7 +550,8 @@ class _Pass:
         self.tile, self.slot, self.number, self.step = tile, slot, number, step
         self.label = tiled.stage.name
         first, count = tile
-        self.parts = {key: part for key, _, part in tiled.shape.loads(first, count)}
+        self.span = tiled.span(engine)
+        self.parts = {key: part for key, _, part in tiled.shape.loads(first, count, self.span)}
         self.next = {key: part for key, _, part in tiled.shape.loads(first + step, count)} if step else self.parts
 
     def lines(self) -> list[Step]:
@@ -509,7 +568,7 @@ class _Pass:
     def loads(self) -> list[Step]:
         """Load the inputs of the tile."""
         found: list[Step] = []
-        for key, region, part in self.tiled.shape.loads(*self.tile):
+        for key, region, part in self.tiled.shape.loads(*self.tile, self.span):
             step = self.next[key].offset - part.offset
             if region.buffer.name in self.generator.ddr:
                 far = self._far(region, part, step)
@@ -544,20 +603,25 @@ class _Pass:
                 part = self.parts[f"x{index}"]
                 inputs.append(self._here(f"x{index}", part, part.extent, f"{self.label}_X"))
             else:
-                inputs.append(self._whole(index, item.part(*self.tile), number))
+                inputs.append(self._whole(index, tiled.shape.seen(item.region, item.part(*self.tile)), number))
         outputs: list[Bytes] = []
         for index, item in enumerate(split.outputs):
             part = item.part(*self.tile)
             whole = self._here(f"y{index}", part, part.extent, f"{self.label}_Y")
-            outputs.append(whole if not tiled.choice.chunk else self._cut(whole, part.type, number))
+            outputs.append(whole if not tiled.choice.chunk else self._cut(whole, part, number))
         attributes = split.attributes_of(*self.tile)
         return Step(task.opcode, tuple(inputs), tuple(outputs), attributes, label=self.label)
 
-    def _cut(self, whole: Bytes, type: TensorType, number: int) -> Bytes:
-        """The channels of a tile that a chunk writes."""
+    def _cut(self, whole: Bytes, tile: Part, number: int) -> Bytes:
+        """The channels of a tile that a chunk writes: between the others, or beside them where engines share them."""
         chunks = self.tiled.stage.split.chunks
         assert chunks is not None
-        part = chunks.output(type, *self.tiled.chunks()[number])
+        first, count = self.tiled.chunks(self.engine)[number]
+        if self.span is None:
+            part = chunks.output(tile.type, first, count)
+        else:
+            part = planar(Part(0, tile.type), first, count)
+            part = Part(part.offset - planar(Part(0, tile.type), self.span[0], 1).offset, part.type)
         place = whole.place
         moved = Place(place.start + part.offset, place.step, place.slot, place.slots)
         return Bytes(whole.buffer, moved, part.extent, part.type, whole.name)
@@ -568,7 +632,7 @@ class _Pass:
         split = tiled.stage.split
         type, offset, name = part.type, 0, f"{self.label}_W"
         if tiled.choice.chunk and split.chunks is not None and index in (1, 2):
-            first, count = tiled.chunks()[number]
+            first, count = tiled.chunks(self.engine)[number]
             cut = split.chunks.weight(type, first, count) if index == 1 else split.chunks.table(type, first, count)
             type, offset = cut.type, cut.offset
         if index in tiled.shape.vectors:
@@ -582,7 +646,7 @@ class _Pass:
     def finish(self) -> list[Step]:
         """Followers, and the way out."""
         found: list[Step] = []
-        made = list(self.tiled.shape.made(*self.tile))
+        made = list(self.tiled.shape.made(*self.tile, self.span))
         current = made[0]
         for number, follower in enumerate(self.tiled.stage.followers):
             result = made[len(self.tiled.stage.split.outputs) + number]
@@ -604,8 +668,9 @@ class _Pass:
 
     def _stores(self) -> Iterable[Step]:
         shape, (first, count) = self.tiled.shape, self.tile
-        later = shape.stored(first + self.step, count) if self.step else shape.stored(first, count)
-        for (key, region, part), (_, _, moved) in zip(shape.stored(first, count), later, strict=True):
+        now = shape.stored(first, count, self.span)
+        later = shape.stored(first + self.step, count) if self.step else now
+        for (key, region, part), (_, _, moved) in zip(now, later, strict=True):
             step = moved.offset - part.offset
             here = self._here(key, None, part.extent)
             if region.buffer.name in self.generator.ddr:
@@ -639,7 +704,17 @@ def assign(tiles: Sequence[Tile], engines: int) -> list[list[Tile]]:
 def tiled_stage(stage: Stage, shape: StageShape, choice: Choice) -> TiledStage:
     """A stage with the tiles of its choice."""
     split = stage.split
+    if choice.across:
+        whole = (0, split.units)
+        found = TiledStage(stage, shape, choice, [[whole] for _ in range(choice.engines)], Slot({}, 0))
+        # The last engine may have nothing left to do.
+        found.tiles = [tiles for engine, tiles in enumerate(found.tiles) if (found.span(engine) or (0, 0))[1] > 0]
+        found.slot = shape.slot([whole], found.span(0))
+        return found
     tiles = tiles_of(split.units, split.period, choice.height)
+    if choice.eager:
+        tiles = tapered(split.units, choice.height, choice.edge)
+        return TiledStage(stage, shape, choice, [tiles], shape.slot(tiles))
     shared = assign(tiles, choice.engines)
     edge = [tile for engine in shared for tile in (*engine[:2], *engine[-2:])]
     return TiledStage(stage, shape, choice, shared, shape.slot(edge))

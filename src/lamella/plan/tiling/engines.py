@@ -31,33 +31,40 @@ def allot(shapes: list[StageShape], weights: list[int], machine: Machine) -> lis
     return allotment.choices
 
 
+THRIFTS = (150, 15)
+"""Cycles that a task less is worth, at first and where time is short."""
+
+
 class _Allotment:
-    """The choices so far, and what more engines would give."""
+    """The choices so far, and what more effort would give: more tiles first, then more engines."""
 
     def __init__(self, shapes: list[StageShape], machine: Machine) -> None:
         self.shapes, self.machine = shapes, machine
+        counts = sorted({*(1 << k for k in range(8) if 1 << k < machine.engines), machine.engines})
+        self.ladder = [(engines, thrift) for engines in counts for thrift in THRIFTS]
         self.known: dict[tuple[int, int], Choice] = {}
-        self.choices = [self._choose(number, 1) for number in range(len(shapes))]
+        self.rungs = [0] * len(shapes)
+        self.choices = [self._choose(number, 0) for number in range(len(shapes))]
 
-    def _choose(self, number: int, engines: int) -> Choice:
-        key = number, engines
+    def _choose(self, number: int, rung: int) -> Choice:
+        key = number, rung
         if key not in self.known:
-            self.known[key] = choose(self.shapes[number], Limits(self.machine.l1, engines))
+            engines, thrift = self.ladder[rung]
+            self.known[key] = choose(self.shapes[number], Limits(self.machine.l1, engines, thrift=thrift))
         return self.known[key]
 
     def speed_up(self, last: int) -> bool:
-        """Give the stage up to `last` that gains the most twice as many engines; whether any gains."""
-        best: tuple[int, int] = (0, -1)
+        """Move the stage up to `last` that gains the most to the next rung that is faster; whether any gains."""
+        best: tuple[int, int, int] = (0, 0, 0)
         for number in range(last + 1):
-            now = self.choices[number]
-            if now.engines < self.machine.engines:
-                gain = now.cycles - self._more(number).cycles
-                best = max(best, (gain, -number - 1))
-        gain, place = best
+            for rung in range(self.rungs[number] + 1, len(self.ladder)):
+                gain = self.choices[number].cycles - self._choose(number, rung).cycles
+                if gain > 0:
+                    best = max(best, (gain, -number, rung))
+                    break
+        gain, place, rung = best
         if gain <= 0:
             return False
-        self.choices[-place - 1] = self._more(-place - 1)
+        self.rungs[-place] = rung
+        self.choices[-place] = self._choose(-place, rung)
         return True
-
-    def _more(self, number: int) -> Choice:
-        return self._choose(number, min(self.machine.engines, 2 * self.choices[number].engines))

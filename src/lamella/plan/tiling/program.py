@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from lamella.lang.nem.resolved import AttributeValue, TensorType
 
-L1_BUFFER = "L1_arena"
+L1_BUFFER = "l1_"
 
 
 def l1_buffer(engine: int) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
 from lamella.plan.tiling.shape import ALIGN, StageShape, tiles_of
-from lamella.plan.tiling.split import bits_of
+from lamella.plan.tiling.split import Rows, bits_of
 
 LOOP_FROM = 4
 """Tiles of an engine from which on they are written as a loop."""
@@ -32,15 +32,24 @@ class Choice:
     cycles: int
     l1_bytes: int
     streamed: bool = False
+    across: bool = False
+    """Whether the engines share the output channels rather than the rows."""
+    eager: bool = False
+    """Whether tasks begin before their stage's operands are all there: the first stage of a plan."""
+    edge: int = 0
+    """Rows of the first and the last tile of such a stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a tiling must keep to: bytes of L1, engines, and whether weights pass through L2 in chunks."""
+    """What a tiling must keep to: bytes of L1, engines, and whether engines may share channels."""
 
     room: int
     engines: int
-    streamed: bool = False
+    across: bool | None = None
+    """Whether engines must share channels or must not; None where they may."""
+    thrift: int = 20
+    """Cycles that a task less is worth: tasks cost tokens and text."""
 
 
 def choose(shape: StageShape, limits: Limits) -> Choice:
@@ -50,10 +59,12 @@ def choose(shape: StageShape, limits: Limits) -> Choice:
     """
     search = _Search(shape, limits)
     kept = list(_weights(shape))
-    if not limits.streamed:
+    if not shape.streamed and not limits.across:
         search.look(kept[:1])
-    if search.best is None or 3 * shape.whole_bytes > limits.room:
+    if not limits.across and (search.best is None or 3 * shape.whole_bytes > limits.room):
         search.look(kept[1:])
+    if limits.across is not False and can_share_channels(shape, limits.engines):
+        search.look_across()
     if search.best is None:
         raise Unsupported(
             f"{shape.stage.name} needs {search.smallest} bytes of L1 for its smallest tile; "
@@ -62,12 +73,27 @@ def choose(shape: StageShape, limits: Limits) -> Choice:
     return search.best
 
 
+def can_share_channels(shape: StageShape, engines: int) -> bool:
+    """Whether several engines may compute some channels each, all of them from the whole of the other operands."""
+    split = shape.stage.split
+    outputs = split.outputs[0]
+    return (
+        engines > 1
+        and split.chunks is not None
+        and split.chunks.channels >= engines
+        and split.period == split.units
+        and isinstance(outputs, Rows)
+        and len(split.inputs) < 4
+    )
+
+
 class _Search:
     """Prices candidates and keeps the best."""
 
     def __init__(self, shape: StageShape, limits: Limits) -> None:
-        self.limits = limits
+        self.shape, self.limits = shape, limits
         self.best: Choice | None = None
+        self.score = 0
         self.smallest = 0
         units = shape.machine.counts[shape.costs[0].unit]
         self.flights = [*sorted({2, 3, 4, 1 + units, 2 + units}), 1]
@@ -80,6 +106,40 @@ class _Search:
                 for flight in self.flights:
                     self._try(tiles, kept, flight)
 
+    def look_across(self) -> None:
+        """Try to share the channels among the engines."""
+        shape, limits = self.shape, self.limits
+        chunks = shape.stage.split.chunks
+        assert chunks is not None
+        mine = -(-chunks.channels // limits.engines)
+        units = shape.stage.split.units
+        slot = shape.slot([(0, units)], (0, mine)).size
+        for kept in _weights(shape, mine):
+            needed = kept.size + slot
+            if not kept.chunk or needed > limits.room:
+                continue
+            found = self._price_across(kept, mine)
+            tasks = limits.engines * (3 + 2 * kept.parts)
+            choice = Choice(units, kept.chunk, kept.ring, 1, limits.engines, found, needed, shape.streamed, True)
+            self._keep(choice, tasks)
+
+    def _price_across(self, kept: _Kept, mine: int) -> int:
+        """Cycles of an engine: its inputs whole, its weights, its products, its channels of the output."""
+        shape, machine = self.shape, self.shape.machine
+        chunks = shape.stage.split.chunks
+        assert chunks is not None
+        units, share = shape.stage.split.units, mine / chunks.channels
+        loads = sum(machine.load(part.extent) for _, _, part in shape.loads(0, units, (0, mine)))
+        out = sum(machine.put(part.extent) for _, _, part in shape.stored(0, units, (0, mine)))
+        weights = sum(machine.load(region.extent) for _, region in shape.wholes) * share / machine.counts["DMA"]
+        parallel = min(kept.parts, machine.counts[shape.costs[0].unit])
+        main = kept.parts * shape.main_cycles(share / kept.parts) / parallel
+        busy = max(weights, main, _ring_cycles(shape, kept, share, share))
+        if shape.streamed:
+            size = sum(region.extent for _, region in shape.wholes)
+            busy = max(busy, machine.fetch(size) / machine.counts["sDMA"])
+        return int(loads / min(2, machine.counts["DMA"]) + busy + shape.follower_cycles(share) + out)
+
     def _try(self, tiles: _Tiles, kept: _Kept, flight: int) -> None:
         limits = self.limits
         held = slots_of(tiles.each, flight)
@@ -87,10 +147,15 @@ class _Search:
         self.smallest = min(self.smallest or needed, needed)
         if needed > limits.room:
             return
-        found = tiles.price(kept, min(flight, held), limits.streamed)
-        if self.best is None or found < self.best.cycles:
-            engines = limits.engines
-            self.best = Choice(tiles.height, kept.chunk, kept.ring, flight, engines, found, needed, limits.streamed)
+        found = tiles.price(kept, min(flight, held))
+        engines, streamed = limits.engines, self.shape.streamed
+        choice = Choice(tiles.height, kept.chunk, kept.ring, flight, engines, found, needed, streamed)
+        self._keep(choice, engines * tiles.tasks(kept, min(flight, held)))
+
+    def _keep(self, choice: Choice, tasks: int) -> None:
+        score = choice.cycles + self.limits.thrift * tasks
+        if self.best is None or score < self.score:
+            self.best, self.score = choice, score
 
 
 def _heights(period: int) -> list[int]:
@@ -114,21 +179,31 @@ class _Kept(NamedTuple):
     size: int
 
 
-def _weights(shape: StageShape) -> Iterator[_Kept]:
-    """Ways to keep weights in L1, whole first."""
+def _weights(shape: StageShape, mine: int = 0) -> Iterator[_Kept]:
+    """Ways to keep weights in L1, whole first; `mine` are the channels of an engine where engines share them."""
     yield _Kept(0, 1, 1, shape.whole_bytes)
     chunks = shape.stage.split.chunks
     weight = dict(shape.wholes).get(1)
     if chunks is None or weight is None or weight.type is None:
         return
     rest = shape.whole_bytes - aligned(weight.extent, ALIGN)
-    for parts in (2, 4, 8, 16, 32, 64, 128):
-        size = -(-chunks.channels // parts)
-        if parts > chunks.channels:
+    channels = mine or chunks.channels
+    for parts in (1, 2, 4, 8, 16, 32, 64, 128) if mine else (2, 4, 8, 16, 32, 64, 128):
+        size = -(-channels // parts)
+        if parts > channels:
             return
         each = aligned(size * chunks.depth * bits_of(weight.type.elem) // 8, ALIGN)
-        for ring in sorted({2, min(4, parts)}):
-            yield _Kept(size, ring, -(-chunks.channels // size), rest + ring * each)
+        for ring in sorted({min(2, parts), min(4, parts)}):
+            yield _Kept(size, ring, -(-channels // size), rest + ring * each)
+
+
+def _ring_cycles(shape: StageShape, kept: _Kept, weights: float, work: float) -> float:
+    """Cycles of chunks through a ring: a place is free again when its chunk has been loaded and used."""
+    machine = shape.machine
+    size = sum(region.extent for _, region in shape.wholes) * weights / kept.parts
+    pieces = -(-machine.counts["DMA"] // kept.ring)
+    used = shape.main_cycles(work / kept.parts)
+    return kept.parts * (machine.load(int(size / pieces)) + used) / kept.ring
 
 
 class _Tiles:
@@ -151,7 +226,7 @@ class _Tiles:
         self.out = sum(machine.put(part.extent) for _, _, part in shape.stored(first, count))
         self.after = shape.follower_cycles(self.share)
 
-    def price(self, kept: _Kept, flight: int, streamed: bool) -> int:
+    def price(self, kept: _Kept, flight: int) -> int:
         """Cycles of the stage: the busiest unit of the busiest engine, or the way of a tile through all units."""
         shape, machine, each = self.shape, self.shape.machine, self.each
         main = kept.parts * shape.main_cycles(self.share / kept.parts)
@@ -164,15 +239,22 @@ class _Tiles:
         for cost in shape.costs[1:]:
             share = self.after / len(shape.costs[1:])
             busy[cost.unit] = busy.get(cost.unit, 0) + each * share / machine.counts[cost.unit]
-        if streamed:
+        if shape.streamed:
             size = sum(region.extent for _, region in shape.wholes)
             busy["sDMA"] = groups * machine.fetch(size) / machine.counts["sDMA"]
         load = max(self.loads, default=0)
         way = load + main + self.after + self.out
-        # Many small tasks cost tokens and text, so of nearly equal prices the fewer win.
-        tasks = each * (kept.parts + 2) + (kept.parts * groups if kept.chunk else 0)
         if kept.ring < kept.parts:
             # In groups: all loads, then chunk after chunk, then all stores.
             around = groups * (sum(self.loads) * flight / machine.counts["DMA"] + self.after + self.out)
-            return int(max(busy.values()) + around + 20 * tasks)
-        return int(max(*busy.values(), each * way / max(1, flight)) + load / 2 + self.out / 2 + 20 * tasks)
+            ring = groups * _ring_cycles(shape, kept, 1.0, self.share * min(flight, each))
+            return int(max(*busy.values(), ring) + around)
+        return int(max(*busy.values(), each * way / max(1, flight)) + load / 2 + self.out / 2)
+
+    def tasks(self, kept: _Kept, flight: int) -> int:
+        """Tasks of an engine as they are written: those of a loop count once."""
+        tile = len(self.loads) + kept.parts + len(self.shape.costs)
+        resident = kept.ring >= kept.parts
+        written = self.each if self.each < LOOP_FROM or not resident else 3
+        weights = kept.parts if resident else kept.parts * -(-self.each // flight)
+        return tile * written + weights

@@ -10,15 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import TypeAlias
 
 from lamella.base.arena import aligned
 from lamella.lang.nem.resolved import Region
-from lamella.plan.tiling.split import Part, Whole, bits_of
+from lamella.plan.tiling.split import Part, Whole, bits_of, planar
 from lamella.plan.tiling.stages import Stage
 from lamella.plan.timing.cost import Cost, MachineModel, cost_of
 
 ALIGN = 64
-VECTOR_BYTES = 1 << 17
+Span: TypeAlias = tuple[int, int]
+"""Channels: the first and how many."""
+Operand: TypeAlias = tuple[str, Region, Part]
+"""An operand of a tile: the key of its place in the slot, the tensor, and the part of it."""
 
 
 class Machine:
@@ -67,6 +71,14 @@ class StageShape:
         self.stage = stage
         self.machine = machine
         self.costs: list[Cost] = [cost_of(task, machine.model) for task in stage.tasks]
+        self.planar: set[str] = set()
+        """Buffers that lie channel by channel."""
+
+    @cached_property
+    def streamed(self) -> bool:
+        """Whether the weights pass through L2 in chunks, because they would take half of it."""
+        weight = dict(self.wholes).get(1)
+        return weight is not None and self.stage.split.chunks is not None and 2 * weight.extent > self.machine.l2
 
     @cached_property
     def vectors(self) -> set[int]:
@@ -95,38 +107,44 @@ class StageShape:
         """Bytes of L1 for what lies there whole."""
         return sum(aligned(region.extent, ALIGN) for _, region in self.wholes)
 
-    def loads(self, first: int, count: int) -> Iterator[tuple[str, Region, Part]]:
-        """The inputs of a tile that are loaded for it: key, operand and part."""
+    def loads(self, first: int, count: int, span: Span | None = None) -> Iterator[Operand]:
+        """The inputs of a tile that are loaded for it: key, operand and part; `span` are channels of one engine."""
         split = self.stage.split
         for index, item in enumerate(split.inputs):
             if not isinstance(item, Whole):
-                yield f"x{index}", item.region, item.part(first, count)
+                yield f"x{index}", item.region, self.seen(item.region, item.part(first, count))
         tile = split.outputs[0].part(first, count).type.shape
         for number, follower in enumerate(self.stage.followers):
             for index, region in enumerate(follower.inputs):
                 if region is not None:
                     part = follower.part(region, split.units, first, tile, count)
-                    yield f"f{number}_{index}", region, part
+                    yield f"f{number}_{index}", region, _cut(part, span)
 
-    def made(self, first: int, count: int) -> Iterator[tuple[str, Region, Part]]:
+    def seen(self, region: Region, part: Part) -> Part:
+        """A whole operand as it lies: channel by channel where its buffer does."""
+        if region.buffer.name in self.planar:
+            return planar(part, 0, part.type.shape[-1])
+        return part
+
+    def made(self, first: int, count: int, span: Span | None = None) -> Iterator[Operand]:
         """What the tasks of a tile write in L1, with the key of its place: a follower works in place where it may."""
         split = self.stage.split
         key = "y0"
         for index, item in enumerate(split.outputs):
-            yield f"y{index}", item.region, item.part(first, count)
+            yield f"y{index}", item.region, _cut(item.part(first, count), span)
         tile = split.outputs[0].part(first, count).type
         for number, follower in enumerate(self.stage.followers):
             part = follower.part(follower.output, split.units, first, tile.shape, count)
             if part.type.elem != tile.elem:
                 key = f"y0_{number}"
-            yield key, follower.output, part
+            yield key, follower.output, _cut(part, span)
             tile = part.type
 
-    def slot(self, tiles: list[tuple[int, int]]) -> Slot:
+    def slot(self, tiles: list[tuple[int, int]], span: Span | None = None) -> Slot:
         """The slot that holds any of some tiles."""
         sizes: dict[str, int] = {}
         for first, count in tiles:
-            for key, _, part in (*self.loads(first, count), *self.made(first, count)):
+            for key, _, part in (*self.loads(first, count, span), *self.made(first, count, span)):
                 sizes[key] = max(sizes.get(key, 0), part.extent)
         offsets: dict[str, int] = {}
         end = 0
@@ -135,9 +153,9 @@ class StageShape:
             end = aligned(end + size, ALIGN)
         return Slot(offsets, end)
 
-    def stored(self, first: int, count: int) -> list[tuple[str, Region, Part]]:
+    def stored(self, first: int, count: int, span: Span | None = None) -> list[Operand]:
         """What leaves L1 when a tile is done."""
-        found = list(self.made(first, count))
+        found = list(self.made(first, count, span))
         return found[-1:] if self.stage.followers else found
 
     def main_cycles(self, share: float) -> int:
@@ -154,11 +172,12 @@ class StageShape:
         return int(-(-cost.work * share // cost.rate)) + max(0, overhead)
 
 
-def tiles_of(units: int, period: int, height: int) -> list[tuple[int, int]]:
-    """The tiles of a stage: first unit and count; none reaches over a multiple of the period.
+def _cut(part: Part, span: Span | None) -> Part:
+    return part if span is None else planar(part, *span)
 
-    Heights are balanced: the remainder is spread, so that no tile is much smaller than another.
-    """
+
+def tiles_of(units: int, period: int, height: int) -> list[tuple[int, int]]:
+    """The tiles of a stage: first unit and count; none reaches over a multiple of the period."""
     found: list[tuple[int, int]] = []
     count = -(-period // height)
     for image in range(units // period):

@@ -58,6 +58,19 @@ class Part:
         return extent_of(self.type)
 
 
+def planar(part: Part, first: int, count: int) -> Part:
+    """Some channels of a tensor that lies channel by channel: contiguous, whatever the other axes are."""
+    type = part.type
+    lead = type.shape[:-1]
+    strides = (*row_major_strides(lead), prod(lead))
+    quant = cut_quant(type.quant, len(type.shape), first, count)
+    layout = type.layout if prod(lead) == 1 else None
+    if prod(lead) == 1:
+        strides = row_major_strides((*lead, count))
+    found = TensorType(type.elem, (*lead, count), layout, strides, quant)
+    return Part(part.offset + first * prod(lead) * bits_of(type.elem) // 8, found)
+
+
 @dataclass(frozen=True, slots=True)
 class Whole:
     """An operand that every tile needs whole."""

@@ -33,14 +33,15 @@ def offset_of(place: Place, variable: str) -> Expr:
     """The expression of an offset."""
     terms: list[Expr] = []
     start = place.start
-    if place.name:
-        terms.append(Name(place.name))
-        start -= place.named
+    # Products come first: a reader from left to right is then right.
     if place.step:
         terms.append(Chain(Name(variable), (("*", Integer(place.step)),)))
     if place.slot and place.slots > 1:
         ring = Chain(Name(variable), (("mod", Integer(place.slots)),))
         terms.append(Chain(ring, (("*", Integer(place.slot)),)))
+    if place.name:
+        terms.append(Name(place.name))
+        start -= place.named
     if start or not terms:
         terms.append(Integer(start))
     if len(terms) == 1:
@@ -128,7 +129,7 @@ class Writer:
         self, line: Repeat, names: dict[int, str], regions: Mapping[tuple[object, ...], str]
     ) -> nodes.Loop:
         """A loop with its body; names of its own regions end with it."""
-        variable = self.fresh(line.variable)
+        variable = line.variable
         own = dict(regions)
         body = [item for step in line.body for item in self.step(step, variable, names, own)]
         window = nodes.Decorator("max_in_flight", (Integer(line.window),))

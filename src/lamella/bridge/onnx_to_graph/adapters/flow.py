@@ -144,7 +144,8 @@ def _with_flag(region: Region, carried: int, flag: Tensor, given: bool) -> Regio
 def _require_same(site: NodeSite, start: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
     for before, after in zip(start, kept, strict=True):
         if before.shape != after.shape or before.element != after.element:
-            site.refuse("changes the shape or the type of what it carries from step to step")
+            types = " to ".join(f"{item.element}{list(map(str, item.shape))}" for item in (before, after))
+            site.refuse(f"changes what it carries from step to step: '{before.name}' from {types}")
 
 
 def emit_loop(
@@ -343,7 +344,7 @@ def _scan_batches(site: NodeSite) -> Results:
     split = len(tensors) - count
     batch = tensors[0].shape[0]
     if not isinstance(batch, int):
-        site.refuse("has a batch that only the run tells")
+        site.refuse_open("scans each batch of", batch)
     results: list[list[Tensor]] = []
     for number in range(batch):
         index = site.scalar(number, I64)
