@@ -120,7 +120,9 @@ class _Search:
                 continue
             found = self._price_across(kept, mine)
             tasks = limits.engines * (3 + 2 * kept.parts)
-            choice = Choice(units, kept.chunk, kept.ring, 1, limits.engines, found, needed, shape.streamed, True)
+            choice = Choice(
+                units, kept.chunk, kept.ring, 1, limits.engines, found, needed, shape.streamed, True
+            )
             self._keep(choice, tasks)
 
     def _price_across(self, kept: _Kept, mine: int) -> int:
@@ -131,7 +133,9 @@ class _Search:
         units, share = shape.stage.split.units, mine / chunks.channels
         loads = sum(machine.load(part.extent) for _, _, part in shape.loads(0, units, (0, mine)))
         out = sum(machine.put(part.extent) for _, _, part in shape.stored(0, units, (0, mine)))
-        weights = sum(machine.load(region.extent) for _, region in shape.wholes) * share / machine.counts["DMA"]
+        weights = (
+            sum(machine.load(region.extent) for _, region in shape.wholes) * share / machine.counts["DMA"]
+        )
         parallel = min(kept.parts, machine.counts[shape.costs[0].unit])
         main = kept.parts * shape.main_cycles(share / kept.parts) / parallel
         busy = max(weights, main, _ring_cycles(shape, kept, share, share))
