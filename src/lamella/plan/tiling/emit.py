@@ -480,11 +480,13 @@ class Generator:
             self._groups(tiled)
             return True
         begin, length = run
-        flight = tiled.slots - 2
+        flight = max(1, tiled.slots - 2)
+        beside = flight if tiled.slots > 1 else 0
         for engine, tiles in enumerate(tiled.tiles):
             for number, tile in enumerate([*tiles[:begin], *tiles[begin + length :]]):
-                slot = Place(self._slots_at(tiled) + (flight + number % 2) * tiled.slot.size)
-                self.lines += _Pass(self, tiled, engine, tile, slot, flight + number % 2).lines()
+                index = beside + number % 2 if beside else 0
+                slot = Place(self._slots_at(tiled) + index * tiled.slot.size)
+                self.lines += _Pass(self, tiled, engine, tile, slot, index).lines()
         body: list[Step] = []
         for engine, tiles in enumerate(tiled.tiles):
             slot = Place(self._slots_at(tiled), slot=tiled.slot.size, slots=flight)
@@ -552,13 +554,15 @@ def _uniform_run(tiled: TiledStage) -> tuple[int, int] | None:
     lengths = {len(tiles) for tiles in tiled.tiles if tiles}
     if min(lengths) < LOOP_FROM or any(not tiles for tiles in tiled.tiles):
         return None
-    shapes = [[_signature(tiled, tile) for tile in tiles] for tiles in tiled.tiles]
+    kinds = [[_signature(tiled, tile) for tile in tiles] for tiles in tiled.tiles]
+    places = [[_offsets(tiled, tile) for tile in tiles] for tiles in tiled.tiles]
     best = (0, 0)
-    for begin in range(min(lengths)):
+    for begin in range(min(lengths) - 1):
+        steps = [_steps(each, begin) for each in places]
         end = begin + 1
         while end < min(lengths) and all(
-            kinds[end] == kinds[begin] and tiles[end][0] - tiles[end - 1][0] == tiles[begin][1]
-            for kinds, tiles in zip(shapes, tiled.tiles, strict=True)
+            kind[end] == kind[begin] and _steps(each, end - 1) == step
+            for kind, each, step in zip(kinds, places, steps, strict=True)
         ):
             end += 1
         if end - begin > best[1]:
@@ -567,10 +571,19 @@ def _uniform_run(tiled: TiledStage) -> tuple[int, int] | None:
 
 
 def _signature(tiled: TiledStage, tile: Tile) -> tuple[object, ...]:
-    split = tiled.stage.split
+    """What the tiles of a loop have in common: their types and pads."""
     parts = [part.type for _, _, part in tiled.shape.loads(*tile)]
-    window = split.attributes_of(*tile).get("pads")
-    return (tile[1], tuple(parts), window)
+    return (tile[1], tuple(parts), tiled.stage.split.attributes_of(*tile).get("pads"))
+
+
+def _offsets(tiled: TiledStage, tile: Tile) -> list[int]:
+    """Where the parts of a tile begin in their tensors: an image further, an input may move by more than its output."""
+    shape = tiled.shape
+    return [part.offset for _, _, part in (*shape.loads(*tile), *shape.stored(*tile))]
+
+
+def _steps(places: list[list[int]], number: int) -> list[int]:
+    return [after - before for before, after in zip(places[number], places[number + 1], strict=True)]
 
 
 class _Pass:

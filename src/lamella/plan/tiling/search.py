@@ -170,8 +170,11 @@ def _heights(period: int) -> list[int]:
 
 
 def slots_of(each: int, flight: int) -> int:
-    """Slots of an engine for so many tiles: those of the ring, and two for tiles beside a loop."""
-    return min(each, flight) + (2 if each >= LOOP_FROM else 0)
+    """Slots of an engine for so many tiles: those of the ring, and two for tiles beside a loop.
+
+    Where one tile is in flight at a time, tiles beside the loop come before it, in the same slot.
+    """
+    return min(each, flight) + (2 if each >= LOOP_FROM and flight > 1 else 0)
 
 
 class _Kept(NamedTuple):
