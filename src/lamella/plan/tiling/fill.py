@@ -26,7 +26,12 @@ def choose_fill(shape: StageShape, room: int) -> Choice | None:
     """
     split = shape.stage.split
     chunks = split.chunks
-    if chunks is None or split.units != split.period or not isinstance(split.inputs[0], Window) or shape.streamed:
+    if (
+        chunks is None
+        or split.units != split.period
+        or not isinstance(split.inputs[0], Window)
+        or shape.streamed
+    ):
         return None
     best: Choice | None = None
     for count in range(2, max(2, shape.machine.tokens - LIVE) + 1):
@@ -63,7 +68,9 @@ def _candidates(shape: StageShape, tiles: list[tuple[int, int]], room: int) -> I
         for parts in range(2, 5):
             spans = spans_of(chunks.channels, chunk, parts)
             most = max(chunk, spans[-1][1])
-            needed = parts * aligned(most * chunks.depth * bits_of(weight.elem) // 8, ALIGN) + len(tiles) * slot
+            needed = (
+                parts * aligned(most * chunks.depth * bits_of(weight.elem) // 8, ALIGN) + len(tiles) * slot
+            )
             if spans[-1][1] > 0 and needed <= room:
                 cycles = _cycles(shape, tiles, spans)
                 yield Choice(0, chunk, parts, len(tiles), 1, cycles, needed, eager=True)
