@@ -70,6 +70,14 @@ def test_softmax(name: str, shape: Shape, data: Data) -> None:
     agree(name, [x], {"dim": dim}, getattr(torch, name)(tensor_of(x), dim))
 
 
+@judged("torch", "aten.safe_softmax")
+@given(shapes(1, 3, 1), st.data())
+def test_softmax_of_hidden_rows(shape: Shape, data: Data) -> None:
+    x = data.draw(arrays(shape, ("float32", "float64")))
+    x[data.draw(arrays(shape, ("bool",)))] = -np.inf
+    agree("safe_softmax", [x], {}, torch.ops.aten._safe_softmax(tensor_of(x), -1))
+
+
 @st.composite
 def attentions(draw: st.DrawFn) -> tuple[Shape, Shape, Shape]:
     """Shapes of queries, keys and values."""

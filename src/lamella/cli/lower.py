@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -26,6 +26,8 @@ from lamella.cli.options import (
 )
 from lamella.cli.progress import show_progress
 from lamella.cli.waiting import waiting
+from lamella.graph.binding import describes_quantization
+from lamella.graph.model import Model as GraphModel
 from lamella.pipeline.api import UNIT, lower_model, make_executable, read, save
 from lamella.pipeline.backends import JUDGES
 from lamella.pipeline.diff import first_divergence, measure
@@ -73,16 +75,17 @@ def _compare_written(
     if not options.as_json:
         print_placement(options.to, placement)
     ran = () if found is None else found.placement
-    find = _stage(gaps) or partial(first_divergence, model, options)
-    seen = Difference(max(gaps.values()), find) if gaps else None
+    allowed = TOLERANCE if found is None or found.tolerance is None else found.tolerance
+    find = _stage(gaps, allowed) or partial(first_divergence, model, options)
+    seen = Difference(max(gaps.values()), find, allowed) if gaps else None
     _report(target, seen, options.as_json, ran, placement)
 
 
-def _stage(gaps: Mapping[str, float]) -> Callable[[], list[str]] | None:
+def _stage(gaps: Mapping[str, float], tolerance: float) -> Callable[[], list[str]] | None:
     """What names the first stage whose numbers differ from the one above; None where there are no stages."""
     if not all(": " in name for name in gaps):
         return None
-    wrong = next((name for name, gap in gaps.items() if not gap <= TOLERANCE), "")
+    wrong = next((name for name, gap in gaps.items() if not gap <= tolerance), "")
     return lambda: [f"first diverging stage: {printable(wrong)}"]
 
 
@@ -134,6 +137,7 @@ class Difference:
 
     largest: float
     find: Callable[[], list[str]]
+    tolerance: float = TOLERANCE
 
 
 def _report(
@@ -145,7 +149,7 @@ def _report(
 ) -> NoReturn:
     """Say what was written, and where its numbers part; `ran` is where the operations of the comparison ran."""
     difference = None if seen is None else seen.largest
-    close = difference is None or difference <= TOLERANCE
+    close = seen is None or seen.largest <= seen.tolerance
     lines = [] if close or seen is None else seen.find()
     if as_json:
         shown = difference if difference is None or np.isfinite(difference) else str(difference)
@@ -157,18 +161,25 @@ def _report(
         said += f", {count_kernels(ran)} by kernels" if ran else ""
         click.echo(f"{printable(str(target))}{said}")
         if not close:
-            click.echo(f"the numbers differ by more than {TOLERANCE}", err=True)
+            click.echo(
+                f"the numbers differ by more than {TOLERANCE if seen is None else seen.tolerance}", err=True
+            )
         for line in lines:
             click.echo(line, err=True)
     sys.exit(0 if close else 1)
 
 
 def _compare(before: Model, after: Model, options: Options) -> Difference:
-    """The largest difference between the outputs of two models on the same random inputs."""
+    """The largest difference between the outputs of two models on the same random inputs.
+
+    What says how it is quantised leaves as ONNX with its codes, and is compared as it runs quantised.
+    """
+    options = replace(options, quantized=options.quantized or options.to == "onnx")
     find = partial(first_divergence, before, options, after)
     found = []
-    plain = drawing(Options(seed=options.seed, limits=options.limits))
-    for model, given in ((before, options), (after, plain)):
+    plain = drawing(Options(seed=options.seed, limits=options.limits, quantized=options.quantized))
+    for model, chosen in ((before, options), (after, plain)):
+        given = chosen if _is_quantized(model) else replace(chosen, quantized=False)
         executable = make_executable(model, JUDGES.get(model.language), given)
         executable.progress = show_progress
         found.append(executable())
@@ -176,6 +187,11 @@ def _compare(before: Model, after: Model, options: Options) -> Difference:
     if first.keys() != second.keys():
         return Difference(float("inf"), find)
     return Difference(max((_difference(first[name], second[name]) for name in first), default=0.0), find)
+
+
+def _is_quantized(model: Model) -> bool:
+    """Whether a model is a graph that says how it is quantised."""
+    return isinstance(model, GraphModel) and describes_quantization(model.graph)
 
 
 def _difference(one: Array, other: Array) -> float:

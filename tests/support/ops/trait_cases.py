@@ -9,7 +9,7 @@ import numpy as np
 
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array, numpy_dtype
-from lamella.base.dtype import BOOL, F32, I64, ElementType
+from lamella.base.dtype import BOOL, F32, F64, I64, ElementType
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Operation, Tensor, Value, tensors
@@ -25,6 +25,7 @@ SPECIAL: Mapping[str, Sequence[float | int | bool]] = {
 }
 ELEMENTS: Mapping[str, tuple[ElementType, ...]] = {
     "real": (F32,),
+    "f64": (F64,),
     "int": (I64,),
     "bool": (BOOL,),
     "num": (F32, I64),
@@ -90,6 +91,9 @@ SAMPLES: Mapping[str, tuple[Sample, ...]] = {
     "nn.thresholded_relu": ((GRID, {"theta": 0.5}),),
     "aten.threshold": ((GRID, {"threshold": 0.5, "value": 2.0}),),
     "llm._inverse_root": ((GRID, {"eps": 0.5}),),
+    "quant.linear_codes": ((GRID, {"scale": (0.5,)}),),
+    **{f"quant.{name}": ((GRID, {"scale": 0.5, "zero_point": 3}),) for name in ("_to_codes", "_to_numbers")},
+    "quant._centre": ((GRID, {"zero_point": 3}),),
     "onnx.cap": ((GRID, {"cap": 2.0}),),
     "onnx._bounded": ((GRID, {"bits": 4}),),
     "llm.scale": ((GRID, {"factor": 2.0}),),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial, reduce
 from math import prod
 from typing import TypeAlias
@@ -12,7 +12,7 @@ import numpy as np
 
 from lamella.backend.formula.contract import BOX
 from lamella.backend.formula.expression_dag import ExpressionDag, PreparedFormula, TensorAccess
-from lamella.backend.formula.scalars import BOOLEAN, INTEGER, Real, computing_type
+from lamella.backend.formula.scalars import BOOLEAN, INTEGER, Real, computing_type, multiply_matrices
 from lamella.backend.formula.shortcuts import find_product
 from lamella.backend.formula.storage import Storage, known_shape
 from lamella.backend.formula.store import ACCUMULATIONS, ASSIGNMENTS, clip_to, neutral, neutral_of, saturates
@@ -32,6 +32,7 @@ from lamella.base.arrays import Array, DType
 from lamella.base.dim import Values
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.ops.instance import Declared, Shape
 
 # --- storing: values in the dimensions of an output, as the whole of it or a part ------------------------------
@@ -199,7 +200,8 @@ def _matmul(space: LoopSpace, left: LoopValue, right: LoopValue, roles: ProductA
     two = _matrix(space, right, (roles.summed, roles.columns), roles.batch)
     order = (*roles.batch, *roles.rows, *roles.columns)
     space.reserve(order, left.dtype)
-    found = space.tape.do(np.matmul if roles.batch else np.ndarray.dot, one, two)
+    plain = np.matmul if roles.batch else np.ndarray.dot
+    found = space.tape.do(multiply_matrices if left.dtype == INTEGER else plain, one, two)
     if len(roles.rows) != 1 or len(roles.columns) != 1:
         found = space.view(found, reshape(space.shape(order)))
     axes = tuple(sorted(order))

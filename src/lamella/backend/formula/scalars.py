@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def _series(factors: tuple[float, ...], place: Array, low: float, high: float) -
     return np.asarray(scaled * last - before + factors[0])
 
 
-Real: TypeAlias = "np.dtype[np.floating[Any]]"
+Real: TypeAlias = "np.dtype[np.float32] | np.dtype[np.float64]"
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 INTEGER = np.dtype(np.int64)
 BOOLEAN = np.dtype(np.bool_)
@@ -174,3 +174,26 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         **{"round": _round, "floor": np.floor, "ceil": np.ceil, "frac": _fraction},
     }
 )
+
+
+# --- products of matrices ------------------------------------------------------------------------------------
+
+EXACT = 1 << 53
+"""Integers below it are doubles, and so are their sums."""
+SMALL = 1 << 14
+"""Products of so few elements take longer to convert than to compute."""
+
+
+def multiply_matrices(left: Array, right: Array) -> Array:
+    """A product of matrices or of batches of them; integers go through doubles where all sums are exact in them."""
+    if left.dtype != INTEGER or left.size + right.size < SMALL:
+        return np.asarray(np.matmul(left, right))
+    # NumPy hands doubles to BLAS, integers to a plain loop.
+    if _largest(left) * _largest(right) * left.shape[-1] >= EXACT:
+        return np.asarray(np.matmul(left, right))
+    found = np.matmul(left.astype(DOUBLE), right.astype(DOUBLE))
+    return np.asarray(found.astype(INTEGER))
+
+
+def _largest(values: Array) -> int:
+    return max(-int(values.min()), int(values.max())) if values.size else 0

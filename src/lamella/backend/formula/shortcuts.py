@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +10,11 @@ import numpy as np
 from lamella.backend.formula.affine import Box, Form, fix, span, volume
 from lamella.backend.formula.evaluate import BoxEvaluation, view
 from lamella.backend.formula.expression_dag import PreparedFormula, TensorAccess
-from lamella.backend.formula.scalars import INTEGER, computing_type
+from lamella.backend.formula.scalars import INTEGER, computing_type, multiply_matrices
 from lamella.backend.formula.store import ACCUMULATIONS, accumulate, assign, neutral
 from lamella.base.affine import Affine
 from lamella.base.arrays import Array
+from lamella.base.records import dataclass
 from lamella.ops.formula import Apply
 
 # --- sums of products: `y[…] += a[…] * b[…]` over views, transposed so that little is copied -----------------
@@ -170,7 +170,9 @@ def _contract(
     )
     if rows and columns and rows[-1] > columns[-1]:
         one, two, rows, columns = two, one, columns, rows
-    found = np.matmul(_matrix(one, batch, rows, summed), _matrix(two, batch, columns, summed).swapaxes(1, 2))
+    found = multiply_matrices(
+        _matrix(one, batch, rows, summed), _matrix(two, batch, columns, summed).swapaxes(1, 2)
+    )
     order = [*batch, *rows, *columns]
     rest = [axis for axis in range(rank) if axis not in order]
     spread = found.reshape([evaluation.shape[axis] for axis in order] + [1] * len(rest))

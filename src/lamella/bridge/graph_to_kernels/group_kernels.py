@@ -6,10 +6,10 @@ Each run of stages gets the best kernel that can be written for it; what several
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
-from lamella.base.dtype import F64
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.attention import find_attention, write_attention
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, plan_steps, write_contraction
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
@@ -18,7 +18,7 @@ from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
-from lamella.bridge.graph_to_kernels.rows import SIZES, write_rows
+from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE, TileKernel, write_tiles
@@ -92,8 +92,7 @@ class GroupWriter:
 
     @property
     def _real(self) -> Scalar:
-        wide = any(item.element == F64 for item in self.stages.tensors.values())
-        return Scalar("f64" if wide else "f32")
+        return Scalar("f64" if self.stages.wide else "f32")
 
     @property
     def _views(self) -> dict[Key, TensorView]:
@@ -207,7 +206,8 @@ class GroupWriter:
         flat = {name: _flat(item) for name, item in self.place.layouts.items()}
         sizes = tuple(item for item in SIZES if item in self.target.subgroup_sizes) or SIZES
         own = frozenset(name for name in self.stages.tensors if name not in self.operands)
-        kernel = write_rows(self._next, stages, self.stages.tensors, outputs, flat, sizes, own)
+        inside = RowInside(own, self.stages.wide)
+        kernel = write_rows(self._next, stages, self.stages.tensors, outputs, flat, sizes, inside)
         operands = [
             replace(self._operand(name, parameter.type), offset=start)
             for name, start, parameter in zip(

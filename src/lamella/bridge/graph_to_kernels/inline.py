@@ -13,13 +13,14 @@ once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from types import MappingProxyType
 
 from lamella.base.affine import Affine
 from lamella.base.dtype import F32, F64, ElementType, Kind
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.factors import find_decoded
 from lamella.bridge.graph_to_kernels.gathers import gather_windows
@@ -76,6 +77,8 @@ class Stages:
     outputs: tuple[str, ...]
     constants: Constants = field(default_factory=dict)
     """Tensors whose elements are known before the run."""
+    wide: bool = False
+    """Whether reals are computed in 64 bits: a tensor is of that type, be it one that stands in its readers."""
 
     @property
     def temporaries(self) -> tuple[str, ...]:
@@ -101,6 +104,7 @@ def inline(
         tuple(item.name for item in group.inputs if item.name in named),
         outputs,
         {name: value for name, value in formulas.constants.items() if name in named},
+        any(item.element == F64 for item in formulas.tensors.values()),
     )
 
 

@@ -7,12 +7,12 @@ registers, what a later pass needs of a whole row stays in local memory, and out
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from lamella.base.affine import Affine
 from lamella.base.dtype import F64
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import OpenExtent, is_open
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.contraction import join, neutral_value
 from lamella.bridge.graph_to_kernels.flat import (
@@ -53,6 +53,19 @@ class RowKernel:
     groups: int
 
 
+@dataclass(frozen=True, slots=True)
+class RowInside:
+    """What a group holds that no argument of its kernels tells."""
+
+    temporaries: frozenset[str] = frozenset()
+    """Tensors that are taken whole, because what a kernel takes of one tells its size."""
+    wide: bool = False
+    """Whether reals are computed in 64 bits, as a tensor says that stands in its readers."""
+
+
+NOTHING = RowInside()
+
+
 def write_rows(
     name: str,
     stages: Sequence[Contraction],
@@ -60,12 +73,11 @@ def write_rows(
     outputs: frozenset[str],
     layouts: Mapping[str, FlatLayout] | None = None,
     sizes: Sequence[int] = SIZES,
-    temporaries: frozenset[str] = frozenset(),
+    inside: RowInside = NOTHING,
 ) -> RowKernel:
     """The kernel of some stages; Unsupported where they cannot run in one.
 
-    `outputs` are the tensors that something outside of the kernel reads; `temporaries` are taken whole, because what
-    a kernel takes of one tells its size.
+    `outputs` are the tensors that something outside of the kernel reads.
     """
     places = layouts or {}
     scan = find_scan(stages[0], tensors) if len(stages) == 1 and LANES in sizes else None
@@ -75,14 +87,14 @@ def write_rows(
         return RowKernel(function, (scan.target, scan.source), (0, 0), (size, size), groups)
     spans = {
         name: span_of(tensors[name].shape, places.get(name) or row_major(tensors[name].shape))
-        for name in temporaries
+        for name in inside.temporaries
     }
     kernel, reaches = begin_accesses(flatten_stages(stages, tensors, places), spans)
     read = dict.fromkeys(item.tensor for stage in kernel.stages for item in stage.reads())
     written = dict.fromkeys(item.tensor for item in kernel.stages)
     named = (*(item for item in written if item in outputs), *(item for item in read if item not in written))
     arguments = _Arguments(named, tensors, reaches)
-    wide = any(tensors[item].element == F64 for item in (*written, *read))
+    wide = inside.wide or any(tensors[item].element == F64 for item in (*written, *read))
     real = Scalar("f64" if wide else "f32")
     if not sizes:
         raise Unsupported("no subgroup has a size that row kernels can use")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from lamella.base.dtype import F32, F64, I4, ElementType, Kind
 from lamella.base.dtype import I64 as WIDE_INTEGER
 from lamella.base.dtype import find as find_element
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import find_range, is_integer
 from lamella.bridge.graph_to_kernels.functions import I64, apply, convert
 from lamella.kernels.build import Builder
@@ -266,8 +267,16 @@ class TermWriter:
         return apply(self.here, term.function, source, values)
 
     def _by_reciprocal(self, term: Apply) -> Value | None:
-        """A quotient by a constant as a product, for kernels in which a division, as long as ten of them, counts."""
-        if term.function != "/" or term.type != "real" or not isinstance(term.operands[1], float):
+        """A quotient by a constant as a product, for kernels in which a division, as long as ten of them, counts.
+
+        Reals of 64 bits are divided: codes are rounded from them, and a tie must stay one.
+        """
+        if (
+            self.real.name == "f64"
+            or term.function != "/"
+            or term.type != "real"
+            or not isinstance(term.operands[1], float)
+        ):
             return None
         divisor = term.operands[1]
         if not SMALLEST_DIVISOR < abs(divisor) < 1 / SMALLEST_DIVISOR:

@@ -312,6 +312,8 @@ class NemWriter(Lines):
         properties = [] if node.size is None else [[f"size={write_expression(node.size)}"]]
         properties += [] if node.align is None else [[f"align={write_expression(node.align)}"]]
         properties += [["import"]] if node.imported else []
+        properties += [] if node.codec is None else [[f"codec={node.codec.id}"]]
+        properties += [] if node.stored is None else [[f"stored={write_expression(node.stored)}"]]
         head = f"buffer {node.name.id} : {node.level}{index}"
         words = [head, *enclosed("(", properties, ")")]
         self.put(node.notes, [words, decorators_words(node.decorators)])

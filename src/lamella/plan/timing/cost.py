@@ -1,12 +1,14 @@
 """What a task costs: cycles = ceil(work / rate) + latency (+ setup_cycles of a DMA) + SEQ.dispatch_cycles, at least 1.
 
 Work is MACs for gemm, matmul and the convolutions, bytes for transfer and store, elements for the rest: those of the
-outputs, or of the larger side for pools and reductions. Rates and latencies are `unit_characteristics` of the device:
+outputs, or of the larger side for pools and reductions; for `compute` the scalar operations of its kernel where its
+text tells them, and not less than the elements of its outputs. Rates and latencies are `unit_characteristics`:
 
     NMU   int4_macs int8_macs int16_macs fp16_macs (4096), int4x8_macs (int8_macs), fp32_macs (fp16_macs / 2), latency 2
     CSTL  elems_per_cycle 256, bytes_per_cycle 32 (store), latency 1
     DMA   bytes_per_cycle 32, latency 4, setup_cycles 0      sDMA  bytes_per_cycle 16, latency 100, setup_cycles 0
     VPU   elems_per_cycle 64, bytes_per_cycle 32, macs_per_cycle 64, latency 4
+    WDM   bytes_per_cycle 64 (of what it makes), latency 8: a transfer of stored weights moves the stored bytes
     SEQ   dispatch_cycles 0, ddr_bytes_per_cycle and l2_bytes_per_cycle (no limit), max_active_tokens, clock_khz
 
 The unit is the one of `@resource`, else the registry's default; a transfer that touches DDR runs on sDMA; a unit that
@@ -181,8 +183,11 @@ def cost_of(task: Task, machine: MachineModel) -> Cost:
     levels = _crossed(task, machine)
     rate = min([rate_on(unit, kind, task, machine), *(machine.links[level] for level in levels)])
     energy = machine.given(unit, _ENERGY[kind])
+    busy = -(-work // rate)
+    if unpacks(task, machine):
+        work, busy = _unpack(task, rate, machine)
     return Cost(
-        cycles=max(1, -(-work // rate) + overhead(unit, machine)),
+        cycles=max(1, busy + overhead(unit, machine)),
         unit=unit,
         engine=SHARED if unit in SHARED_UNITS else task.engine or 0,
         instances=machine.instances(unit),
@@ -192,6 +197,21 @@ def cost_of(task: Task, machine: MachineModel) -> Cost:
         links=tuple((level, rate) for level in levels),
         energy=None if energy is None else energy * work,
     )
+
+
+def unpacks(task: Task, machine: MachineModel) -> bool:
+    """Whether a task reads stored weights through WDM; a device without one has them stored as they are."""
+    return task.opcode == "transfer" and bool(task.inputs[0].buffer.codec) and machine.count("WDM") > 0
+
+
+def _unpack(task: Task, rate: int, machine: MachineModel) -> tuple[int, int]:
+    """The stored bytes that cross the link, and the cycles for them or for making the others of them."""
+    source, count = task.inputs[0], machine.count("WDM")
+    stored = -(-source.extent * source.buffer.stored // source.buffer.size)
+    units = max(1, machine.count("sDMA"))
+    made = machine.value("WDM", "bytes_per_cycle", 64, least=1) * min(count, units)
+    busy = max(-(-stored // rate), -(-source.extent * units // made))
+    return stored, busy + machine.value("WDM", "latency", 8)
 
 
 def _unit(task: Task) -> str:
@@ -233,6 +253,8 @@ def work_of(task: Task) -> tuple[str, int]:
     if task.opcode in MOVES:
         return BYTES, sum(region.extent for region in task.inputs)
     made = sum(elements(region) for region in task.outputs)
+    if task.work is not None:
+        return ELEMENTS, max(made, task.work)
     if task.opcode in _PRODUCTS:
         return MACS, made * (_shape(task, 0)[-1:] or (1,))[0]
     if task.opcode in _CONVOLUTIONS:

@@ -276,6 +276,7 @@ CALLS = (
     call("aten.linear", "f32 3", "f32 5 3"),
     call("aten.softmax", "f32 2 3 4 -4..4", dim=1),
     call("aten.log_softmax", "f32 2 3 4 -4..4", dim=1),
+    call("aten.safe_softmax", "f32 2 3 4 -4..4"),
     call("aten.scaled_dot_product_attention", "f32 2 4 3 5", "f32 2 4 3 5", "f32 2 4 3 5", is_causal=True),
     call("aten.scaled_dot_product_attention", "f32 2 4 3 5", "f32 2 4 3 5", "f32 2 4 3 5", "bool 3 3"),
     call(
