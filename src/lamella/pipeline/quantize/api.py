@@ -100,7 +100,7 @@ def quantize_graph(
         chosen = work.choose(budget)
         quantised, real = _lowered(chosen, settings)
         outputs = compare_outputs(model, quantised, data.batches, options)
-        report = make_report(chosen, settings.scheme.name, outputs, data, real)
+        report = make_report(model, chosen, settings.scheme.name, outputs, data, real)
         is_kept = settings.accuracy_budget is None or report.error <= settings.accuracy_budget
         if is_kept or not chosen.found.layers or budget is None:
             return Quantized(quantised, report, model.findings)

@@ -19,8 +19,9 @@ from enum import StrEnum
 from lamella.base.dtype import F32
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Node, Operation, Tensor
+from lamella.graph.passes.moves import KnownMoves
 from lamella.graph.passes.products import FixedTensors, KnownProducts, WeightedProduct
-from lamella.graph.quantize.forms import BINARY, KnownMoves, bounds_of, unary_form
+from lamella.graph.quantize.forms import BINARY, bounds_of, unary_form
 from lamella.graph.rewrite import members, operands_of, results_of
 
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
 from lamella.lang.nem.resolved import Region, TensorType
+from lamella.plan.tiling.fill import new_rows, spans_of, tapered
 from lamella.plan.tiling.memory import Block, lowest, place
 from lamella.plan.tiling.pack import Packing
-from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
+from lamella.plan.tiling.program import L2_BUFFER, Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
 from lamella.plan.tiling.search import LOOP_FROM, Choice, slots_of
 from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, tiles_of
 from lamella.plan.tiling.split import Part, extent_of, planar
 from lamella.plan.tiling.stages import Network, Stage
 
-L2_BUFFER = "L2_arena"
 STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
 PIECE = 1 << 15
@@ -67,7 +67,8 @@ class TiledStage:
     @property
     def slots(self) -> int:
         """Slots of an engine."""
-        return slots_of(max(len(tiles) for tiles in self.tiles), self.choice.flight)
+        most = max(len(tiles) for tiles in self.tiles)
+        return most if self.choice.eager else slots_of(most, self.choice.flight)
 
     @property
     def beside(self) -> int:
@@ -83,7 +84,8 @@ class TiledStage:
         """Bytes of L1 for a chunk of weights."""
         chunks, weight = self.stage.split.chunks, dict(self.shape.wholes)[1]
         assert chunks is not None and weight.type is not None
-        return aligned(chunks.weight(weight.type, 0, self.choice.chunk).extent, ALIGN)
+        most = max(count for _, count in self.chunks())
+        return aligned(chunks.weight(weight.type, 0, most).extent, ALIGN)
 
     @property
     def l1_bytes(self) -> int:
@@ -104,6 +106,8 @@ class TiledStage:
         if not self.choice.chunk or chunks is None:
             return [(0, 0)]
         size = self.choice.chunk
+        if self.choice.eager:
+            return spans_of(chunks.channels, size, self.choice.ring)
         begin, count = self.span(engine) or (0, chunks.channels)
         return [(first, min(size, begin + count - first)) for first in range(begin, begin + count, size)]
 
@@ -115,7 +119,7 @@ class Generator:
         self.network = network
         self.machine = machine
         self.stages = stages
-        self.packing = Packing()
+        self.packing = Packing(_unused("weights", network))
         self.lines: list[Draft] = []
         self.homes: dict[str, Block] = {}
         self.fetches: list[Fetch] = []
@@ -150,7 +154,9 @@ class Generator:
         """Put the weights of a stage side by side into the packed buffer."""
         start = self.packing.size = aligned(self.packing.size, ALIGN)
         indexed = list(enumerate(tiled.stage.task.inputs))
-        others = [(-1, region) for item in tiled.stage.followers for region in item.inputs if region is not None]
+        others = [
+            (-1, region) for item in tiled.stage.followers for region in item.inputs if region is not None
+        ]
         # The weight that is taken in chunks is the last, behind vectors that all chunks need.
         ordered = sorted([*indexed, *others], key=lambda item: item[0] == 1)
         size = 0
@@ -168,7 +174,14 @@ class Generator:
             number = tiled.stage.number
             block = Block(f"{tiled.stage.name}_w", size, number, number)
             self.fetches.append(
-                Fetch(f"{tiled.stage.name}_fetch", self.packing.name, start, block, number, pieces=self._pieces(size))
+                Fetch(
+                    f"{tiled.stage.name}_fetch",
+                    self.packing.name,
+                    start,
+                    block,
+                    number,
+                    pieces=self._pieces(size),
+                )
             )
 
     def _pieces(self, size: int) -> int:
@@ -216,7 +229,9 @@ class Generator:
                     tiled.staged[key] = max(tiled.staged.get(key, 0), aligned(part.extent, ALIGN))
         for index, region in tiled.shape.wholes:
             if region.buffer.name in self.ddr:
-                raise Unsupported(f"{tiled.stage.name} reads {region.name or index} whole, which does not fit into L2")
+                raise Unsupported(
+                    f"{tiled.stage.name} reads {region.name or index} whole, which does not fit into L2"
+                )
         for key, size in tiled.staged.items():
             tiled.staged[key] = end
             end += size
@@ -266,7 +281,11 @@ class Generator:
         """All lines, in order."""
         for number, tiled in enumerate(self.stages):
             start = len(self.lines)
+            if tiled.choice.eager:
+                self._fill(tiled)
             self._prefetch(number)
+            if tiled.choice.eager:
+                continue
             self._prepare(tiled)
             later = self.stages[number + 1] if number + 1 < len(self.stages) else None
             begin = len(self.lines)
@@ -280,11 +299,56 @@ class Generator:
                 first.comments = (*self._headline(tiled), *first.comments)
         return self.lines
 
+    def _fill(self, tiled: TiledStage) -> None:
+        """The first stage, chunk by chunk over all tiles, with its fetches where they are needed."""
+        weights = next(item for item in self.fetches if item.use == 0 and item.buffer == self.packing.name)
+        image = tiled.stage.task.inputs[0]
+        inputs = next((item for item in self.fetches if item.buffer == image.buffer.name), None)
+        tiled.prepared = tiled.stage.split.units > 0
+        tiled.weights[1] = tiled.base
+        passes = [
+            _Pass(self, tiled, 0, tile, Place(self._slots_at(tiled) + number * tiled.slot.size), number)
+            for number, tile in enumerate(tiled.tiles[0])
+        ]
+        at = tiled.packed[tiled.stage.task.inputs[1].buffer.name, tiled.stage.task.inputs[1].offset.constant]
+        fresh = list(new_rows(tiled.shape, tiled.tiles[0]))
+        start, done = len(self.lines), 0
+        parts = len(tiled.chunks())
+        for number in range(parts):
+            part = self._chunk(tiled, number, 0)
+            self._fetch_part(weights, done, at + part.offset + part.extent - done)
+            done = at + part.offset + part.extent
+            self._load_chunk(tiled, number, number, [0])
+            for item, (low, size) in zip(passes, fresh, strict=True):
+                if number == 0:
+                    if inputs is not None and size:
+                        self._fetch_part(inputs, image.offset.constant + low, size)
+                    self.lines += item.loads()
+                self.lines.append(item.main(number))
+                if number == parts - 1:
+                    self.lines += item.finish()
+        first = self.lines[start]
+        assert isinstance(first, Step)
+        first.comments = self._headline(tiled)
+        for fetch in (weights, inputs):
+            if fetch is not None:
+                fetch.issued = True
+        if len(self.stages) > 1:
+            self.lines.append(Settle([line for line in self.lines[start:] if isinstance(line, Step)]))
+
+    def _fetch_part(self, item: Fetch, low: int, size: int) -> None:
+        source = Bytes(item.buffer, Place(item.offset + low), size)
+        self.lines.append(Step("transfer", (source,), (self._l2(item.block, low, size),), label=item.name))
+
     def _prepare_early(self, tiled: TiledStage) -> None:
         """Load the weights of the next stage, where they are on their way and nothing else lies whole in L1."""
         number = tiled.stage.number
-        fetched = all(item.issued for item in self.fetches if item.use == number and item.buffer == self.packing.name)
-        packed = all((region.buffer.name, region.offset.constant) in tiled.packed for _, region in tiled.shape.wholes)
+        fetched = all(
+            item.issued for item in self.fetches if item.use == number and item.buffer == self.packing.name
+        )
+        packed = all(
+            (region.buffer.name, region.offset.constant) in tiled.packed for _, region in tiled.shape.wholes
+        )
         if fetched and packed and not tiled.choice.streamed:
             self._prepare(tiled)
 
@@ -295,7 +359,9 @@ class Generator:
         tile = f"{count} tiles of {choice.height} of {split.units} rows" if split.units > 1 else "one tile"
         chunk = f", chunks of {choice.chunk} channels" if choice.chunk else ""
         where = f" on {choice.engines} engines" if choice.engines > 1 else ""
-        return (f"{tiled.stage.name}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",)
+        return (
+            f"{tiled.stage.name}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",
+        )
 
     def _prefetch(self, stage: int) -> None:
         """Fetch what this stage needs, and what later ones need while there is room and a token."""
@@ -341,7 +407,9 @@ class Generator:
             tiled.weights[index] = at
             at += aligned(region.extent, ALIGN)
             for engine in self._engines(tiled):
-                for low, size in _divide(region.extent, min(self.machine.counts["DMA"], region.extent // PIECE)):
+                for low, size in _divide(
+                    region.extent, min(self.machine.counts["DMA"], region.extent // PIECE)
+                ):
                     source = self._source(tiled, region, low, size)
                     target = Bytes(l1_buffer(engine), Place(tiled.weights[index] + low), size)
                     self.lines.append(Step("transfer", (source,), (target,), label=f"{stage.name}_load"))
@@ -390,7 +458,11 @@ class Generator:
         """Bytes of an operand in L2."""
         key = region.buffer.name, region.offset.constant
         if key in tiled.packed:
-            fetch = next(item for item in self.fetches if item.use == tiled.stage.number and item.buffer == self.packing.name)
+            fetch = next(
+                item
+                for item in self.fetches
+                if item.use == tiled.stage.number and item.buffer == self.packing.name
+            )
             return self._l2(fetch.block, tiled.packed[key] + offset, size)
         return self._l2(self.homes[region.buffer.name], region.offset.constant + offset, size)
 
@@ -408,11 +480,13 @@ class Generator:
             self._groups(tiled)
             return True
         begin, length = run
-        flight = tiled.slots - 2
+        flight = max(1, tiled.slots - 2)
+        beside = flight if tiled.slots > 1 else 0
         for engine, tiles in enumerate(tiled.tiles):
             for number, tile in enumerate([*tiles[:begin], *tiles[begin + length :]]):
-                slot = Place(self._slots_at(tiled) + (flight + number % 2) * tiled.slot.size)
-                self.lines += _Pass(self, tiled, engine, tile, slot, flight + number % 2).lines()
+                index = beside + number % 2 if beside else 0
+                slot = Place(self._slots_at(tiled) + index * tiled.slot.size)
+                self.lines += _Pass(self, tiled, engine, tile, slot, index).lines()
         body: list[Step] = []
         for engine, tiles in enumerate(tiled.tiles):
             slot = Place(self._slots_at(tiled), slot=tiled.slot.size, slots=flight)
@@ -420,7 +494,7 @@ class Generator:
             body += _Pass(self, tiled, engine, tiles[begin], slot, 0, step).lines()
         if later is not None and tiled.l1_bytes + later.l1_bytes <= self.machine.l1:
             self._prepare_early(later)
-        self.lines.append(Repeat(f"{tiled.stage.name}_i", length, flight, body))
+        self.lines.append(Repeat(length, flight, body))
         return False
 
     def _slots_at(self, tiled: TiledStage) -> int:
@@ -433,7 +507,9 @@ class Generator:
         longest = max(len(tiles) for tiles in tiled.tiles)
         for start in range(0, longest, slots):
             passes = [
-                _Pass(self, tiled, engine, tile, Place(self._slots_at(tiled) + number * tiled.slot.size), number)
+                _Pass(
+                    self, tiled, engine, tile, Place(self._slots_at(tiled) + number * tiled.slot.size), number
+                )
                 for engine, tiles in enumerate(tiled.tiles)
                 for number, tile in enumerate(tiles[start : start + slots])
             ]
@@ -445,9 +521,19 @@ class Generator:
             for number in range(len(chunks)):
                 if not resident:
                     self._load_chunks(tiled, number, sorted({item.engine for item in passes}))
-                self.lines += [item.main(number) for item in passes if number < len(tiled.chunks(item.engine))]
+                self.lines += [
+                    item.main(number) for item in passes if number < len(tiled.chunks(item.engine))
+                ]
             for item in passes:
                 self.lines += item.finish()
+
+
+def _unused(wanted: str, network: Network) -> str:
+    """A name that no buffer or region of the selected plan has."""
+    taken = {item.name for item in network.plan.buffers} | set(network.plan.regions)
+    while wanted in taken:
+        wanted += "_"
+    return wanted
 
 
 def _shifted(item: Bytes, low: int, size: int) -> Bytes:
@@ -468,13 +554,15 @@ def _uniform_run(tiled: TiledStage) -> tuple[int, int] | None:
     lengths = {len(tiles) for tiles in tiled.tiles if tiles}
     if min(lengths) < LOOP_FROM or any(not tiles for tiles in tiled.tiles):
         return None
-    shapes = [[_signature(tiled, tile) for tile in tiles] for tiles in tiled.tiles]
+    kinds = [[_signature(tiled, tile) for tile in tiles] for tiles in tiled.tiles]
+    places = [[_offsets(tiled, tile) for tile in tiles] for tiles in tiled.tiles]
     best = (0, 0)
-    for begin in range(min(lengths)):
+    for begin in range(min(lengths) - 1):
+        steps = [_steps(each, begin) for each in places]
         end = begin + 1
         while end < min(lengths) and all(
-            kinds[end] == kinds[begin] and tiles[end][0] - tiles[end - 1][0] == tiles[begin][1]
-            for kinds, tiles in zip(shapes, tiled.tiles, strict=True)
+            kind[end] == kind[begin] and _steps(each, end - 1) == step
+            for kind, each, step in zip(kinds, places, steps, strict=True)
         ):
             end += 1
         if end - begin > best[1]:
@@ -483,17 +571,33 @@ def _uniform_run(tiled: TiledStage) -> tuple[int, int] | None:
 
 
 def _signature(tiled: TiledStage, tile: Tile) -> tuple[object, ...]:
-    split = tiled.stage.split
+    """What the tiles of a loop have in common: their types and pads."""
     parts = [part.type for _, _, part in tiled.shape.loads(*tile)]
-    window = split.attributes_of(*tile).get("pads")
-    return (tile[1], tuple(parts), window)
+    return (tile[1], tuple(parts), tiled.stage.split.attributes_of(*tile).get("pads"))
+
+
+def _offsets(tiled: TiledStage, tile: Tile) -> list[int]:
+    """Where the parts of a tile begin in their tensors: an image further, an input may move by more than its output."""
+    shape = tiled.shape
+    return [part.offset for _, _, part in (*shape.loads(*tile), *shape.stored(*tile))]
+
+
+def _steps(places: list[list[int]], number: int) -> list[int]:
+    return [after - before for before, after in zip(places[number], places[number + 1], strict=True)]
 
 
 class _Pass:
     """One tile on its way through an engine; `step` units lie between it and the tile of the next iteration."""
 
     def __init__(
-        self, generator: Generator, tiled: TiledStage, engine: int, tile: Tile, slot: Place, number: int, step: int = 0
+        self,
+        generator: Generator,
+        tiled: TiledStage,
+        engine: int,
+        tile: Tile,
+        slot: Place,
+        number: int,
+        step: int = 0,
     ) -> None:
         self.generator, self.tiled, self.engine = generator, tiled, engine
         self.tile, self.slot, self.number, self.step = tile, slot, number, step
@@ -501,7 +605,9 @@ class _Pass:
         first, count = tile
         self.span = tiled.span(engine)
         self.parts = {key: part for key, _, part in tiled.shape.loads(first, count, self.span)}
-        self.next = {key: part for key, _, part in tiled.shape.loads(first + step, count)} if step else self.parts
+        self.next = (
+            {key: part for key, _, part in tiled.shape.loads(first + step, count)} if step else self.parts
+        )
 
     def lines(self) -> list[Step]:
         """All tasks of the tile."""
@@ -526,7 +632,9 @@ class _Pass:
             else:
                 source = self.generator._source(self.tiled, region, part.offset, part.extent)
                 near = _moving(source, step)
-            found.append(Step("transfer", (near,), (self._here(key, None, part.extent),), label=f"{self.label}_x"))
+            found.append(
+                Step("transfer", (near,), (self._here(key, None, part.extent),), label=f"{self.label}_x")
+            )
         return found
 
     def _far(self, region: Region, part: Part, step: int) -> Bytes:
@@ -552,7 +660,9 @@ class _Pass:
                 part = self.parts[f"x{index}"]
                 inputs.append(self._here(f"x{index}", part, part.extent, f"{self.label}_X"))
             else:
-                inputs.append(self._whole(index, tiled.shape.seen(item.region, item.part(*self.tile)), number))
+                inputs.append(
+                    self._whole(index, tiled.shape.seen(item.region, item.part(*self.tile)), number)
+                )
         outputs: list[Bytes] = []
         for index, item in enumerate(split.outputs):
             part = item.part(*self.tile)
@@ -582,7 +692,11 @@ class _Pass:
         type, offset, name = part.type, 0, f"{self.label}_W"
         if tiled.choice.chunk and split.chunks is not None and index in (1, 2):
             first, count = tiled.chunks(self.engine)[number]
-            cut = split.chunks.weight(type, first, count) if index == 1 else split.chunks.table(type, first, count)
+            cut = (
+                split.chunks.weight(type, first, count)
+                if index == 1
+                else split.chunks.table(type, first, count)
+            )
             type, offset = cut.type, cut.offset
         if index in tiled.shape.vectors:
             found = self.generator._source(tiled, region, offset, extent_of(type))
@@ -610,7 +724,13 @@ class _Pass:
                     inputs.append(self._here(f"f{number}_{index}", part, part.extent, f"{self.label}_R"))
             output = self._here(result[0], result[2], result[2].extent, f"{self.label}_Y")
             found.append(
-                Step(follower.task.opcode, tuple(inputs), (output,), follower.task.attributes, label=f"{self.label}_a")
+                Step(
+                    follower.task.opcode,
+                    tuple(inputs),
+                    (output,),
+                    follower.task.attributes,
+                    label=f"{self.label}_a",
+                )
             )
             current = result
         return [*found, *self._stores()]
@@ -657,10 +777,15 @@ def tiled_stage(stage: Stage, shape: StageShape, choice: Choice) -> TiledStage:
         whole = (0, split.units)
         found = TiledStage(stage, shape, choice, [[whole] for _ in range(choice.engines)], Slot({}, 0))
         # The last engine may have nothing left to do.
-        found.tiles = [tiles for engine, tiles in enumerate(found.tiles) if (found.span(engine) or (0, 0))[1] > 0]
+        found.tiles = [
+            tiles for engine, tiles in enumerate(found.tiles) if (found.span(engine) or (0, 0))[1] > 0
+        ]
         found.slot = shape.slot([whole], found.span(0))
         return found
     tiles = tiles_of(split.units, split.period, choice.height)
+    if choice.eager:
+        tiles = tapered(split.units, choice.height, choice.edge)
+        return TiledStage(stage, shape, choice, [tiles], shape.slot(tiles))
     shared = assign(tiles, choice.engines)
     edge = [tile for engine in shared for tile in (*engine[:2], *engine[-2:])]
     return TiledStage(stage, shape, choice, shared, shape.slot(edge))

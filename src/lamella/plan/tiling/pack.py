@@ -31,7 +31,9 @@ class Piece:
     def bytes_of(self, source: Array) -> Array:
         """Its bytes, in the order of the packed buffer."""
         start = self.region.offset.constant
-        raw: Array = np.ascontiguousarray(source).view(np.uint8).reshape(-1)[start : start + self.region.extent]
+        raw: Array = (
+            np.ascontiguousarray(source).view(np.uint8).reshape(-1)[start : start + self.region.extent]
+        )
         type = self.region.type
         if not self.by_channel or type is None:
             return raw
@@ -51,7 +53,7 @@ class Piece:
 class Packing:
     """The packed buffer: its name, its size, and what lies where."""
 
-    name: str = "weights"
+    name: str
     size: int = 0
     pieces: list[Piece] = field(default_factory=list)
 

@@ -34,6 +34,10 @@ class Choice:
     streamed: bool = False
     across: bool = False
     """Whether the engines share the output channels rather than the rows."""
+    eager: bool = False
+    """Whether tasks begin before their stage's operands are all there: the first stage of a plan."""
+    edge: int = 0
+    """Rows of the first and the last tile of such a stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,9 @@ class _Search:
                 continue
             found = self._price_across(kept, mine)
             tasks = limits.engines * (3 + 2 * kept.parts)
-            choice = Choice(units, kept.chunk, kept.ring, 1, limits.engines, found, needed, shape.streamed, True)
+            choice = Choice(
+                units, kept.chunk, kept.ring, 1, limits.engines, found, needed, shape.streamed, True
+            )
             self._keep(choice, tasks)
 
     def _price_across(self, kept: _Kept, mine: int) -> int:
@@ -127,7 +133,9 @@ class _Search:
         units, share = shape.stage.split.units, mine / chunks.channels
         loads = sum(machine.load(part.extent) for _, _, part in shape.loads(0, units, (0, mine)))
         out = sum(machine.put(part.extent) for _, _, part in shape.stored(0, units, (0, mine)))
-        weights = sum(machine.load(region.extent) for _, region in shape.wholes) * share / machine.counts["DMA"]
+        weights = (
+            sum(machine.load(region.extent) for _, region in shape.wholes) * share / machine.counts["DMA"]
+        )
         parallel = min(kept.parts, machine.counts[shape.costs[0].unit])
         main = kept.parts * shape.main_cycles(share / kept.parts) / parallel
         busy = max(weights, main, _ring_cycles(shape, kept, share, share))
@@ -162,8 +170,11 @@ def _heights(period: int) -> list[int]:
 
 
 def slots_of(each: int, flight: int) -> int:
-    """Slots of an engine for so many tiles: those of the ring, and two for tiles beside a loop."""
-    return min(each, flight) + (2 if each >= LOOP_FROM else 0)
+    """Slots of an engine for so many tiles: those of the ring, and two for tiles beside a loop.
+
+    Where one tile is in flight at a time, tiles beside the loop come before it, in the same slot.
+    """
+    return min(each, flight) + (2 if each >= LOOP_FROM and flight > 1 else 0)
 
 
 class _Kept(NamedTuple):

@@ -78,7 +78,9 @@ class StageShape:
     def streamed(self) -> bool:
         """Whether the weights pass through L2 in chunks, because they would take half of it."""
         weight = dict(self.wholes).get(1)
-        return weight is not None and self.stage.split.chunks is not None and 2 * weight.extent > self.machine.l2
+        return (
+            weight is not None and self.stage.split.chunks is not None and 2 * weight.extent > self.machine.l2
+        )
 
     @cached_property
     def vectors(self) -> set[int]:
@@ -89,7 +91,10 @@ class StageShape:
                 continue
             type = item.region.type
             if item.region.buffer.imported and prod(type.shape) == type.shape[-1] and index >= 1:
-                if self.stage.task.opcode not in ("gemm", "matmul", "conv2d", "depthwise_conv2d") or index == 2:
+                if (
+                    self.stage.task.opcode not in ("gemm", "matmul", "conv2d", "depthwise_conv2d")
+                    or index == 2
+                ):
                     found.add(index)
         return found
 
@@ -183,7 +188,9 @@ def tiles_of(units: int, period: int, height: int) -> list[tuple[int, int]]:
     for image in range(units // period):
         row = image * period
         for number in range(count):
-            size = min(height, (image + 1) * period - row) if number < count - 1 else (image + 1) * period - row
+            size = (
+                min(height, (image + 1) * period - row) if number < count - 1 else (image + 1) * period - row
+            )
             if size > 0:
                 found.append((row, size))
             row += size

@@ -32,7 +32,9 @@ def bits_of(elem: str) -> int:
 def dense(type: TensorType) -> bool:
     """Whether elements lie in row-major order without gaps."""
     wanted = row_major_strides(type.shape)
-    return all(size == 1 or one == two for size, one, two in zip(type.shape, type.strides, wanted, strict=True))
+    return all(
+        size == 1 or one == two for size, one, two in zip(type.shape, type.strides, wanted, strict=True)
+    )
 
 
 def extent_of(type: TensorType) -> int:
@@ -223,7 +225,9 @@ def undivided(task: Task) -> Split:
 def is_elementwise(task: Task) -> bool:
     """Whether each element of the output depends on the elements at its own place alone."""
     known = find_opcode(task.opcode)
-    return task.opcode in ("cast", "quantize", "dequantize") or (known is not None and "eltwise" in known.families)
+    return task.opcode in ("cast", "quantize", "dequantize") or (
+        known is not None and "eltwise" in known.families
+    )
 
 
 def _type(region: Region) -> TensorType:
@@ -306,7 +310,9 @@ def _product(task: Task) -> Split | None:
         return None
     kernel = task.inputs[1]
     if len(b.shape) > 2:
-        kernel = replace(kernel, type=replace(b, shape=b.shape[-2:], strides=b.strides[-2:], layout=ROWS_LAYOUT))
+        kernel = replace(
+            kernel, type=replace(b, shape=b.shape[-2:], strides=b.strides[-2:], layout=ROWS_LAYOUT)
+        )
         if not _per_tensor(b):
             return None
     inputs: list[OperandSplit] = [Rows(task.inputs[0], (), a.shape[-1:], None, a.quant), Whole(kernel)]
@@ -314,7 +320,9 @@ def _product(task: Task) -> Split | None:
         c = _type(region)
         if prod(c.shape) == c.shape[-1]:
             flat = replace(c, shape=c.shape[-1:], strides=c.strides[-1:], layout=ROWS_LAYOUT)
-            inputs.append(Whole(replace(region, type=flat)) if _per_tensor(c) or len(c.shape) == 1 else Whole(region))
+            inputs.append(
+                Whole(replace(region, type=flat)) if _per_tensor(c) or len(c.shape) == 1 else Whole(region)
+            )
         elif prod(c.shape) == prod(y.shape) and dense(c) and _per_tensor(c):
             inputs.append(Rows(region, (), c.shape[-1:], None, c.quant))
         else:
@@ -411,12 +419,12 @@ def _view(task: Task) -> Split | None:
 def _reshaped(task: Task, types: list[TensorType]) -> Split | None:
     """A copy: any common number of rows will do."""
     size = prod(types[0].shape)
-    inner = max(
-        (item for item in (types[0].shape[-1], types[1].shape[-1]) if size % item == 0), default=size
-    )
+    inner = max((item for item in (types[0].shape[-1], types[1].shape[-1]) if size % item == 0), default=size)
     if not all(_whole_bytes(item, (inner,)) for item in types):
         return None
-    parts = [Rows(region, (), (inner,), None, _type(region).quant) for region in (*task.inputs, *task.outputs)]
+    parts = [
+        Rows(region, (), (inner,), None, _type(region).quant) for region in (*task.inputs, *task.outputs)
+    ]
     attributes = {**task.attributes, "target_shape": (-1, inner)}
     return Split(task, size // inner, size // inner, (parts[0],), (parts[1],), attributes)
 
