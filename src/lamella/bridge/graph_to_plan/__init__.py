@@ -132,6 +132,8 @@ class _Selection:
         """The places of states."""
         self.finals: dict[str, Value] = {}
         """Codes of outputs whose numbers are made at the border."""
+        self.lost: set[str] = set()
+        """Tensors that nothing computes."""
         self.vpu = ComputeTasks(model.library, emit)
         self.findings: list[Diagnostic] = []
         self.report: list[SelectedOperation] = []
@@ -163,6 +165,7 @@ class _Selection:
             else:
                 kind = type(node).__name__.lower()
                 self._refuse(node.origin, f"a {kind} of the run", "NEM has no control flow but counted loops")
+                self.lost.update(item.name for item in results_of(node))
         if not self.findings:
             self._finish()
 
@@ -228,6 +231,10 @@ class _Selection:
 
     def _operation(self, operation: Operation, above: str = "") -> None:
         """Select one operation, or what it is made of."""
+        if any(item.name in self.lost for item in operands_of(operation)):
+            # One finding for one cause: what reads lost results stays silent.
+            self.lost.update(item.name for item in results_of(operation))
+            return
         assembly = self.emit.assembly
         assembly.origin, mark = operation, assembly.mark()
         self.emit.label = next((item.name for item in results_of(operation)), "t")
@@ -347,10 +354,7 @@ class _Selection:
             if not reason:
                 return
             self._refuse(operation.origin, operation.operator, reason)
-            # One finding for one cause: what reads the results stays silent.
-            for item in results_of(operation):
-                if isinstance(item, Tensor):
-                    self._know_nothing(item)
+            self.lost.update(item.name for item in results_of(operation))
             return
         body = compose_call(
             self.model.library, operation, lambda name: name in TABLE and name != operation.operator
@@ -362,6 +366,7 @@ class _Selection:
         inner = [node for node in body.nodes if isinstance(node, Operation)]
         if len(inner) != len(body.nodes):
             self._refuse(operation.origin, operation.operator, "it is made of control flow")
+            self.lost.update(item.name for item in results_of(operation))
             return
         for node in inner:
             for item in _read(node):
@@ -384,11 +389,6 @@ class _Selection:
         tasks[0].note = comment_of(operation)
         self.report.append(_reported(operation, "compute", tasks, reason))
         return ""
-
-    def _know_nothing(self, tensor: Tensor) -> None:
-        shape = tuple(extent if isinstance(extent, int) else 1 for extent in tensor.shape)
-        buffer = self.emit.assembly.buffer(shape, self.emit.real, tensor.name)
-        self.values[tensor.name] = placed(buffer, shape, self.emit.real)
 
     def _tell(self, operation: Operation, tasks: Sequence[TaskRecord], above: str) -> None:
         if tasks:
