@@ -11,7 +11,6 @@ import numpy as np
 
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array, element_type_of
-from lamella.base.dtype import ElementType
 from lamella.graph.build import Builder, Given
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Tensor
@@ -55,11 +54,9 @@ class Drawing:
         half = 1 << (bits - 1)
         return self.weight(self.random.integers(-half, half, shape).astype(np.int8))
 
-    def call(
-        self, operator: str, *inputs: Given, types: Mapping[str, ElementType] | None = None, **attributes: Any
-    ) -> Tensor:
+    def call(self, operator: str, *inputs: Given, **attributes: Any) -> Tensor:
         """An operation of one result; attributes are whatever the operator takes."""
-        return self.builder.call(operator, *inputs, types=types, **attributes)
+        return self.builder.call(operator, *inputs, **attributes)
 
     def call_all(self, operator: str, *inputs: Given, **attributes: Any) -> tuple[Argument, ...]:
         """An operation of several results."""
