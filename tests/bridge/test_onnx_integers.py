@@ -116,8 +116,8 @@ def test_our_own_files_come_back() -> None:
     quantised = quantise(network())
     proto = exported(quantised.found.model)
     again = _load(proto)
-    # A file holds no product with a number that disappeared: both halves of the join are codes of their own there.
-    assert _operators(again) == quantised.operators
+    views = {"layout.flatten": "layout.reshape"}
+    assert _operators(again) == [views.get(item, item) for item in quantised.operators]
     wanted = compile_model(quantised.found.model)(**quantised.fed)["y"]
     np.testing.assert_allclose(compile_model(again)(**quantised.fed)["y"], wanted, atol=0.02)
 
