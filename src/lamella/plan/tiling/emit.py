@@ -1,8 +1,8 @@
 """The generator of tiled programs: stages one after the other, weights fetched ahead of them.
 
-Statements after a loop start when it is complete, so whatever is to run beside a loop is written before it: fetches of
-later weights, tiles with other pads than those of the loop, weights of the next stage. Everything outside loops starts as
-soon as its bytes are there, in whatever order the text has.
+Statements after a loop start when it is complete, so whatever is to run beside a loop is written before it: fetches
+of later weights, tiles with other pads than those of the loop, weights of the next stage. Everything outside loops
+starts as soon as its bytes are there, in whatever order the text has.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class TiledStage:
     def chunk_bytes(self) -> int:
         """Bytes of L1 for a chunk of weights."""
         chunks, weight = self.stage.split.chunks, dict(self.shape.wholes)[1]
-        assert chunks is not None and weight.type is not None
+        assert chunks is not None
+        assert weight.type is not None
         most = max(count for _, count in self.chunks())
         return aligned(chunks.weight(weight.type, 0, most).extent, ALIGN)
 
@@ -263,10 +264,8 @@ class Generator:
 
     def _can_stage(self, name: str) -> bool:
         """Whether every use of a buffer goes by tiles."""
-        for tiled in self.stages:
-            if any(region.buffer.name == name for _, region in tiled.shape.wholes):
-                return False
-        return True
+        wholes = {region.buffer.name for tiled in self.stages for _, region in tiled.shape.wholes}
+        return name not in wholes
 
     def _peak_stage(self) -> int:
         live = [
@@ -447,7 +446,8 @@ class Generator:
     @staticmethod
     def _chunk(tiled: TiledStage, number: int, engine: int) -> Part:
         chunks, type = tiled.stage.split.chunks, tiled.stage.task.inputs[1].type
-        assert chunks is not None and type is not None
+        assert chunks is not None
+        assert type is not None
         return chunks.weight(type, *tiled.chunks(engine)[number])
 
     @staticmethod
@@ -616,7 +616,7 @@ class _Pass:
 
     def _here(self, key: str, part: Part | None, extent: int, name: str = "") -> Bytes:
         """Bytes of the slot, typed where a part is given."""
-        offset = self.tiled.slot.offsets[key] + (0 if part is None else 0)
+        offset = self.tiled.slot.offsets[key]
         at = Place(self.slot.start + offset, 0, self.slot.slot, self.slot.slots)
         return Bytes(l1_buffer(self.engine), at, extent, None if part is None else part.type, name)
 

@@ -1,8 +1,9 @@
 """The search for the tiles of a stage: heights, chunks of output channels and iterations in flight.
 
-Each candidate is priced by a closed form of the pipelined loop, with the costs of the simulator: the busiest unit of an
-engine decides, unless too few tiles are in flight to hide the way of one through all units; filling and draining come on
-top. What does not fit into L1 is no candidate. The search is exhaustive over a pruned set and keeps the first of equals.
+Each candidate is priced by a closed form of the pipelined loop, with the costs of the simulator: the busiest unit of
+an engine decides, unless too few tiles are in flight to hide the way of one through all units; filling and draining
+come on top. What does not fit into L1 is no candidate. The search goes through a pruned set and keeps the first of
+equals.
 """
 
 from __future__ import annotations

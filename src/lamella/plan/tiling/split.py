@@ -1,8 +1,9 @@
 """How a task divides into tiles: along which rows, which bytes of each operand a tile needs, and by which attributes.
 
-A task has `units`, rows of its output that can be computed apart from each other. An operand follows them in one of three
-ways: *rows* (as many as the output), a *window* (the rows under a kernel: halos overlap, pads stand only at the edges) or
-*whole* (weights, tables). Transfers copy contiguous bytes, so the rows are those of the outermost axis that is not 1.
+A task has `units`, rows of its output that can be computed apart from each other. An operand follows them in one of
+three ways: *rows* (as many as the output), a *window* (the rows under a kernel: halos overlap, pads stand only at the
+edges) or *whole* (weights, tables). Transfers copy contiguous bytes, so the rows are those of the outermost axis that
+is not 1.
 """
 
 from __future__ import annotations
