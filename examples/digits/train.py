@@ -1,6 +1,6 @@
 """Train the network of digits.sknd with NumPy alone: stochastic gradients with momentum, by hand.
 
-    python train.py [EPOCHS]        writes digits.safetensors
+python train.py [EPOCHS]        writes digits.safetensors
 """
 
 import sys
@@ -101,6 +101,6 @@ if __name__ == "__main__":
     images, labels = data["image"].astype(np.float32) / BRIGHTEST, data["label"].astype(np.int64)
     weights = train(images[:TRAINED], labels[:TRAINED], int(sys.argv[1]) if len(sys.argv) > 1 else 20)
     right = forward(images[TRAINED:], weights)[0].argmax(axis=1) == labels[TRAINED:]
-    print(f"{right.mean():.2%} of {len(right)} images that were not learnt from")
+    sys.stdout.write(f"{right.mean():.2%} of {len(right)} images that were not learnt from\n")
     weights["conv1.filter"] /= BRIGHTEST
     save_file({name: value.astype(np.float32) for name, value in weights.items()}, "digits.safetensors")

@@ -47,7 +47,8 @@ def test_operators_exist() -> None:
 def test_every_operator_is_called() -> None:
     named = {schema.operator for schema in schemas().values()}
     every = {f"aten.{name}" for name in library().operators("aten") if not name.startswith("_")}
-    assert every - named <= {"aten.softsign"}
+    # A part of attention, and what only the library has.
+    assert every - named <= {"aten.safe_softmax", "aten.softsign"}
 
 
 def test_overloads_are_unique_and_found() -> None:

@@ -19,6 +19,8 @@ RANDOM = ("rand.uniform", "rand.normal", "rand.bernoulli", "llm.fill_normal")
 """Operators that draw: each runtime has its own numbers."""
 IMPORTED = "onnx."
 """Operators that only imported ONNX models have: the tests of the importer send them there and back."""
+CODED = "quant."
+"""Operators on codes."""
 LEAST = 1e-5
 COUNT = 4000
 
@@ -39,6 +41,8 @@ def test_onnxruntime_agrees_with_the_reference(operator: str) -> None:
     for name, judge in wanted.items():
         assert found[name].shape == judge.shape, name
         allowed = max(LEAST, TOLERANCE.get(judge.dtype.name, 0.0))
+        if operator.startswith(CODED) and judge.dtype.kind == "i":
+            allowed = 1.0  # ONNX computes codes through singles: a tie may be none there
         left, right = found[name].astype(np.float64), judge.astype(np.float64)
         np.testing.assert_allclose(left, right, allowed, allowed, err_msg=name)
 

@@ -16,7 +16,7 @@ from lamella.base.diagnostic import Rule
 from lamella.base.quant import PerChannel, PerTensor, Quant
 from lamella.lang.nem.resolved import TensorType
 from tests.support.judges.draws import Array
-from tests.support.judges.harness import near, refuse, run, same
+from tests.support.judges.harness import near, one, refuse, run, same
 from tests.support.judges.registry import Given, Refusal, judged
 
 Rng = np.random.Generator
@@ -120,6 +120,15 @@ def test_codes_become_numbers(seed: int, dtype: str) -> None:
     expected = _numbers(x, quant).astype(np.float32).astype(dtype)
     same(found, expected)
     same(_opcode("dequantize", [_typed(x, quant)], expected, None), expected)
+
+
+@judged("numpy", "quant.decode")
+@given(SEEDS, st.sampled_from(((1, 1), (4, 1), (1, 6), (4, 6), (2, 3), (4, 2))))
+def test_codes_with_scales_of_blocks(seed: int, blocks: tuple[int, int]) -> None:
+    rng = np.random.default_rng(seed)
+    x, scale = _codes(rng, (4, 6)), rng.uniform(0.01, 2.0, blocks)
+    spread = scale.repeat(4 // blocks[0], 0).repeat(6 // blocks[1], 1)
+    same(_one("quant.decode", [x, scale], "f32", {}), (x * spread).astype(np.float32))
 
 
 @judged("numpy", "quant.linear_codes")
@@ -291,13 +300,13 @@ def _sliding_sums(
         for full, taps, dilation, stride in zip(size, (height, width), dilations, strides, strict=True)
     )
     found = np.zeros((x.shape[0], count, rows, columns), np.int64)
-    for one in range(count):
-        channels = padded[:, (one // (count // groups)) * depth :][:, :depth]
+    for number in range(count):
+        channels = padded[:, (number // (count // groups)) * depth :][:, :depth]
         for i in range(height):
             for j in range(width):
                 part = channels[:, :, i * dilations[0] :, j * dilations[1] :]
                 part = part[:, :, :: strides[0], :: strides[1]][:, :, :rows, :columns]
-                found[:, one] += np.einsum("bchw,c->bhw", part, filters[one, :, i, j].astype(np.int64))
+                found[:, number] += np.einsum("bchw,c->bhw", part, filters[number, :, i, j].astype(np.int64))
     return found
 
 
@@ -343,6 +352,18 @@ def test_means_of_codes(seed: int, name: str, kept: bool, squeeze: bool) -> None
     same(found, expected.reshape(found.shape))
 
 
+@judged("numpy", "nn.max_pool")
+@given(SEEDS, st.sampled_from((np.int8, np.int16, np.uint8)))
+def test_largest_codes_of_windows(seed: int, dtype: type[np.generic]) -> None:
+    rng = np.random.default_rng(seed)
+    info = np.iinfo(dtype)  # type: ignore[type-var]
+    codes = rng.integers(info.min, info.max + 1, (2, 3, 5, 6)).astype(dtype)
+    found = one("nn.max_pool", codes, size=(2, 3), stride=(2, 1), padding=(1, 1, 0, 1))
+    padded = np.pad(codes, ((0, 0), (0, 0), (1, 0), (1, 1)), constant_values=info.min)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (2, 3), (2, 3))[:, :, ::2]
+    same(found, windows.max((-1, -2)))
+
+
 @judged("numpy", "quant.conv")
 def test_large_sums_are_exact() -> None:
     """Sums of products of 32 bits that singles do not hold."""
@@ -367,6 +388,8 @@ REFUSALS = (
         Refusal(f"quant.{name}", "'scale' must be positive", ((2, 3),), {"scale": 0.0}, kind)
         for name, kind in (("quantize", "f32"), ("dequantize", "i8"))
     ),
+    Refusal("quant.decode", "as many axes of scales as of codes", ((4, 6), (4,)), {}, "i8 f64"),
+    Refusal("quant.decode", "of the codes are no multiples", ((4, 6), (3, 6)), {}, "i8 f64"),
     Refusal("quant.linear_codes", "every 'scale' must be positive", ((2, 3),), {"scale": (1.0, 0.0)}, "i8"),
     Refusal(
         "quant.linear_codes",

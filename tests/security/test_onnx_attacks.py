@@ -150,3 +150,14 @@ def test_groups_of_nothing_are_refused(operator: str, group: int) -> None:
     model = model_of([made], [port("x", [1, 4, 8, 8])], [port("y", None, FLOAT)], weights)
     with pytest.raises(LamellaError, match=f"ONX040.*divides channels into {group} groups"):
         _run(model)
+
+
+@pytest.mark.parametrize("element", [INT64, FLOAT])
+def test_a_condition_that_is_no_truth_is_refused(element: int) -> None:
+    parts = [
+        helper.make_graph([node(operator, ["x", "x"], [name])], name, [], [port(name, [2])])
+        for operator, name in (("Add", "a"), ("Mul", "b"))
+    ]
+    made = node("If", ["c"], ["y"], then_branch=parts[0], else_branch=parts[1])
+    with pytest.raises(LamellaError, match=r"ONX040.*has a condition of type"):
+        _run(model_of([made], [port("c", [], element), port("x", [2])], [port("y", [2])]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -59,8 +60,10 @@ def diff(left: Path, right: Path | None, options: Options) -> None:
             plan = compare_plan(paths, options, given)
         _report_plan(plan, options)
     with waiting("comparing"):
-        sides = load_sides(paths, options)
-        found = compare(*sides, options, given)
+        sides = load_sides(paths, replace(options, contents=given))
+        fixed = {name for side in sides for name in side.model.fixed}
+        open_inputs = {name: array for name, array in given.items() if name not in fixed}
+        found = compare(*sides, options, open_inputs)
         written = reproduce(found, options)
     if options.html is not None:
         write_text(options.html, page_of(found, options.tolerance))
@@ -88,7 +91,9 @@ def _report_plan(found: PlanComparison, options: Options) -> NoReturn:
     if options.as_json:
         facts = {"tolerance": found.tolerance, "outputs": [gap_to_json(item) for item in found.gaps]}
         named = None if first is None else first.name
-        print_json({"equal": found.equal, "ok": found.equal, "diagnostics": [], **facts, "first_diverging": named})
+        print_json(
+            {"equal": found.equal, "ok": found.equal, "diagnostics": [], **facts, "first_diverging": named}
+        )
     else:
         for item in found.gaps:
             click.echo(f"output {printable(item.name)}: {gap_words(item)}")

@@ -12,7 +12,7 @@ from lamella.cli.options import command, file_argument, print_findings, print_js
 from lamella.cli.progress import show_progress
 from lamella.cli.waiting import waiting
 from lamella.pipeline.options import Options
-from lamella.pipeline.quantize.api import load_graph, quantize_graph, save_quantized, settings_of
+from lamella.pipeline.quantize.api import load_graph, quantize_graph, require_target, settings_of
 from lamella.pipeline.quantize.page import report_page
 
 
@@ -25,12 +25,14 @@ def quantize(file: Path, options: Options) -> None:
     result, -o OUT.sknd, .nac or .onnx, takes and gives the same real numbers. Layers are ranked by what each of them
     does to the outputs when it alone is quantised.
     """
-    settings_of(options)  # what is wrong with them is said before anything takes long
+    settings_of(options)  # what is wrong is said before anything takes long
     with waiting(f"reading {printable(str(file))}"):
         model = load_graph(file, options)
+    if options.output is not None:
+        require_target(model, file, options.output, options)
     found = quantize_graph(model, options, progress=show_progress)
     if options.output is not None:
-        save_quantized(found, file, options.output, options)
+        found.save(options.output)
     if options.html is not None:
         write_text(options.html, report_page(found.report))
     written = None if options.output is None else printable(str(options.output))

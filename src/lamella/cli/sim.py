@@ -17,8 +17,11 @@ from lamella.pipeline.nem.files import need_program
 from lamella.pipeline.nem.program import Program, plan_of, read_checked, read_program
 from lamella.pipeline.options import Options
 from lamella.plan.advise import Advice, advise, fix
+from lamella.plan.explain import PlanFile, explain
 from lamella.plan.report import chrome_trace, find_named, html_page, summary
+from lamella.plan.report.explanation import explanation_text
 from lamella.plan.timing import TimingReport, simulate
+from lamella.plan.timing.layers import find_layers
 from lamella.plan.timing.network_bounds import find_network_bounds
 
 
@@ -37,11 +40,17 @@ def sim(file: Path, options: Options) -> None:
         write_text(options.timeline, json.dumps(chrome_trace(report, plan), allow_nan=False))
     if options.html is not None:
         write_text(options.html, html_page(report, plan))
+    if options.layer is not None:
+        _explain(options.layer, program, report, options)
+        return
     found = (
         advise(program.source, program.path, options.device, limits, options.root) if options.advise else []
     )
     if options.as_json:
-        named = {"named": [asdict(item) for item in find_named(plan)]}
+        named = {
+            "named": [asdict(item) for item in find_named(plan)],
+            "layers": [layer.to_json() for layer in find_layers(report, plan)],
+        }
         extra = {"advice": [_advice_json(item) for item in found]} if options.advise else {}
         status = {"ok": True, "diagnostics": [item.to_json() for item in program.findings]}
         print_json({**report.to_json(), **named, **extra, **status})
@@ -52,6 +61,19 @@ def sim(file: Path, options: Options) -> None:
             _print_advice(found)
     if options.fix is not None:
         _fix(program, options.fix, options)
+
+
+def _explain(layer: str, program: Program, report: TimingReport, options: Options) -> None:
+    """Print why a layer takes its time, and what would change that."""
+    file = PlanFile(
+        plan_of(program), program.source, program.path, options.device, options.limits, options.root
+    )
+    found = explain(layer, file, report)
+    if options.as_json:
+        print_json({**found.to_json(), "ok": True})
+    else:
+        print_findings(without_notes(program.findings))
+        click.echo(explanation_text(found), nl=False)
 
 
 def _against(report: TimingReport, plan: Plan, path: Path, options: Options) -> TimingReport:

@@ -55,6 +55,8 @@ class Model:
     """Warnings about the data."""
     hints: tuple[FusionHint, ...] = field(default=(), compare=False, repr=False)
     """What the source says of fusion."""
+    fixed: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Inputs of the source for whose contents the graph is made: it does not take them any more."""
 
     @property
     def language(self) -> str:

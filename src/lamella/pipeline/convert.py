@@ -56,7 +56,9 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
         return Conversion((target,))
     whole = SKRIPTND.lower(model, "sknd", options) if model.language == SKRIPTND.name else model
     REGISTRY[whole.language].save(whole, target)
-    return Conversion((target,), _findings(whole)[len(_findings(model)) :])
+    # A folder keeps a list of the names that a text cannot spell; one text does not.
+    lines = REGISTRY[whole.language].respelled(whole) if target.suffix else []
+    return Conversion((target,), _findings(whole)[len(_findings(model)) :], tuple(lines))
 
 
 def _read(language: Language, source: Path, target: Path, options: Options) -> Model:

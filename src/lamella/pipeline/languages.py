@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lamella.pipeline.module.observe import Observed
     from lamella.pipeline.nac.model import Model as NacModel
     from lamella.pipeline.nac.results import Results
+    from lamella.pipeline.nem.reports import FitReport
     from lamella.pipeline.options import Options
     from lamella.plan.stcb import Stream
 
@@ -192,6 +193,13 @@ class Prints(Protocol):
         """The text of a lowered model."""
 
 
+class Spells(Prints, Protocol):
+    """The part of a language whose text has identifiers, for `lamella convert`."""
+
+    def respelled(self, model: Model) -> list[str]:
+        """Lines about the names of a model that a text calls otherwise."""
+
+
 class Printing(Prints, Protocol):
     """The part of a language whose models are printed and written by stages, for `lamella lower`."""
 
@@ -200,6 +208,16 @@ class Printing(Prints, Protocol):
 
     def compare(self, before: Model, lowered: Model, path: Path, options: Options) -> Compared:
         """The numbers of a model and of what was written of it."""
+
+
+class PlanReports(Protocol):
+    """What is said of graphs on their way to plans."""
+
+    def explain_selection(self, model: GraphModel, options: Options) -> list[str]:
+        """How each operation of a graph is computed on a device."""
+
+    def fit(self, model: GraphModel, options: Options) -> FitReport:
+        """What a graph needs of the memories of a device."""
 
 
 class Architectures(Protocol):
@@ -385,6 +403,10 @@ class Language:
         part = self.printing or self.prints
         return cast(Prints, _part(part)).printed(model) if part else None
 
+    def respelled(self, model: Model) -> list[str]:
+        """Lines about the names of a model that a text of this language cannot spell."""
+        return cast(Spells, _part(self.prints)).respelled(model) if self.prints else []
+
     def rules(self) -> tuple[Rule, ...]:
         """The rules of a published language, in order."""
         return cast(Rules, _part(f"{self.name}.rules", "lang")).RULES
@@ -528,6 +550,11 @@ def nac_plans() -> NacPlans:
     return cast(NacPlans, _part("nac.plans"))
 
 
+def plan_reports() -> PlanReports:
+    """What is said of graphs on their way to plans."""
+    return cast(PlanReports, _part("nem.reports"))
+
+
 def plan_kernels() -> PlanKernels:
     """The kernels of `compute` tasks: a second language, which most programs never need."""
     return cast(PlanKernels, _part("nem.kernels"))
@@ -542,6 +569,12 @@ UNIT_MARK = "config_schema.json"
 DOCUMENT = ".json"
 """A stream as text, or any other JSON: only what is in it says."""
 STREAM_ENDINGS = (".stcb", DOCUMENT)
+
+
+def fixed_inputs(model: Model) -> tuple[str, ...]:
+    """Inputs of the source of a graph for whose contents it was made; those of other models are all open."""
+    found: tuple[str, ...] = getattr(model, "fixed", ())
+    return found
 
 
 def language_of(path: Path, language: str | None) -> Language:

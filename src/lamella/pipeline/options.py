@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.records import dataclass
@@ -35,13 +36,16 @@ from lamella.pipeline.effects import (
     own,
     row,
 )
-from lamella.pipeline.languages import LANGUAGES
+from lamella.pipeline.languages import LANGUAGES, ONNX
+
+if TYPE_CHECKING:
+    from lamella.base.arrays import Array
 
 DIALECTS = ("specification", "newer")
 METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
 FORMS = ("sknd", "nac", "onnx", "ir", "tensor", "llvm", "asm", "ptx", "nem", "stcb")
-EXPLAINED = ("fuse",)
+EXPLAINED = ("fuse", "select")
 """Passes that say what they do."""
 
 ALWAYS = {
@@ -77,7 +81,7 @@ class Options(DiffOptions):
             "Read the file as this language, whatever its ending.",
             on("check, fmt, show, load, sim, bind", ANY),
             f"--language | {TEXTS} quantize | general",
-            choices=LANGUAGES,
+            choices=(*LANGUAGES, ONNX.name),
         ),
     )
     limits: Limits = field(
@@ -357,6 +361,13 @@ class Options(DiffOptions):
             least=0,
         ),
     )
+    contents: Mapping[str, Array] = field(
+        default_factory=dict,
+        metadata=row(
+            "ONNX: arrays of inputs; the graph is made for those that must be known before the run, such as shapes.",
+            on("load, diff", kinds("onnx")),
+        ),
+    )
     random: bool = field(
         default=False,
         metadata=row("Draw the inputs that a call does not give.", on("compile", RUNNABLE)),
@@ -401,11 +412,11 @@ class Options(DiffOptions):
     explain: str | None = field(
         default=None,
         metadata=own(
-            "Say what this pass does to the graph, line by line: what it fuses, and what not and why.",
+            "Say what this pass does to the graph, line by line: what it fuses, or selects for a device, and why.",
             on("lower", GRAPHS | NAC),
             "--explain | lower | backend",
             choices=EXPLAINED,
-            needs=(Need(("to",), ("sknd",)),),
+            needs=(Need(("to",), ("sknd", *PLAN_FORMS)),),
         ),
     )
     target: str | None = field(
@@ -437,6 +448,15 @@ class Options(DiffOptions):
             on("lower, bind", NEM),
             "--allow-future | lower bind | backend",
             needs=(Need(("to",), ("stcb",), steps=("lower",)),),
+        ),
+    )
+    fit: bool = field(
+        default=False,
+        metadata=own(
+            "Plans: say what each memory of the device needs and has, and why; write nothing.",
+            on("lower", GRAPHS | NAC),
+            "--fit | lower | output",
+            needs=(Need(("to",), PLAN_FORMS), Need(("device",))),
         ),
     )
     compare: bool = field(
@@ -559,6 +579,14 @@ class Options(DiffOptions):
             "NAC: the instructions as pseudo-code, with memory commands.",
             on("show", NAC),
             "--listing | show | output",
+        ),
+    )
+    gradient: bool = field(
+        default=False,
+        metadata=own(
+            "SkriptND: the backward operators of an operator of the library, derived from its formulas.",
+            on("show", kinds("library")),
+            "--gradient | show | output",
         ),
     )
     picture: Path | None = field(
@@ -769,6 +797,14 @@ class Options(DiffOptions):
     )
     fix: Path | None = field(
         default=None, metadata=own("Write the improved program.", on("sim", NEM), "--fix | sim | output")
+    )
+    layer: str | None = field(
+        default=None,
+        metadata=own(
+            "Explain a layer (a section, loop, task or line): its roofs, and what would change it, simulated.",
+            on("sim", NEM),
+            "--explain LAYER | sim | output",
+        ),
     )
     untiled: Path | None = field(
         default=None,

@@ -23,8 +23,8 @@ class PrecisionOptions(ContestOptions):
             {"compile": BY_KERNELS - kinds("kernels"), **on("lower, bench", GRAPHS | NAC)},
             "--precision | run lower bench | backend",
             needs=(
-                Need(("backend",), ("cpu",), NAC, ("compile",)),
-                Need(("backend",), (None, "cpu"), BY_KERNELS - NAC, ("compile",)),
+                Need(("backend",), ("cpu",), NAC, ("compile",), unless="f32"),
+                Need(("backend",), (None, "cpu"), BY_KERNELS - NAC, ("compile",), unless="f32"),
                 Need(("dtype",), (None, "f32")),
                 Need(("quantized",), (None, False)),
                 Need(("after", "explain"), steps=("lower",)),

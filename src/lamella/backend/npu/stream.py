@@ -87,15 +87,15 @@ class _StreamRun:
         """Run to the end; a stream that stops before it is an error."""
         left = len(queues.groups)
         for number, starts in order_of(queues, random):
-            group = queues.groups[number]
+            engine = queues.groups[number].engine
             if starts:
                 # A unit reads somewhere between start and completion: both ends are tried.
                 late = random is not None and random.random() < 0.5
-                self.pending[number] = None if late else self.compute(group.engine, group.records)
+                self.pending[number] = None if late else self.compute(engine, queues.records(number))
             else:
                 results = self.pending.pop(number)
                 self.write(
-                    group.engine, self.compute(group.engine, group.records) if results is None else results
+                    engine, self.compute(engine, queues.records(number)) if results is None else results
                 )
                 left -= 1
             if self.findings.failed:
@@ -230,8 +230,8 @@ def _named(tensor: NamedTensor, region: Region) -> Region:
 
 def _buffer(place: MappedBuffer) -> Buffer:
     node = text.Buffer(text.Name(place.buffer), place.level, None, None)
-    packed = {"codec": place.codec, "stored": place.stored}
-    return Buffer(place.buffer, place.level, place.engine, place.size, 1, place.imported, node, **packed)
+    buffer = Buffer(place.buffer, place.level, place.engine, place.size, 1, place.imported, node)
+    return replace(buffer, codec=place.codec, stored=place.stored)
 
 
 def _span(type: TensorType) -> int:

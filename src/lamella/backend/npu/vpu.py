@@ -28,6 +28,7 @@ from lamella.kernels.operation_count import count_operations
 from lamella.kernels.rewrite import walk
 from lamella.lang.nem.check.kernels import COMPUTE, GROUPS, fit
 from lamella.lang.nem.resolved import AttributeValue, ComputeKernel, KernelParameter, Task, TensorType
+from lamella.lang.nem.rules import KERNEL_FAULT
 from lamella.lang.nem.words import ELEMENTS
 from lamella.lang.tensor import check, parse, write
 from lamella.lang.tensor.nodes import (
@@ -63,6 +64,8 @@ EXACT = (
     *(Load, SizeOf, Store, Subview, Yield),
 )
 """Instructions whose result the language fixes to the bit."""
+FAULT = "fault"
+"""The output of one element in which a kernel says that a step has no value."""
 WORTH_COMPILING = 1 << 14
 """Operations of a launch that are worth machine code: it takes a tenth of a second to make."""
 
@@ -177,6 +180,9 @@ class Vpu:
         given = dict(zip((item.name for item in memrefs), arrays, strict=True))
         arguments = [given.get(item.name, attributes.get(item.name)) for item in found.kernel.parameters]
         self._way(found, given, attributes).call(name, arguments, groups if isinstance(groups, int) else 1)
+        fault = given.get(FAULT)
+        if fault is not None and fault.size == 1 and fault.item():
+            report(KERNEL_FAULT, name=name)
         results = arrays[len(inputs) :]
         return [_take(array, kind) for array, kind in zip(results, outputs, strict=True)]
 

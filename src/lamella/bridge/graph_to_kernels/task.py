@@ -40,6 +40,9 @@ from lamella.ops.library import Library
 
 Key = tuple[str, int | None]
 GROUP = "group_id"
+FAULT = "fault"
+FAULT_KEY: Key = (".fault", None)
+"""Where a kernel says that a step has no value: the run ends where it is not 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,9 @@ def operation_to_task(
     if any(key not in used for key in outputs):
         raise Unsupported("an output is never written")
     scratch = [key for key, item in used.items() if item.is_temporary and find_in("nem", item.element)]
+    if any(call.has_fault for call in calls):
+        used[FAULT_KEY] = KernelOperand(*FAULT_KEY, (1,), "i32")
+        scratch.append(FAULT_KEY)
     function = _join(name, calls, functions, [used[key] for key in (*inputs, *outputs, *scratch)])
     function = _insert(function, {place: numbers[key] for place, key in enumerate(inputs) if key in numbers})
     inputs = [key for key in inputs if key not in numbers]
@@ -110,8 +116,6 @@ def _write(library: Library, operation: Operation) -> tuple[tuple[KernelCall, ..
     calls = writer.add_formulas(operation) if lowered else writer.add(operation)
     if not calls:
         raise Unsupported("it has nothing to compute")
-    if any(call.has_fault for call in calls):
-        raise Unsupported("a step of it may have no value, which a task cannot say")
     return calls, {item.name: item for item in writer.functions}
 
 
@@ -135,22 +139,27 @@ def _join(
     operands: Sequence[KernelOperand],
 ) -> Function:
     """The bodies of launches one behind the other; a launch of several work-groups is a loop over them."""
-    names = FreshNames(set())
-    held = {(item.name, item.item): (names.new(), item) for item in operands}
+    names = FreshNames({FAULT})
+    held = {
+        key: (Value(FAULT) if key == FAULT_KEY else names.new(), item)
+        for item in operands
+        for key in [(item.name, item.item)]
+    }
     builder = Builder(names)
     for call in calls:
         function = make_names_unique(functions[call.kernel])
-        given: dict[str, Value] = {}
-        for parameter, item in zip(function.parameters, call.operands, strict=True):
+        given = {FAULT: Value(FAULT)} if call.has_fault else {}
+        parameters = function.parameters[:-1] if call.has_fault else function.parameters
+        for parameter, item in zip(parameters, call.operands, strict=True):
             key = item.name, item.item
             if key not in held:
                 held[key] = builder.value(Alloca(make_memref(item.element, item.shape, local=True))), item
             given[parameter.value.name] = _view(builder, *held[key], item)
         _add_groups(builder, copy_region(function.body, names, given), call.groups)
-    parameters = [
+    joined = [
         Parameter(held[item.name, item.item][0], make_memref(item.element, item.shape)) for item in operands
     ]
-    return Function(name, tuple(parameters), builder.region())
+    return Function(name, tuple(joined), builder.region())
 
 
 def _insert(function: Function, numbers: Mapping[int, Number]) -> Function:

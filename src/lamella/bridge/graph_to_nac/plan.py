@@ -55,6 +55,7 @@ from lamella.graph.nodes import (
     tensors,
     walk,
 )
+from lamella.graph.passes.mark_codes import OPERATOR
 from lamella.graph.rewrite import copy_of, defined, members, operands_of, results_of
 from lamella.lang.nac.operations import is_public
 from lamella.lang.nac.regions import MOST_NESTED
@@ -440,7 +441,7 @@ def _find_refused(model: Model) -> Iterator[Diagnostic]:
         if isinstance(item, Pack):
             finding = rules.OPEN_PACK.at(NOWHERE, name=item.name, size=item.size)
             yield with_origin(finding, item.origin)
-        elif item.quantization is not None:
+        elif item.quantization is not None and item.quantization.operator != OPERATOR:
             finding = rules.QUANTIZED.at(NOWHERE, name=item.name, operator=item.quantization.operator)
             yield with_origin(finding, item.origin)
     for node in walk(graph.nodes):

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from lamella.base.arrays import Array
 from lamella.base.dim import symbols
-from lamella.base.dtype import F4E2M1, I2, U2
+from lamella.base.dtype import F4E2M1, F64, I2, U2
 from lamella.base.errors import Found, Unsupported
 from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_onnx.direct.quantisation import LinearCode, find_code
@@ -75,7 +75,6 @@ class _Writing:
         self.translation.nodes(self.scope, self.graph.nodes)
         outputs = [*self._outputs(), *self._next_states()]
         nodes = used_nodes(self.emitter.nodes, [item.name for item in outputs])
-        weights = list(self._weights())
         named = rename_values(
             OnnxGraph(
                 self.graph.name,
@@ -88,6 +87,8 @@ class _Writing:
         )
         read = set(names_read(named.nodes)) | {item.name for item in named.outputs}
         constants = [item for item in self.emitter.shared.constants.values() if item.name in read]
+        wide = {item.name for item in self.graph.variables if item.element == F64}
+        weights = [item for item in self._weights() if item.name in read or item.name not in wide]
         used = [NEWER[item.element] for item in defined(self.graph) if item.element in NEWER]
         opset, version = max([(OPSET, IR_VERSION), *used])
         states = ((f"{STATE}{name}", f"{name}{NEXT}") for name in self.states)
@@ -132,6 +133,9 @@ class _Writing:
             info = self._given(item)
             if item.name in self.states or item.name not in (self.source.data or {}):
                 yield info
+            elif item.element == F64:
+                # Scales are told in singles: whoever reads them knows their numbers.
+                self.scope.put(item, Value(F64, item.name, (self.source.data or {})[item.name]))
 
     def _code_of(self, item: Tensor) -> LinearCode | None:
         """The code in which a quantised weight is written; states are numbers, since runs give them anew."""

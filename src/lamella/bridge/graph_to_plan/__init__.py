@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePath
 
 import numpy as np
@@ -31,7 +32,7 @@ from lamella.bridge.graph_to_plan.assembly import (
 from lamella.bridge.graph_to_plan.compute import ComputeTasks
 from lamella.bridge.graph_to_plan.emitter import Emitter, stored_array
 from lamella.bridge.graph_to_plan.offers import Offers
-from lamella.bridge.graph_to_plan.rows import TABLE, RowCall
+from lamella.bridge.graph_to_plan.rows import TABLE, Row, RowCall
 from lamella.bridge.graph_to_plan.rows.call import Given, static
 from lamella.bridge.graph_to_plan.rows.quantised import boundary_quant
 from lamella.bridge.graph_to_plan.values import Value, is_whole, known, natural, placed
@@ -49,6 +50,8 @@ from lamella.ops.fault import Fault
 
 LIBRARY = "ops/"
 """How the names of the library's own texts begin."""
+SMALL_STATE = 64
+"""Elements of a state that is copied before it is read."""
 REAL = "f16"
 """The float type that every device has."""
 
@@ -125,6 +128,8 @@ class _Selection:
         self.evaluate = evaluate
         self.emit = emit
         self.values: dict[str, Value] = {}
+        self.old_states: dict[str, Value] = {}
+        """The places of states."""
         self.finals: dict[str, Value] = {}
         """Codes of outputs whose numbers are made at the border."""
         self.vpu = ComputeTasks(model.library, emit)
@@ -144,10 +149,10 @@ class _Selection:
         """Declare what comes from outside, select every operation, bring results to their ports."""
         for argument in self.graph.inputs:
             for tensor in tensors(argument):
-                self._try(tensor.origin, tensor.name, lambda tensor=tensor: self._declare(tensor))
+                self._try(tensor.origin, tensor.name, partial(self._declare, tensor))
         data = self.model.data or {}
         for tensor in self.graph.variables:
-            self._try(tensor.origin, tensor.name, lambda tensor=tensor: self._variable(tensor, data))
+            self._try(tensor.origin, tensor.name, partial(self._variable, tensor, data))
         for constant in self.graph.constants:
             array = array_of(constant)
             if array is not None:
@@ -208,6 +213,12 @@ class _Selection:
         value = self.values[tensor.name]
         if value.buffer is not None:
             value.buffer.array = stored_array(np.asarray(data[tensor.name]), value.elem)
+        self.old_states[tensor.name] = value
+        if value.count <= SMALL_STATE:
+            # A counter is read as an index, whole, until the end; a copy leaves its place free for the new number.
+            self.emit.label = f"{tensor.name}_now"
+            self.values[tensor.name] = self.emit.copy(value, natural(value.shape))
+            self.emit.assembly.tasks[-1].note = f"the state {tensor.name}"
 
     def _know(self, tensor: Tensor, array: Array) -> None:
         elem = element_in(tensor.element, self.emit.real)
@@ -225,7 +236,7 @@ class _Selection:
             return
         if self._is_final(operation):
             return
-        row, reason = TABLE.get(operation.operator), "no opcode computes it"
+        row, reason = self._row(operation.operator), "no opcode computes it"
         if row is not None:
             try:
                 self._take(operation, row(self._call(operation)))
@@ -235,6 +246,23 @@ class _Selection:
                 reason = str(problem)
                 assembly.forget(mark)
         self._decompose(operation, reason)
+
+    def _row(self, name: str) -> Row | None:
+        """The row of an operator: by its name, or that of the private one of the library that it is a copy of.
+
+        A graph that is written as text calls private formulas of the library by copies of them.
+        """
+        if name in TABLE or not name.startswith("main."):
+            return TABLE.get(name)
+        library = self.model.library
+        copy, word = library.find(name), name.removeprefix("main.")
+        for private in (item for item in TABLE if "._" in item and word.startswith(item.replace(".", ""))):
+            found = library.find(private)
+            if found is None or copy is None:
+                continue
+            if replace(found.operator, name=copy.operator.name) == copy.operator:
+                return TABLE[private]
+        return None
 
     def _is_final(self, operation: Operation) -> bool:
         """Whether an operation gives an output its numbers: the port then holds the codes, and says what they mean."""
@@ -286,7 +314,7 @@ class _Selection:
         found = self.evaluate(operation, given)
         made = [item for item in results_of(operation) if isinstance(item, Tensor)]
         for tensor, array in zip(made, found, strict=True):
-            self._try(operation.origin, operation.operator, lambda t=tensor, a=array: self._know(t, a))
+            self._try(operation.origin, operation.operator, partial(self._know, tensor, array))
 
     def _take(self, operation: Operation, given: Value | Sequence[Value | None]) -> None:
         """The results of a row, which have the shapes of the graph."""
@@ -372,13 +400,13 @@ class _Selection:
         for argument in self.graph.outputs:
             for tensor in tensors(argument):
                 self._output(tensor)
-        state_buffers = {self.values[name].buffer for name in self.states}
+        state_buffers = {self.old_states[name].buffer for name in self.states}
         new = {item.variable.name: self.values[item.value.name] for item in self.graph.updates}
         for name, value in new.items():
-            if value.buffer in state_buffers and value.buffer is not self.values[name].buffer:
+            if value.buffer in state_buffers and value.buffer is not self.old_states[name].buffer:
                 new[name] = self.emit.copy(value, natural(value.shape))
         for name, value in new.items():
-            state = self.values[name]
+            state = self.old_states[name]
             if state.buffer is None or value.buffer is state.buffer or self._in_place(value, state):
                 continue
             self.emit.write_to(value, state.buffer, state.elem)

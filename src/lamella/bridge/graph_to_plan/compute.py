@@ -46,11 +46,11 @@ class ComputeTasks:
         inputs = [self.emit.as_elem(given[name][1], _element(given[name][0])) for name in kernel.inputs]
         regions = [self.emit.region(item, natural(item.shape)) for item in inputs]
         results = {
-            name: self.emit.result(static(made[name]), _element(made[name]), natural(made[name].shape))
+            name: self.emit.result(static(made[name]), _element(made[name]), natural(static(made[name])))
             for name in kernel.outputs
         }
         spare = [
-            self.emit.result(tuple(item.shape), str(item.element), natural(item.shape))
+            self.emit.result(tuple(item.shape[::-1]), str(item.element), natural(item.shape))
             for item in kernel.scratch
         ]
         outputs = [

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from lamella.base.errors import Unsupported
 from lamella.lang.nem.device import ResolvedDevice, VariantId
+from lamella.lang.nem.documents import baseline
 from lamella.lang.nem.registry import load_registry
 
 FLOATS = ("f16", "f32", "bf16")
@@ -15,15 +16,16 @@ FREE = ("maxpool", "avgpool")
 
 
 class Offers:
-    """The variants that a device has; without a device everything is offered."""
+    """The variants that a device has; without a device, all that a device may have."""
 
     def __init__(self, device: ResolvedDevice | None) -> None:
         self.device = device
-        self._effective = None if device is None else device.effective
+        known = (item.id for items in baseline().variants.values() for item in items)
+        self._effective = frozenset(known) if device is None else device.effective
 
     def has(self, family: str, elems: Sequence[str], variant: str = "default") -> bool:
         """Whether one variant is offered."""
-        return self._effective is None or VariantId(family, tuple(elems), variant) in self._effective
+        return VariantId(family, tuple(elems), variant) in self._effective
 
     def float_for(self, opcode: str, elem: str, variant: str = "default") -> str:
         """The float type in which an opcode runs: the wished one, or the nearest that is offered."""

@@ -5,7 +5,7 @@ y = f(x)     gives     d_x = d_y · ∂f/∂x,     an operator of module `gradie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lamella.base.errors import Unsupported
@@ -13,7 +13,7 @@ from lamella.graph.build import Builder, Given
 from lamella.graph.compose.decompose import decompose
 from lamella.graph.gradient.operators import BackwardOperator, derive
 from lamella.graph.model import Model
-from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, tensors, walk
+from lamella.graph.nodes import Argument, Graph, Loop, Node, Operation, Pack, Tensor, regions, tensors, walk
 from lamella.lang.skriptnd import nodes as n
 from lamella.ops.library import Library
 
@@ -51,7 +51,7 @@ class DerivedOperators:
 
 
 def differentiate(model: Model, wanted: Sequence[str]) -> Model:
-    """The model with gradients: its further inputs are `d_y` for each real output, its outputs `d_x` for each wanted one.
+    """The model with gradients: it takes `d_y` too for each real output, and gives `d_x` for each wanted tensor.
 
     Compound operators are differentiated through their parts. Unsupported names what has no derivative.
     """
@@ -74,7 +74,7 @@ class _ReverseSweep:
     def _needed(self) -> set[str]:
         """The tensors that depend on what is wanted."""
         found = set(self.wanted)
-        for node in walk(self.graph.nodes):
+        for node in self.graph.nodes:
             inputs = (item.name for argument in _reads(node) for item in tensors(argument))
             if any(name in found for name in inputs):
                 found |= {
@@ -155,9 +155,14 @@ class _ReverseSweep:
         operands = self._operands(node)
         own = {item.name for item in found.operator.parameters("attrib")}
         given = {name: item for name, item in node.attributes if name in own and item is not None}
+        generic = {item.name for item in found.operator.items("dtype") if isinstance(item, n.Dtype)}
         self.builder.origin = node.origin
         results = self.builder.call_all(
-            f"{MODULE}.{found.operator.name}", *(operands[name] for name in found.operands), **given
+            f"{MODULE}.{found.operator.name}",
+            *(operands[name] for name in found.operands),
+            types={name: item for name, item in node.types if name in generic},
+            results=(),
+            **given,
         )
         for target, part in zip(
             tensors(value), (item for one in results for item in tensors(one)), strict=True
@@ -186,8 +191,17 @@ def _given(value: Argument) -> Given:
     return value
 
 
-def _reads(node: object) -> Iterable[Argument]:
-    return node.inputs if isinstance(node, Operation) else ()
+def _reads(node: Node) -> Iterator[Argument]:
+    """What a node reads, by itself or in its regions."""
+    if isinstance(node, Operation):
+        yield from node.inputs
+        return
+    if isinstance(node, Loop):
+        yield from (*node.carried, *node.scans)
+    for region in regions(node):
+        yield from region.outputs
+        for inner in region.nodes:
+            yield from _reads(inner)
 
 
 def _is_real(tensor: Tensor) -> bool:

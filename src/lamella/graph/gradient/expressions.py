@@ -1,8 +1,8 @@
 """Derivatives of the scalar expressions of formulas: ∂e/∂a for an element a of a tensor, as an expression again.
 
-    (u + v)' = u' + v'     (u · v)' = u' · v + u · v'     (c ? u : v)' = c ? u' : v'     (u ?? v)' = u is there ? u' : v'
+    (u + v)' = u' + v'    (u · v)' = u' · v + u · v'    (c ? u : v)' = c ? u' : v'    (u ?? v)' = u is there ? u' : v'
 
-Indices and conditions have no derivative. At a tie the second operand of `<<` and `>>` takes all, so relu has slope 0 at 0.
+Indices and conditions have no derivative. At a tie the second operand of `<<` and `>>` takes all: relu is flat at 0.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ LOGIC = frozenset({"=>", "&&", "||", "^", "<", "<=", ">", ">=", "==", "!=", "is"
 
 
 def negative(one: n.Expr) -> n.Expr:
-    """-a."""
+    """The negative."""
     return one if one == ZERO else n.Unary("-", one)
 
 
 def total(one: n.Expr, two: n.Expr) -> n.Expr:
-    """a + b."""
+    """The sum of two."""
     if one == ZERO or two == ZERO:
         return two if one == ZERO else one
     return n.Chain(one, (("+", two),))
 
 
 def product(one: n.Expr, two: n.Expr) -> n.Expr:
-    """a * b."""
+    """The product of two."""
     if ZERO in (one, two):
         return ZERO
     if one == ONE or two == ONE:
@@ -46,12 +46,12 @@ def product(one: n.Expr, two: n.Expr) -> n.Expr:
 
 
 def quotient(one: n.Expr, two: n.Expr) -> n.Expr:
-    """a / b."""
+    """The quotient of two."""
     return ZERO if one == ZERO else n.Chain(one, (("/", two),))
 
 
 def choice(condition: n.Expr, one: n.Expr, two: n.Expr) -> n.Expr:
-    """c ? a : b."""
+    """One or the other, by a condition."""
     return one if one == two else n.Select(condition, one, two)
 
 
@@ -82,7 +82,7 @@ SLOPES: Mapping[str, Callable[[n.Expr], n.Expr]] = MappingProxyType(
         "cos": lambda x: negative(_call("sin", x)),
         "tan": lambda x: _more(ONE, _square(_call("tan", x))),
         "asin": lambda x: quotient(ONE, _call("sqrt", _less(ONE, _square(x)))),
-        "acos": lambda x: quotient(n.Real(-1.0), _call("sqrt", _less(ONE, _square(x)))),
+        "acos": lambda x: negative(quotient(ONE, _call("sqrt", _less(ONE, _square(x))))),
         "atan": lambda x: quotient(ONE, _more(ONE, _square(x))),
         "sinh": lambda x: _call("cosh", x),
         "cosh": lambda x: _call("sinh", x),
@@ -150,10 +150,15 @@ def _may_be_null(node: object) -> bool:
 
 
 class Derivative:
-    """∂/∂access of expressions; `locals` are the derivatives of names, `optional` the names that may be null."""
+    """∂/∂access of expressions; `locals` are the derivatives of names, `optional` the names that may be null.
 
-    def __init__(self, access: n.Access, locals: Mapping[str, n.Expr], optional: frozenset[str]) -> None:
-        self.access, self.locals, self.optional = access, locals, optional
+    Where an access picks several elements at once, so do derivatives: one for each of them.
+    """
+
+    def __init__(
+        self, access: n.Access, locals: Mapping[str, n.Expr], optional: frozenset[str], is_pack: bool = False
+    ) -> None:
+        self.access, self.locals, self.optional, self.is_pack = access, locals, optional, is_pack
 
     def of(self, node: n.Expr | None) -> n.Expr:
         """The derivative of an expression; ZERO where it does not depend on the element."""
@@ -217,8 +222,11 @@ class Derivative:
         if node.cumulative or node.sign not in ("+", "*"):
             raise Unsupported(f"the fold '{node.sign} ..' has no derivative here")
         if node.sign == "+":
-            return n.Fold(inner, "+")
-        return product(node, n.Fold(quotient(inner, node.operand), "+"))
+            return inner if self.is_pack else n.Fold(inner, "+")
+        # Where a factor is 0 and moves, the product of the others would be needed; there this gives 0.
+        is_zero = n.Chain(node.operand, (("==", ZERO),))
+        shares = n.Select(is_zero, ZERO, quotient(inner, node.operand))
+        return product(node, shares if self.is_pack else n.Fold(shares, "+"))
 
     def _of_chain(self, node: n.Chain) -> n.Expr:
         """From left to right: the last operator of a chain is applied to everything before it."""
@@ -244,7 +252,9 @@ class Derivative:
             case "/":
                 return total(quotient(du, v), negative(quotient(product(dv, u), _square(v))))
             case "%":
-                return total(du, negative(product(dv, _call("floor", quotient(u, v)))))
+                # u % v is u less a whole number of v, which does not change.
+                whole = quotient(_less(u, n.Chain(u, (("%", v),))), v)
+                return total(du, negative(product(dv, whole)))
             case "<<" | ">>":
                 is_first = n.Chain(u, (("<" if sign == "<<" else ">", v),))
                 return choice(is_first, du, dv)

@@ -2,14 +2,15 @@
 
     y[p] += v(x[q], …), i < s     gives     d_x[q] += d_y[p] · ∂v/∂x[q], i < s
 
-The indices of the element that was read become those of the element that is written: a contraction swaps the roles of its
-indices, a gather becomes a scatter, an index that is skipped outside its range is skipped here too. `<=` and `>=` give the
-gradient to the elements that were selected, in equal parts; `*=` needs the product of all others.
+The indices of the element that was read become those of the element that is written: a contraction swaps the roles of
+its indices, a gather becomes a scatter, an index that is skipped outside its range is skipped here too. `<=` and `>=`
+give the gradient to the elements that were selected, in equal parts; `*=` needs the product of all others. Where
+several steps assign one element, each of them is given its gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lamella.base.errors import Unsupported
@@ -78,20 +79,27 @@ class _Derivation:
             if item.type.optional and item.name != wanted
         )
         self.gradient = f"d_{wanted}"
+        self.helpers: dict[str, tuple[str, tuple[n.Lowering, ...]]] = {}
+        """Tensors like an output that are computed first: which output, and by which formulas."""
         self.name = f"{prefix}{operator.name}_d_{wanted}"
 
     def run(self) -> BackwardOperator | None:
         """Derive every formula that reads the input."""
         self._verify()
         found = [item for number in range(len(self.lowerings)) for item in self._derive(number)]
-        reads = {name for item in found for name in _tensors_in(item)}
-        kept = tuple(name for name in self.outputs if f"d_{name}" in reads)
-        if not found or not kept:
+        if not found:
             return None
-        selected = {item.target.tensor: item.sign for item in self.lowerings if item.target.tensor in kept}
-        if any(sign not in ADDING for sign in selected.values()):
-            return self._composed(found, kept)
-        return BackwardOperator(self._operator(self.name, found, self._gradients(kept)))
+        own = self.inputs[self.wanted]
+        output = n.Parameter(self.gradient, replace(_closed(own.type), optional=False))
+        body = n.Section("lower", tuple(found))
+        if not self.helpers:
+            return BackwardOperator(self._operator(self.name, output, body))
+        parts = [self._helper(*item) for item in self.helpers.items()]
+        inner = self._operator(f"_{self.name}", output, body)
+        calls = tuple(_invoke(item, _result(item)) for item in (*parts, inner))
+        return BackwardOperator(
+            self._operator(self.name, output, n.Section("compose", calls)), (*parts, inner)
+        )
 
     def _verify(self) -> None:
         if self.wanted not in self.inputs or not is_real(self.inputs[self.wanted], self.types):
@@ -119,18 +127,26 @@ class _Derivation:
             value = lowering.value
             if isinstance(value, n.List):
                 raise Unsupported("a formula that assigns a pack has no derivative here")
-            slope = Derivative(access, names, self.optional).of(value)
+            slope = Derivative(access, names, self.optional, self._is_pack(access)).of(value)
             if slope == ZERO:
                 continue
-            self._verify_last(number)
+            over = self._overwriting(number)
+            if over:
+                seed = replace(seed, tensor=self._mask(number, over))
             locals = tuple(n.Local(f"d_{name}", item) for name, item in slopes.items())
             made = self._value(lowering, seed, slope)
             moving = {item.index for item in lowering.bounds} | {item.name for item in lowering.locals}
+            conditions = [] if lowering.condition is None else [lowering.condition]
+            counting = {item.index for item in lowering.bounds}
+            is_safe = all(_stays_inside(item, counting) for item in access.indices)
+            if not is_safe and not self._is_pack(access):
+                made = _hoisted(made, conditions)
             yield replace(
                 lowering,
                 target=replace(access, tensor=self.gradient),
                 sign="+=",
                 value=_optional(made, frozenset(moving)),
+                condition=_all(conditions),
                 locals=(*lowering.locals, *locals),
                 notes=n.Lowering(lowering.target, "=", ZERO).notes,
             )
@@ -141,49 +157,87 @@ class _Derivation:
         found = [item for part in parts for item in differentiable(part) if isinstance(item, n.Access)]
         return list(dict.fromkeys(item for item in found if item.tensor == self.wanted))
 
+    def _is_pack(self, access: n.Access) -> bool:
+        """Whether an index is a list of indices, so that the access gives as many elements."""
+        lists = {
+            part.name
+            for item in self.source.items("using")
+            if isinstance(item, n.Using) and isinstance(item.value, n.List)
+            for part in _results(item.target)
+        }
+        return any(isinstance(item, n.Name) and item.id in lists for item in access.indices)
+
     def _local_slopes(self, lowering: n.Lowering, access: n.Access) -> dict[str, n.Expr]:
         """The derivatives of the intermediate values that depend on an element, in order."""
         found: dict[str, n.Expr] = {}
         for item in lowering.locals:
             names = {name: n.Name(f"d_{name}") for name in found}
-            slope = Derivative(access, names, self.optional).of(item.value)
+            slope = Derivative(access, names, self.optional, self._is_pack(access)).of(item.value)
             if slope != ZERO:
                 found[item.name] = slope
         return found
 
-    def _verify_last(self, number: int) -> None:
-        """What a later formula overwrites has no gradient; only formulas of the same input are known to exclude it."""
+    def _overwriting(self, number: int) -> tuple[n.Lowering, ...]:
+        """The later formulas that may overwrite what a formula gives."""
         target = self.lowerings[number].target.tensor
-        for later in self.lowerings[number + 1 :]:
-            if later.target.tensor == target and later.sign in ("=", ":="):
-                if not any(item.tensor == self.wanted for item in self._accesses(later)):
-                    raise Unsupported(f"a later formula overwrites what '{self.wanted}' gives '{target}'")
+        later = self.lowerings[number + 1 :]
+        return tuple(item for item in later if item.target.tensor == target and item.sign in ("=", ":="))
+
+    def _mask(self, number: int, over: Sequence[n.Lowering]) -> str:
+        """The gradient of an output without what later formulas overwrite."""
+        output, name = over[0].target.tensor, f"kept_{number}"
+        given = n.Access(f"d_{output}", None, (n.Expand(n.Name("o")),))
+        copied = n.Lowering(
+            replace(given, tensor=name), "=", given, (n.Bound("o", n.Member(f"d_{output}", "shape")),)
+        )
+        erased = (
+            replace(item, target=replace(item.target, tensor=name), value=_nothing(item.value))
+            for item in over
+        )
+        self.helpers[name] = output, (copied, *erased)
+        return name
 
     def _value(self, lowering: n.Lowering, seed: n.Access, slope: n.Expr) -> n.Expr:
         """What a step adds to the gradient."""
         value, target = lowering.value, lowering.target
         if lowering.sign in ADDING:
             return product(seed, slope)
-        if isinstance(value, n.List):
-            raise Unsupported("a formula that assigns a pack has no derivative here")
+        if (
+            isinstance(value, n.List)
+            or len([item for item in self.lowerings if item.target.tensor == target.tensor]) > 1
+        ):
+            raise Unsupported("a selection among several formulas has no derivative here")
         if lowering.sign in SELECTING:
-            shared = quotient(product(seed, slope), replace(target, tensor="count"))
-            return n.Select(n.Chain(value, (("==", target),)), shared, ZERO)
+            is_selected = n.Chain(value, (("==", target),))
+            count = self._count("count", lowering, "+=", n.Select(is_selected, ONE, ZERO))
+            return n.Select(is_selected, quotient(product(seed, slope), count), ZERO)
         if lowering.sign == "*=":
-            zeros, rest = (replace(target, tensor=name) for name in ("zeros", "rest"))
-            alone = n.Chain(zeros, (("==", ONE),))
             here = n.Chain(value, (("==", ZERO),))
-            none = n.Chain(zeros, (("==", ZERO),))
+            zeros = self._count("zeros", lowering, "+=", n.Select(here, ONE, ZERO))
+            rest = self._count("rest", lowering, "*=", n.Select(here, ONE, value))
+            alone = n.Chain(n.Chain(zeros, (("==", ONE),)), (("&&", here),))
             others = n.Select(
-                none, quotient(rest, value), n.Select(n.Chain(alone, (("&&", here),)), rest, ZERO)
+                n.Chain(zeros, (("==", ZERO),)), quotient(rest, value), n.Select(alone, rest, ZERO)
             )
             return product(product(seed, slope), others)
         raise Unsupported(f"'{lowering.sign}' has no derivative")
 
+    def _count(self, name: str, lowering: n.Lowering, sign: str, value: n.Expr) -> n.Access:
+        """A statistic of what an element was selected from, or multiplied of."""
+        target = replace(lowering.target, tensor=name)
+        self.helpers[name] = (
+            lowering.target.tensor,
+            (replace(lowering, target=target, sign=sign, value=value),),
+        )
+        return target
+
     # --- operators --------------------------------------------------------------------------------------------------
 
-    def _gradients(self, kept: Sequence[str]) -> list[n.Parameter]:
-        return [self._like_output(name, f"d_{name}") for name in kept]
+    def _helper(self, name: str, made: tuple[str, tuple[n.Lowering, ...]]) -> n.Operator:
+        """The operator that computes a tensor like an output."""
+        output, lowerings = made
+        result = n.Parameter(name, replace(self.outputs[output].type, optional=False))
+        return self._operator(f"_{self.name}_{name}", result, n.Section("lower", lowerings))
 
     def _like_output(self, name: str, other: str) -> n.Parameter:
         """An input with the shape of an output: the same symbols where the inputs declare them, else new ones."""
@@ -191,37 +245,22 @@ class _Derivation:
         known = set(names_in([item.type for item in self.inputs.values()]))
         known |= {item.name for item in self.source.parameters("attrib")}
         shape = type.shape or ()
-        plain = all(isinstance(item.value, n.Name) and item.value.id in known for item in shape)
-        if plain:
+        if all(_is_told(item, known) for item in shape):
             return n.Parameter(other, replace(type, optional=False))
         if type.pack is not None:
             raise Unsupported(f"'{name}' is a pack whose shape the inputs do not tell")
         extent = n.Extent(n.Name(f"s_{other}"), pack=n.Pack())
         return n.Parameter(other, n.TypeSpec(REAL, shape=(extent,)))
 
-    def _operator(
-        self,
-        name: str,
-        lowerings: Sequence[n.Lowering],
-        before: Sequence[n.Parameter],
-        after: Sequence[n.Parameter] = (),
-    ) -> n.Operator:
-        """An operator with the attributes and inputs of the source, and some more inputs."""
+    def _operator(self, name: str, output: n.Parameter, body: n.Section) -> n.Operator:
+        """An operator with the attributes and inputs of the source that its formulas need, and gradients of outputs."""
         own = self.inputs[self.wanted]
-        output = n.Parameter(self.gradient, replace(_closed(own.type), optional=False))
-        return self._made(name, before, after, output, n.Section("lower", tuple(lowerings)))
-
-    def _made(
-        self,
-        name: str,
-        before: Sequence[n.Parameter],
-        after: Sequence[n.Parameter],
-        output: n.Parameter,
-        body: n.Section,
-    ) -> n.Operator:
-        # What declares the symbols of a shape stands before what uses them.
-        own = replace(self.inputs[self.wanted], type=replace(self.inputs[self.wanted].type, optional=False))
-        ordered = (*{**self.inputs, self.wanted: own}.values(), *before, *after)
+        inputs = {**self.inputs, self.wanted: replace(own, type=replace(own.type, optional=False))}
+        read = {*names_in(body.items)}
+        like = [(item, f"d_{item}") for item in self.outputs] + [(item, item) for item in self.outputs]
+        if body.name == "lower":
+            like += [(made[0], item) for item, made in self.helpers.items()]
+        others = [self._like_output(*item) for item in like if item[1] in read and item[1] != output.name]
         kept = self._reals()
         dtypes = tuple(
             item for item in self.source.items("dtype") if isinstance(item, n.Dtype) and item.name not in kept
@@ -229,7 +268,8 @@ class _Derivation:
         sections = [
             n.Section("dtype", dtypes),
             *(item for item in self.source.sections if item.name == "attrib"),
-            n.Section("input", ordered),
+            # What declares the symbols of a shape stands before what uses them.
+            n.Section("input", (*inputs.values(), *others)),
             n.Section("output", (output,)),
             *(item for item in self.source.sections if item.name in ("constant", "using")),
             body,
@@ -242,46 +282,23 @@ class _Derivation:
         items = [*self.outputs.values(), self.inputs[self.wanted]]
         return frozenset(item.type.name for item in items if item.type.name in self.types)
 
-    # --- selections and products: what was selected must be counted first -------------------------------------------
 
-    def _composed(self, found: Sequence[n.Lowering], kept: Sequence[str]) -> BackwardOperator:
-        """An operator that counts first, or multiplies, and then shares out."""
-        if len(kept) != 1 or len(self.lowerings) != 1:
-            raise Unsupported("a selection among several formulas has no derivative here")
-        (output,) = kept
-        lowering = self.lowerings[0]
-        if isinstance(lowering.value, n.List):
-            raise Unsupported("a formula that assigns a pack has no derivative here")
-        parts, tensors = [], []
-        for name, sign, value in _statistics(lowering):
-            tensors.append(name)
-            target = replace(lowering.target, tensor=name)
-            parts.append(
-                self._statistic(
-                    f"_{self.name}_{name}",
-                    replace(lowering, target=target, sign=sign, value=value),
-                    output,
-                )
-            )
-        results = [self._like_output(output, output)] if lowering.sign in SELECTING else []
-        others = [self._like_output(output, name) for name in tensors]
-        inner = self._operator(f"_{self.name}", found, self._gradients(kept), [*results, *others])
-        calls = [
-            _invoke(part, name) for part, name in zip([*parts, inner], [*tensors, self.gradient], strict=True)
-        ]
-        own = self.inputs[self.wanted]
-        result = n.Parameter(self.gradient, replace(_closed(own.type), optional=False))
-        made = self._made(
-            self.name, self._gradients(kept), results, result, n.Section("compose", tuple(calls))
-        )
-        return BackwardOperator(made, (*parts, inner))
+def _nothing(value: object) -> n.Expr:
+    """0, where a value is not null."""
+    if isinstance(value, n.Select) and value.otherwise is None:
+        return n.Select(value.condition, _nothing(value.then))
+    return ZERO
 
-    def _statistic(self, name: str, lowering: n.Lowering, output: str) -> n.Operator:
-        results = [self._like_output(output, output)] if output in set(_tensors_in(lowering.value)) else []
-        type = replace(self.outputs[output].type, optional=False)
-        return self._made(
-            name, [], results, n.Parameter(lowering.target.tensor, type), n.Section("lower", (lowering,))
-        )
+
+def _is_told(extent: n.Extent, known: set[str]) -> bool:
+    """Whether an extent is a symbol that something declares, or a number of ones that attributes tell."""
+    return isinstance(extent.value, n.Integer) or (
+        isinstance(extent.value, n.Name) and extent.value.id in known
+    )
+
+
+def _result(operator: n.Operator) -> str:
+    return next(operator.parameters("output")).name
 
 
 def _invoke(operator: n.Operator, result: str) -> n.Component:
@@ -289,19 +306,6 @@ def _invoke(operator: n.Operator, result: str) -> n.Component:
     attributes = tuple(n.Attribute(item.name, n.Name(item.name)) for item in operator.parameters("attrib"))
     arguments = tuple(n.Name(item.name) for item in operator.parameters("input"))
     return n.Component((n.Result(result),), n.Invocation(operator.name, (), attributes, arguments))
-
-
-def _statistics(lowering: n.Lowering) -> Iterator[tuple[str, str, n.Expr]]:
-    """The tensors that a selection or a product needs: name, sign and value."""
-    value = lowering.value
-    if isinstance(value, n.List):
-        return
-    if lowering.sign in SELECTING:
-        yield "count", "+=", n.Select(n.Chain(value, (("==", lowering.target),)), ONE, ZERO)
-    else:
-        here = n.Chain(value, (("==", ZERO),))
-        yield "zeros", "+=", n.Select(here, ONE, ZERO)
-        yield "rest", "*=", n.Select(here, ONE, value)
 
 
 # --- what is not needed -------------------------------------------------------------------------------------
@@ -316,18 +320,34 @@ def _without_unused(operator: n.Operator) -> n.Operator:
     kept: dict[str, tuple[n.Statement, ...]] = {item.name: item.items for item in operator.sections}
     if lowerings:
         kept["lower"] = tuple(lowerings)
-    roots = [kept.get(name, ()) for name in ("output", "lower", "compose")]
-    needed, new = set[str](), set(names_in(roots))
-    declarations = [item for name in ("input", "attrib", "using", "constant") for item in kept.get(name, ())]
-    while new:
-        needed |= new
-        used = [item for item in declarations if not needed.isdisjoint(_declared(item))]
-        new = set(names_in([_used_by(item) for item in used])) - needed
-    for name in ("input", "attrib", "using", "constant"):
+    body = [kept.get(name, ()) for name in ("output", "lower", "compose")]
+    inputs = [item for item in kept.get("input", ()) if isinstance(item, n.Parameter)]
+    others = [item for name in ("attrib", "using", "constant") for item in kept.get(name, ())]
+    # An input is needed where it is read, or where nothing else declares a symbol of its shape.
+    read = set(names_in(body))
+    taken = [item for item in inputs if item.name in read]
+    needed = _closure([body, *taken], others)
+    for item in inputs:
+        told = {name for other in taken for name in _declared(other)}
+        if item not in taken and not (needed & _declared(item)) <= told:
+            taken.append(item)
+            needed = _closure([body, *taken], others)
+    kept["input"] = tuple(item for item in inputs if item in taken)
+    for name in ("attrib", "using", "constant"):
         items = kept.get(name, ())
         kept[name] = tuple(item for item in items if not needed.isdisjoint(_declared(item)))
     sections = (replace(item, items=kept[item.name]) for item in operator.sections)
     return replace(operator, sections=tuple(item for item in sections if item.items))
+
+
+def _closure(roots: Sequence[object], declarations: Sequence[n.Statement]) -> set[str]:
+    """The names that are needed, directly or by what declares them."""
+    needed, new = set[str](), set(names_in(roots))
+    while new:
+        needed |= new
+        used = [item for item in declarations if not needed.isdisjoint(_declared(item))]
+        new = set(names_in([_used_by(item) for item in used])) - needed
+    return needed
 
 
 def _without_unused_locals(lowering: n.Lowering) -> n.Lowering:
@@ -350,10 +370,16 @@ def _declared(item: n.Statement) -> set[str]:
 
 
 def _symbols(type: n.TypeSpec) -> Iterator[str]:
-    """The names that a type may declare: extents, lengths of packs, a rank."""
+    """The names that a type declares: extents, lengths of packs, a rank; of several packs those with a length."""
     if type.rank is not None:
         yield type.rank
-    yield from names_in((type.shape, type.pack))
+    shape = type.shape or ()
+    open_packs = [item for item in shape if item.pack is not None and item.pack.length is None]
+    for item in shape:
+        if isinstance(item.value, n.Name) and (item not in open_packs or len(open_packs) == 1):
+            yield item.value.id
+        yield from names_in(item.pack)
+    yield from names_in(type.pack)
 
 
 def _used_by(item: n.Statement) -> object:
@@ -381,10 +407,14 @@ def _closed(type: n.TypeSpec) -> n.TypeSpec:
     """The type of an input as that of an output: nothing is declared any more."""
     if type.shape is None:
         return replace(type, rank=None)
-    shape = tuple(
-        replace(item, pack=None if item.pack is None else n.Pack(), bound=None) for item in type.shape
-    )
-    return replace(type, rank=None, shape=shape)
+    return replace(type, rank=None, shape=tuple(map(_closed_extent, type.shape)))
+
+
+def _closed_extent(extent: n.Extent) -> n.Extent:
+    """A symbol without its length, which it has by now; how many ones there are must be said."""
+    if extent.pack is None or not isinstance(extent.value, n.Name):
+        return replace(extent, bound=None)
+    return replace(extent, pack=n.Pack(), bound=None)
 
 
 def _tensors_in(node: object) -> Iterator[str]:
@@ -420,8 +450,11 @@ def _respelled(node: n.Operator, names: frozenset[str]) -> n.Operator:
 
 def _optional(value: n.Expr, moving: frozenset[str]) -> n.Expr:
     """A value that is null, not 0, where a condition on attributes fails: then there is no formula at all."""
-    if isinstance(value, n.Select) and value.otherwise == ZERO and not _moves(value.condition, moving):
-        return n.Select(value.condition, _optional(value.then, moving))
+    if isinstance(value, n.Select) and not _moves(value.condition, moving):
+        if value.otherwise == ZERO:
+            return n.Select(value.condition, _optional(value.then, moving))
+        if value.then == ZERO and value.otherwise is not None:
+            return n.Select(n.Unary("!", value.condition), _optional(value.otherwise, moving))
     if isinstance(value, n.Chain) and all(sign in ("*", "/") for sign, _ in value.rest):
         first = _optional(value.first, moving)
         rest = tuple((sign, _optional(item, moving) if sign == "*" else item) for sign, item in value.rest)
@@ -429,6 +462,36 @@ def _optional(value: n.Expr, moving: frozenset[str]) -> n.Expr:
     if isinstance(value, n.Unary):
         return replace(value, operand=_optional(value.operand, moving))
     return value
+
+
+def _stays_inside(index: object, counting: set[str]) -> bool:
+    """Whether an index is in range in every step, as those that only count are, and those that are tested."""
+    if isinstance(index, n.Expand):
+        return _stays_inside(index.operand, counting)
+    if isinstance(index, n.Name):
+        return index.id in counting
+    return isinstance(index, n.Integer | n.Bounded | n.Select | n.Index | n.Substitute)
+
+
+def _hoisted(value: n.Expr, conditions: list[n.Expr]) -> n.Expr:
+    """A value without the choices by which it is 0: what is not read where they fail must not be written either."""
+    if isinstance(value, n.Select) and ZERO in (value.then, value.otherwise) and value.otherwise is not None:
+        is_first = value.otherwise == ZERO
+        conditions.append(value.condition if is_first else n.Unary("!", value.condition))
+        return _hoisted(value.then if is_first else value.otherwise, conditions)
+    if isinstance(value, n.Chain) and all(sign in ("*", "/") for sign, _ in value.rest):
+        first = _hoisted(value.first, conditions)
+        rest = [(sign, _hoisted(item, conditions) if sign == "*" else item) for sign, item in value.rest]
+        return n.Chain(first, tuple(rest))
+    if isinstance(value, n.Unary):
+        return replace(value, operand=_hoisted(value.operand, conditions))
+    return value
+
+
+def _all(conditions: Sequence[n.Expr]) -> n.Expr | None:
+    if len(conditions) < 2:
+        return conditions[0] if conditions else None
+    return n.Chain(conditions[0], tuple(("&&", item) for item in conditions[1:]))
 
 
 def _moves(condition: n.Expr, moving: frozenset[str]) -> bool:

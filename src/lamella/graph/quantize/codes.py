@@ -9,10 +9,7 @@ import numpy as np
 from lamella.base.arrays import Array, numpy_dtype, scales_along
 from lamella.base.dtype import I4, I8, I32, ElementType
 from lamella.base.quant import PerTensor, Quant
-from lamella.graph.nodes import Quantization
 
-OPERATOR = "quant.linear_codes"
-"""What an entry of `@quantize` calls, to say what the codes of a tensor stand for."""
 MOST_BIAS = 1 << 30
 """How large a code of a bias may be: sums of products of 32 bits must hold it beside the products."""
 
@@ -63,14 +60,3 @@ def widened(scales: Array, bias: Array | None, x_scale: float) -> Array:
         return scales
     least = np.abs(bias.astype(np.float64)) / (x_scale * MOST_BIAS)
     return np.maximum(scales, least) if (least > scales).any() else scales
-
-
-def quantization_of(codes: TensorCodes) -> Quantization | None:
-    """The entry of `@quantize` for a tensor with one scale; the scales of channels are a tensor beside the codes."""
-    found = codes.single
-    if found is None:
-        return None
-    return Quantization(
-        OPERATOR,
-        (("scale", (found.scale,)), ("zero_point", (found.zero_point,)), ("axis", 0), ("group_size", 1)),
-    )

@@ -1,4 +1,4 @@
-"""What operators are to quantisation, told by their formulas and attributes: moves of elements, bounds, windows."""
+"""What operators are to quantisation, told by their attributes: bounds, functions of one tensor, windows."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from lamella.base.errors import Found, Unsupported
-from lamella.graph.binding import bind_operation, signature
+from lamella.base.errors import Unsupported
 from lamella.graph.nodes import Operation, Tensor, Value, tensors
 from lamella.graph.quantize.codes import TensorCodes
-from lamella.ops.fault import Fault
-from lamella.ops.formula import Contraction, Element, Guard
-from lamella.ops.library import Library
-from lamella.ops.lower import contractions
 
 UNARY: Mapping[str, str] = {
     "nn.sigmoid": "quant.sigmoid",
@@ -97,56 +92,6 @@ def unary_form(operation: Operation, bounds: Bounds | None) -> UnaryForm | None:
 
 def _real(value: Value, default: float) -> float:
     return float(value) if isinstance(value, int | float) else default
-
-
-class KnownMoves:
-    """Operations that only move elements, equal ones looked at once."""
-
-    def __init__(self, library: Library) -> None:
-        self._library = library
-        self._known: dict[object, frozenset[int] | None] = {}
-
-    def find(self, operation: Operation) -> frozenset[int] | None:
-        """The inputs whose elements an operation moves, unchanged; None where it does more."""
-        key = signature(operation)
-        if key not in self._known:
-            self._known[key] = self._find(operation)
-        return self._known[key]
-
-    def _find(self, operation: Operation) -> frozenset[int] | None:
-        traits = self._library.traits(operation.operator)
-        if "reshape" in traits or "permutation" in traits:
-            return frozenset({0})
-        try:
-            instance = bind_operation(self._library, operation)
-            if instance.definition.operator.kind != "lower":
-                return None
-            formulas = contractions(instance)
-        except (Fault, Found):
-            return None
-        names = [name for name, _ in instance.inputs]
-        read = [_moved(formula, names) for formula in formulas]
-        moved = frozenset(place for item in read if item is not None for place in item)
-        return moved if formulas and None not in read else None
-
-
-def _moved(formula: Contraction, names: Sequence[str]) -> set[int] | None:
-    """The inputs that a formula writes elements of; None where it computes, or leaves elements out."""
-    if formula.sign not in ("=", ":=", ">=", "<="):
-        return None
-    found: set[int] = set()
-    for value in formula.values:
-        if not isinstance(value, Element) or value.tensor not in names:
-            return None
-        skips = any(
-            isinstance(place, Guard) and place.below is None and place.above is None
-            for place in value.indices
-        )
-        # An element that is left out is zero, which is no code of zero; a maximum has others to choose from.
-        if skips and formula.sign in ("=", ":="):
-            return None
-        found.add(names.index(value.tensor))
-    return found
 
 
 # --- windows -----------------------------------------------------------------------------------------------------

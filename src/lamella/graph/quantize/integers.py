@@ -23,11 +23,12 @@ from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Node, Operation, Tensor, Update, Value, tensors
 from lamella.graph.passes.dce import dce
+from lamella.graph.passes.mark_codes import mark_codes
+from lamella.graph.passes.moves import KnownMoves
 from lamella.graph.passes.variable_dce import variable_dce
 from lamella.graph.quantize.codes import TensorCodes, widened
 from lamella.graph.quantize.forms import (
     BINARY,
-    KnownMoves,
     UnaryForm,
     WindowSizes,
     bounds_of,
@@ -40,7 +41,7 @@ from lamella.graph.quantize.forms import (
 from lamella.graph.quantize.tensors import TensorForms, ends
 from lamella.graph.rewrite import Substitution, members, operands_of, results_of, uses
 
-CONV, LINEAR, PRODUCT = "nn.conv", "nn.linear", "linalg.matmul"
+CONV, LINEAR, PRODUCT, COPY = "nn.conv", "nn.linear", "linalg.matmul", "math.iden"
 BITS: Mapping[ElementType, int] = {I4: 4, I8: 8}
 _WHOLE = (BOOL, I8, I16, I32, I64, U8)
 
@@ -67,21 +68,30 @@ def to_integers(
     codes: Mapping[str, TensorCodes],
     island: ElementType = F32,
     keep: Collection[str] = (),
+    *,
+    exact: bool = False,
 ) -> IntegerModel:
     """The integer graph of a model in its normal form.
 
     `codes` has those of activations (one scale each) and of weights (one, one for each channel or group), by the names
     of the tensors; what has none stays real. Operations that make a tensor of `keep` stay real whatever codes there
     are. Real operations on numbers of 32 bits compute in the type `island`. Inputs and outputs stay what they are.
+    Where it is `exact`, a tensor that has codes has just these, and who reads real numbers of it reads those of the
+    codes; else one that is only moved or scaled keeps the codes of what it is made of, and numbers stay unrounded.
     """
-    return _IntegerPass(model, codes, island, frozenset(keep)).run()
+    return _IntegerPass(model, codes, island, frozenset(keep), exact).run()
 
 
 class _IntegerPass:
     def __init__(
-        self, model: Model, codes: Mapping[str, TensorCodes], island: ElementType, keep: frozenset[str]
+        self,
+        model: Model,
+        codes: Mapping[str, TensorCodes],
+        island: ElementType,
+        keep: frozenset[str],
+        exact: bool,
     ) -> None:
-        self.model, self.island, self.keep = model, island, keep
+        self.model, self.island, self.keep, self.exact = model, island, keep, exact
         self.forms = TensorForms(model, codes)
         self.chosen = codes
         self.moves = KnownMoves(model.library)
@@ -95,13 +105,16 @@ class _IntegerPass:
 
     def run(self) -> IntegerModel:
         """The integer graph, and what is real in it."""
+        for item in members(self.model.graph.inputs):
+            if self.exact and isinstance(item, Tensor) and item.name in self.chosen:
+                self._round(item)
         for node in self.model.graph.nodes:
             self.forms.origin = node.origin
             self._visit(node)
         self.forms.origin = None
         graph = self._finish(self.model.graph)
         found = variable_dce(dce(replace(self.model, graph=graph, data=self.forms.data)))
-        return IntegerModel(found, tuple(self.floats))
+        return IntegerModel(mark_codes(found), tuple(self.floats))
 
     def _finish(self, graph: Graph) -> Graph:
         """The graph with its outputs and states, each in the form that it had or was chosen for."""
@@ -282,6 +295,8 @@ class _IntegerPass:
             or x.shape != result.shape
         ):
             return False
+        if self.exact and result.name in self.chosen:
+            return False
         codes, old = self.forms.codes(x), self.forms.single(x)
         scale = old.scale * number if node.operator == "math.mul" else old.scale / number
         self.forms.coded[result.name] = codes
@@ -311,6 +326,9 @@ class _IntegerPass:
         if not read or len(results) != len(list(results_of(node))):
             raise Unsupported("its results are a pack of open length")
         meaning = self._common_meaning(read, results)
+        if node.operator == COPY:
+            self.forms.add_codes(results[0].name, self.forms.codes(read[0], meaning), meaning)
+            return
         inputs: list[Argument] = list(node.inputs)
         for place in moved:
             inputs[place] = self._recoded(node.inputs[place], meaning)
@@ -324,6 +342,9 @@ class _IntegerPass:
         for old, new in zip(results, results_of(made), strict=True):
             assert isinstance(new, Tensor)  # as many as before
             self.forms.add_codes(old.name, new, meaning)
+            chosen = self.chosen.get(old.name) if self.exact else None
+            if chosen is not None and chosen != meaning:
+                self.forms.add_codes(old.name, self.forms.codes(old, chosen), chosen)
 
     def _move_name(self, argument: Argument) -> str:
         """What a result is called in codes; the items of a pack share a name."""
@@ -492,10 +513,31 @@ class _IntegerPass:
         made = self._in_island(node)
         if made is None:
             made = replace(node, inputs=tuple(self._real_argument(item, None) for item in node.inputs))
+        made = self._renamed(made, node)
         self.forms.nodes.append(replace(made, origin=node.origin))
         for old, new in zip(results_of(node), results_of(made), strict=True):
-            if isinstance(new, Tensor) and new.element.is_float:
+            if isinstance(old, Tensor) and isinstance(new, Tensor) and new.element.is_float:
                 self.forms.reals[old.name, new.element] = new
+                if self.exact and old.name in self.chosen:
+                    self._round(old)
+
+    def _renamed(self, made: Operation, node: Operation) -> Operation:
+        """An operation whose results give their names to what is rounded to codes."""
+        if not self.exact or not any(item.name in self.chosen for item in results_of(node)):
+            return made
+        outputs = tuple(
+            replace(new, name=self.forms.fresh(f"{new.name}.unrounded"))
+            if isinstance(new, Tensor) and isinstance(old, Tensor) and old.name in self.chosen
+            else new
+            for old, new in zip(node.outputs, made.outputs, strict=True)
+        )
+        return replace(made, outputs=outputs)
+
+    def _round(self, tensor: Tensor) -> None:
+        """Have real numbers of a tensor be those of its codes from now on."""
+        self.forms.codes(tensor)
+        for key in [key for key in self.forms.reals if key[0] == tensor.name]:
+            del self.forms.reals[key]
 
     def _in_island(self, node: Operation) -> Operation | None:
         """An operation in the type of islands; None where it is in it, or cannot be."""

@@ -84,7 +84,7 @@ def _uniform(values: Array) -> Single | None:
     if not values.size or values.dtype.kind not in "biuf" or (values != values.flat[0]).any():
         return None
     found: Single = values.flat[0].item()
-    return found if np.isfinite(found) else None
+    return found if np.isfinite(values.flat[0]) else None
 
 
 def _kept_outputs(model: Model, before: Graph) -> Model:

@@ -15,9 +15,9 @@ from lamella.base.origin import Origin
 from lamella.base.quant import PerTensor
 from lamella.graph.build import call
 from lamella.graph.model import Model
-from lamella.graph.nodes import Argument, Constant, Node, Operation, Single, Tensor, Value
+from lamella.graph.nodes import Argument, Constant, Node, Single, Tensor, Value
 from lamella.graph.passes.fold_constants import array_of
-from lamella.graph.quantize.codes import TensorCodes, encode, encode_bias, quantization_of, stored_type
+from lamella.graph.quantize.codes import TensorCodes, encode, encode_bias, stored_type
 from lamella.graph.quantize.forms import known_shape
 from lamella.graph.rewrite import FreshNames, defined, members
 
@@ -87,7 +87,7 @@ class TensorForms:
         codes = self.chosen[state.name]
         if codes.single is None:
             raise Unsupported(f"the state '{state.name}' must have one scale")
-        found = replace(state, element=codes.element, quantization=quantization_of(codes))
+        found = replace(state, element=codes.element)
         self.variables[state.name] = self.coded[state.name] = found
         self.meaning[state.name] = codes
         if start is not None:
@@ -134,11 +134,6 @@ class TensorForms:
 
     def add_codes(self, name: str, codes: Tensor, meaning: TensorCodes) -> None:
         """Note that a tensor is there in codes, and what they stand for."""
-        marked = replace(codes, quantization=quantization_of(meaning))
-        last = self.nodes[-1] if self.nodes else None
-        if isinstance(last, Operation) and codes in last.outputs:
-            outputs = tuple(marked if item == codes else item for item in last.outputs)
-            self.nodes[-1], codes = replace(last, outputs=outputs), marked
         self.coded[name], self.meaning[name] = codes, meaning
 
     # --- known values -----------------------------------------------------------------------------------------
@@ -175,8 +170,7 @@ class TensorForms:
                 raise Unsupported(f"the numbers of its weight '{tensor.name}' are not known")
             first = tensor.name in self.variables and not any(key[0] == tensor.name for key in self._stored)
             name = tensor.name if first else self.fresh(f"{tensor.name}.codes")
-            stored = self.variable(name, encode(values, codes), stored_type(codes.element))
-            self._stored[key] = self.variables[name] = replace(stored, quantization=quantization_of(codes))
+            self._stored[key] = self.variable(name, encode(values, codes), stored_type(codes.element))
         return StoredWeight(self._stored[key], self._scale(tensor.name, scales))
 
     def _scale(self, name: str, scales: Array) -> Tensor:

@@ -404,6 +404,8 @@ def stop_lifetimes(program: Program, _: Target) -> Program:
 
 
 def _stop(function: Function) -> Function:
+    if not any(isinstance(item.instruction, Alloca) for item in walk(function.body)):
+        return function
     work = _Lifetimes(dict(find_memories(function).roots))
     return replace(function, body=rewrite(function.body, work.visit))
 

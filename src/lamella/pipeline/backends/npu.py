@@ -27,7 +27,7 @@ def compile(model: Program | Stream | Model, backend: str, options: Options) -> 
         if not isinstance(lowered, LoweredPlan):
             raise InputError("the graph has no plan")
         return make_ported(lowered.final.program, lowered.final.numbers, lowered.model.graph, options)
-    if isinstance(model, Program) and model.path is not None:
+    if model.path is not None:
         numbers = read_numbers(model.path, options.limits)
         if numbers is not None:
             return make_ported(model, numbers, None, options)

@@ -97,6 +97,7 @@ class Heat:
             "ratio": _finite(self.ratio),
             "cached_start": _finite(self.cached),
             "cached_start_cpu": self.again.busy,
+            "cached_peak_bytes": self.again.peak,
             "macs": self.work.macs,
             "bytes": self.work.fixed,
             "bounds": {"arithmetic": self.arithmetic_bound, "bandwidth": self.bandwidth_bound},

@@ -39,7 +39,8 @@ def reproduce(found: Comparison, options: Options) -> tuple[Path, tuple[int, int
         made = make_reproducer(found, found.diverging, options.tolerance)
     if made is None:
         return None
-    return write_reproducer(made, options.output, options.tolerance), made.operations
+    causes = () if found.diverging is None else found.diverging.causes
+    return write_reproducer(made, options.output, options.tolerance, causes), made.operations
 
 
 def first_divergence(
@@ -69,6 +70,7 @@ __all__ = [
     "PlanComparison",
     "Side",
     "are_kernels",
+    "as_graph",
     "compare",
     "compare_kernels",
     "compare_plan",

@@ -15,7 +15,7 @@ from lamella.graph.nodes import Argument, Graph, Node, Operation, Tensor
 from lamella.pipeline.diff.causes import Case, Cause, Computation, find_missing, infer
 from lamella.pipeline.diff.divergence import Divergence, DivergenceFinder, steepest
 from lamella.pipeline.diff.flow import Dataflow, Part, cut_part, listed, without_copies
-from lamella.pipeline.diff.gap import Gap, measure
+from lamella.pipeline.diff.gap import Gap, measure, numbers_of
 from lamella.pipeline.diff.inside import control_flow, find_body
 from lamella.pipeline.diff.pairing import Pair, Pairing, SideView
 from lamella.pipeline.diff.refine import refine
@@ -39,6 +39,8 @@ UNFUSED = (None, "reference", "nacvm")
 ONLY_FUSED = (
     "the results differ only where operations are fused, no operation alone does; --reduce cuts them out"
 )
+LONGEST = 120
+"""Characters of a name or a type that are printed: extents may be long equations."""
 MOST_STEPS = 256
 """Operations that are computed alone, to see which of them adds the error."""
 
@@ -209,8 +211,18 @@ def _with_results(
     ]
     outputs = tuple(measure(one.name, plain[0][one.name], plain[1][other.name]) for one, other in ends)
     agree = [all(item.relative <= options.tolerance for item in items) for items in (seen, outputs)]
-    note = () if agree[1] or not agree[0] else (ONLY_FUSED,)
+    note = [] if agree[1] or not agree[0] else [ONLY_FUSED]
+    note += [
+        f"output {printable(one.name)}: no number of it is finite on either side, so that nothing is compared"
+        for one, other in ends
+        if _is_lost(plain[0][one.name]) and _is_lost(plain[1][other.name])
+    ]
     return replace(found, outputs=outputs, notes=(*found.notes, *note))
+
+
+def _is_lost(array: Array) -> bool:
+    """Whether an array has numbers and all of them are NaN or infinite."""
+    return bool(array.size) and not np.isfinite(numbers_of(array)).any()
 
 
 # --- the first divergence -----------------------------------------------------------------------------------
@@ -342,7 +354,9 @@ def _compare_interfaces(left: Graph, right: Graph) -> Iterator[str]:
             differing = [name for name in differing if name in one and name in other]
         for name in differing:
             sides = (one.get(name, "absent"), other.get(name, "absent"))
-            yield f"{what[:-1]} {printable(name)}: {sides[0]} | {sides[1]}"
+            yield f"{what[:-1]} {printable(name, LONGEST)}: " + " | ".join(
+                printable(item, LONGEST) for item in sides
+            )
 
 
 def _types(arguments: tuple[Argument, ...]) -> dict[str, str]:

@@ -13,9 +13,10 @@ from lamella.graph.model import Model
 from lamella.pipeline.diff.gap import Gap, measure
 from lamella.pipeline.diff.sides import load_side, make_sides
 from lamella.pipeline.languages import NEM, language_of
+from lamella.pipeline.nem.lowering import tolerance
 from lamella.pipeline.nem.numbers import PlanNumbers, PortedPlan, read_numbers
 from lamella.pipeline.nem.program import Program, plan_of, read_checked
-from lamella.pipeline.nem.stages import executable, tolerance_of
+from lamella.pipeline.nem.stages import executable
 from lamella.pipeline.options import Options
 
 STEPS = 3
@@ -74,11 +75,16 @@ def _compare(
     gaps: list[Gap] = []
     steps = STEPS if model.graph.updates else 1
     for step in range(steps):
-        inputs = {**reference.draw_inputs(), **given}
+        inputs = {**_drawn(model, options, step), **given}
         wanted, found = reference(**inputs), plan(**inputs)
         mark = f" (call {step + 1})" if steps > 1 else ""
         gaps += [measure(f"{name}{mark}", wanted[name], found[name]) for name in wanted]
-    return PlanComparison(tuple(gaps), tolerance_of(plan_of(program)))
+    return PlanComparison(tuple(gaps), tolerance(plan_of(program)))
+
+
+def _drawn(model: Model, options: Options, step: int) -> dict[str, Array]:
+    """The inputs of one call; each call has others."""
+    return compile_model(model, seed=options.start_seed + step, limits=options.limits).draw_inputs()
 
 
 def _require_ends(inputs: Sequence[str], outputs: Sequence[str], plan: PortedPlan) -> None:

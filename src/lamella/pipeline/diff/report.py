@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from lamella.base.diagnostic import printable
 from lamella.graph.nodes import Node
-from lamella.pipeline.diff.comparison import Comparison, Explained, InnerComparison, operations_of
+from lamella.pipeline.diff.comparison import LONGEST, Comparison, Explained, InnerComparison, operations_of
 from lamella.pipeline.diff.flow import Part, origin_words, word_of
 from lamella.pipeline.diff.gap import Gap
 from lamella.pipeline.diff.pairing import Pair
@@ -15,8 +15,6 @@ from lamella.pipeline.diff.pairing import Pair
 ROWS = 24
 """Pairs that are printed; of more, those that differ most, and those at the divergence."""
 WIDEST = 36
-LONGEST = 120
-"""Characters of a name that are printed outside of the table."""
 
 
 def comparison_lines(found: Comparison, tolerance: float) -> Iterator[str]:
@@ -26,7 +24,7 @@ def comparison_lines(found: Comparison, tolerance: float) -> Iterator[str]:
     if any(side.backend or side.precision for side in found.sides):
         yield f"backends: {ways[0]} | {ways[1]}"
     for item in found.weights:
-        yield f"weights {printable(item.name)}: {gap_words(item)}"
+        yield f"weights {printable(item.name, LONGEST)}: {gap_words(item)}"
     if not found.compared:
         yield f"numbers: not compared, because {found.unlike}"
         return
@@ -37,7 +35,7 @@ def comparison_lines(found: Comparison, tolerance: float) -> Iterator[str]:
             yield f"  only {word}: {printable(_count_operators(operations), 200)}"
     yield from _table(found, tolerance)
     for item in found.outputs:
-        yield f"output {printable(item.name)}: {gap_words(item)}"
+        yield f"output {printable(item.name, LONGEST)}: {gap_words(item)}"
     yield from found.notes
     if found.diverging is not None:
         yield from divergence_lines(found.diverging)
@@ -116,7 +114,7 @@ def divergence_lines(found: Explained) -> Iterator[str]:
     ):
         yield f"  {side}: {_part(part)}"
         words = () if operation is None else origin_words(operation.origin)
-        yield from (f"  {side} from {word}" for word in words)
+        yield from (f"  {side} from {printable(word, LONGEST)}" for word in words)
     for cause in found.causes:
         yield f"  cause: {cause.kind}: {printable(cause.sentence, 300)}"
 
@@ -126,7 +124,7 @@ def _part(part: Part) -> str:
     words = [word_of(node) for node in part.nodes]
     text = ", ".join(words[-6:]) or "nothing"
     more = f"{len(words) - 6} operations, then " if len(words) > 6 else ""
-    return f"{more}{text} -> {printable(part.output.name)}"
+    return f"{more}{text} -> {printable(part.output.name, LONGEST)}"
 
 
 # --- data ---------------------------------------------------------------------------------------------------

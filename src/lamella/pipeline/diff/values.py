@@ -16,6 +16,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.base.dim import Dim, Logic, Test
 from lamella.base.errors import InputError
+from lamella.graph.binding import describes_quantization
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Graph, Tensor
 from lamella.graph.rewrite import copy_of
@@ -178,6 +179,8 @@ def run_side(side: Side, model: Model, options: Options, inputs: Mapping[str, Ar
         chosen = (
             replace(chosen, dtype=side.precision) if is_real else replace(chosen, precision=side.precision)
         )
+    if chosen.quantized and not describes_quantization(model.graph):
+        chosen = replace(chosen, quantized=False)  # its codes are operations, or it has none
     machine = side.backend == MACHINE
     form = SKRIPTND.lower(model, "nac", chosen) if machine else model
     return make_executable(form, side.backend or REFERENCE, chosen)(**inputs)

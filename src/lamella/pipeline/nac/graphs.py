@@ -14,6 +14,7 @@ from lamella.bridge.nac_to_graph import InputType, Translation, check_translatio
 from lamella.bridge.nac_to_graph.training import check_training, has_training
 from lamella.bridge.nac_to_graph.weights import StoredWeights, companion, find_weights, read_external
 from lamella.graph.model import Model as GraphModel
+from lamella.graph.passes.mark_codes import mark_codes
 from lamella.lang.nac.nodes import File
 from lamella.lang.nac.rules.graphs import INPUT_TYPE_MISSING
 from lamella.pipeline.nac.model import Model, is_described
@@ -49,7 +50,7 @@ def translate(model: Model, options: Options, known: Mapping[str, InputType] | N
 
 def to_graph(model: Model, options: Options, known: Mapping[str, InputType] | None = None) -> GraphModel:
     """The graph of a file, with the extents that the user gives; `known` are types of inputs."""
-    return with_extents(translate(model, options, known).model, options)
+    return mark_codes(with_extents(translate(model, options, known).model, options))
 
 
 def find_foreign(model: Model, limits: Limits) -> list[Diagnostic]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from lamella.base.diagnostic import LamellaError, errors
@@ -20,7 +21,7 @@ from lamella.plan.stcb import Stream, read_stream
 def load(path: Path, options: Options) -> Program | Stream:
     """Read a NEM program or a bound stream; LamellaError holds all findings when something is wrong."""
     if options.language is None and is_stream(path):
-        return read_stream(read_bytes(path, options.limits), options.limits)
+        return replace(read_stream(read_bytes(path, options.limits), options.limits), path=path)
     return read_checked(path, options.device, options.limits, options.root)
 
 

@@ -75,7 +75,7 @@ def _storable(array: Array) -> Array:
 def read_numbers(plan: Path, limits: Limits) -> PlanNumbers | None:
     """The numbers that lie beside a plan; None where there are none that tell of ports."""
     path = plan.with_suffix(ENDING)
-    if plan.suffix != ".nem" or not is_there(path):
+    if plan.suffix not in (".nem", ".stcb") or not is_there(path):
         return None
     content = decode_store(read_bytes(path, limits), shown(path))
     if PORTS not in content.metadata:

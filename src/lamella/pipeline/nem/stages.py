@@ -5,24 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 from lamella.backend.npu import compile_plan
+from lamella.backend.npu.stream import compile_stream
 from lamella.backend.reference import compile_model
-from lamella.base.paths import read_text
+from lamella.base.arrays import Array
+from lamella.base.paths import read_bytes, read_text
 from lamella.base.writer import make_folder, write_text
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, tensors
 from lamella.lang.nem.documents import SHIPPED
-from lamella.lang.nem.resolved import Plan
 from lamella.pipeline.languages import Compared
-from lamella.pipeline.nem.lowering import LoweredPlan, write_stage
+from lamella.pipeline.nem.lowering import LoweredPlan, tolerance_of, write_stage
 from lamella.pipeline.nem.numbers import PlanNumbers, PortedPlan, read_numbers
 from lamella.pipeline.nem.program import Program, plan_of, read_checked
+from lamella.pipeline.nem.streams import save_stream
 from lamella.pipeline.options import Options
+from lamella.plan.stcb import Stream, read_stream
 
+BOUND = ".stcb"
 STAGES = "stages"
 """The folder of the plans on the way to the last one."""
-FLOAT_TOLERANCE = 2e-2
-"""How far the outputs of a plan may lie from those of its model in f32, in parts of the largest."""
-ROUNDED = ("f16", "bf16", "f32")
 
 
 def printed(model: LoweredPlan) -> str:
@@ -39,7 +40,10 @@ def write_into(model: LoweredPlan, folder: Path, stem: str) -> Path:
         write_stage(stage, folder / STAGES / f"{number}_{stage.name}.nem")
     path = folder / f"{_plan_stem(stem, model)}.nem"
     write_stage(model.final, path)
-    return path
+    if model.stream is None:
+        return path
+    save_stream(model.stream, path.with_suffix(BOUND))
+    return path.with_suffix(BOUND)
 
 
 def _plan_stem(stem: str, model: LoweredPlan) -> str:
@@ -56,21 +60,30 @@ def compare(before: object, lowered: LoweredPlan, path: Path, options: Options) 
     reference = compile_model(graph, seed=options.start_seed, limits=options.limits)
     inputs = reference.draw_inputs()
     wanted = reference(**inputs)
-    numbers = {}
+    numbers: dict[str, tuple[Array, Array]] = {}
     for stage in lowered.stages:
         program, given = stage.program, stage.numbers
         if stage is lowered.final:
-            program = read_checked(path, options.device, options.limits)
+            program = read_checked(path.with_suffix(".nem"), options.device, options.limits)
             given = read_numbers(path, options.limits) or given
         found = executable(program, given, graph.graph, options)(**inputs)
         numbers |= {f"{stage.name}: {name}": (wanted[name], found[name]) for name in wanted}
-    return Compared(numbers, tolerance=tolerance_of(plan_of(lowered.final.program)))
+    if lowered.stream is not None:
+        again = read_stream(read_bytes(path, options.limits), options.limits)
+        found = executable(again, lowered.final.numbers, graph.graph, options)(**inputs)
+        numbers |= {f"bound: {name}": (wanted[name], found[name]) for name in wanted}
+    return Compared(numbers, tolerance=tolerance_of(lowered))
 
 
-def executable(program: Program, numbers: PlanNumbers, graph: Graph | None, options: Options) -> PortedPlan:
-    """A plan as something that is called like its model."""
-    inner = compile_plan(
-        plan_of(program), seed=options.start_seed, order=options.order, limits=options.limits
+def executable(
+    program: Program | Stream, numbers: PlanNumbers, graph: Graph | None, options: Options
+) -> PortedPlan:
+    """A plan or a stream as something that is called like its model."""
+    seed, order, limits = options.start_seed, options.order, options.limits
+    inner = (
+        compile_stream(program, seed=seed, order=order, limits=limits)
+        if isinstance(program, Stream)
+        else compile_plan(plan_of(program), seed=seed, order=order, limits=limits)
     )
     inner.draws = options.draws
     return PortedPlan(inner, numbers, {} if graph is None else shapes_of(graph))
@@ -80,14 +93,3 @@ def shapes_of(graph: Graph) -> dict[str, tuple[int, ...]]:
     """The shapes of results, which a plan has with one axis at least."""
     made = [item for argument in graph.outputs for item in tensors(argument)]
     return {item.name: tuple(extent for extent in item.shape if isinstance(extent, int)) for item in made}
-
-
-def tolerance_of(plan: Plan) -> float:
-    """How far a plan may be from its model: not at all where it computes with integers alone."""
-    types = [
-        item.type.elem
-        for task in plan.tasks()
-        for item in (*task.inputs, *task.outputs)
-        if item.type is not None and task.opcode not in ("transfer", "store")
-    ]
-    return FLOAT_TOLERANCE if any(elem in ROUNDED for elem in types) else 0.0

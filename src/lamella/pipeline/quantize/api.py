@@ -23,7 +23,7 @@ from lamella.pipeline.languages import SKRIPTND, language_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.quantize.data import CalibrationData, draw_batches, read_batches, split_batches
 from lamella.pipeline.quantize.narrow import narrow_weights
-from lamella.pipeline.quantize.post_training import Chosen, Settings, choose
+from lamella.pipeline.quantize.post_training import Chosen, PostTraining, Settings
 from lamella.pipeline.quantize.ranges import METHODS, QUANTILE
 from lamella.pipeline.quantize.report import QuantizationReport, compare_outputs, make_report
 from lamella.pipeline.quantize.scheme import SCHEMES, read_granularity
@@ -31,6 +31,8 @@ from lamella.pipeline.skriptnd.execution import with_numbers
 
 ENDINGS = (".sknd", ".nac", ".nacs", ".onnx")
 PERCENTILE = "percentile"
+LEAST_BUDGET = 1e-6
+"""The error below which a simulation is asked for none at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +94,18 @@ def quantize_graph(
     """A quantised graph of a float one, by arrays or by the data that the options name."""
     settings = settings_of(options)
     data = _calibration_data(model, options, arrays)
-    chosen = choose(model, data, settings, options, progress)
-    quantised, real = _lowered(chosen, settings)
-    outputs = compare_outputs(model, quantised, data.batches, options)
-    report = make_report(chosen, settings.scheme.name, outputs, data, real)
-    return Quantized(quantised, report, model.findings)
+    work = PostTraining(model, data, settings, options, progress)
+    budget = settings.accuracy_budget
+    while True:
+        chosen = work.choose(budget)
+        quantised, real = _lowered(chosen, settings)
+        outputs = compare_outputs(model, quantised, data.batches, options)
+        report = make_report(model, chosen, settings.scheme.name, outputs, data, real)
+        is_kept = settings.accuracy_budget is None or report.error <= settings.accuracy_budget
+        if is_kept or not chosen.found.layers or budget is None:
+            return Quantized(quantised, report, model.findings)
+        # The simulation saw some of the data, and integers round a little otherwise: ask more of it.
+        budget = budget / 2 if budget > LEAST_BUDGET else 0.0
 
 
 def _lowered(chosen: Chosen, settings: Settings) -> tuple[Model, Mapping[str, str]]:
@@ -162,11 +171,13 @@ def _method(text: str) -> tuple[str, float]:
     return name, percent
 
 
-def save_quantized(found: Quantized, source: Path, target: Path, options: Options) -> None:
-    """Write a quantised model beside others: never over the weights of the model that it was made of."""
+def require_target(model: Model, source: Path, target: Path, options: Options) -> None:
+    """See that a file can take the quantised model: it is a graph's, and replaces nothing of the model itself."""
     if target.suffix.lower() not in ENDINGS:
         raise InputError(
             f"'{target.name}' has no ending of a graph", hint=f"endings are: {', '.join(ENDINGS)}"
         )
-    refuse_own_weights(found.model, source, target, options)
-    found.save(target)
+    if source.resolve() == target.resolve():
+        hint = "give the output another name"
+        raise InputError(f"'{target.name}' is the model itself, and would be replaced", hint=hint)
+    refuse_own_weights(model, source, target, options)

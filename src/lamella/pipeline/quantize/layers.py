@@ -19,8 +19,9 @@ from enum import StrEnum
 from lamella.base.dtype import F32
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Node, Operation, Tensor
+from lamella.graph.passes.moves import KnownMoves
 from lamella.graph.passes.products import FixedTensors, KnownProducts, WeightedProduct
-from lamella.graph.quantize.forms import BINARY, KnownMoves, bounds_of, unary_form
+from lamella.graph.quantize.forms import BINARY, bounds_of, unary_form
 from lamella.graph.rewrite import members, operands_of, results_of
 
 
@@ -101,6 +102,8 @@ class _Finding:
         self.kinds: list[tuple[Node, Kind]] = []
         self.bounds: set[str] = set()
         """The results of operations that only cut numbers off."""
+        self.integer: set[str] = set()
+        """The results of operations that compute in integers; what these read has codes too."""
         self.readers: dict[str, list[Node]] = {}
         inputs = [item for item in members(self.graph.inputs) if isinstance(item, Tensor)]
         self.tensors: dict[str, Tensor] = {item.name: item for item in inputs}
@@ -166,11 +169,11 @@ class _Finding:
         floats: dict[str, str] = {}
         for node, kind in self.kinds:
             name = next((item.name for item in results_of(node)), "")
-            if kind in LAYERS and name in coded:
+            if kind in LAYERS and name in self.integer:
                 assert isinstance(node, Operation)
                 if not self._is_folded(node, ranges):
                     layers[name] = Layer(name, node, kind, self.products.get(name))
-            elif name not in coded and not self.fixed.holds(self.tensors.get(name)):
+            elif name not in self.integer and not self.fixed.holds(self.tensors.get(name)):
                 floats[name] = self._reason(node, kind, name)
         readers = {name: tuple(nodes) for name, nodes in self.readers.items()}
         return Layers(layers, ranges, self.tensors, readers, floats)
@@ -206,14 +209,15 @@ class _Finding:
         for node, kind in self.kinds:
             results = {item.name for item in results_of(node)}
             live = self._live(node)
-            if kind is Kind.PRODUCT:
+            known = [item.name in coded for item in live]
+            free = kind is Kind.POOL or bool(results & (wanted | self.bounds))
+            if (
+                kind is Kind.PRODUCT
+                or (kind in (Kind.ELEMENTWISE, Kind.POOL) and free and any(known))
+                or (kind in (Kind.VIEW, Kind.SCALING) and bool(live) and all(known))
+            ):
+                self.integer |= results
                 coded |= results | {item.name for item in live}
-            elif kind in (Kind.ELEMENTWISE, Kind.POOL):
-                free = kind is Kind.POOL or bool(results & (wanted | self.bounds))
-                if free and any(item.name in coded for item in live):
-                    coded |= results | {item.name for item in live}
-            elif kind in (Kind.VIEW, Kind.SCALING) and live and all(item.name in coded for item in live):
-                coded |= results
         return coded
 
     def _ranges(self, coded: set[str]) -> dict[str, str]:
@@ -223,7 +227,7 @@ class _Finding:
         for node, kind in self.kinds:
             operands = [item.name for item in self._live(node) if item.name in coded]
             for item in results_of(node):
-                if item.name not in coded or not operands:
+                if item.name not in self.integer or not operands:
                     continue
                 if kind is Kind.SCALING or (kind is Kind.VIEW and operands[0] in scaled):
                     scaled.add(item.name)

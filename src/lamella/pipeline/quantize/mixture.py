@@ -128,9 +128,18 @@ def keep_size(mixing: Mixing, assignment: Assignment, budget: int, other: int) -
     size = other + sum(mixing.sizes[name, found[name]] for name in weighted)
     if size <= budget:
         return found
-    for name in sorted(mixing.progress(weighted, len(weighted)), key=price):
+    order = sorted(mixing.progress(weighted, len(weighted)), key=price)
+    narrowed = []
+    for name in order:
         if size <= budget:
             break
         size -= mixing.sizes[name, found[name]] - mixing.sizes[name, narrow]
+        narrowed.append((name, found[name]))
         found[name] = narrow
+    # The last one may have given back more than was needed: what hurts most and fits is widened again.
+    for name, wide in sorted(narrowed, key=lambda item: (-mixing.error_alone(item[0], narrow), item[0])):
+        more = mixing.sizes[name, wide] - mixing.sizes[name, narrow]
+        if size + more <= budget:
+            size += more
+            found[name] = wide
     return found

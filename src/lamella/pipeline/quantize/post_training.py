@@ -112,22 +112,16 @@ class Chosen:
         return found
 
 
-def choose(
-    model: Model,
-    data: CalibrationData,
-    settings: Settings,
-    options: Options,
-    progress: Progress = no_progress,
-) -> Chosen:
-    """Choose how every layer of a float model is quantised, by what it computes on data."""
-    return _Choice(model, data, settings, options, progress).run()
-
-
-class _Choice:
-    """One choice: each step sees what those before it found."""
+class PostTraining:
+    """The quantisation of one model: what its data say of it, and from that a choice for every layer."""
 
     def __init__(
-        self, model: Model, data: CalibrationData, settings: Settings, options: Options, progress: Progress
+        self,
+        model: Model,
+        data: CalibrationData,
+        settings: Settings,
+        options: Options,
+        progress: Progress = no_progress,
     ) -> None:
         self.model = to_normal_form(_without_idle_updates(model), evaluator(model.library, options.limits))
         self.data, self.settings, self.options, self.progress = data, settings, options, progress
@@ -137,33 +131,60 @@ class _Choice:
         self.activations: dict[str, Codes] = {}
         self.ranges: dict[str, Range] = {}
         self.weights: dict[tuple[str, int], WeightCodes] = {}
-        self.corrected: frozenset[str] = frozenset()
+        self._calibrate()
+        self._mixing = self._make_mixing() if self._needs_mixing() else None
 
-    def run(self) -> Chosen:
-        """All steps in order."""
+    def _calibrate(self) -> None:
+        """See the data once, and choose the codes of activations and, in each width, of weights."""
         settings = self.settings
         self.kept |= {name for name, layer in self.found.layers.items() if self._is_kept(layer)}
         self.found = self._find()
         if settings.equalises:
             self.model, pairs = equalise(self.model, self.found)
             self.found = self._find()
-            self.notes.append(f"{pairs} pairs of layers equalised")
+            self.notes.append(f"{pairs} pair{'s' * (pairs != 1)} of layers equalised")
         seen = self._observe()
         if settings.scheme.is_integer:
             self._choose_ranges(seen)
         self._choose_weights(seen)
-        errors = self._probe()
-        if settings.correct_biases:
-            errors = self._correct(errors)
-        assignment, alone = self._mix()
-        return self._chosen(assignment, errors, alone)
 
-    def _find(self) -> Layers:
-        found = find_layers(self.model, self.kept)
+    def choose(self, budget: float | None = None) -> Chosen:
+        """A choice for every layer; the simulated error of the outputs keeps to a budget where there is one."""
+        assignment, alone = self._mix(budget)
+        real = {name for name, scheme in assignment.items() if scheme == REAL}
+        layers, found = self.found.layers, self.found
+        if real:
+            found = self._find(real)
+        weights = self._assigned_weights(found, assignment)
+        model, corrected = self.model, set[str]()
+        errors = self._probe(found, weights)
+        if self.settings.correct_biases:
+            model, corrected = correct_biases(model, errors, found.layers.values())
+            errors = {name: item.corrected() if name in corrected else item for name, item in errors.items()}
+        leaders = set(found.ranges.values())
+        data = {**(model.data or {}), **{name: codes.values() for name, codes in weights.items()}}
+        return Chosen(
+            model=replace(model, data=data),
+            found=found,
+            layers=layers,
+            assignment=assignment,
+            activations={name: codes for name, codes in self.activations.items() if name in leaders},
+            ranges=self.ranges,
+            weights=weights,
+            errors=errors,
+            alone=alone,
+            notes=tuple(self.notes),
+            corrected=frozenset(corrected),
+        )
+
+    def _find(self, real: Iterable[str] = ()) -> Layers:
+        """The layers, but for those that were asked to stay real, and others that are to."""
+        found = find_layers(self.model, {*self.kept, *real})
         if self.settings.scheme.is_integer:
             return found
         layers = {name: layer for name, layer in found.layers.items() if layer.weight is not None}
-        return replace(found, layers=layers, ranges={})
+        floats = {name: reason for name, reason in found.floats.items() if name in {*self.kept, *real}}
+        return replace(found, layers=layers, ranges={}, floats=floats)
 
     def _is_kept(self, layer: Layer) -> bool:
         names = (layer.name, layer.weight or "", layer.operation.operator)
@@ -257,41 +278,31 @@ class _Choice:
 
     # --- errors ---------------------------------------------------------------------------------------------
 
-    def _probe(self) -> dict[str, LayerError]:
-        bits = self.settings.scheme.weight_bits
-        weights = {name: codes for (name, width), codes in self.weights.items() if width == bits}
+    def _probe(self, found: Layers, weights: Mapping[str, WeightCodes]) -> dict[str, LayerError]:
         batches = self.progress(self.data.batches, len(self.data.batches))
-        return probe_layers(self.model, self.found, self.activations, weights, batches, self.options)
+        return probe_layers(self.model, found, (self.activations, weights), batches, self.options)
 
-    def _correct(self, errors: dict[str, LayerError]) -> dict[str, LayerError]:
-        self.model, changed = correct_biases(self.model, errors, self.found.layers.values())
-        self.corrected = frozenset(changed)
-        self.found = self._find()
-        return {name: item.corrected() if name in changed else item for name, item in errors.items()}
-
-    def _mix(self) -> tuple[Assignment, dict[str, float]]:
-        """A scheme for each layer, and what each layer does alone where that was asked for."""
+    def _needs_mixing(self) -> bool:
         settings = self.settings
-        assignment = dict.fromkeys(self.found.layers, settings.scheme.name)
         budgets = settings.accuracy_budget is not None or settings.size_budget is not None
-        if not (budgets or settings.ranked) or not self.found.layers:
+        return (budgets or settings.ranked) and bool(self.found.layers)
+
+    def _mix(self, budget: float | None) -> tuple[Assignment, dict[str, float]]:
+        """A scheme for each layer, and what each layer does alone where that was asked for."""
+        settings, mixing = self.settings, self._mixing
+        assignment = dict.fromkeys(self.found.layers, settings.scheme.name)
+        if mixing is None:
             return assignment, {}
-        mixing = self._mixing()
         if settings.size_budget is not None:
-            other = self._other_bytes()
-            assignment = keep_size(mixing, assignment, settings.size_budget, other)
-        if settings.accuracy_budget is not None:
-            assignment = keep_accuracy(mixing, assignment, settings.accuracy_budget)
+            assignment = keep_size(mixing, assignment, settings.size_budget, self._other_bytes())
+        if budget is not None:
+            assignment = keep_accuracy(mixing, assignment, budget)
         if settings.ranked:
             rank_layers(mixing, assignment)
-        alone = {
-            name: mixing.alone[name, scheme]
-            for name, scheme in assignment.items()
-            if (name, scheme) in mixing.alone
-        }
-        return assignment, alone
+        chosen = (item for item in assignment.items() if item in mixing.alone)
+        return assignment, {name: mixing.alone[name, scheme] for name, scheme in chosen}
 
-    def _mixing(self) -> Mixing:
+    def _make_mixing(self) -> Mixing:
         variants: dict[str, list[WeightCodes]] = {}
         for (name, _), codes in self.weights.items():
             variants.setdefault(name, []).append(codes)
@@ -307,49 +318,29 @@ class _Choice:
         return Mixing(self.found, simulation, schemes, sizes, self.progress)
 
     def _other_bytes(self) -> int:
-        """The bytes of all variables that are no weights of layers."""
-        weights = {layer.weight for layer in self.found.layers.values()}
-        return sum(variable_bytes(item) for item in self.model.graph.variables if item.name not in weights)
+        """The bytes of all variables that are no weights of layers, and of biases that correction will add."""
+        layers = self.found.layers.values()
+        weights = {layer.weight for layer in layers}
+        there = sum(variable_bytes(item) for item in self.model.graph.variables if item.name not in weights)
+        if not self.settings.correct_biases:
+            return there
+        products = [layer.product for layer in layers if layer.product is not None]
+        without = [item for item in products if item.bias is not None and item.operand(item.bias) is None]
+        return there + sum(
+            variable_bytes(Tensor("bias", F32, (item.result.shape[item.channel],))) for item in without
+        )
 
-    # --- the result -----------------------------------------------------------------------------------------
-
-    def _chosen(
-        self, assignment: Assignment, errors: Mapping[str, LayerError], alone: dict[str, float]
-    ) -> Chosen:
-        """The graph with the layers that stay real left out, and with the weights that codes stand for."""
-        real = {name for name, scheme in assignment.items() if scheme == REAL}
-        layers = self.found.layers
-        if real:
-            self.kept |= real
-            self.found = self._find()
+    def _assigned_weights(self, found: Layers, assignment: Assignment) -> dict[str, WeightCodes]:
+        """The codes of weights by name; of layers that share a weight the one with more bits decides."""
         schemes = {item.name: item for item in ladder(self.settings.scheme)}
         weights: dict[str, WeightCodes] = {}
-        for name in self.found.layers:
-            layer = self.found.layers[name]
-            if layer.weight is None or assignment.get(name, REAL) == REAL:
+        for name, layer in found.layers.items():
+            if layer.weight is None:
                 continue
             codes = self.weights[layer.weight, schemes[assignment[name]].weight_bits]
-            # Of layers that share a weight the one with more bits decides.
             if layer.weight not in weights or weights[layer.weight].bits < codes.bits:
                 weights[layer.weight] = codes
-        data = {**(self.model.data or {}), **{name: codes.values() for name, codes in weights.items()}}
-        return Chosen(
-            model=replace(self.model, data=data),
-            found=self.found,
-            layers=layers,
-            assignment=assignment,
-            activations={
-                name: codes
-                for name, codes in self.activations.items()
-                if name in set(self.found.ranges.values())
-            },
-            ranges=self.ranges,
-            weights=weights,
-            errors=errors,
-            alone=alone,
-            notes=tuple(self.notes),
-            corrected=self.corrected,
-        )
+        return weights
 
 
 def _without_idle_updates(model: Model) -> Model:

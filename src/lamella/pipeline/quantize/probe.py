@@ -65,19 +65,16 @@ class LayerError:
 def probe_layers(
     model: Model,
     found: Layers,
-    activations: Mapping[str, Codes],
-    weights: Mapping[str, WeightCodes],
+    codes: tuple[Mapping[str, Codes], Mapping[str, WeightCodes]],
     batches: Iterable[Batch],
     options: Options,
 ) -> dict[str, LayerError]:
-    """The error of each layer alone, its operands rounded to their codes."""
+    """The error of each layer alone, its operands rounded to their codes: those of activations and of weights."""
     new = start_graph(model)
     rounded: dict[str, Tensor] = {}
     pairs: dict[str, tuple[Tensor, Tensor]] = {}
     for layer in found.layers.values():
-        inputs = tuple(
-            _operand(new, item, found, (activations, weights), rounded) for item in layer.operation.inputs
-        )
+        inputs = tuple(_operand(new, item, found, codes, rounded) for item in layer.operation.inputs)
         copy = new.call(
             layer.operation.operator, inputs, f"{layer.name}.probe", **dict(layer.operation.attributes)
         )

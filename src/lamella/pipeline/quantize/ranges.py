@@ -192,6 +192,11 @@ def _mse(seen: Histogram, how: Calibration) -> Range:
 def _kl(seen: Histogram, how: Calibration) -> Range:
     """The interval of least divergence of what was seen from what the codes keep of it."""
     middles, counts = seen.occupied()
+    # Every code says zero exactly, and a rectifier makes so many that nothing else would count.
+    others = np.abs(middles) > 2 * seen.limit / BINS
+    if not others.any():
+        return seen.whole()
+    middles, counts = middles[others], counts[others]
 
     def loss(interval: Range) -> float:
         return divergence(middles, counts, interval, how)

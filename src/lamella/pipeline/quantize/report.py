@@ -160,6 +160,7 @@ def _reasons(real: Sequence[tuple[str, str, str]]) -> list[tuple[int, str, str]]
 
 
 def make_report(
+    model: Model,
     chosen: Chosen,
     scheme: str,
     outputs: Sequence[OutputError],
@@ -177,12 +178,12 @@ def make_report(
         if isinstance(node, Operation)
         for item in listed(node.outputs)
     }
-    reasons = {**chosen.found.floats, **real}
+    reasons = {**real, **chosen.found.floats}
     stays = tuple((name, operators.get(name, "control flow"), why) for name, why in reasons.items())
     sizes = [(variable_bytes(item), item.name) for item in chosen.model.graph.variables]
     after = sum(chosen.weights[name].bytes if name in chosen.weights else size for size, name in sizes)
     notes = (data.note(), *chosen.notes)
-    before = sum(size for size, _ in sizes)
+    before = sum(variable_bytes(item) for item in model.graph.variables)
     return QuantizationReport(
         chosen.model.graph.name, scheme, tuple(rows), stays, tuple(outputs), before, after, notes
     )

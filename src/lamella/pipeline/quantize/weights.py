@@ -154,10 +154,15 @@ def gptq_weight(tensor: Array, rows: int, bits: int, per: Granularity, moments: 
     """
     nearest = round_weight(tensor, rows, bits, per)
     matrix = as_rows(tensor, rows).astype(np.float64)
-    factor = _inverse_factor(moments)
+    # What is multiplied with the largest inputs is rounded first, when all others can still make up for it.
+    order = np.argsort(-np.diag(moments), kind="stable")
+    factor = _inverse_factor(moments[np.ix_(order, order)])
     if factor is None:
         return nearest
-    found = _with_codes(nearest, _rounded_columns(matrix, nearest, factor))
+    scales = np.broadcast_to(nearest.spread_scales(), matrix.shape)
+    steps = np.empty_like(matrix)
+    steps[:, order] = _rounded_columns(matrix[:, order], scales[:, order], bits, factor)
+    found = _with_codes(nearest, steps)
     if output_error(found, matrix, moments) < output_error(nearest, matrix, moments):
         return found
     return nearest
@@ -172,16 +177,18 @@ def output_error(found: WeightCodes, matrix: Matrix, moments: Matrix) -> float:
 def _inverse_factor(moments: Matrix) -> Matrix | None:
     """The upper Cholesky factor of the inverse of damped second moments; None where they have none."""
     damped = moments + np.eye(len(moments)) * max(DAMPING * float(np.trace(moments)) / len(moments), 1e-12)
+    if not np.isfinite(damped).all():
+        return None
     try:
         return np.linalg.cholesky(np.linalg.inv(damped)).T
-    except np.linalg.LinAlgError:  # numbers that are not finite, or too far apart
+    except np.linalg.LinAlgError:  # numbers that are too far apart
         return None
 
 
-def _rounded_columns(matrix: Matrix, found: WeightCodes, factor: Matrix) -> Matrix:
+def _rounded_columns(matrix: Matrix, scales: Matrix, bits: int, factor: Matrix) -> Matrix:
     """The codes of the columns, each rounded after the losses of those before it were added to it."""
-    scales, work = np.broadcast_to(found.spread_scales(), matrix.shape), matrix.copy()
-    low, high = -(2 ** (found.bits - 1)), 2 ** (found.bits - 1) - 1
+    work = matrix.copy()
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     codes = np.zeros_like(matrix)
     for start in range(0, matrix.shape[1], BLOCK):
         end = min(start + BLOCK, matrix.shape[1])

@@ -19,6 +19,7 @@ from lamella.base.source import NOWHERE, Source, Span
 from lamella.base.writer import make_folder, write_text
 from lamella.bridge.graph_to_skriptnd import (
     graph_to_skriptnd,
+    names_in_text,
     origins_of,
     with_identifiers,
 )
@@ -30,7 +31,7 @@ from lamella.lang.skriptnd import parse, write
 from lamella.lang.skriptnd.nodes import Document
 from lamella.lang.skriptnd.rules.graphs import OPEN_EXTENTS
 from lamella.pipeline import languages
-from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, ONNX, PLANS, STREAM_ENDINGS
+from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, ONNX, PLANS, STREAM_ENDINGS, plan_reports
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.compose import ORIGINS
 from lamella.pipeline.skriptnd.loading import ENDING, MAIN, STORE_FILE
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 
 TENSOR_FILE = ".dat"
+LONGEST = 80
+"""Characters of a name that are printed."""
 
 
 def write_model(model: Model, path: Path) -> tuple[Path, ...]:
@@ -104,6 +107,8 @@ OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy"}) - {ENDING, STORE_FILE}
 """Files that are no graph; any other name is that of a folder, whatever it ends with."""
 KERNEL_FORMS = ("tensor", "llvm", "asm", "ptx")
 """What kernels are lowered to."""
+SELECTION = "select"
+"""The pass from a graph to opcodes, as --explain names it."""
 PLAN_FORMS = ("nem", "stcb")
 """What plans are lowered to."""
 BINARY_FORM = "nac"
@@ -128,7 +133,7 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
         return _to_plan(model, to, options)
     if to not in KERNEL_FORMS:
         return with_numbers(model, options)
-    _require_extents(model, to)
+    require_extents(model, to)
     if to == "ptx" and options.target is None:
         options = replace(options, target="cuda")
     kernels = cast("KernelGraph", KERNELS.from_graph(model, Path(), options))
@@ -142,7 +147,7 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
 
 def _to_plan(model: Model, to: str, options: Options) -> languages.Model:
     """The plan of a graph whose extents are known; variables without numbers are drawn from the seed."""
-    _require_extents(model, to)
+    require_extents(model, to)
     whole = with_numbers(model, options, all_or_none=False)
     return PLANS.lower(PLANS.from_graph(whole, Path(), options), to, options)
 
@@ -157,7 +162,9 @@ def _after_passes(model: Model, names: Sequence[str], options: Options) -> Model
 
 
 def explain(model: Model, options: Options) -> list[str]:
-    """What fusion groups, and what it leaves apart and why."""
+    """What fusion groups, and what it leaves apart and why; or what is selected for a device."""
+    if options.explain == SELECTION:
+        return plan_reports().explain_selection(model, options)
     before = _after_passes(model, (*options.passes, *passes_until(FUSE, options.precision)[:-1]), options)
     try:
         return fuse_model(before).lines()
@@ -169,6 +176,18 @@ def printed(model: Model) -> str:
     """The modules of a graph one after the other, each behind the name of its file."""
     texts = {name: write(document) for name, document in graph_to_skriptnd(model).items()}
     return "\n".join(f"# {name}.sknd\n{text}" for name, text in texts.items())
+
+
+def respelled(model: Model) -> list[str]:
+    """The inputs and outputs whose names a text calls otherwise, in lines."""
+    names = names_in_text(model.graph).tensors
+    ports = (("input", model.graph.inputs), ("output", model.graph.outputs))
+    return [
+        f"{word} '{printable(item.name, LONGEST)}' is called '{names[item.name]}' in the text"
+        for word, arguments in ports
+        for item in members(arguments)
+        if names.get(item.name, item.name) != item.name
+    ]
 
 
 def with_numbers(model: Model, options: Options, all_or_none: bool = True) -> Model:
@@ -184,7 +203,7 @@ def with_numbers(model: Model, options: Options, all_or_none: bool = True) -> Mo
     return replace(model, data=run.state, findings=(*model.findings, *run.find_random()))
 
 
-def _require_extents(model: Model, to: str) -> None:
+def require_extents(model: Model, to: str) -> None:
     """Kernels are written for known extents: those of the inputs that are open must be given."""
     found = {
         symbol.name: (symbol, item.name)

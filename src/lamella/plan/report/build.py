@@ -15,6 +15,7 @@ from lamella.lang.nem.resolved import Buffer, Item, Loop, Plan, Region, Task, Wa
 from lamella.plan.bind import pack
 from lamella.plan.timing.bounds import CRITICAL_PATH, HEAD_WORK_TAIL, LINK, ROOFLINE, UNIT, CycleBound
 from lamella.plan.timing.cost import SHARED
+from lamella.plan.timing.layers import LayerUse, find_layers, has_sections
 from lamella.plan.timing.network_bounds import COMPUTE, DDR, L1, PATH
 from lamella.plan.timing.report import Occupancy, TaskUse, TimingReport
 from lamella.plan.timing.schedule import TOKEN
@@ -85,6 +86,7 @@ class TaskRow:
     others: int
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    layer: str = ""
 
     @property
     def waited(self) -> int:
@@ -128,6 +130,24 @@ class BoundRow:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerRow:
+    """A section of the program: when it runs, how well its main unit is used, what it moves; `tasks` are positions."""
+
+    name: str
+    what: str
+    line: int
+    start: int
+    end: int
+    unit: str
+    utilisation: float
+    macs: int
+    ddr: int
+    once: int
+    energy: str
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NamedScope:
     """A loop or region that carries a @debug name or a @profile tag."""
 
@@ -158,6 +178,8 @@ class Scene:
     named: tuple[NamedScope, ...]
     source: tuple[str, ...]
     slices: tuple[TaskSlice, ...] = ()
+    layers: tuple[LayerRow, ...] = ()
+    """The sections that comments name; empty where none does."""
 
     @property
     def binding(self) -> BoundRow | None:
@@ -470,6 +492,8 @@ _FEWER = f"Only the first {count(MOST_ARROWS)} dependencies between task instanc
 def scene_of(report: TimingReport, plan: Plan) -> Scene:
     """Everything but the slices, which only the timelines need."""
     program = name(plan.name) or "program"
+    layers = find_layers(report, plan) if has_sections(plan) else ()
+    layer_of = {number: layer.section.name for layer in layers for number in layer.section.tasks}
     return Scene(
         program=program,
         file=name(PurePath(plan.source.name).name) if plan.source.text else "",
@@ -479,7 +503,10 @@ def scene_of(report: TimingReport, plan: Plan) -> Scene:
         covered=report.covered,
         cut=_cut_text(report),
         tracks=tuple(_tracks(report)),
-        tasks=tuple(_row(use, task, plan) for use, task in zip(report.tasks, plan.tasks(), strict=True)),
+        tasks=tuple(
+            replace(_row(use, task, plan), layer=name(layer_of.get(use.number, "")))
+            for use, task in zip(report.tasks, plan.tasks(), strict=True)
+        ),
         levels=tuple(_levels(report, plan)),
         bounds=tuple(
             BoundRow(bound.name.replace("_", "-"), bound.cycles, bound_text(bound), bound is report.binding)
@@ -490,6 +517,25 @@ def scene_of(report: TimingReport, plan: Plan) -> Scene:
         notes=tuple(find_notes(report)),
         named=tuple(find_named(plan)),
         source=tuple(_lines(plan)),
+        layers=tuple(_layer_row(layer, report) for layer in layers),
+    )
+
+
+def _layer_row(layer: LayerUse, report: TimingReport) -> LayerRow:
+    rows = {use.number: position for position, use in enumerate(report.tasks)}
+    return LayerRow(
+        name=name(layer.section.name),
+        what=name(layer.section.what),
+        line=layer.section.line,
+        start=layer.start,
+        end=layer.end,
+        unit=layer.unit,
+        utilisation=layer.utilisation,
+        macs=layer.macs,
+        ddr=layer.ddr,
+        once=layer.once,
+        energy="" if layer.energy is None else _energy(layer.energy),
+        tasks=tuple(rows[number] for number in layer.section.tasks),
     )
 
 

@@ -20,6 +20,7 @@ from lamella.plan.stcb.nodes import (
     MappedBuffer,
     NamedTensor,
     RecordOrigin,
+    Repeat,
     Stream,
     StreamKernel,
     StridedAccess,
@@ -49,7 +50,7 @@ def to_bytes(stream: Stream) -> bytes:
     texts, body = TextTable(), Words()
     body.u32(texts.number(stream.name), texts.number(stream.device), stream.bits)
     body.u32(len(stream.memory), len(stream.constants), len(stream.tensors), len(stream.engines))
-    body.u32(len(stream.kernels))
+    body.u32(len(stream.kernels), len(stream.repeats))
     for place in stream.memory:
         _write_place(body, texts, place)
     for quant in stream.constants:
@@ -63,6 +64,12 @@ def to_bytes(stream: Stream) -> bytes:
         body.u32(len(records))
         for record in records:
             body.data += write_record(record, texts, write_access)
+    for repeat in stream.repeats:
+        body.u32(repeat.engine, repeat.first, repeat.length)
+        body.i64((repeat.count, repeat.seq_step, repeat.variable_step))
+        for steps in repeat.steps:
+            body.u32(len(steps))
+            body.i64(steps)
     return _head(texts) + bytes(body.data)
 
 
@@ -124,7 +131,7 @@ def _read_stream(reader: Reader) -> Stream:
     texts = tuple(head.text() for _ in range(head.count(4, "texts")))
     words = WordReader(reader, texts)
     name, device, bits = words.named(), words.named(), words.u32()
-    counts = [words.u32() for _ in range(5)]
+    counts = [words.u32() for _ in range(6)]
     stream = Stream(
         name=name,
         device=device,
@@ -137,6 +144,7 @@ def _read_stream(reader: Reader) -> Stream:
             tuple(read_record(words, read_access) for _ in range(words.count(RECORD_BYTES, "records")))
             for _ in range(reader.count(counts[3], 4, "engines"))
         ),
+        repeats=tuple(_read_repeat(words) for _ in range(reader.count(counts[5], 36, "repeats"))),
     )
     reader.finish("the stream")
     if to_texts(stream) != texts:
@@ -157,7 +165,7 @@ def to_texts(stream: Stream) -> tuple[str, ...]:
     for kernel in stream.kernels:
         texts.number(kernel.name)
         texts.number(kernel.text)
-    for _, record in stream.records():
+    for _, record in stream.written():
         write_record(record, texts, write_access)
     return tuple(texts.numbers)
 
@@ -187,6 +195,13 @@ def _read_constant(words: WordReader) -> Quant:
 
 def _read_kernel(words: WordReader) -> StreamKernel:
     return StreamKernel(words.named(), words.named())
+
+
+def _read_repeat(words: WordReader) -> Repeat:
+    engine, first, length = words.u32(), words.u32(), words.u32()
+    count, seq_step, variable_step = words.i64s(3)
+    steps = tuple(words.i64s(words.u32()) for _ in range(words.reader.count(length, 4, "steps")))
+    return Repeat(engine, first, length, count, seq_step, variable_step, steps)
 
 
 def _read_tensor(words: WordReader) -> NamedTensor:
@@ -226,8 +241,16 @@ def list_stream(stream: Stream) -> Iterator[str]:
         yield printable(f"kernel {kernel.name}: {len(kernel.text.splitlines())} lines")
     for engine, records in enumerate(stream.engines):
         yield f"engine {engine}: {len(records)} record{'' if len(records) == 1 else 's'}"
-        for record in records:
-            yield printable("  " + list_record(record))
+        starts = {item.first: item for item in stream.repeats_of(engine)}
+        left, indent = 0, "  "
+        for number, record in enumerate(records):
+            found = starts.get(number)
+            if found is not None:
+                left = found.length
+                yield f"  repeat {found.count} times, {found.length} records:"
+            left -= 1
+            indent = "    " if left >= 0 else "  "
+            yield printable(indent + list_record(record))
 
 
 def list_record(record: TaskRecord) -> str:

@@ -20,6 +20,7 @@ from lamella.plan.stcb.nodes import (
     MappedBuffer,
     NamedTensor,
     RecordOrigin,
+    Repeat,
     Stream,
     StreamKernel,
     StreamUnit,
@@ -48,12 +49,22 @@ def to_json(stream: Stream) -> str:
     }
     if stream.kernels:
         head["kernels"] = [{"name": item.name, "text": item.text} for item in stream.kernels]
+    if stream.repeats:
+        head["repeats"] = [_repeat(item) for item in stream.repeats]
     lines = [f'"{key}": {_dump(value)}' for key, value in head.items()]
     engines = [
         f'{{"id": {number}, "stream": [\n' + ",\n".join(_dump(_record(item)) for item in records) + "\n]}"
         for number, records in enumerate(stream.engines)
     ]
     return "{\n" + ",\n".join([*lines, '"engines": [' + ", ".join(engines) + "]"]) + "\n}\n"
+
+
+def _repeat(item: Repeat) -> dict[str, Json]:
+    return {
+        **{"engine": item.engine, "first": item.first, "length": item.length, "count": item.count},
+        **{"seq_step": item.seq_step, "variable_step": item.variable_step},
+        "steps": [list(steps) for steps in item.steps],
+    }
 
 
 def _dump(value: Json) -> str:
@@ -178,10 +189,17 @@ def from_json(text: str, limits: Limits = DEFAULT) -> Stream:
         ),
         constants=tuple(_read_constant(item) for item in top.take("constants", fields.items)),
         tensors=tuple(_read_tensor(item) for item in top.take("tensors", fields.items)),
-        kernels=tuple(_read_kernel(item) for item in top.take_or("kernels", fields.items, [])),
+        kernels=tuple(_read_kernel(item) for item in _list_or_none(top, "kernels")),
+        repeats=tuple(_read_repeat(item) for item in _list_or_none(top, "repeats")),
     )
     top.finish()
     return validate_stream(stream, limits)
+
+
+def _list_or_none(top: Fields, name: str) -> list[Json]:
+    """A list that is left out where it is empty."""
+    nothing: list[Json] = []
+    return top.take_or(name, fields.items, nothing)
 
 
 def _read_memory(memory: Fields) -> tuple[MappedBuffer, ...]:
@@ -270,6 +288,21 @@ def _read_kernel(value: Json) -> StreamKernel:
     kernel = StreamKernel(entry.take("name", fields.text), entry.take("text", fields.text))
     entry.finish()
     return kernel
+
+
+def _read_repeat(value: Json) -> Repeat:
+    entry = Fields(value, "a repeat")
+    repeat = Repeat(
+        engine=entry.take("engine", fields.natural),
+        first=entry.take("first", fields.natural),
+        length=entry.take("length", fields.natural),
+        count=entry.take("count", fields.natural),
+        seq_step=entry.take("seq_step", fields.natural),
+        variable_step=entry.take("variable_step", fields.natural),
+        steps=tuple(fields.integers(item, "steps") for item in entry.take("steps", fields.items)),
+    )
+    entry.finish()
+    return repeat
 
 
 def _read_engine(number: int, value: Json) -> tuple[TaskRecord, ...]:

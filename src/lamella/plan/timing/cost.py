@@ -283,6 +283,16 @@ def rate_on(unit: str, kind: str, task: Task, machine: MachineModel) -> int:
     return machine.value(unit, _RATES[kind], _RATE.get((unit, kind), _SLOWEST), least=1)
 
 
+def rates_of(unit: str, machine: MachineModel) -> dict[str, int]:
+    """The rates of a unit by their keys, as the device file gives them or by default."""
+    if unit != "NMU":
+        found = {_RATES[kind]: rate for (name, kind), rate in _RATE.items() if name == unit}
+        return {key: machine.value(unit, key, rate, least=1) for key, rate in found.items()}
+    rates = {key: _macs(key, machine) for key in ("int4_macs", "int8_macs", "int16_macs", "fp16_macs")}
+    given = {key: machine.given(unit, key) for key in ("int4x8_macs", "fp32_macs")}
+    return rates | {key: rate for key, rate in given.items() if rate is not None}
+
+
 def _operand_types(regions: Iterable[Region]) -> Iterable[ElementType]:
     for region in regions:
         name = "i8" if region.type is None else region.type.elem

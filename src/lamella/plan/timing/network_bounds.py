@@ -136,16 +136,16 @@ def _units(task: Task, machine: MachineModel) -> list[str]:
 
 
 def _compute_bounds(work: _Work, times: _Times) -> Iterator[CycleBound]:
-    """For each pair of units, the tasks that can run nowhere else; a unit alone is a pair with itself."""
+    """For each pair of units that share a task, all that can run nowhere else; a unit alone is a pair with itself."""
     units = sorted({unit for peaks in work.peaks.values() for unit in peaks})
     for position, first in enumerate(units):
         for second in units[position:]:
             tasks = [number for number, peaks in work.peaks.items() if peaks.keys() <= {first, second}]
-            if tasks:
+            names = sorted({first, second})
+            if any(work.peaks[task].keys() == {first, second} for task in tasks):
                 busy = ceil(_spread(work, tasks, first, second)) + min(work.latency[task] for task in tasks)
                 head = min(times.starts[task] for task in tasks)
                 tail = min(times.tails[task] for task in tasks)
-                names = sorted({unit for task in tasks for unit in work.peaks[task]})
                 yield CycleBound(COMPUTE, head + busy + tail, " and ".join(names))
 
 

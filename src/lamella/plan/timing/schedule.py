@@ -34,7 +34,7 @@ from lamella.lang.nem.rules import TOO_LONG
 from lamella.plan.timing.periods import LONGEST_JOURNAL, MARGIN, Journal, Recurrence
 from lamella.plan.timing.program import ProgramStep, ProgramSteps
 from lamella.plan.timing.queues import Queues
-from lamella.plan.timing.state import DONE, RUNNING, Activation, LoopFrame, Order, Pending, Running
+from lamella.plan.timing.state import DONE, RUNNING, Activation, Lane, LoopFrame, Order, Pending, Running
 
 DEPENDENCY, WINDOW, UNIT, TOKEN, BANDWIDTH = "dependency", "window", "unit", "token", "bandwidth"
 REASONS = (DEPENDENCY, WINDOW, UNIT, TOKEN, BANDWIDTH)
@@ -143,16 +143,39 @@ class Schedule:
 
     def _launch(self) -> None:
         """Start every task that may start now."""
-        if self.queues is None:
+        queues = self.queues
+        if queues is None or not queues.waiting:
             return
-        while True:
-            chosen = self.queues.choose(self.now)
-            if chosen is None and not self.events and self.queues.waiting:
-                chosen = self.queues.choose_forced()
-                self.journal.records.append(_FORCED_START)
+        self._launch_from(queues, queues.candidates())
+        while queues.waiting and not self.events:
+            chosen = queues.choose_forced()
             if chosen is None:
+                break
+            self.journal.records.append(_FORCED_START)
+            self._start(queues, *chosen)
+            self._launch_from(queues, queues.candidates())
+        queues.record_reasons(self.now)
+
+    def _launch_from(self, queues: Queues, lanes: dict[int, Lane]) -> None:
+        """Start the first of the tasks that may start, again and again; a lane that cannot move is left aside."""
+        while lanes:
+            best = instance = None
+            for lane in list(lanes.values()):
+                head = queues.head(lane)
+                if head is None:
+                    del lanes[lane.number]
+                elif best is None or head < best:
+                    found = queues.admit(lane)
+                    if found >= 0:
+                        best, instance = head, found
+                    else:
+                        del lanes[lane.number]
+            if best is None or instance is None:
                 return
-            self._start(self.queues, *chosen)
+            self._start(queues, best[2], instance)
+            if queues.freed:
+                lanes.update(queues.freed)
+                queues.freed.clear()
 
     def _start(self, queues: Queues, entry: Pending, instance: int) -> None:
         lane, step = entry.lane, entry.step

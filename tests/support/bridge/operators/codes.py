@@ -18,6 +18,8 @@ CALLS = (
     call("quant.dequantize", X, scale=0.07, zero_point=-5),
     call("quant.dequantize<f16>", X, scale=0.07, zero_point=-5),
     call("quant.requantize<i16>", X, **X_Y),
+    call("quant.decode", "i8 4 6 -128..127", "f64 4 1 0.01..0.02"),
+    call("quant.decode<f16>", "i8 4 6 -128..127", "f64 2 3 0.01..0.02"),
     call("quant.linear_codes", X, scale=(0.5, 0.25, 1.0), axis=1),
     *(call(f"quant.{name}", X, **X_Y) for name in UNARY),
     call("quant.sigmoid<i16>", X, **X_Y),

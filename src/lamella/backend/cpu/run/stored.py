@@ -75,6 +75,7 @@ def encode_graph(segment: Segment, placement: Sequence[OperationPlacement]) -> b
         "constants": [_encode_constants(row) for row in constants],
         "outputs": {name: [list(shape), _name(dtype)] for name, (shape, dtype) in segment.outputs.items()},
         "placement": [list(item) for item in placement],
+        "batch": [segment.parts, sorted(segment.batched)],
     }
     return json.dumps(text, separators=(",", ":")).encode()
 
@@ -243,7 +244,12 @@ def _read_segment(
         raise Malformed("there is no list")
     outputs = {name: _read_output(item) for name, item in as_object(found.get("outputs")).items()}
     once = [_read_once(whole, own, machine) for whole, own in zip(lists[1:], constants[1:], strict=True)]
-    return Segment((), {}, outputs, machine, constants[0], machine.compile(lists[0]), once)
+    parts, batched = as_list(found.get("batch"), 2)
+    names = frozenset(map(as_text, as_list(batched)))
+    each = machine.compile(lists[0])
+    return Segment(
+        (), {}, outputs, machine, constants[0], each, once, parts=as_number(parts, 1), batched=names
+    )
 
 
 def _read_once(whole: LaunchList, constants: Mapping[str, Array], machine: NativeMachine) -> OnceResult:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from lamella.base.arrays import numpy_dtype
-from lamella.base.dtype import BOOL, F16, F32, F64, I32, I64
+from lamella.base.dtype import BOOL, F16, F32, F64, I8, I32, I64, U8
 from lamella.bridge.graph_to_onnx.direct.call import Call, Row
 from lamella.bridge.graph_to_onnx.direct.products import inverse, spatial, transposed
 from lamella.bridge.graph_to_onnx.emitter import Given, Value
@@ -17,6 +17,7 @@ from lamella.bridge.graph_to_onnx.scope import Held
 
 SINGLE = (F32, F16)
 REALS = (F32, F64, F16)
+POOLED = {"MaxPool": (*SINGLE, I8, U8), "AveragePool": SINGLE}
 
 # --- pooling --------------------------------------------------------------------------------------------------
 
@@ -24,7 +25,12 @@ REALS = (F32, F64, F16)
 def _pool(call: Call, op_type: str, **attributes: Given) -> Value | None:
     """Pooling of the dimensions that are named; the two others are batch and channels for ONNX."""
     rank, axes = len(call.input().shape), call.integers("axes")
-    if axes is None or call.element not in SINGLE or rank - len(axes) != 2 or not 1 <= len(axes) <= 3:
+    if (
+        axes is None
+        or call.element not in POOLED[op_type]
+        or rank - len(axes) != 2
+        or not 1 <= len(axes) <= 3
+    ):
         return None
     named = [axis % rank for axis in axes]
     order = [*(axis for axis in range(rank) if axis not in named), *named]

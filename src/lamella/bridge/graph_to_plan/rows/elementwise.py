@@ -37,8 +37,8 @@ def _unary(opcode: str) -> Row:
     return row
 
 
-def _real(emit: Emitter, opcode: str, value: Value, **attributes: float) -> Value:
-    return emit.elementwise(opcode, [emit.as_real(value)], **attributes)
+def _real(emit: Emitter, opcode: str, value: Value) -> Value:
+    return emit.elementwise(opcode, [emit.as_real(value)])
 
 
 def _binary(opcode: str) -> Row:

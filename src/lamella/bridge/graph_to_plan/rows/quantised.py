@@ -159,11 +159,11 @@ def _scales(scale: Value, count: int, axis: int, zero: int = 0) -> Quant:
 def _bias(call: RowCall, bias: Value | None, count: int, elem: str, family: str, wide: bool) -> Value | None:
     """The addend, of zeros where the device has no variant without one."""
     offers = call.emit.offers
-    has = (f"{family}.int8", (elem,)) if wide else (f"{family}.int4", ())
-    if bias is None and not offers.has(*has, "no_bias") and offers.has(*has, "with_bias"):
+    name, elems = (f"{family}.int8", (elem,)) if wide else (f"{family}.int4", ())
+    if bias is None and not offers.has(name, elems, "no_bias") and offers.has(name, elems, "with_bias"):
         return known(np.zeros(count, np.int32), "i32", f"zeros_{count}")
-    if not offers.has(*has, "no_bias" if bias is None else "with_bias"):
-        raise Unsupported(f"the device has no {has[0]}<{elem}>{'' if bias is None else ' with a bias'}")
+    if not offers.has(name, elems, "no_bias" if bias is None else "with_bias"):
+        raise Unsupported(f"the device has no {name}<{elem}>{'' if bias is None else ' with a bias'}")
     return None if bias is None else call.emit.as_elem(bias, "i32")
 
 

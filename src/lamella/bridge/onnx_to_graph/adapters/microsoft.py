@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
+
+import numpy as np
 
 from lamella.base import dim
 from lamella.base.dim import Extent
@@ -16,8 +19,19 @@ from lamella.bridge.onnx_to_graph.adapters.attention import (
     joined_heads,
     rotate,
 )
-from lamella.bridge.onnx_to_graph.adapters.networks import NETWORKS
-from lamella.bridge.onnx_to_graph.adapters.quantised import QUANTISED, along, centred, product, to_codes
+from lamella.bridge.onnx_to_graph.adapters.networks import NETWORKS, average_pool
+from lamella.bridge.onnx_to_graph.adapters.quantised import (
+    QUANTISED,
+    along,
+    centred,
+    input_numbers,
+    known_scale,
+    known_zero,
+    output_codes,
+    product,
+    to_codes,
+    to_numbers,
+)
 from lamella.bridge.onnx_to_graph.site import NodeSite, Results
 from lamella.graph.nodes import Tensor
 
@@ -294,7 +308,7 @@ def _angles(site: NodeSite, before: Tensor, rows: Extent) -> tuple[Tensor, Tenso
 
 def _known(site: NodeSite, extent: Extent) -> int:
     if not isinstance(extent, int):
-        site.refuse("turns a number of elements that only the run tells")
+        site.refuse_open("turns a number of elements of", extent)
     return extent
 
 
@@ -370,6 +384,9 @@ def _zero_points(site: NodeSite, bits: int, shape: tuple[int, int], element: Ele
 
 def _to_real(site: NodeSite, index: int, x: Tensor | None = None) -> Tensor:
     """Codes with the scale and the zero point that follow them as numbers."""
+    known = input_numbers(site, index) if x is None else None
+    if known is not None:
+        return known
     given = site.tensor(index) if x is None else x
     scale, zero = site.cast(site.tensor(index + 1), F32), site.optional(index + 2)
     wide = site.cast(given, F32)
@@ -380,6 +397,9 @@ def _to_real(site: NodeSite, index: int, x: Tensor | None = None) -> Tensor:
 
 def _to_output(site: NodeSite, found: Tensor, index: int, element: ElementType) -> Tensor:
     """Numbers as codes, by the scale and the zero point of the result."""
+    known = output_codes(site, found, index, element)
+    if known is not None:
+        return known
     scale = along(site, site.cast(site.tensor(index), F32), found, 1)
     zero = site.optional(index + 1)
     moved = None if zero is None else along(site, zero, found, 1)
@@ -402,8 +422,6 @@ def _qlinear_single(make: Callable[[NodeSite, Tensor], Tensor]) -> Callable[[Nod
 
 
 def _mean_pool(site: NodeSite, x: Tensor) -> Tensor:
-    if site.flag("channels_last"):
-        site.refuse("has its channels last")
     axes = tuple(range(2, len(x.shape)))
     return site.call("math.mean_reduce", x, axes=axes)
 
@@ -422,6 +440,9 @@ def _qlinear_concat(site: NodeSite) -> Results:
     parts = [_to_real(site, index) for index in range(2, len(site.values), 3)]
     axis = site.axis_in(site.integer("axis"), len(parts[0].shape))
     found = site.call("layout.concat", tuple(parts), axis=axis)
+    known = output_codes(site, found, 0, zero.element)
+    if known is not None:
+        return known
     quotient = site.call("math.div", found, along(site, site.cast(scale, F32), found, 1))
     return to_codes(site, quotient, along(site, zero, found, 1), zero.element)
 
@@ -470,7 +491,32 @@ def _qattention(site: NodeSite) -> Results:
     return _self_attention(site, projected, site.optional(5), site.optional(8), None)
 
 
+def _known_gemm(site: NodeSite) -> Tensor | None:
+    """A product of codes whose scales are known, as one of numbers between codes."""
+    scales, turned, weight = (
+        [known_scale(site, place) for place in (1, 4)],
+        site.flag("transB"),
+        site.content(3),
+    )
+    zero = known_zero(site, 5)
+    if site.flag("transA") or site.real("alpha", 1.0) != 1.0 or weight is None or zero is None:
+        return None
+    a_scale, b_scale = scales
+    if a_scale is None or b_scale is None or a_scale.size != 1 or known_scale(site, 7) is None:
+        return None
+    rows = site.materialise(site.known_result(weight if turned else np.ascontiguousarray(weight.T)))
+    a, b = input_numbers(site, 0), to_numbers(site, rows, b_scale, zero, 0)
+    units = a_scale.reshape(()) * b_scale
+    bias = to_numbers(site, site.tensor(6), units, np.zeros((), np.int64), 0) if site.has(6) else None
+    if a is None or b is None or (bias is None) == site.has(6):
+        return None
+    return output_codes(site, site.call("nn.linear", a, b, bias), 7, site.element(0))
+
+
 def _qgemm(site: NodeSite) -> Results:
+    known = _known_gemm(site)
+    if known is not None:
+        return known
     a, b = site.tensor(0), site.tensor(3)
     a = site.transpose(a, (1, 0)) if site.flag("transA") else a
     b = site.transpose(b, (1, 0)) if site.flag("transB") else b
@@ -494,19 +540,17 @@ def _channels_first(site: NodeSite) -> Results:
     return QUANTISED["QLinearConv"](site)
 
 
-def _average_pool(site: NodeSite, x: Tensor) -> Tensor:
-    if site.flag("channels_last") or site.flag("ceil_mode"):
-        site.refuse("has its channels last, or rounds up the number of windows")
-    kernel = site.ints("kernel_shape") or ()
-    rank = len(kernel)
-    return site.call(
-        "nn.avg_pool",
-        x,
-        size=kernel,
-        stride=site.ints("strides") or (1,) * rank,
-        padding=site.ints("pads") or (0,) * (2 * rank),
-        ignore_border=not site.flag("count_include_pad"),
-    )
+def _with_channels_first(make: Callable[[NodeSite, Tensor], Tensor]) -> Callable[[NodeSite, Tensor], Tensor]:
+    """An operation on tensors whose channels are their second axis, for nodes that may have them last."""
+
+    def run(site: NodeSite, x: Tensor) -> Tensor:
+        if not site.flag("channels_last"):
+            return make(site, x)
+        rank = len(x.shape)
+        found = make(site, site.transpose(x, (0, rank - 1, *range(1, rank - 1))))
+        return site.transpose(found, (0, *range(2, rank), 1))
+
+    return run
 
 
 MICROSOFT: Mapping[str, Callable[[NodeSite], Results]] = MappingProxyType(
@@ -532,8 +576,10 @@ MICROSOFT: Mapping[str, Callable[[NodeSite], Results]] = MappingProxyType(
         "QLinearAdd": _qlinear_pair("math.add"),
         "QLinearMul": _qlinear_pair("math.mul"),
         "QLinearConv": _channels_first,
-        "QLinearAveragePool": _qlinear_single(_average_pool),
-        "QLinearGlobalAveragePool": _qlinear_single(_mean_pool),
+        "QLinearAveragePool": _qlinear_single(
+            _with_channels_first(partial(average_pool, whole_windows=True))
+        ),
+        "QLinearGlobalAveragePool": _qlinear_single(_with_channels_first(_mean_pool)),
         "QLinearLeakyRelu": _qlinear_single(
             lambda site, x: site.call("nn.relu", x, alpha=site.real("alpha", 0.01))
         ),

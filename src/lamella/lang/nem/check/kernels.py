@@ -87,8 +87,9 @@ def _check_operand(
     if kind is None:
         return
     if BITS_OF.get(kind.elem, kind.elem) != parameter.elem:
-        named = {"name": kernel.name, "parameter": parameter.name}
-        yield KERNEL_ELEMENT.at(place, **named, wanted=parameter.elem, found=kind.elem)
+        yield KERNEL_ELEMENT.at(
+            place, name=kernel.name, parameter=parameter.name, wanted=parameter.elem, found=kind.elem
+        )
     elif fit(parameter, kind) is None:
         wanted = f"shape {_show(parameter.shape or ())} and strides {_show(parameter.strides)}"
         shape, strides = kind.shape[::-1], kind.strides[::-1]

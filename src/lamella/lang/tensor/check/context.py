@@ -224,8 +224,10 @@ def defined_values(region: Region) -> Iterator[Value]:
     while waiting:
         for statement in waiting.pop().statements:
             yield from statement.results
-            yield from _loop_values(statement)
-            waiting += regions_of(statement)
+            inner = regions_of(statement)
+            if inner:
+                yield from _loop_values(statement)
+                waiting += inner
 
 
 def _loop_values(statement: Statement) -> tuple[Value, ...]:
