@@ -58,6 +58,7 @@ class TiledStage:
     base: int = 0
     weights: dict[int, int] = field(default_factory=dict)
     packed: dict[tuple[str, int], int] = field(default_factory=dict)
+    distant: dict[tuple[str, int], int] = field(default_factory=dict)
     prepared: bool = False
     stream: Block | None = None
     streamed_at: int = 0
@@ -91,6 +92,8 @@ class TiledStage:
     @property
     def l1_bytes(self) -> int:
         """Bytes of L1 in use on an engine."""
+        if self.choice.remote:
+            return 0
         return self.beside + self.slots * self.slot.size
 
     def span(self, engine: int) -> Span | None:
@@ -153,6 +156,9 @@ class Generator:
 
     def _pack(self, tiled: TiledStage) -> None:
         """Put the weights of a stage side by side into the packed buffer."""
+        for index, region in enumerate(tiled.stage.task.inputs):
+            if region.buffer.name in self.network.weights and (tiled.choice.remote or index in tiled.shape.distant):
+                tiled.distant[region.buffer.name, region.offset.constant] = self.packing.add(region, by_channel=False)
         start = self.packing.size = aligned(self.packing.size, ALIGN)
         indexed = list(enumerate(tiled.stage.task.inputs))
         others = [
@@ -163,7 +169,8 @@ class Generator:
         size = 0
         for index, region in ordered:
             key = region.buffer.name, region.offset.constant
-            if region.buffer.name in self.network.weights and key not in tiled.packed:
+            known = tiled.packed.keys() | tiled.distant.keys()
+            if region.buffer.name in self.network.weights and key not in known:
                 by_channel = index == 1 and bool(tiled.choice.chunk)
                 at = self.packing.add(region, by_channel)
                 if by_channel and tiled.choice.streamed:
@@ -224,6 +231,8 @@ class Generator:
         """The ring through which a stage reads and writes what lies in DDR; a slot of it for each slot of L1."""
         tiled.staged = {}
         end = 0
+        if tiled.choice.remote:
+            return None
         for first, count in {tile for tiles in tiled.tiles for tile in (tiles[:2] + tiles[-2:])}:
             for key, region, part in self._moving(tiled, first, count):
                 if region.buffer.name in self.ddr:
@@ -264,7 +273,8 @@ class Generator:
 
     def _can_stage(self, name: str) -> bool:
         """Whether every use of a buffer goes by tiles."""
-        wholes = {region.buffer.name for tiled in self.stages for _, region in tiled.shape.wholes}
+        staying = [tiled for tiled in self.stages if not tiled.choice.remote]
+        wholes = {region.buffer.name for tiled in staying for _, region in tiled.shape.wholes}
         return name not in wholes
 
     def _peak_stage(self) -> int:
@@ -285,6 +295,9 @@ class Generator:
             self._prefetch(number)
             if tiled.choice.eager:
                 continue
+            if tiled.choice.remote:
+                self._stay(tiled)
+                continue
             self._prepare(tiled)
             later = self.stages[number + 1] if number + 1 < len(self.stages) else None
             begin = len(self.lines)
@@ -297,6 +310,25 @@ class Generator:
             if not isinstance(first, Settle):
                 first.comments = (*self._headline(tiled), *first.comments)
         return self.lines
+
+    def _stay(self, tiled: TiledStage) -> None:
+        """A task on operands where they lie."""
+        task = tiled.stage.task
+        inputs = tuple(self._lying(tiled, region) for region in task.inputs)
+        outputs = tuple(self._lying(tiled, region) for region in task.outputs)
+        comments = (f"{tiled.stage.name}: {task.opcode} in place, too large for L1",)
+        step = Step(task.opcode, inputs, outputs, task.attributes, label=tiled.stage.name, comments=comments)
+        self.lines += [step, Settle([step])]
+
+    def _lying(self, tiled: TiledStage, region: Region) -> Bytes:
+        """An operand in L2 or DDR, with its type."""
+        key = region.buffer.name, region.offset.constant
+        if key in tiled.distant:
+            return Bytes(self.packing.name, Place(tiled.distant[key]), region.extent, region.type)
+        if region.buffer.name in self.ddr:
+            return Bytes(region.buffer.name, Place(region.offset.constant), region.extent, region.type)
+        found = self._source(tiled, region, 0, region.extent)
+        return Bytes(found.buffer, found.place, found.extent, region.type)
 
     def _fill(self, tiled: TiledStage) -> None:
         """The first stage, chunk by chunk over all tiles, with its fetches where they are needed."""
@@ -348,7 +380,7 @@ class Generator:
         packed = all(
             (region.buffer.name, region.offset.constant) in tiled.packed for _, region in tiled.shape.wholes
         )
-        if fetched and packed and not tiled.choice.streamed:
+        if fetched and packed and not (tiled.choice.streamed or tiled.choice.remote):
             self._prepare(tiled)
 
     def _headline(self, tiled: TiledStage) -> tuple[str, ...]:
@@ -698,6 +730,9 @@ class _Pass:
                 else split.chunks.table(type, first, count)
             )
             type, offset = cut.type, cut.offset
+        if index in tiled.shape.distant:
+            found = self.generator._lying(tiled, region)
+            return Bytes(found.buffer, found.place, extent_of(type), type)
         if index in tiled.shape.vectors:
             found = self.generator._source(tiled, region, offset, extent_of(type))
             return Bytes(found.buffer, found.place, found.extent, type)

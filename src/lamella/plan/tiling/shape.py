@@ -93,12 +93,19 @@ class StageShape:
         }
 
     @cached_property
+    def distant(self) -> set[int]:
+        """Inputs that are read where they lie: a table of which only some rows are asked for, too large for L1."""
+        item = self.stage.split.inputs[0]
+        large = isinstance(item, Whole) and 2 * item.region.extent > self.machine.l1
+        return {0} if self.stage.task.opcode == "gather" and large else set()
+
+    @cached_property
     def wholes(self) -> list[tuple[int, Region]]:
         """Inputs of the main task that lie whole in L1."""
         return [
             (index, item.region)
             for index, item in enumerate(self.stage.split.inputs)
-            if isinstance(item, Whole) and index not in self.vectors
+            if isinstance(item, Whole) and index not in self.vectors | self.distant
         ]
 
     @cached_property
