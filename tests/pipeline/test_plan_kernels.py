@@ -16,7 +16,8 @@ from lamella.pipeline.options import Options
 from lamella.plan.bind import bind
 from lamella.plan.stcb import to_json
 
-KERNEL = """func @twice(%x: memref<i16x?>, %y: memref<i16x?,strided<?>>) {
+KERNEL = """func @twice(%x: memref<i16x?>,
+            %y: memref<i16x?,strided<?>>) {
   %0 = constant 0 : index
   %n = size %x[0] : index
   foreach (%i):index=(%0),(%n) {

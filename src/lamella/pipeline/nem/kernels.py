@@ -21,7 +21,7 @@ def read_kernels(
 ) -> tuple[Mapping[str, ComputeKernel] | None, list[Diagnostic]]:
     """The kernels of a text, and what is wrong with it; none where there are errors.
 
-    What the language could not decide without knowing the sizes of a call is not said: every launch is tested or proved.
+    What the language cannot decide without the sizes of a call is not said: every launch is tested or proved.
     """
     parsed = parse(source, limits)
     found = [*parsed.findings]
