@@ -56,7 +56,9 @@ def roofs(net: Selected) -> int:
     busy: dict[str, float] = {}
     for task in plan.tasks():
         cost = cost_of(task, machine)
-        busy[cost.unit] = busy.get(cost.unit, 0) + cost.work / cost.rate / machine.total(cost.unit, machine.engines)
+        busy[cost.unit] = busy.get(cost.unit, 0) + cost.work / cost.rate / machine.total(
+            cost.unit, machine.engines
+        )
     weights = sum(buffer.size for buffer in plan.buffers if buffer.imported)
     busy["DDR"] = weights / (machine.value("sDMA", "bytes_per_cycle", 16) * machine.total("sDMA", 1))
     return int(max(busy.values()))
@@ -151,7 +153,9 @@ def test_what_fits_nowhere_is_refused_with_its_size() -> None:
     net.conv(net.tensor("i8", (1, 8, 64, 64), name="x"), 8, 3, 1, 1)
     plan = net.plan()
     assert plan.device is not None
-    with pytest.raises(Unsupported, match=r"conv2d_t4 needs \d+ bytes of L1 for its smallest tile.* has 4096"):
+    with pytest.raises(
+        Unsupported, match=r"conv2d_t4 needs \d+ bytes of L1 for its smallest tile.* has 4096"
+    ):
         tile(plan, plan.device, TilingOptions())
 
 

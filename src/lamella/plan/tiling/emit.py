@@ -1,8 +1,8 @@
 """The generator of tiled programs: stages one after the other, weights fetched ahead of them.
 
-Statements after a loop start when it is complete, so whatever is to run beside a loop is written before it: fetches of
-later weights, tiles with other pads than those of the loop, weights of the next stage. Everything outside loops starts as
-soon as its bytes are there, in whatever order the text has.
+Statements after a loop start when it is complete, so whatever is to run beside a loop is written before it: fetches
+of later weights, tiles with other pads than those of the loop, weights of the next stage. Everything outside loops
+starts as soon as its bytes are there, in whatever order the text has.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class TiledStage:
     base: int = 0
     weights: dict[int, int] = field(default_factory=dict)
     packed: dict[tuple[str, int], int] = field(default_factory=dict)
+    distant: dict[tuple[str, int], int] = field(default_factory=dict)
     prepared: bool = False
     stream: Block | None = None
     streamed_at: int = 0
@@ -83,13 +84,16 @@ class TiledStage:
     def chunk_bytes(self) -> int:
         """Bytes of L1 for a chunk of weights."""
         chunks, weight = self.stage.split.chunks, dict(self.shape.wholes)[1]
-        assert chunks is not None and weight.type is not None
+        assert chunks is not None
+        assert weight.type is not None
         most = max(count for _, count in self.chunks())
         return aligned(chunks.weight(weight.type, 0, most).extent, ALIGN)
 
     @property
     def l1_bytes(self) -> int:
         """Bytes of L1 in use on an engine."""
+        if self.choice.remote:
+            return 0
         return self.beside + self.slots * self.slot.size
 
     def span(self, engine: int) -> Span | None:
@@ -152,6 +156,9 @@ class Generator:
 
     def _pack(self, tiled: TiledStage) -> None:
         """Put the weights of a stage side by side into the packed buffer."""
+        for index, region in enumerate(tiled.stage.task.inputs):
+            if region.buffer.name in self.network.weights and (tiled.choice.remote or index in tiled.shape.distant):
+                tiled.distant[region.buffer.name, region.offset.constant] = self.packing.add(region, by_channel=False)
         start = self.packing.size = aligned(self.packing.size, ALIGN)
         indexed = list(enumerate(tiled.stage.task.inputs))
         others = [
@@ -162,7 +169,8 @@ class Generator:
         size = 0
         for index, region in ordered:
             key = region.buffer.name, region.offset.constant
-            if region.buffer.name in self.network.weights and key not in tiled.packed:
+            known = tiled.packed.keys() | tiled.distant.keys()
+            if region.buffer.name in self.network.weights and key not in known:
                 by_channel = index == 1 and bool(tiled.choice.chunk)
                 at = self.packing.add(region, by_channel)
                 if by_channel and tiled.choice.streamed:
@@ -223,6 +231,8 @@ class Generator:
         """The ring through which a stage reads and writes what lies in DDR; a slot of it for each slot of L1."""
         tiled.staged = {}
         end = 0
+        if tiled.choice.remote:
+            return None
         for first, count in {tile for tiles in tiled.tiles for tile in (tiles[:2] + tiles[-2:])}:
             for key, region, part in self._moving(tiled, first, count):
                 if region.buffer.name in self.ddr:
@@ -263,10 +273,9 @@ class Generator:
 
     def _can_stage(self, name: str) -> bool:
         """Whether every use of a buffer goes by tiles."""
-        for tiled in self.stages:
-            if any(region.buffer.name == name for _, region in tiled.shape.wholes):
-                return False
-        return True
+        staying = [tiled for tiled in self.stages if not tiled.choice.remote]
+        wholes = {region.buffer.name for tiled in staying for _, region in tiled.shape.wholes}
+        return name not in wholes
 
     def _peak_stage(self) -> int:
         live = [
@@ -286,6 +295,9 @@ class Generator:
             self._prefetch(number)
             if tiled.choice.eager:
                 continue
+            if tiled.choice.remote:
+                self._stay(tiled)
+                continue
             self._prepare(tiled)
             later = self.stages[number + 1] if number + 1 < len(self.stages) else None
             begin = len(self.lines)
@@ -298,6 +310,25 @@ class Generator:
             if not isinstance(first, Settle):
                 first.comments = (*self._headline(tiled), *first.comments)
         return self.lines
+
+    def _stay(self, tiled: TiledStage) -> None:
+        """A task on operands where they lie."""
+        task = tiled.stage.task
+        inputs = tuple(self._lying(tiled, region) for region in task.inputs)
+        outputs = tuple(self._lying(tiled, region) for region in task.outputs)
+        comments = (f"{tiled.stage.name}: {task.opcode} in place, too large for L1",)
+        step = Step(task.opcode, inputs, outputs, task.attributes, label=tiled.stage.name, comments=comments)
+        self.lines += [step, Settle([step])]
+
+    def _lying(self, tiled: TiledStage, region: Region) -> Bytes:
+        """An operand in L2 or DDR, with its type."""
+        key = region.buffer.name, region.offset.constant
+        if key in tiled.distant:
+            return Bytes(self.packing.name, Place(tiled.distant[key]), region.extent, region.type)
+        if region.buffer.name in self.ddr:
+            return Bytes(region.buffer.name, Place(region.offset.constant), region.extent, region.type)
+        found = self._source(tiled, region, 0, region.extent)
+        return Bytes(found.buffer, found.place, found.extent, region.type)
 
     def _fill(self, tiled: TiledStage) -> None:
         """The first stage, chunk by chunk over all tiles, with its fetches where they are needed."""
@@ -349,7 +380,7 @@ class Generator:
         packed = all(
             (region.buffer.name, region.offset.constant) in tiled.packed for _, region in tiled.shape.wholes
         )
-        if fetched and packed and not tiled.choice.streamed:
+        if fetched and packed and not (tiled.choice.streamed or tiled.choice.remote):
             self._prepare(tiled)
 
     def _headline(self, tiled: TiledStage) -> tuple[str, ...]:
@@ -447,7 +478,8 @@ class Generator:
     @staticmethod
     def _chunk(tiled: TiledStage, number: int, engine: int) -> Part:
         chunks, type = tiled.stage.split.chunks, tiled.stage.task.inputs[1].type
-        assert chunks is not None and type is not None
+        assert chunks is not None
+        assert type is not None
         return chunks.weight(type, *tiled.chunks(engine)[number])
 
     @staticmethod
@@ -616,7 +648,7 @@ class _Pass:
 
     def _here(self, key: str, part: Part | None, extent: int, name: str = "") -> Bytes:
         """Bytes of the slot, typed where a part is given."""
-        offset = self.tiled.slot.offsets[key] + (0 if part is None else 0)
+        offset = self.tiled.slot.offsets[key]
         at = Place(self.slot.start + offset, 0, self.slot.slot, self.slot.slots)
         return Bytes(l1_buffer(self.engine), at, extent, None if part is None else part.type, name)
 
@@ -698,6 +730,9 @@ class _Pass:
                 else split.chunks.table(type, first, count)
             )
             type, offset = cut.type, cut.offset
+        if index in tiled.shape.distant:
+            found = self.generator._lying(tiled, region)
+            return Bytes(found.buffer, found.place, extent_of(type), type)
         if index in tiled.shape.vectors:
             found = self.generator._source(tiled, region, offset, extent_of(type))
             return Bytes(found.buffer, found.place, found.extent, type)

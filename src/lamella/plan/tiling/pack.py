@@ -45,8 +45,8 @@ class Piece:
             padded = np.concatenate([turned, np.zeros(turned.size % 2, np.uint8)])
             found: Array = padded[::2] | padded[1::2] << 4
             return found
-        turned = raw.view(f"u{bits // 8}").reshape(shape).T
-        return np.ascontiguousarray(turned).view(np.uint8).reshape(-1)
+        columns: Array = raw.view(f"u{bits // 8}").reshape(shape).T
+        return np.ascontiguousarray(columns).view(np.uint8).reshape(-1)
 
 
 @dataclass(slots=True)

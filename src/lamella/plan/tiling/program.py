@@ -30,7 +30,7 @@ def l1_buffer(engine: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A byte offset: `start + step · i + slot · (i mod slots)` in iteration i; `name` is a constant `named` inside it."""
+    """`start + step · i + slot · (i mod slots)` bytes in iteration i; `name` is a constant that equals `named`."""
 
     start: int
     step: int = 0

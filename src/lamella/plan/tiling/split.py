@@ -1,8 +1,9 @@
 """How a task divides into tiles: along which rows, which bytes of each operand a tile needs, and by which attributes.
 
-A task has `units`, rows of its output that can be computed apart from each other. An operand follows them in one of three
-ways: *rows* (as many as the output), a *window* (the rows under a kernel: halos overlap, pads stand only at the edges) or
-*whole* (weights, tables). Transfers copy contiguous bytes, so the rows are those of the outermost axis that is not 1.
+A task has `units`, rows of its output that can be computed apart from each other. An operand follows them in one of
+three ways: *rows* (as many as the output), a *window* (the rows under a kernel: halos overlap, pads stand only at the
+edges) or *whole* (weights, tables). Transfers copy contiguous bytes, so the rows are those of the outermost axis that
+is not 1.
 """
 
 from __future__ import annotations
@@ -210,6 +211,8 @@ def split_of(task: Task) -> Split:
         found = _normalised(task)
     elif known is not None and task.opcode in _VIEWS:
         found = _view(task)
+    elif task.opcode == "gather":
+        found = _gathered(task)
     else:
         found = None
     return found or undivided(task)
@@ -400,6 +403,8 @@ def _normalised(task: Task) -> Split | None:
 
 
 _VIEWS = frozenset({"transpose", "slice", "concat", "split", "pad", "reshape"})
+VIEWS = _VIEWS | {"gather"}
+"""Opcodes that move elements and compute nothing."""
 
 
 def _view(task: Task) -> Split | None:
@@ -427,6 +432,34 @@ def _reshaped(task: Task, types: list[TensorType]) -> Split | None:
     ]
     attributes = {**task.attributes, "target_shape": (-1, inner)}
     return Split(task, size // inner, size // inner, (parts[0],), (parts[1],), attributes)
+
+
+def _gathered(task: Task) -> Split | None:
+    """Rows of the table before its axis or, where there is one, rows of indices; the other operand is whole."""
+    table, indices, output = _types(task)
+    axis = task.attributes["axis"]
+    assert isinstance(axis, int)
+    axis %= len(table.shape)
+    before, inner = table.shape[:axis], table.shape[axis + 1 :]
+    if not all(dense(item) and _per_tensor(item) for item in (table, indices, output)):
+        return None
+    if prod(before) > 1:
+        parts = (Rows(task.inputs[0], (), table.shape[axis:], None, table.quant), Whole(task.inputs[1]))
+        units, shape, changed = prod(before), (*indices.shape, *inner), {"axis": 1}
+    else:
+        flat = replace(table, shape=table.shape[axis:], strides=table.strides[axis:], layout=ROWS_LAYOUT)
+        whole = Whole(replace(task.inputs[0], type=flat))
+        units, shape, changed = prod(indices.shape), inner, {"axis": 0}
+        return Split(
+            task,
+            units,
+            units,
+            (whole, Rows(task.inputs[1], (), (), None, indices.quant)),
+            (Rows(task.outputs[0], (), shape, None, output.quant),),
+            {**task.attributes, **changed},
+        )
+    rows = Rows(task.outputs[0], (), shape, None, output.quant)
+    return Split(task, units, units, parts, (rows,), {**task.attributes, **changed})
 
 
 def _untouched_axes(task: Task, rank: int) -> int:
