@@ -70,7 +70,7 @@ def choose(shape: StageShape, limits: Limits) -> Choice:
         search.look(kept[1:])
     if limits.across is not False and can_share_channels(shape, limits.engines):
         search.look_across()
-    if search.best is None and can_stay(shape):
+    if search.best is None and not limits.across and can_stay(shape):
         return Choice(shape.stage.split.units, 0, 1, 1, 1, shape.main_cycles(1.0), 0, remote=True)
     if search.best is None:
         raise Unsupported(
