@@ -156,11 +156,11 @@ def test_fit(folder: Path, tmp_path: Path) -> None:
     (row,) = [item for item in found["memories"] if item["level"] == "L1"]
     assert (result.exit_code, found["fits"], row["available"]) == (1, False, 256)
     assert row["short"] == row["needed"] - 256 > 0
-    assert "quant.conv" in row["reason"]
+    assert row["reason"].startswith("the smallest tile of ")
     refused = call("lower", folder / "codes.sknd", "--to", "nem", "--device", device, "-o", tmp_path / "out")
     assert refused.exit_code == 1
     assert "NEM201" in refused.stderr
-    assert "from: codes.sknd:" in refused.stderr
+    assert "from: " in refused.stderr
 
 
 def test_a_device_of_ones_own_goes_with_the_plan(folder: Path, tmp_path: Path) -> None:

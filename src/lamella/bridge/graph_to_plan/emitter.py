@@ -145,7 +145,9 @@ class Emitter:
         output = self.assembly.region(target, order)
         planes = self._planes(value, order)
         if planes:
-            pixels = replace(target, shape=(target.count // len(planes), len(planes)), strides=(len(planes), 1))
+            pixels = replace(
+                target, shape=(target.count // len(planes), len(planes)), strides=(len(planes), 1)
+            )
             self.run("concat", planes, self.assembly.region(pixels, (0, 1)), axis=1)
             return
         if fits(value, own) and own != order and self.offers.has("view", (value.elem,)):

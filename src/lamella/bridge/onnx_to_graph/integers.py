@@ -43,7 +43,8 @@ def integer_form(model: Model) -> Model:
     if not {QUANTIZE, DEQUANTIZE} <= operators:
         return model
     reading = _PairReading(model)
-    found = to_integers(reading.run(), reading.codes, F32, exact=True).model
+    real = PASSES["fold_transposes"](reading.run())
+    found = to_integers(real, reading.codes, F32, exact=True).model
     for name in ("simplify", "dce", "variable_dce"):
         found = PASSES[name](found)
     return found
@@ -83,7 +84,11 @@ class _PairReading:
             replace(item, value=self.stand.get(item.value.name, item.value)) for item in self.graph.updates
         )
         graph = replace(
-            self.graph, nodes=tuple(self.nodes), variables=tuple(self.variables.values()), updates=updates
+            self.graph,
+            nodes=tuple(self.nodes),
+            variables=tuple(self.variables.values()),
+            constants=tuple(self._constants.values()),
+            updates=updates,
         )
         return replace(self.model, graph=graph, data=self.data)
 
@@ -119,15 +124,26 @@ class _PairReading:
         twin = self.twins.get(x.name) if isinstance(x, Tensor) else None
         if twin is None or not isinstance(result, Tensor) or result.element != F32:
             return False
-        given = dict(node.attributes)
-        if twin[1].quant != PerTensor(_real(given.get("scale")), _whole(given.get("zero_point"))):
+        given, single = dict(node.attributes), twin[1].single
+        scale, zero = _real(given.get("scale")), _whole(given.get("zero_point"))
+        if single is None or zero != single.zero_point:
             return False
+        if scale != single.scale:  # the same codes stand for other numbers here: those times a factor
+            factor = self._factor(scale / single.scale)
+            made = call(self.model.library, "math.mul", [twin[0], factor], {}, [result.name])
+            self.nodes.append(replace(made, origin=node.origin))
+            return True
         if result.name in self.outputs:
             self.nodes.append(replace(copy_of(twin[0], result), origin=node.origin))
             self.codes[result.name] = twin[1]
         else:
             self.stand[result.name] = twin[0]
         return True
+
+    def _factor(self, value: float) -> Tensor:
+        tensor = Tensor(self._names.take("c"), F32, ())
+        self._constants[tensor.name] = Constant(tensor, float(np.float32(value)))
+        return tensor
 
     def _move(self, node: Operation) -> bool:
         """A move of codes as one of the numbers that they are the codes of."""

@@ -235,10 +235,10 @@ class _IntegerPass:
         return found if isinstance(found, Operation) and len(list(results_of(found))) == 1 else None
 
     def _make(
-        self, node: Operation, operator: str, inputs: Sequence[Argument], attributes: Mapping[str, Value]
+        self, result: Tensor, operator: str, inputs: Sequence[Argument], attributes: Mapping[str, Value]
     ) -> None:
         """Call an operator on codes for what an operation makes."""
-        name, codes = self._destination(single_output(node))
+        name, codes = self._destination(result)
         single = codes.single
         assert single is not None  # a destination has one scale
         made = self.forms.call(
@@ -267,7 +267,12 @@ class _IntegerPass:
         x = self._activation(node.inputs[0])
         self._need_codes(x)
         codes = self.forms.codes(x)
-        self._make(node, form.operator, [codes], {**ends("x", self.forms.single(x)), **form.attributes})
+        self._make(
+            single_output(node),
+            form.operator,
+            [codes],
+            {**ends("x", self.forms.single(x)), **form.attributes},
+        )
 
     def _combine(self, node: Operation) -> None:
         a, b = (self._activation(item) for item in node.inputs[:2])
@@ -280,7 +285,7 @@ class _IntegerPass:
             for item, align in ((a, "lhs_align"), (b, "rhs_align"))
         ]
         attributes = {**ends("a", self.forms.single(a)), **ends("b", self.forms.single(b))}
-        self._make(node, BINARY[node.operator], sides, attributes)
+        self._make(single_output(node), BINARY[node.operator], sides, attributes)
 
     def _rescale(self, node: Operation, a: Tensor, b: Tensor) -> bool:
         """A product with a positive number, which only says what codes stand for."""
@@ -295,10 +300,11 @@ class _IntegerPass:
             or x.shape != result.shape
         ):
             return False
-        if self.exact and result.name in self.chosen:
-            return False
         codes, old = self.forms.codes(x), self.forms.single(x)
         scale = old.scale * number if node.operator == "math.mul" else old.scale / number
+        if self.exact and result.name in self.chosen:
+            self._make(result, "quant.requantize", [codes], ends("x", PerTensor(scale, old.zero_point)))
+            return True
         self.forms.coded[result.name] = codes
         self.forms.meaning[result.name] = TensorCodes(PerTensor(scale, old.zero_point), codes.element)
         return True
@@ -433,14 +439,14 @@ class _IntegerPass:
         window = tuple((size - 1) * gap + 1 for size, gap in zip(filters[2:], dilation, strict=True))
         padding = padding_of(given, WindowSizes(shape[2:], out[2:], window, stride))
         codes = self.forms.codes(x)
-        operands, bits = self._weights(node, x, weight, 0)
+        operands, bits = self._weights(x, weight, node.inputs[2], 0)
         groups = given.get("groups")
         attributes: dict[str, Value] = {
             **ends("x", self.forms.single(x)),
             **{"stride": stride, "dilation": dilation, "padding": padding, "w_bits": bits},
             "groups": groups or shape[1],
         }
-        self._make(node, "quant.conv", [codes, *operands], attributes)
+        self._make(single_output(node), "quant.conv", [codes, *operands], attributes)
 
     def _multiply(self, node: Operation) -> None:
         a, b, given = (
@@ -451,6 +457,9 @@ class _IntegerPass:
         turned = node.operator == LINEAR or bool(given.get("transB"))
         if node.operator == PRODUCT and node.inputs[2] is not None:
             raise Unsupported("a matrix is added to it")
+        result, bias = single_output(node), node.inputs[2] if node.operator == LINEAR else None
+        if bias is None:
+            result, bias = self._added(result)
         codes = self.forms.codes(a)
         attributes: dict[str, Value] = {
             **ends("a", self.forms.single(a)),
@@ -459,21 +468,40 @@ class _IntegerPass:
         operands: Sequence[Argument]
         if self.forms.fixed(b) is not None and b.name in self.chosen:
             rank = len(b.shape)
-            operands, bits = self._weights(node, a, b, rank - 2 if turned else rank - 1)
+            operands, bits = self._weights(a, b, bias, rank - 2 if turned else rank - 1)
             zero = self.chosen[b.name].single
             attributes |= {"b_bits": bits, "b_zero": 0 if zero is None else zero.zero_point}
         else:
             if self.forms.fixed(b) is not None:
                 raise Unsupported(f"no codes were chosen for its weight '{b.name}'")
             right, single = self.forms.codes(b), self.forms.single(b)
-            scale = self.forms.constant(single.scale, F64, (1,))
-            operands = [right, None, scale]
+            units = np.asarray([self.forms.single(a).scale * single.scale])
+            told = self.forms.bias(bias, units) if isinstance(bias, Tensor) else None
+            operands = [right, told, self.forms.constant(single.scale, F64, (1,))]
             attributes |= {"b_zero": single.zero_point, "b_bits": right.element.bits}
-        self._make(node, "quant.matmul", [codes, *operands], attributes)
+        self._make(result, "quant.matmul", [codes, *operands], attributes)
 
-    def _weights(self, node: Operation, x: Tensor, weight: Tensor, axis: int) -> tuple[list[Argument], int]:
+    def _added(self, result: Tensor) -> tuple[Tensor, Tensor | None]:
+        """A product with what the one operation that reads it adds to its columns, where that is known."""
+        reader = self._only_reader(result.name)
+        if reader is None or reader.operator != "math.add" or (self.exact and result.name in self.chosen):
+            return result, None
+        total, added = single_output(reader), reader.inputs[reader.inputs[0] == result]
+        values = self.forms.fixed(added)
+        aligned = all(value is None for value in dict(reader.attributes).values())
+        if values is None or not isinstance(added, Tensor) or not aligned or total.shape != result.shape:
+            return result, None
+        if (
+            values.size != result.shape[-1]
+            or values.shape[-1:] != result.shape[-1:]
+            or total.name in self.keep
+        ):
+            return result, None
+        return total, added
+
+    def _weights(self, x: Tensor, weight: Tensor, bias: Argument, axis: int) -> tuple[list[Argument], int]:
         """Weight, bias and scales of a product in codes, and the bits of the weight."""
-        codes, bias = self.chosen.get(weight.name), node.inputs[2] if len(node.inputs) > 2 else None
+        codes = self.chosen.get(weight.name)
         if codes is None:
             raise Unsupported(f"no codes were chosen for its weight '{weight.name}'")
         if codes.element not in BITS:

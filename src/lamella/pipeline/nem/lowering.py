@@ -18,7 +18,7 @@ from lamella.lang.nem import Document, write
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.documents import SHIPPED
 from lamella.lang.nem.nodes import Buffer, DeviceRef, Include, Name, Text
-from lamella.lang.nem.resolved import Plan
+from lamella.lang.nem.resolved import Plan, Task
 from lamella.lang.nem.rules import NOT_TILED
 from lamella.pipeline.nem.files import devices_of, find_file, read_library
 from lamella.pipeline.nem.numbers import ENDING, INPUT, OUTPUT, STATE, PlanNumbers, list_ports
@@ -187,6 +187,11 @@ def _stage(name: str, document: Document, numbers: PlanNumbers, kernels: str, op
     return PlanStage(name, program, numbers, kernels)
 
 
+def _name_of(task: Task) -> str:
+    """What tiling calls a task: its token, or its opcode and number where nobody waits for it."""
+    return task.token or f"{task.opcode}{task.number}"
+
+
 def _from_model(finding: Diagnostic) -> Diagnostic:
     """A finding in a plan that we wrote, with the operation of the model that its task belongs to."""
     source = finding.span.source
@@ -209,7 +214,8 @@ def _tile(
     try:
         tiled = tile(plan, device, TilingOptions(outputs=kept))
     except Unsupported as problem:
-        place = next((task for task in plan.tasks() if task.token and task.token in str(problem)), None)
+        words = str(problem).split()
+        place = next((task for task in plan.tasks() if _name_of(task) in words), None)
         span = NOWHERE if place is None else place.span
         raise LamellaError([_from_model(NOT_TILED.at(span, device=device.name, reason=problem))]) from None
     images = {name: arrays.to_memory(item) for name, item in chosen.numbers.arrays.items()}

@@ -178,6 +178,6 @@ def _layer(plan: Plan, token: str) -> str:
     note = token
     for task in plan.tasks():
         note = task.node.notes.above[0].removeprefix("# ") if task.node.notes.above else note
-        if task.token == token:
+        if token in (task.token, f"{task.opcode}{task.number}"):
             return note
     return token
