@@ -157,8 +157,12 @@ class Generator:
     def _pack(self, tiled: TiledStage) -> None:
         """Put the weights of a stage side by side into the packed buffer."""
         for index, region in enumerate(tiled.stage.task.inputs):
-            if region.buffer.name in self.network.weights and (tiled.choice.remote or index in tiled.shape.distant):
-                tiled.distant[region.buffer.name, region.offset.constant] = self.packing.add(region, by_channel=False)
+            if region.buffer.name in self.network.weights and (
+                tiled.choice.remote or index in tiled.shape.distant
+            ):
+                tiled.distant[region.buffer.name, region.offset.constant] = self.packing.add(
+                    region, by_channel=False
+                )
         start = self.packing.size = aligned(self.packing.size, ALIGN)
         indexed = list(enumerate(tiled.stage.task.inputs))
         others = [
