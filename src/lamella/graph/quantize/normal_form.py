@@ -40,7 +40,10 @@ _FOLDED = re.compile(r"(\.(scaled|folded|shift)(_\d+)?)+$")
 
 def to_normal_form(model: Model, evaluate: Evaluate) -> Model:
     """The model whose tensors codes are chosen for; weights must have data."""
-    flat = decompose(model, lambda name: name in WHOLE)
+    # A state that is given its own value is none: statistics of batch norms that are not trained.
+    updates = tuple(item for item in model.graph.updates if item.value.name != item.variable.name)
+    still = replace(model, graph=replace(model.graph, updates=updates))
+    flat = decompose(still, lambda name: name in WHOLE)
     for name in STEPS:
         flat = PASSES[name](flat)
     flat = raise_norms(_computed(flat, evaluate))
