@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lamella.pipeline.api import compile, load, lower, save
     from lamella.pipeline.check import check
     from lamella.pipeline.diff.api import diff
+    from lamella.pipeline.quantize.api import quantize
     from lamella.pipeline.torch.export import from_torch
 
 __version__ = "0.1.0"
@@ -27,6 +28,7 @@ __all__ = [
     "from_torch",
     "load",
     "lower",
+    "quantize",
     "save",
 ]
 
@@ -36,6 +38,7 @@ _HOMES = {
     "Limits": "lamella.base.limits",
     "check": "lamella.pipeline.check",
     "diff": "lamella.pipeline.diff.api",
+    "quantize": "lamella.pipeline.quantize.api",
     "from_torch": "lamella.pipeline.torch.export",
 }
 

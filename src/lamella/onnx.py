@@ -17,7 +17,7 @@ from lamella.bridge.onnx.arrays import ExternalData
 from lamella.bridge.onnx.check import check_model
 from lamella.bridge.onnx.nodes import Model as OnnxModel
 from lamella.bridge.onnx.read import decode_model
-from lamella.bridge.onnx_to_graph import ContentsNeeded, onnx_to_graph
+from lamella.bridge.onnx_to_graph import graph_for, sizes_for
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.pipeline.api import compile
@@ -76,24 +76,22 @@ class LamellaBackendRep:
         )
 
     def _prepare(self, arrays: Mapping[str, Array]) -> tuple[Model, Executable]:
-        for _ in range(len(self._inputs) + 1):
-            fixed = {name: arrays[name] for name in self._fixed if name in arrays}
-            key = tuple(repr((item.shape, item.dtype)).encode() + item.tobytes() for item in fixed.values())
-            if key in self._ready:
-                return self._ready[key]
-            try:
-                graph = onnx_to_graph(self._model, given=fixed)
-            except ContentsNeeded as problem:
-                more = [name for name in problem.inputs if name not in self._fixed and name in arrays]
-                if not more:
-                    raise
-                self._fixed = (*self._fixed, *more)
-                continue
+        sizes = sizes_for(self._model, {}, arrays)
+        key = self._key(arrays, sizes)
+        if key not in self._ready:
+            graph = graph_for(self._model, arrays, sizes=sizes)
+            self._fixed = tuple(dict.fromkeys((*self._fixed, *graph.fixed)))
             if len(self._ready) >= MOST_KEPT:
                 self._ready.clear()
+            key = self._key(arrays, sizes)
             self._ready[key] = graph, compile(graph, self._backend)
-            return self._ready[key]
-        raise RuntimeError("a graph asks for the contents of more inputs than there are")
+        return self._ready[key]
+
+    def _key(self, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> tuple[bytes, ...]:
+        """What a graph is made for: contents of inputs, and extents that are 0."""
+        fixed = (arrays[name] for name in self._fixed if name in arrays)
+        contents = (repr((item.shape, item.dtype)).encode() + item.tobytes() for item in fixed)
+        return repr(sorted(sizes)).encode(), *contents
 
 
 def _listed(inputs: object) -> Sequence[object]:

@@ -13,7 +13,7 @@ from lamella.bridge.graph_to_kernels import flatten, graph_to_kernels
 from lamella.graph.model import Model
 from lamella.graph.passes.fuse import fuse
 from lamella.lang.tensor.write import write
-from tests.support.bridge.launch_lists import compile_lists
+from tests.support.bridge.launch_lists import compile_lists, lists_of
 from tests.support.bridge.layers import (
     RandomNetwork,
     compare,
@@ -105,6 +105,25 @@ def test_tensors_inside_a_graph_lie_for_its_products() -> None:
     random = np.random.default_rng(0)
     fed = {"x": random.normal(size=(1, 5, 9, 11)).astype(np.float32)}
     agree(compile_lists(kernels)(**fed), by_reference(kernels.model)(**fed))
+
+
+def test_columns_behind_the_last_tile_are_no_block_of_their_own() -> None:
+    """197 columns are 14 tiles of 14 and one more, in two blocks for each of the 24 panels of 32 rows, not three."""
+    text = """
+import linalg;
+graph G {
+    @input { x: real[197, 768]; }
+    @variable { w: real[768, 768]; }
+    @output { y: real[197, 768]; }
+    @compose { y = linalg.matmul(x, w); }
+}
+"""
+    kernels = graph_to_kernels(fuse(flatten(model_of(text))))
+    run = compile_lists(kernels)
+    (segment,) = lists_of(run)
+    assert [item.groups for item in segment.each.launches] == [2 * 24]
+    fed = {"x": np.random.default_rng(0).normal(size=(197, 768)).astype(np.float32)}
+    agree(run(**fed), by_reference(kernels.model)(**fed))
 
 
 HOLES = """

@@ -298,6 +298,60 @@ CASES: dict[str, tuple[str, Inputs, int, dict[str, Any]]] = {
         1,
         {"kernel_shape": [2, 2], "strides": [2, 2]},
     ),
+    "qlinear_pool_rounded_up": (
+        "QLinearAveragePool",
+        {
+            "a": _codes(1, 2, 5, 5),
+            "as": _scalar(0.05),
+            "az": np.asarray(128, np.uint8),
+            "ys": _scalar(0.05),
+            "yz": np.asarray(128, np.uint8),
+        },
+        1,
+        {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1},
+    ),
+    "qlinear_pool_same": (
+        "QLinearAveragePool",
+        {
+            "a": _codes(1, 2, 5, 5),
+            "as": _scalar(0.05),
+            "az": np.asarray(128, np.uint8),
+            "ys": _scalar(0.05),
+            "yz": np.asarray(128, np.uint8),
+        },
+        1,
+        {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"},
+    ),
+    "qlinear_pool_padded": (
+        "QLinearAveragePool",
+        {
+            "a": _codes(1, 2, 4, 5),
+            "as": _scalar(0.05),
+            "az": np.asarray(128, np.uint8),
+            "ys": _scalar(0.05),
+            "yz": np.asarray(128, np.uint8),
+        },
+        1,
+        {
+            "kernel_shape": [3, 3],
+            "strides": [2, 2],
+            "pads": [1, 1, 1, 1],
+            "count_include_pad": 1,
+            "ceil_mode": 1,
+        },
+    ),
+    "qlinear_pool_last": (
+        "QLinearAveragePool",
+        {
+            "a": _codes(1, 5, 4, 3),
+            "as": _scalar(0.05),
+            "az": np.asarray(128, np.uint8),
+            "ys": _scalar(0.05),
+            "yz": np.asarray(128, np.uint8),
+        },
+        1,
+        {"kernel_shape": [2, 2], "strides": [1, 2], "channels_last": 1},
+    ),
     "qlinear_concat": (
         "QLinearConcat",
         {

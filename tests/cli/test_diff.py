@@ -19,6 +19,7 @@ from lamella.base.arrays import Array
 from lamella.base.dtype import F32
 from lamella.cli import lamella as command
 from lamella.graph.build import Builder
+from lamella.graph.data.dat import write_dat
 from lamella.graph.model import Model
 from lamella.lang.skriptnd import write
 from lamella.lang.skriptnd.nodes import Document
@@ -181,7 +182,9 @@ def test_a_reproducer_is_two_models_that_still_differ(
     assert report["reproducer_operations"] == [1, 1]
     assert sum(item.stat().st_size for item in folder.iterdir()) < 4096
     monkeypatch.chdir(folder)
-    words = (folder / "commands.txt").read_text(encoding="utf-8").split()
+    command_line, cause = (folder / "commands.txt").read_text(encoding="utf-8").splitlines()
+    assert cause == "# cause: gelu variant: left computes gelu (erf), right gelu (tanh)"
+    words = command_line.split()
     for again_by in (words[1:], [word.replace(".sknd", ".onnx") for word in words[1:]]):
         again = json.loads(run(*again_by, "--json", status=1).stdout)
         assert again["first_diverging"]["max_abs"] == pytest.approx(
@@ -215,6 +218,41 @@ def test_given_inputs_and_corners(variants: tuple[Path, Path]) -> None:
     values = found.values[0]["x"]
     assert np.isnan(values).any() or np.isinf(values).any() or (np.abs(values) < 1e-38).any()
     assert found.agrees(1e-5)
+
+
+def test_results_without_a_finite_number_are_said(variants: tuple[Path, Path]) -> None:
+    lost = variants[0].parent / "lost.npy"
+    np.save(lost, np.full((4, 16), np.nan, np.float32))
+    output = run("diff", *variants, "--input", f"x={lost}").output
+    assert "output y: no number of it is finite on either side, so that nothing is compared" in output
+
+
+def test_a_weight_that_differs_keeps_its_cause_alone(tmp_path: Path) -> None:
+    """Alone it is an input of each side, which are related to each other as the weights were."""
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    text = WIDE.replace("64, 3", "64, 64")
+    for name, numbers in (("a", weight), ("b", weight.T)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "main.sknd").write_text(text, encoding="utf-8")
+        write_dat(folder / "w.dat", np.ascontiguousarray(numbers))
+    options = ("--shape", "n=4")
+    done = run("diff", tmp_path / "a", tmp_path / "b", *options, "-o", tmp_path / "alone", status=1)
+    assert "cause: transposed weight" in done.output
+    inputs = {path.stem: np.load(path) for path in (tmp_path / "alone").glob("*.npy")}
+    again = lamella.diff(tmp_path / "alone" / "left.sknd", tmp_path / "alone" / "right.sknd", inputs=inputs)
+    assert again.diverging is not None
+    assert again.diverging.causes[0].kind == "transposed weight"
+
+
+def test_long_names_are_cut(tmp_path: Path) -> None:
+    name = "layer_" * 60
+    texts = [NET.replace("h)", f"{name})").replace("h =", f"{name} ="), NET.replace("nn.gelu", "nn.silu")]
+    texts[0] = texts[0].replace("w: real[16, 16]", f"{name}w: real[16, 16]").replace(", w)", f", {name}w)")
+    paths = [tmp_path / "a.sknd", tmp_path / "b.sknd"]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text, encoding="utf-8")
+    assert max(map(len, run("diff", *paths, status=1).output.splitlines())) < 300
 
 
 def test_two_precisions_of_one_model(variants: tuple[Path, Path]) -> None:

@@ -146,7 +146,39 @@ GRAPH_OPTIONS = {
     "run_timeline": "--timeline t.json",
 }
 
+DIGITS = "--backend reference --data examples/digits/digits.npz --samples 2"
+QUANTIZE_OPTIONS = {
+    "scheme": "--scheme w4a8",
+    "method": "--method percentile:90",
+    "per": "--per tensor",
+    "symmetric": "--symmetric",
+    "kept": "--keep *conv2*",
+    "wide_outputs": "--wide-outputs",
+    "data": "--data nope.npz",
+    "samples": "--samples 3",
+    "equalize": "--equalize",
+    "gptq": "--gptq",
+    "bias_correction": "--no-bias-correction",
+    "rank": "--rank",
+    "accuracy_budget": "--accuracy-budget 0.001",
+    "size_budget": "--size-budget 5000",
+}
+
 CASES: list[tuple[str, str, str, dict[str, str]]] = [
+    ("quantize", "sknd", f"quantize examples/digits/digits.sknd --no-rank {DIGITS}", QUANTIZE_OPTIONS),
+    ("quantize", "nac", f"quantize digits.nac --no-rank {DIGITS}", QUANTIZE_OPTIONS),
+    (
+        "quantize",
+        "sknd",
+        f"quantize examples/digits/digits.sknd --no-rank {DIGITS} --keep *conv2* -o o.sknd",
+        {"islands": "--islands f16"},
+    ),
+    (
+        "quantize",
+        "nac",
+        f"quantize digits.nac --no-rank {DIGITS} --keep *conv2* -o o.sknd",
+        {"islands": "--islands f16"},
+    ),
     (
         "check",
         "sknd",
@@ -195,7 +227,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "shape": "--shape b=1",
         },
     ),
-    ("show", "library", "show layout.broadcast", {"dialect": "--dialect newer"}),
+    ("show", "library", "show layout.broadcast", {"dialect": "--dialect newer", "gradient": "--gradient"}),
     (
         "show",
         "module",
@@ -510,6 +542,8 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "html": "--html t.html",
             "advise": "--advise",
             "fix": "--fix f.nem",
+            "layer": "--explain tc",
+            "untiled": f"--against {NPU}",
         },
     ),
     ("sim", "nem", "sim below/inner.nem", {"root": "--root ."}),
@@ -570,6 +604,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "convert plain.sknd seven.nac --seed 7",
             "convert page.module tiny.nac --shape T=1 --cache 32",
             "convert words.nacs words.nac",
+            "convert examples/digits/digits.sknd digits.nac",
             f"bind {NPU} -o conv.stcb",
         ):
             done = call(*words.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -24,3 +25,23 @@ def test_commands_write_onnx(tmp_path: Path, lamella: Lamella) -> None:
     np.testing.assert_array_equal(first["y"], second["y"])
     done = lamella("lower", str(tmp_path / "counter.sknd"), "--to", "onnx", "-o", str(tmp_path / "low"))
     assert "largest difference 0" in done.stdout, done.stderr
+
+
+def test_what_is_quantised_is_compared_as_it_runs_quantised(tmp_path: Path, lamella: Lamella) -> None:
+    """Against the run in reals the codes of ONNX would differ by half a step."""
+    (tmp_path / "coded.sknd").write_text(
+        """import nn, quant;
+graph Coded {
+    @input { x: real[4, 16]; }
+    @variable { w: real[8, 16]; }
+    @output { y: real[4, 8]; }
+    @compose { y = nn.linear(x, w); }
+    @quantize { x: quant.zero_point_linear_quantize{zero_point=0, scale=0.05, bits=8}; }
+}
+""",
+        encoding="utf-8",
+    )
+    done = lamella(
+        "lower", str(tmp_path / "coded.sknd"), "--to", "onnx", "-o", str(tmp_path / "out"), "--json"
+    )
+    assert json.loads(done.stdout)["largest_difference"] < 1e-6

@@ -11,7 +11,10 @@ from random import Random
 
 import pytest
 
+from lamella.backend.reference import compile_model
 from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.errors import InputError
+from lamella.base.limits import Limits
 from lamella.bridge.onnx.arrays import ExternalData
 from lamella.bridge.onnx.check import check_model
 from lamella.bridge.onnx.nodes import (
@@ -43,6 +46,7 @@ SMALLER = 10
 ATTENTION = Path(__file__).parents[2] / "examples" / "onnx" / "attention.onnx"
 OPERATORS = sorted(ADAPTERS)
 NAMES = ("x", "wqkv", "bqkv", "wo", "shape", "q", "root", "heads", "")
+LIMITS = Limits(max_total_bytes=1 << 26, max_steps=2000)
 NUMBERS = (0, 1, 127, 128, 255)
 
 
@@ -74,7 +78,7 @@ def _mutate(seeds: list[bytes], random: Random) -> bytes:
 
 
 def _walk(data: bytes) -> str:
-    """How far a file gets; only our own errors may say that it goes no further."""
+    """How far a file gets, and that its graph runs; only our own errors may say that it goes no further."""
     try:
         model = decode_model(data)
     except LamellaError:
@@ -82,9 +86,15 @@ def _walk(data: bytes) -> str:
     if errors(check_model(model, ExternalData(None))):
         return "wrong"
     try:
-        onnx_to_graph(model)
+        graph = onnx_to_graph(model, limits=LIMITS)
     except LamellaError:
         return "untranslated"
+    try:
+        executable = compile_model(graph, limits=LIMITS)
+        executable.draws = True
+        executable()
+    except (LamellaError, InputError):
+        pass
     return "translated"
 
 

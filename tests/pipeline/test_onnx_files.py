@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import lamella
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
+from lamella.cli import lamella as command
 from lamella.graph.model import Model
+from lamella.onnx import Backend
 from tests.support.bridge.onnx_models import (
     BOOL,
     FLOAT,
@@ -171,3 +174,75 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff" * 20)
     with pytest.raises(LamellaError, match="LAM001"):
         lamella.load(path)
+
+
+def _reshaping() -> Any:
+    return model_of(
+        [helper.make_node("Reshape", ["x", "s"], ["y"])],
+        [port("x", [6]), port("s", [2], INT64)],
+        [port("y", None)],
+    )
+
+
+def test_contents_that_shapes_need_are_given_with_the_file(tmp_path: Path) -> None:
+    path, x = _saved(_reshaping(), tmp_path), np.arange(6, dtype=np.float32)
+    with pytest.raises(LamellaError, match=r"ONX041(.|\n)*--input s=FILE.npy"):
+        lamella.load(path)
+    made = lamella.compile(path, contents={"s": np.array([2, -1])})
+    np.testing.assert_array_equal(made(x=x)["y"], x.reshape(2, 3))
+
+
+def test_commands_give_contents_by_their_inputs(tmp_path: Path) -> None:
+    path = _saved(_reshaping(), tmp_path)
+    np.save(tmp_path / "s.npy", np.array([3, 2]))
+    given = ["--input", f"s={tmp_path / 's.npy'}"]
+    for words in (
+        ["run", str(path)],
+        ["diff", str(path), "--backend", "reference", "--backend", "interpreter"],
+    ):
+        done = CliRunner().invoke(command, [*words, *given])
+        assert done.exit_code == 0, done.output
+    assert "y: float32[3, 2]" in CliRunner().invoke(command, ["run", str(path), *given]).output
+
+
+def test_a_batch_of_nothing(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["t"]),
+        helper.make_node("Reshape", ["t", "shape"], ["y"]),
+    ]
+    weights = {"w": np.ones((3, 4), np.float32), "shape": np.array([0, 2, -1])}
+    path = _saved(model_of(nodes, [port("x", ["batch", 3])], [port("y", ["batch", 2, 2])], weights), tmp_path)
+    np.save(tmp_path / "x.npy", np.zeros((0, 3), np.float32))
+    for words in (["--input", f"x={tmp_path / 'x.npy'}"], ["--shape", "batch=0"]):
+        done = CliRunner().invoke(command, ["run", str(path), *words])
+        assert "y: float32[0, 2, 2]" in done.output
+    (found,) = Backend.prepare(onnx.load(path)).run([np.zeros((0, 3), np.float32)])
+    assert found.shape == (0, 2, 2)
+
+
+def test_extents_that_are_given_are_known_while_a_model_is_read(tmp_path: Path) -> None:
+    """As many windows as fit, rounded up, is an extent only where the input's is a number."""
+    pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3], strides=[2], ceil_mode=1)
+    path = _saved(model_of([pool], [port("x", [1, 1, "time"])], [port("y", None)]), tmp_path)
+    with pytest.raises(LamellaError, match=r"over time, an extent that is open; --shape"):
+        lamella.load(path)
+    assert lamella.compile(path, shape={"time": 8})(x=np.ones((1, 1, 8), np.float32))["y"].shape == (1, 1, 4)
+    with pytest.raises(LamellaError, match="SKR359"):
+        lamella.load(ATTENTION, shape={"batch": 1, "nothing": 3})
+
+
+def test_a_text_says_which_names_it_cannot_spell(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["0"], ["out/put:0"])]
+    path = _saved(model_of(nodes, [port("0", [2])], [port("out/put:0", [2])]), tmp_path)
+    done = CliRunner().invoke(command, ["convert", str(path), str(tmp_path / "m.sknd")])
+    assert "input '0' is called '_0' in the text" in done.output
+    assert "output 'out/put:0' is called 'out_put_0' in the text" in done.output
+    done = CliRunner().invoke(command, ["convert", str(path), str(tmp_path / "folder")])
+    assert "is called" not in done.output
+
+
+def test_the_language_and_the_precision_of_a_run_can_be_said(tmp_path: Path) -> None:
+    path = _saved(small_model(), tmp_path).rename(tmp_path / "model.bin")
+    words = ["run", str(path), "--language", "onnx", "--backend", "reference", "--precision"]
+    assert CliRunner().invoke(command, [*words, "f32"]).exit_code == 0
+    assert "cannot have an effect" in CliRunner().invoke(command, [*words, "w8"]).output

@@ -94,7 +94,7 @@ def test_click_has_the_options_of_the_table_and_no_others(command: str) -> None:
 
 
 def test_every_row_is_whole() -> None:
-    mappings = ("Mapping[str, int]", "Mapping[str, str]", "Mapping[str, object]")
+    mappings = tuple(f"Mapping[str, {kind}]" for kind in ("int", "str", "object", "Array"))
     collections = ("tuple[str, ...]", "tuple[int, ...]", "int | tuple[int, ...]", *mappings)
     for name, row in table().items():
         assert kind_of(name) in (*KINDS, *collections) or name == "trace", name

@@ -166,7 +166,7 @@ def changed(path: str, value: object) -> str:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("version", "1.1", "version"),
+        ("version", "1.0", "version"),
         ("device", ..., "no 'device'"),
         ("device", "a\0b", "not a text"),
         ("name", "\ud800", "not a text"),
@@ -182,6 +182,9 @@ def changed(path: str, value: object) -> str:
         ("memory.L2.0.number", 7, "not numbered"),
         ("memory.L1", [[], [], [{"buffer": "X", "addr": 0, "size": 1, "number": 3}]], "no memory"),
         ("memory.L2.0.buffer", "B", "the same buffer"),
+        ("memory.DDR.0.codec", "shared9", "cannot be stored by codec 'shared9'"),
+        ("memory.DDR.0.stored", 64, "cannot be stored by codec ''"),
+        ("kernels", [{"name": "x", "text": "func @x() {}"}], "kernel 'x' is named"),
         ("constants.0.scale", 0.0, "not a positive finite number"),
         ("constants.0.form", "per_word", "form of quantisation"),
         ("constants.1.scales", [1.0], "scales are given"),
@@ -195,7 +198,7 @@ def changed(path: str, value: object) -> str:
         ("engines.0.stream.0.unit", "DMA00", "not a unit"),
         ("engines.0.stream.0.unit", "SEQ0", "does not run on"),
         ("engines.0.stream.0.unit", "CSTL1", "not a unit"),
-        ("engines.0.stream.0.op", "compute", "not an operation"),
+        ("engines.0.stream.0.op", "compute", "kernel 'None' is named by a record"),
         ("engines.0.stream.0.op", "warp", "not an operation"),
         ("engines.0.stream.0.path", "air", "no path"),
         ("engines.0.stream.0.memmove", False, "true or left out"),

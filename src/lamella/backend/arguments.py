@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias, cast
 
@@ -13,6 +12,7 @@ import numpy as np
 from lamella.base.arrays import Array, DType, numpy_dtype
 from lamella.base.diagnostic import Diagnostic, Label, Rule
 from lamella.base.dtype import LANGUAGES
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.kernels.rewrite import used_values, walk
 from lamella.lang.tensor import write_type

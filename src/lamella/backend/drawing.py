@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
+from lamella.base.records import dataclass
 
 SHOWN = 12
 """Inputs that a message lists."""

@@ -7,9 +7,10 @@ expressions are more than affine (products, quotients) build on `add_terms` and 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from math import gcd
 from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from lamella.base.records import dataclass
 
 Symbol = TypeVar("Symbol", bound=Hashable)
 Key = TypeVar("Key", contravariant=True)

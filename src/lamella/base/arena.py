@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from lamella.base import dim
 from lamella.base.dim import Extent
+from lamella.base.records import dataclass
 
 ENDLESS = 1 << 128
 """Behind the last byte of an arena that grows as it must."""

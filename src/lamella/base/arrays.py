@@ -154,6 +154,17 @@ def wrap(values: Array, to: ElementType) -> Array:
     return (_extend_sign(low, to.bits) if to.kind is Kind.SIGNED else low).astype(numpy_dtype(to))
 
 
+def sign_extended(values: Array) -> Array:
+    """Integers of less than a byte whose bytes are those of the same numbers in eight bits.
+
+    Kernels read such bytes; NumPy's types of less than a byte leave the upper bits of negative numbers zero.
+    """
+    element = _known_type(values)
+    if element.bits >= 8 or element.kind is not Kind.SIGNED:
+        return values
+    return values.astype(np.int8).view(values.dtype)
+
+
 def _convert(values: Array, to: ElementType) -> Array:
     source = _known_type(values)
     if source == to or to == types.BOOL:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE, Span
 
 ERROR, WARNING, NOTE = "error", "warning", "note"

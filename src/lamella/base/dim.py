@@ -7,7 +7,7 @@ no polynomial can say (quotients, remainders, minima, choices). Two equal polyno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from itertools import product as pairs
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from typing import TypeAlias
 from lamella.base.affine import Interval, corners, divisors, hull, multiply
 from lamella.base.affine import larger as larger_bounds
 from lamella.base.affine import smaller as smaller_bounds
+from lamella.base.records import dataclass
 
 # --- the form of symbolic extents and conditions: values in normal form, compared by value ------------------
 

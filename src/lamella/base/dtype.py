@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
+
+from lamella.base.records import dataclass
 
 
 class Kind(StrEnum):

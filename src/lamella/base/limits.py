@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
+
+from lamella.base.records import dataclass
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -31,8 +33,10 @@ class Limits:
     """Bytes of simulated memory, all levels together."""
     max_expansion: int = 2_000_000
     """Task instances that may be listed one by one (loops are otherwise treated whole)."""
-    max_records: int = 200_000
-    """Records of one bound stream."""
+    max_records: int = 1_000_000
+    """Records that one bound stream executes, those that are repeated counted as often as they are."""
+    max_unrolled: int = 20_000
+    """Task instances of a program that is bound without looking for what repeats in its loops."""
     max_pairs: int = 1_000_000
     """Pairs of accesses that may be compared one by one where no closed proof exists."""
     max_integer_bits: int = 4096

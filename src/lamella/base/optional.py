@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import MappingProxyType, ModuleType
+from typing import Any, TypeAlias
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import MISSING_PACKAGE
 from lamella.base.source import NOWHERE
+
+Foreign: TypeAlias = Any
+"""An object of a package that comes through this door: its types cannot be named where it may be missing."""
 
 EXTRAS = MappingProxyType(
     {
@@ -31,12 +35,17 @@ CORE = ("llvmlite",)
 """Packages that every installation should have, loaded only where they are used because they are heavy."""
 
 
+def load_late(name: str) -> ModuleType:
+    """A module that is loaded where it is used, because few runs use it and every start would pay for it."""
+    return import_module(name)
+
+
 def need(name: str) -> ModuleType:
     """Import an optional or heavy package, or say what to install."""
     package = name.partition(".")[0]
     wanted = package if package in CORE else f"lamella[{EXTRAS[package]}]"
     try:
-        return import_module(name)
+        return load_late(name)
     except ImportError as problem:
         absent = isinstance(problem, ModuleNotFoundError)
         state = "is not installed" if absent else f"cannot be loaded: {problem}"

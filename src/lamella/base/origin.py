@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lamella.base.diagnostic import Diagnostic, printable
-from lamella.base.source import Span
+from lamella.base.records import dataclass
+from lamella.base.source import EMPTY_SOURCE, ShippedSource, Span
 
 LONGEST_CHAIN = 64
 
@@ -24,7 +25,7 @@ class Origin:
 
     def __str__(self) -> str:
         """The words of one link, as in `ops/nn.sknd:88 nn.conv`."""
-        if self.span is None:
+        if self.span is None or self.span.source is EMPTY_SOURCE:
             return printable(self.what)
         return f"{printable(self.span.source.name)}:{self.span.line} {printable(self.what)}"
 
@@ -40,6 +41,22 @@ class Origin:
     def words(self) -> tuple[str, ...]:
         """The chain as text, ready for a finding."""
         return tuple(str(link) for link in self.chain())
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GroupOrigin(Origin):
+    """The origin of a node that stands for several, with that of each of them in order."""
+
+    members: tuple[Origin | None, ...] = ()
+
+
+def blamed(origin: Origin | None) -> Origin | None:
+    """The nearest link that stands in a model: not in the library, nor made by a pass."""
+    for link in () if origin is None else origin.chain():
+        source = None if link.span is None else link.span.source
+        if not isinstance(source, ShippedSource) and source is not EMPTY_SOURCE:
+            return link
+    return None
 
 
 def derived() -> Origin | None:

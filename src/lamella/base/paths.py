@@ -8,11 +8,11 @@ import re
 import stat
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from lamella.base.errors import InputError, Malformed, cause_of
 from lamella.base.limits import DEFAULT, Limits, hint_for
+from lamella.base.records import dataclass
 from lamella.base.source import Source, Span
 
 STANDARD_INPUT = Path("-")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from lamella.base.dtype import ElementType
 from lamella.base.limits import ceil_divide
+from lamella.base.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

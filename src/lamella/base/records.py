@@ -33,7 +33,7 @@ def _make(cls: type | None = None, /, *, frozen: bool = False, slots: bool = Fal
     params.frozen = frozen
     for name in METHODS:
         if name == "__hash__" and not frozen:
-            made.__hash__ = None  # type: ignore[assignment]
+            setattr(made, name, None)
         elif own.get(name) is None:
             setattr(made, name, _late(made, name, frozen))
     if frozen:
@@ -145,7 +145,7 @@ def _write_hash(cls: type, frozen: bool) -> Method:
 
 
 def _compile(head: str, lines: Sequence[str], known: dict[str, object]) -> Method:
-    found: dict[str, Any] = {}
+    found: dict[str, Method] = {}
     exec("\n    ".join((head, *lines)), known, found)
     method: Method = next(iter(found.values()))
     return method

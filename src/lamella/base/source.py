@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import NamedTuple
+
+from lamella.base.records import dataclass
 
 
 class Source:
@@ -51,6 +53,10 @@ class Binary(Source):
     def tell(self, offset: int) -> str:
         """An offset as messages name it."""
         return f"byte {offset}"
+
+
+class ShippedSource(Source):
+    """A text that comes with the package: a model reads it, and did not write it."""
 
 
 EMPTY_SOURCE = Source("<nowhere>", "")

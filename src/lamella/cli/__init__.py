@@ -37,6 +37,7 @@ GROUPS = {
         "convert": "write a model in another format: .sknd, .nac, .nacs, .onnx, a Hugging Face folder",
         "lower": "write a model in a form below it, every stage on the way",
         "diff": "compare two models, find the first operation that diverges",
+        "quantize": "store weights and activations as integers, by what a model computes on data",
     },
     "plan": {
         "sim": "schedule a plan to cycles and explain it",
@@ -116,7 +117,7 @@ def _print_completion(ctx: click.Context, parameter: click.Parameter, value: str
     help='Print a script for this shell: eval "$(lamella --completion bash)".',
 )
 @click.version_option(
-    __version__, message="lamella %(version)s  (SkriptND of NNEF 2.0, NAC 1.6, NEM 1.0, STCB 1.0)"
+    __version__, message="lamella %(version)s  (SkriptND of NNEF 2.0, NAC 1.6, NEM 1.0, STCB 1.1)"
 )
 @click.pass_context
 def lamella(ctx: click.Context) -> None:

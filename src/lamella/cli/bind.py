@@ -36,7 +36,7 @@ def bind(file: Path, options: Options) -> None:
             *(item for item in findings if (item.code, item.span) not in known),
         ]
     )
-    records = sum(1 for _ in stream.records())
+    records = stream.count()
     if options.as_json:
         facts = {"device": stream.device, "records": records, "bits": stream.bits, "memory": stream.peaks()}
         print_json({"ok": not errors(findings), "output": str(output), **facts})

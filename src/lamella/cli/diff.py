@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,13 +17,16 @@ from lamella.cli.waiting import waiting
 from lamella.pipeline.diff import (
     Comparison,
     KernelComparison,
+    PlanComparison,
     are_kernels,
     compare,
     compare_kernels,
+    compare_plan,
     comparison_lines,
     comparison_to_json,
     gap_to_json,
     gap_words,
+    is_plan,
     load_sides,
     page_of,
     reproduce,
@@ -37,7 +41,8 @@ def diff(left: Path, right: Path | None, options: Options) -> None:
     """Compare LEFT with RIGHT: interfaces, weights, operations, and all tensors on the same inputs.
 
     Each is a graph: .sknd, .nac, .nacs, .module, .pt2, .onnx, a compiled unit, a Hugging Face folder; or both are
-    kernels, such as two stages of `lamella lower`, and those of one name run on the same arguments. Without RIGHT,
+    kernels, such as two stages of `lamella lower`, and those of one name run on the same arguments; or RIGHT is a plan
+    that was made of LEFT. Without RIGHT,
     LEFT runs on two backends (`--backend reference --backend cpu`) or in two precisions. The first operation whose
     inputs agree and whose results do not is named, with the cause that its numbers prove. The status is 1 where results
     differ by more than the tolerance, or cannot be compared.
@@ -50,9 +55,15 @@ def diff(left: Path, right: Path | None, options: Options) -> None:
             kernels = compare_kernels(paths, options)
         _report_kernels(kernels, options)
     given = read_inputs(options.inputs, options.limits)
+    if is_plan(paths, options):
+        with waiting("comparing"):
+            plan = compare_plan(paths, options, given)
+        _report_plan(plan, options)
     with waiting("comparing"):
-        sides = load_sides(paths, options)
-        found = compare(*sides, options, given)
+        sides = load_sides(paths, replace(options, contents=given))
+        fixed = {name for side in sides for name in side.model.fixed}
+        open_inputs = {name: array for name, array in given.items() if name not in fixed}
+        found = compare(*sides, options, open_inputs)
         written = reproduce(found, options)
     if options.html is not None:
         write_text(options.html, page_of(found, options.tolerance))
@@ -71,6 +82,23 @@ def _report_kernels(found: KernelComparison, options: Options) -> NoReturn:
             click.echo(f"kernel {printable(item.name)}: {gap_words(item)}")
         if first is not None:
             click.echo(f"first diverging kernel: {printable(first.name)}")
+    sys.exit(0 if first is None else 1)
+
+
+def _report_plan(found: PlanComparison, options: Options) -> NoReturn:
+    """Say how far a plan is from its model, and end with the status."""
+    first = found.first()
+    if options.as_json:
+        facts = {"tolerance": found.tolerance, "outputs": [gap_to_json(item) for item in found.gaps]}
+        named = None if first is None else first.name
+        print_json(
+            {"equal": found.equal, "ok": found.equal, "diagnostics": [], **facts, "first_diverging": named}
+        )
+    else:
+        for item in found.gaps:
+            click.echo(f"output {printable(item.name)}: {gap_words(item)}")
+        allowed = f"within {found.tolerance}" if found.tolerance else "bit by bit"
+        click.echo(f"{'equal' if first is None else 'not equal'} {allowed}")
     sys.exit(0 if first is None else 1)
 
 

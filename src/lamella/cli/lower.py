@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -26,10 +26,12 @@ from lamella.cli.options import (
 )
 from lamella.cli.progress import show_progress
 from lamella.cli.waiting import waiting
+from lamella.graph.binding import describes_quantization
+from lamella.graph.model import Model as GraphModel
 from lamella.pipeline.api import UNIT, lower_model, make_executable, read, save
 from lamella.pipeline.backends import JUDGES
-from lamella.pipeline.diff import first_divergence, measure
-from lamella.pipeline.languages import FOLDER, MODULE, REGISTRY, Model, Printing, language_of
+from lamella.pipeline.diff import as_graph, first_divergence, measure
+from lamella.pipeline.languages import FOLDER, MODULE, REGISTRY, Model, Printing, language_of, plan_reports
 from lamella.pipeline.options import Options, drawing
 
 TOLERANCE = 1e-3
@@ -44,6 +46,8 @@ def lower(file: Path, options: Options) -> None:
         _write_unit(file, options)
     with waiting(f"lowering {printable(str(file))}"):
         model = read(file, options)
+        if options.fit:
+            _fit(model, options)
         lowered = lower_model(model, options.to, options)
         reasons = REGISTRY[model.language].explain(model, options) if options.explain else []
     for line in reasons:
@@ -70,19 +74,39 @@ def _compare_written(
     found = printing.compare(model, lowered, target, options) if options.compare else None
     gaps = {} if found is None else {name: _difference(*pair) for name, pair in found.numbers.items()}
     placement = placement_of(lowered)
+    lines: Sequence[str] = getattr(lowered, "lines", ())
     if not options.as_json:
         print_placement(options.to, placement)
+        for line in lines:
+            click.echo(printable(line))
     ran = () if found is None else found.placement
-    find = _stage(gaps) or partial(first_divergence, model, options)
-    seen = Difference(max(gaps.values()), find) if gaps else None
-    _report(target, seen, options.as_json, ran, placement)
+    allowed = TOLERANCE if found is None or found.tolerance is None else found.tolerance
+    find = _stage(gaps, allowed) or partial(first_divergence, model, options)
+    seen = Difference(max(gaps.values()), find, allowed) if gaps else None
+    more: Mapping[str, object] = getattr(lowered, "facts", {})
+    _report(target, seen, options.as_json, ran, placement, more)
 
 
-def _stage(gaps: Mapping[str, float]) -> Callable[[], list[str]] | None:
+def _fit(model: Model, options: Options) -> NoReturn:
+    """Say what a model needs of the memories of a device, and end with the status."""
+    graph = as_graph(model, options)
+    if graph is None:
+        raise click.UsageError("--fit is for models that are graphs")
+    found = plan_reports().fit(graph, options)
+    if options.as_json:
+        print_json({"ok": found.fits, "diagnostics": [], **found.to_json()})
+    else:
+        for item in found.memories:
+            click.echo(item.line())
+        click.echo(f"fits {printable(found.device)}" if found.fits else printable(found.problem))
+    sys.exit(0 if found.fits else 1)
+
+
+def _stage(gaps: Mapping[str, float], tolerance: float) -> Callable[[], list[str]] | None:
     """What names the first stage whose numbers differ from the one above; None where there are no stages."""
     if not all(": " in name for name in gaps):
         return None
-    wrong = next((name for name, gap in gaps.items() if not gap <= TOLERANCE), "")
+    wrong = next((name for name, gap in gaps.items() if not gap <= tolerance), "")
     return lambda: [f"first diverging stage: {printable(wrong)}"]
 
 
@@ -134,6 +158,7 @@ class Difference:
 
     largest: float
     find: Callable[[], list[str]]
+    tolerance: float = TOLERANCE
 
 
 def _report(
@@ -142,33 +167,42 @@ def _report(
     as_json: bool,
     ran: Sequence[OperationPlacement] = (),
     placement: Sequence[OperationPlacement] = (),
+    more: Mapping[str, object] | None = None,
 ) -> NoReturn:
     """Say what was written, and where its numbers part; `ran` is where the operations of the comparison ran."""
     difference = None if seen is None else seen.largest
-    close = difference is None or difference <= TOLERANCE
+    close = seen is None or seen.largest <= seen.tolerance
     lines = [] if close or seen is None else seen.find()
     if as_json:
         shown = difference if difference is None or np.isfinite(difference) else str(difference)
         facts = {"written": str(target), "largest_difference": shown, **placement_json(ran or placement)}
         facts |= {"first_diverging": lines} if lines else {}
+        facts |= more or {}
         print_json({"ok": close, "diagnostics": [], **facts})
     else:
         said = "" if difference is None else f": read again, largest difference {difference:.3g}"
         said += f", {count_kernels(ran)} by kernels" if ran else ""
         click.echo(f"{printable(str(target))}{said}")
         if not close:
-            click.echo(f"the numbers differ by more than {TOLERANCE}", err=True)
+            click.echo(
+                f"the numbers differ by more than {TOLERANCE if seen is None else seen.tolerance}", err=True
+            )
         for line in lines:
             click.echo(line, err=True)
     sys.exit(0 if close else 1)
 
 
 def _compare(before: Model, after: Model, options: Options) -> Difference:
-    """The largest difference between the outputs of two models on the same random inputs."""
+    """The largest difference between the outputs of two models on the same random inputs.
+
+    What says how it is quantised leaves as ONNX with its codes, and is compared as it runs quantised.
+    """
+    options = replace(options, quantized=options.quantized or options.to == "onnx")
     find = partial(first_divergence, before, options, after)
     found = []
-    plain = drawing(Options(seed=options.seed, limits=options.limits))
-    for model, given in ((before, options), (after, plain)):
+    plain = drawing(Options(seed=options.seed, limits=options.limits, quantized=options.quantized))
+    for model, chosen in ((before, options), (after, plain)):
+        given = chosen if _is_quantized(model) else replace(chosen, quantized=False)
         executable = make_executable(model, JUDGES.get(model.language), given)
         executable.progress = show_progress
         found.append(executable())
@@ -176,6 +210,11 @@ def _compare(before: Model, after: Model, options: Options) -> Difference:
     if first.keys() != second.keys():
         return Difference(float("inf"), find)
     return Difference(max((_difference(first[name], second[name]) for name in first), default=0.0), find)
+
+
+def _is_quantized(model: Model) -> bool:
+    """Whether a model is a graph that says how it is quantised."""
+    return isinstance(model, GraphModel) and describes_quantization(model.graph)
 
 
 def _difference(one: Array, other: Array) -> float:

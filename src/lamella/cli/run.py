@@ -32,9 +32,9 @@ from lamella.cli.report import (
 )
 from lamella.cli.waiting import waiting
 from lamella.pipeline.accuracy import FULL, AccuracyReport, compare_precision
-from lamella.pipeline.api import make_executable
+from lamella.pipeline.api import make_executable, read
 from lamella.pipeline.effects import steps_of
-from lamella.pipeline.languages import architectures, subject_of
+from lamella.pipeline.languages import Model, architectures, fixed_inputs, subject_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.profile import Profile
 
@@ -59,24 +59,27 @@ def _execute(file: Path, options: Options) -> None:
     arrays = read_inputs((*options.inputs, *options.arguments), options.limits, option)
     profile = Profile(show_progress)
     start = time.perf_counter()
+    options = replace(options, contents=arrays)
     with waiting(f"reading {printable(str(file))}"):
-        executable = make_executable(file, options.backend, options)
+        model = read(file, options)
+        executable = make_executable(model, options.backend, options)
+    arrays = {name: array for name, array in arrays.items() if name not in fixed_inputs(model)}
     executable.progress = profile if options.profile or options.run_timeline else show_progress
     profile.load_seconds = time.perf_counter() - start
     start = time.perf_counter()
     outputs = executable(**arrays)
     profile.run_seconds = time.perf_counter() - start
-    accuracy = _accuracy(file, options, arrays, outputs) if options.precision != FULL else None
+    accuracy = _accuracy(model, options, arrays, outputs) if options.precision != FULL else None
     report_run(executable, outputs, options, {} if accuracy is None else accuracy.to_json(), profile)
     if accuracy is not None and not options.as_json:
         click.echo(accuracy.line())
 
 
 def _accuracy(
-    file: Path, options: Options, arrays: dict[str, Array], outputs: dict[str, Array]
+    model: Model, options: Options, arrays: dict[str, Array], outputs: dict[str, Array]
 ) -> AccuracyReport:
     """How far the outputs of a reduced precision lie from those of the model as it is."""
-    full = make_executable(file, options.backend, replace(options, precision=FULL))
+    full = make_executable(model, options.backend, replace(options, precision=FULL))
     return compare_precision(options.precision, outputs, full(**arrays))
 
 

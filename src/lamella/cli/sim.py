@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
 
 from lamella.base.diagnostic import errors
+from lamella.base.errors import InputError
 from lamella.base.writer import write_text
 from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
-from lamella.lang.nem import write
+from lamella.lang.nem import Plan, write
 from lamella.pipeline.nem.files import need_program
 from lamella.pipeline.nem.program import Program, plan_of, read_checked, read_program
 from lamella.pipeline.options import Options
 from lamella.plan.advise import Advice, advise, fix
+from lamella.plan.explain import PlanFile, explain
 from lamella.plan.report import chrome_trace, find_named, html_page, summary
-from lamella.plan.timing import simulate
+from lamella.plan.report.explanation import explanation_text
+from lamella.plan.timing import TimingReport, simulate
+from lamella.plan.timing.layers import find_layers
+from lamella.plan.timing.network_bounds import find_network_bounds
 
 
 @command("sim")
@@ -29,15 +34,23 @@ def sim(file: Path, options: Options) -> None:
     program = read_checked(file, options.device, limits, options.root)
     plan = plan_of(program)
     report = simulate(plan, limits)
+    if options.untiled is not None:
+        report = _against(report, plan, options.untiled, options)
     if options.timeline is not None:
         write_text(options.timeline, json.dumps(chrome_trace(report, plan), allow_nan=False))
     if options.html is not None:
         write_text(options.html, html_page(report, plan))
+    if options.layer is not None:
+        _explain(options.layer, program, report, options)
+        return
     found = (
         advise(program.source, program.path, options.device, limits, options.root) if options.advise else []
     )
     if options.as_json:
-        named = {"named": [asdict(item) for item in find_named(plan)]}
+        named = {
+            "named": [asdict(item) for item in find_named(plan)],
+            "layers": [layer.to_json() for layer in find_layers(report, plan)],
+        }
         extra = {"advice": [_advice_json(item) for item in found]} if options.advise else {}
         status = {"ok": True, "diagnostics": [item.to_json() for item in program.findings]}
         print_json({**report.to_json(), **named, **extra, **status})
@@ -48,6 +61,32 @@ def sim(file: Path, options: Options) -> None:
             _print_advice(found)
     if options.fix is not None:
         _fix(program, options.fix, options)
+
+
+def _explain(layer: str, program: Program, report: TimingReport, options: Options) -> None:
+    """Print why a layer takes its time, and what would change that."""
+    file = PlanFile(
+        plan_of(program), program.source, program.path, options.device, options.limits, options.root
+    )
+    found = explain(layer, file, report)
+    if options.as_json:
+        print_json({**found.to_json(), "ok": True})
+    else:
+        print_findings(without_notes(program.findings))
+        click.echo(explanation_text(found), nl=False)
+
+
+def _against(report: TimingReport, plan: Plan, path: Path, options: Options) -> TimingReport:
+    """The report with the bounds of the network whose program before tiling is given."""
+    untiled = plan_of(read_checked(path, options.device, options.limits, options.root))
+    network = find_network_bounds(untiled, plan.device)
+    if report.macs < network.macs:
+        raise InputError(
+            f"the plan does {report.macs:,} MACs, this network needs {network.macs:,}",
+            path=path,
+            hint="give the program that the plan was made from",
+        )
+    return replace(report, network=network)
 
 
 def _print_advice(found: list[Advice]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.graph.nodes import Argument, Operation, Pack, Tensor, tensors
+from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, tensors, walk
 from lamella.lang.skriptnd.rules.graphs import NO_MEANING
 from lamella.ops.fault import Fault
 from lamella.ops.instance import Instance
@@ -43,6 +43,13 @@ def quantizer_of(tensor: Tensor) -> Operation | None:
     result = Tensor(f"{tensor.name} quantised", tensor.element, tensor.shape)
     name, attributes = tensor.quantization.operator, tensor.quantization.attributes
     return Operation(name, (given,), (result,), attributes, origin=tensor.origin)
+
+
+def describes_quantization(graph: Graph) -> bool:
+    """Whether a tensor of the graph says how it is quantised."""
+    results = (item for node in walk(graph.nodes) for argument in node.outputs for item in tensors(argument))
+    inputs = (item for argument in graph.inputs for item in tensors(argument))
+    return any(item.quantization is not None for item in (*inputs, *graph.variables, *results))
 
 
 def signature(operation: Operation) -> object:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from lamella.base.dim import Atom, Condition, Dim, DimPart, DimSymbol, Extent, Logic, Monomial, symbols
 from lamella.base.dtype import LANGUAGES, ElementType, name_in
+from lamella.base.records import dataclass
 from lamella.graph.nodes import Argument, Branch, Loop, Node, Operation, Pack, Region, Single, Tensor, Value
 from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd.words import BUILT_INS, KEYWORDS
@@ -214,7 +215,8 @@ class ComponentWriter:
     def quantization(self, tensor: Tensor) -> n.Quantization | None:
         """The entry of a tensor in `@quantize`."""
         found = tensor.quantization
-        if found is None:
+        if found is None or IDENTIFIER.fullmatch(tensor.name) is None:
+            # An item of a pack has no name of its own in the text; what its codes stand for, operations say again.
             return None
         given = attributes(found.attributes, self.library.find(found.operator))
         return n.Quantization(tensor.name, self._operator(found.operator), attributes=given)

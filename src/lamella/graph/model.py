@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.records import dataclass
 from lamella.graph.nodes import Graph
 from lamella.ops.library import Library
 
@@ -54,6 +55,8 @@ class Model:
     """Warnings about the data."""
     hints: tuple[FusionHint, ...] = field(default=(), compare=False, repr=False)
     """What the source says of fusion."""
+    fixed: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Inputs of the source for whose contents the graph is made: it does not take them any more."""
 
     @property
     def language(self) -> str:

@@ -8,11 +8,12 @@ numbers. Views are tested where they are made; what is accessed through one that
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from lamella.base.diagnostic import Diagnostic, Rule
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.kernels.build import Builder, FreshNames, names_of
 from lamella.kernels.rewrite import defined_types, rewrite, used_values, walk
 from lamella.lang.tensor.check.memory import shape_pairs, show_shapes

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 from lamella.base.open_extent import is_open
+from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.tensor.check.context import defined_values
 from lamella.lang.tensor.nodes import (

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from lamella.base.limits import SMALLEST
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Arith, Number, Scalar, Type, Value
 from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS, INTEGERS
@@ -72,11 +73,16 @@ def fold_arith(function: str, operands: Sequence[Number], type_: Type) -> Number
         return None
     if len(values) == 1:
         change = UNARY.get(function)
-        return None if change is None else wrap(change(values[0]), type_.name)
+        return None if change is None else _writable(wrap(change(values[0]), type_.name))
     if function in ("shl", "shr") and not 0 <= values[1] < 8 * BYTES[type_.name]:
         return None
     found = BINARY[function](values[0], values[1])
-    return None if found is None else wrap(found, type_.name)
+    return None if found is None else _writable(wrap(found, type_.name))
+
+
+def _writable(value: int) -> int | None:
+    """The number itself; None for the one 64-bit integer that the language has no literal for."""
+    return None if value == SMALLEST else value
 
 
 def _fold_bool(function: str, operands: Sequence[Number]) -> Number | None:

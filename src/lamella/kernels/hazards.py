@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from lamella.base.records import dataclass
 from lamella.kernels.rewrite import constants_of, walk
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import (

@@ -7,12 +7,13 @@ padded tensor costs nothing where the kernels around it were written for that la
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from lamella.base.arrays import numpy_dtype
 from lamella.base.dtype import LANGUAGES
 from lamella.base.origin import Origin
+from lamella.base.records import dataclass
 
 ELEMENT_TYPES = MappingProxyType({name: numpy_dtype(item) for name, item in LANGUAGES["tensor"].items()})
 """How NumPy holds the elements of a memref, by their name in the tensor language."""

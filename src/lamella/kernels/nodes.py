@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from lamella.base.placement import KERNEL, REFERENCE, OperationPlacement
+from lamella.base.records import dataclass
 from lamella.graph.binding import signature
 from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Node, Operation, tensors, walk

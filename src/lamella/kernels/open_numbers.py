@@ -8,8 +8,9 @@ number is opened: a constant becomes a parameter, an extent or a stride of a mem
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from lamella.base.records import dataclass
 from lamella.kernels.rewrite import make_names_unique, rename_region, rewrite, walk, with_statements
 from lamella.lang.tensor import write
 from lamella.lang.tensor.nodes import (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from lamella.base.arena import LiveBlock, aligned, allocate, allocate_in_line
 from lamella.base.liveness import LiveRange, live_ranges
+from lamella.base.records import dataclass
 from lamella.kernels.launches import Launch, LaunchList
 
 ALIGNMENT = 64

@@ -6,11 +6,12 @@ All walks are loops, so nesting costs no stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import is_, is_not
 from types import MappingProxyType
-from typing import Any, TypeAlias, cast, get_args
+from typing import TypeAlias, cast, get_args
 
+from lamella.base.records import dataclass
 from lamella.kernels.build import HOLDERS, FreshNames, names_of, regions
 from lamella.kernels.fold import wrap
 from lamella.lang.tensor import result_types
@@ -62,34 +63,35 @@ FIELDS = MappingProxyType(
 # --- values of an instruction -------------------------------------------------------------------------------
 
 
-def used_values(instruction: Instruction) -> Iterator[Value]:
+def used_values(instruction: Instruction) -> Sequence[Value]:
     """The values that an instruction itself reads, those of its regions left out."""
     if isinstance(instruction, For):
-        yield from (instruction.begin, instruction.end)
-        yield from () if instruction.step is None else (instruction.step,)
-        yield from (start for _, start in instruction.carried)
-    elif isinstance(instruction, Foreach | ForeachTile):
-        yield from (*instruction.begins, *instruction.ends)
-    elif isinstance(instruction, CoopApply):
-        yield instruction.operand
-    else:
-        for name in VALUE_FIELDS[type(instruction)]:
-            yield from _values_in(getattr(instruction, name))
+        step = () if instruction.step is None else (instruction.step,)
+        return (instruction.begin, instruction.end, *step, *(start for _, start in instruction.carried))
+    if isinstance(instruction, Foreach | ForeachTile):
+        return (*instruction.begins, *instruction.ends)
+    if isinstance(instruction, CoopApply):
+        return (instruction.operand,)
+    found: list[Value] = []
+    for name in VALUE_FIELDS[type(instruction)]:
+        _collect_values(getattr(instruction, name), found)
+    return found
 
 
-def _values_in(part: object) -> Iterator[Value]:
-    if isinstance(part, Value):
-        yield part
+def _collect_values(part: object, found: list[Value]) -> None:
+    kind = type(part)
+    if kind is Value:
+        found.append(cast(Value, part))
+    elif kind is tuple:
+        for item in cast(tuple[object, ...], part):
+            _collect_values(item, found)
     elif isinstance(part, Slice):
-        yield from (item for item in (part.offset, part.size) if isinstance(item, Value))
-    elif isinstance(part, tuple):
-        for item in part:
-            yield from _values_in(item)
+        found += [item for item in (part.offset, part.size) if isinstance(item, Value)]
 
 
 def rename_values(instruction: Instruction, renaming: Renaming) -> Instruction:
     """An instruction with other names for its values, read or defined; its regions stay."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     kind = type(instruction)
     for name in VALUE_FIELDS[kind]:
         old = getattr(instruction, name)

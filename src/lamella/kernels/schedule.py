@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import TypeAlias
 
 from lamella.base.origin import Origin
+from lamella.base.records import dataclass
 from lamella.kernels.launches import FILL, Buffer, BufferView, Launch, LaunchList
 from lamella.kernels.nodes import KernelCall, KernelOperand
 from lamella.lang.tensor.check.kinds import BYTES

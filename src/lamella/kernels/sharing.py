@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from lamella.base.records import dataclass
 from lamella.kernels.build import names_of
 from lamella.kernels.nodes import KernelCall, KernelGraph
 from lamella.kernels.rewrite import rename_region, rewrite, walk, with_statements

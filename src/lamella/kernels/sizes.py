@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.kernels.rewrite import count_statements, extracted_matrices, walk
 from lamella.kernels.target import Target

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from types import MappingProxyType
 
 from lamella.base.errors import InputError
+from lamella.base.records import dataclass
 
 KIB = 1 << 10
 MIB = 1 << 20

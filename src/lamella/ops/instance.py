@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, TypeAlias
 
 from lamella.base.diagnostic import Rule
 from lamella.base.dim import Condition, Dim, Extent, Logic, Test, Truth
 from lamella.base.dtype import ElementType
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.lang.skriptnd.nodes import Operator
 from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -11,7 +10,8 @@ from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import read_shipped, shipped, shown
-from lamella.base.source import Source, Span
+from lamella.base.records import dataclass
+from lamella.base.source import ShippedSource, Source, Span
 from lamella.lang.skriptnd import Outline, outline, parse_operator
 from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.lang.skriptnd.nodes import Document, Operator
@@ -63,9 +63,9 @@ class _Shelf:
         self.operators: dict[str, Operator] = {}
 
     @cached_property
-    def source(self) -> Source:
+    def source(self) -> ShippedSource:
         """The text of the file."""
-        return Source(self.name, read_shipped(self.name))
+        return ShippedSource(self.name, read_shipped(self.name))
 
     @cached_property
     def outline(self) -> Outline:

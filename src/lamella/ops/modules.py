@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -22,6 +22,7 @@ from lamella.base.paths import (
     resolve_include,
     shown,
 )
+from lamella.base.records import dataclass
 from lamella.base.source import Source, Span
 from lamella.base.suggest import did_you_mean
 from lamella.lang.skriptnd import ParsedSkriptnd, parse

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from lamella.base.errors import Malformed
+from lamella.base.records import dataclass
 from lamella.base.suggest import did_you_mean
 from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd.check.definitions import invoked

@@ -1,8 +1,10 @@
-"""Arrays in .npy files, read without trust and written atomically."""
+"""Arrays in .npy and .npz files, read without trust and written atomically."""
 
 from __future__ import annotations
 
 import io
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,27 @@ Array = NDArray[np.generic]
 
 def read_array(path: Path, limits: Limits = DEFAULT) -> Array:
     """The array of a .npy file; its header is compared with the bytes that follow before anything is made of it."""
+    return _decode_array(read_bytes(path, limits), path)
+
+
+def read_arrays(path: Path, limits: Limits = DEFAULT) -> dict[str, Array]:
+    """The arrays of a .npz file by name, each read as a .npy file is; what they unpack to is limited."""
     data = read_bytes(path, limits)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = archive.infolist()
+            if sum(item.file_size for item in members) > limits.max_total_bytes:
+                raise InputError(f"it unpacks to more than {limits.max_total_bytes} bytes", path=path)
+            # No member gives more bytes than its entry promises.
+            return {
+                item.filename.removesuffix(".npy"): _decode_array(archive.read(item), path)
+                for item in members
+            }
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as problem:
+        raise InputError(f"not a readable .npz file: {str(problem)[:200]}", path=path) from None
+
+
+def _decode_array(data: bytes, path: Path) -> Array:
     stream = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(stream)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from lamella.base.records import dataclass
 from lamella.pipeline.effects import GRAPHS, NAC, on, own
+from lamella.pipeline.quantize_options import QuantizeOptions
 
 PEERS = ("torch", "inductor", "onnxruntime", "openvino")
 """What is measured beside ours."""
 
 
 @dataclass(frozen=True, slots=True)
-class ContestOptions:
-    """What a contest is given beyond a model."""
+class ContestOptions(QuantizeOptions):
+    """What a contest is given beyond a model, and a quantisation."""
 
     against: tuple[str, ...] = field(
         default=(),

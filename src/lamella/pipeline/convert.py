@@ -44,7 +44,7 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
     if language in (MODULE, FOLDER) and not target.suffix:
         return Conversion(*architectures().export(source, target, options))
     model = _read(language, source, target, options)
-    _refuse_own_weights(model, source, target, options)
+    refuse_own_weights(model, source, target, options)
     if ENDINGS.get(target.suffix.lower()) == "nac":
         if language in (MODULE, FOLDER):
             options = architectures().with_parts(source, options)
@@ -56,7 +56,9 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
         return Conversion((target,))
     whole = SKRIPTND.lower(model, "sknd", options) if model.language == SKRIPTND.name else model
     REGISTRY[whole.language].save(whole, target)
-    return Conversion((target,), _findings(whole)[len(_findings(model)) :])
+    # A folder keeps a list of the names that a text cannot spell; one text does not.
+    lines = REGISTRY[whole.language].respelled(whole) if target.suffix else []
+    return Conversion((target,), _findings(whole)[len(_findings(model)) :], tuple(lines))
 
 
 def _read(language: Language, source: Path, target: Path, options: Options) -> Model:
@@ -72,7 +74,7 @@ def _findings(model: Model) -> tuple[Diagnostic, ...]:
     return found
 
 
-def _refuse_own_weights(model: Model, source: Path, target: Path, options: Options) -> None:
+def refuse_own_weights(model: Model, source: Path, target: Path, options: Options) -> None:
     """The weights beside a source stay: names and numbers of a target beside it may be others."""
     store = target.with_suffix(STORE_FILE)
     beside = source != target and source.with_suffix(STORE_FILE) == store and is_there(store)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from lamella.base.records import dataclass
 from lamella.pipeline.effects import ANY, GRAPHS, NAC, on, own
 from lamella.pipeline.precision_options import PRECISIONS, PrecisionOptions
 

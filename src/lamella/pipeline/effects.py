@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias, TypedDict, Unpack
+
+from lamella.base.records import dataclass
 
 Steps: TypeAlias = "tuple[str, ...]"
 """The way that a command or a function of the API goes with an input."""
@@ -90,6 +92,7 @@ COMMANDS = MappingProxyType(
         "lower": (("load", "lower"), ("load", "unit")),
         "diff": (("load", "diff"),),
         "bench": (("load", "bench"),),
+        "quantize": (("load", "quantize"),),
         "sim": (("sim",),),
         "bind": (("bind",),),
     }

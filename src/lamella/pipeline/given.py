@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import cast
@@ -11,6 +11,7 @@ from typing import cast
 from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
+from lamella.base.records import dataclass
 from lamella.pipeline.effects import COMMANDS, STEPS, SUBJECTS, Need, Option, Steps
 from lamella.pipeline.options import ALWAYS, DIALECTS, NAMES, Options, kind_of, table
 

@@ -7,7 +7,6 @@ the pipeline loads code by a name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -15,9 +14,11 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from lamella.base.diagnostic import Diagnostic, Rule, printable
 from lamella.base.errors import InputError, cause_of
+from lamella.base.gc import gc_paused
 from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, is_there, shipped, shown
 from lamella.base.placement import OperationPlacement
+from lamella.base.records import dataclass
 from lamella.kernels.target import TARGETS
 
 if TYPE_CHECKING:
@@ -27,16 +28,20 @@ if TYPE_CHECKING:
     from lamella.backend.mep import Outcome
     from lamella.backend.progress import Progress
     from lamella.base.arrays import Array
+    from lamella.base.source import Source
     from lamella.bridge.nac_to_graph import InputType
     from lamella.bridge.nac_to_graph.nodes import KeptState
     from lamella.graph.model import Model as GraphModel
     from lamella.lang.nac.nodes import File
+    from lamella.lang.nem.resolved import ComputeKernel, Plan
     from lamella.pipeline.backends import Backend
     from lamella.pipeline.generate import Generated
     from lamella.pipeline.module.observe import Observed
     from lamella.pipeline.nac.model import Model as NacModel
     from lamella.pipeline.nac.results import Results
+    from lamella.pipeline.nem.reports import FitReport
     from lamella.pipeline.options import Options
+    from lamella.plan.stcb import Stream
 
 # --- what languages hand around ---------------------------------------------------------------------------------
 
@@ -56,6 +61,8 @@ class Compared:
 
     numbers: Mapping[str, tuple[Array, Array]]
     placement: tuple[OperationPlacement, ...] = ()
+    tolerance: float | None = None
+    """How far they may lie apart, in parts of the largest; None leaves it to whoever asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +193,13 @@ class Prints(Protocol):
         """The text of a lowered model."""
 
 
+class Spells(Prints, Protocol):
+    """The part of a language whose text has identifiers, for `lamella convert`."""
+
+    def respelled(self, model: Model) -> list[str]:
+        """Lines about the names of a model that a text calls otherwise."""
+
+
 class Printing(Prints, Protocol):
     """The part of a language whose models are printed and written by stages, for `lamella lower`."""
 
@@ -194,6 +208,16 @@ class Printing(Prints, Protocol):
 
     def compare(self, before: Model, lowered: Model, path: Path, options: Options) -> Compared:
         """The numbers of a model and of what was written of it."""
+
+
+class PlanReports(Protocol):
+    """What is said of graphs on their way to plans."""
+
+    def explain_selection(self, model: GraphModel, options: Options) -> list[str]:
+        """How each operation of a graph is computed on a device."""
+
+    def fit(self, model: GraphModel, options: Options) -> FitReport:
+        """What a graph needs of the memories of a device."""
 
 
 class Architectures(Protocol):
@@ -279,6 +303,23 @@ class NacPlans(Protocol):
         """Run a plan within what is allowed."""
 
 
+class PlanKernels(Protocol):
+    """The kernels that `compute` tasks of plans and streams run."""
+
+    def read_kernels(
+        self, source: Source, limits: Limits
+    ) -> tuple[Mapping[str, ComputeKernel] | None, list[Diagnostic]]:
+        """The kernels of a text, and what is wrong with it."""
+
+    def link(
+        self, plan: Plan, kernels: Mapping[str, ComputeKernel], file: str
+    ) -> tuple[Plan, list[Diagnostic]]:
+        """The plan with its kernels, and what does not fit."""
+
+    def check_stream(self, stream: Stream) -> None:
+        """Refuse a stream whose records do not fit their kernels."""
+
+
 # --- the registry -----------------------------------------------------------------------------------------------
 
 
@@ -326,6 +367,7 @@ class Language:
         """What is in a file, or in what else goes by a name."""
         return cast(Shows, _part(self.shows)).describe(name, options)
 
+    @gc_paused()
     def load(self, path: Path, options: Options) -> Model:
         """The model of a file; LamellaError holds all findings when something is wrong."""
         if not self.loads:
@@ -360,6 +402,10 @@ class Language:
         """The text of a model; None where its language has none that is printed."""
         part = self.printing or self.prints
         return cast(Prints, _part(part)).printed(model) if part else None
+
+    def respelled(self, model: Model) -> list[str]:
+        """Lines about the names of a model that a text of this language cannot spell."""
+        return cast(Spells, _part(self.prints)).respelled(model) if self.prints else []
 
     def rules(self) -> tuple[Rule, ...]:
         """The rules of a published language, in order."""
@@ -449,6 +495,14 @@ STREAM = Language(
     lowers="nem.execution",
 )
 """A plan that is bound to a device: STCB, by its ending or as JSON."""
+PLANS = Language(
+    "plans",
+    saves="nem.lowering",
+    lowers="nem.lowering",
+    writing="nem.lowering",
+    printing="nem.stages",
+)
+"""A graph with its plans: only handed around."""
 DATA = Language("data", (".dat", ".safetensors"), files="data.files", shows="data.files")
 """Files that hold the numbers of a model."""
 TORCH = Language("torch", (".pt2",), files="torch.files", shows="torch.files", loads="torch.execution")
@@ -464,7 +518,7 @@ ONNX = Language(
 )
 """Models in the ONNX format."""
 
-ROWS = (MODULE, NAC, NEM, SKRIPTND, TENSOR, DATA, TORCH, ONNX, FOLDER, UNIT, STANDARD, KERNELS, STREAM)
+ROWS = (MODULE, NAC, NEM, SKRIPTND, TENSOR, DATA, TORCH, ONNX, FOLDER, UNIT, STANDARD, KERNELS, PLANS, STREAM)
 REGISTRY = MappingProxyType({row.name: row for row in ROWS})
 LANGUAGES = tuple(row.name for row in ROWS if row.is_published)
 """The five languages."""
@@ -496,6 +550,16 @@ def nac_plans() -> NacPlans:
     return cast(NacPlans, _part("nac.plans"))
 
 
+def plan_reports() -> PlanReports:
+    """What is said of graphs on their way to plans."""
+    return cast(PlanReports, _part("nem.reports"))
+
+
+def plan_kernels() -> PlanKernels:
+    """The kernels of `compute` tasks: a second language, which most programs never need."""
+    return cast(PlanKernels, _part("nem.kernels"))
+
+
 # --- the language of a path ------------------------------------------------------------------------------------
 
 MODULE_MARKS = ("config.json", "config_schema.json", "model.safetensors", "architecture.module")
@@ -505,6 +569,12 @@ UNIT_MARK = "config_schema.json"
 DOCUMENT = ".json"
 """A stream as text, or any other JSON: only what is in it says."""
 STREAM_ENDINGS = (".stcb", DOCUMENT)
+
+
+def fixed_inputs(model: Model) -> tuple[str, ...]:
+    """Inputs of the source of a graph for whose contents it was made; those of other models are all open."""
+    found: tuple[str, ...] = getattr(model, "fixed", ())
+    return found
 
 
 def language_of(path: Path, language: str | None) -> Language:

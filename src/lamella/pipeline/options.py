@@ -7,11 +7,13 @@ about an option that cannot have an effect all come from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.records import dataclass
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
 from lamella.pipeline.diff_options import REALS, DiffOptions
 from lamella.pipeline.effects import (
@@ -34,13 +36,16 @@ from lamella.pipeline.effects import (
     own,
     row,
 )
-from lamella.pipeline.languages import LANGUAGES
+from lamella.pipeline.languages import LANGUAGES, ONNX
+
+if TYPE_CHECKING:
+    from lamella.base.arrays import Array
 
 DIALECTS = ("specification", "newer")
 METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
-FORMS = ("sknd", "nac", "onnx", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
-EXPLAINED = ("fuse",)
+FORMS = ("sknd", "nac", "onnx", "ir", "tensor", "llvm", "asm", "ptx", "nem", "stcb")
+EXPLAINED = ("fuse", "select")
 """Passes that say what they do."""
 
 ALWAYS = {
@@ -51,11 +56,12 @@ ALWAYS = {
 }
 READING = "check, show, load"
 TEXTS = "check fmt show run convert lower sim bind"
-MODELS = "check show run convert lower diff bench"
-LOADERS = "run convert lower diff bench"
-LATE = "compile, lower, diff, bench, plan, answer, write nac, write graph"
+MODELS = "check show run convert lower diff bench quantize"
+LOADERS = "run convert lower diff bench quantize"
+LATE = "compile, lower, diff, bench, quantize, plan, answer, write nac, write graph"
 """Steps in which a NAC file becomes a graph or a machine."""
 CODE = ("tensor", "llvm", "asm", "ptx")
+PLAN_FORMS = ("nem", "stcb")
 NOT_MACHINE = Need(("backend",), (None, "interpreter"), TENSOR)
 ON_INTERPRETER = Need(("backend",), ("interpreter",), BY_KERNELS, ("compile",))
 BY_ARCHITECTURE = Need(("architecture",), on=FOLDER)
@@ -74,14 +80,16 @@ class Options(DiffOptions):
         metadata=row(
             "Read the file as this language, whatever its ending.",
             on("check, fmt, show, load, sim, bind", ANY),
-            f"--language | {TEXTS} | general",
-            choices=LANGUAGES,
+            f"--language | {TEXTS} quantize | general",
+            choices=(*LANGUAGES, ONNX.name),
         ),
     )
     limits: Limits = field(
         default=DEFAULT,
         metadata=row(
-            "Raise or lower one limit; repeatable.", ALWAYS, f"--limit NAME=N | {TEXTS} diff bench | general"
+            "Raise or lower one limit; repeatable.",
+            ALWAYS,
+            f"--limit NAME=N | {TEXTS} diff bench quantize | general",
         ),
     )
     root: Path | None = field(
@@ -89,7 +97,7 @@ class Options(DiffOptions):
         metadata=row(
             "Files that FILE names lie below this folder; by default the folder of FILE.",
             {**on("check, load", NEM | SKND | SOURCES), **on("sim, bind", NEM)},
-            "--root | check run convert lower sim bind | general",
+            "--root | check run convert lower sim bind quantize | general",
             needs=(BY_ARCHITECTURE,),
         ),
     )
@@ -97,8 +105,12 @@ class Options(DiffOptions):
         default=None,
         metadata=row(
             "NEM: the target device, a shipped name such as npm_lite or a .nem file.",
-            on("check, load, sim, bind", NEM),
+            {**on("check, load, sim, bind", NEM), **on("lower, compile", GRAPHS | NAC)},
             "--device DEVICE | check run convert lower sim bind",
+            needs=(
+                Need(("to",), PLAN_FORMS, GRAPHS | NAC, ("lower",)),
+                Need(("backend",), ("npu",), GRAPHS | NAC, ("compile",)),
+            ),
         ),
     )
     model: str | None = field(
@@ -167,7 +179,7 @@ class Options(DiffOptions):
         metadata=row(
             "SkriptND: take this operator whole; by default those of the library; repeatable.",
             on(READING, SKND),
-            f"--keep OPERATOR | {MODELS}",
+            "--keep OPERATOR | check show run convert lower diff bench",
         ),
     )
     decompose: tuple[str, ...] = field(
@@ -197,7 +209,7 @@ class Options(DiffOptions):
         metadata=row(
             "A .safetensors file, a folder of .dat files or a Hugging Face folder; by default what lies by the model.",
             {"load": SKND | SOURCES, "check": NAC, **on(LATE, NAC)},
-            "--weights | run convert lower diff bench",
+            "--weights | run convert lower diff bench quantize",
         ),
     )
     types: Mapping[str, str] = field(
@@ -205,7 +217,7 @@ class Options(DiffOptions):
         metadata=row(
             "NAC: what an input is, where the file does not say; repeatable.",
             {**on("check, show", NAC), **on(LATE, NAC)},
-            "--type NAME=f32[2,8] | check show run convert lower diff bench",
+            "--type NAME=f32[2,8] | check show run convert lower diff bench quantize",
             needs=(
                 Need(("listing",), on=NAC, steps=("show",)),
                 Need(("optimize", "plain_signatures", "quantize"), on=NAC, steps=("write nac",)),
@@ -226,11 +238,14 @@ class Options(DiffOptions):
         default=None,
         metadata=own(
             f"How to run it. {TITLES}.",
-            {"compile": RUNNABLE, "observe": SOURCES, "check": SKND | SOURCES},
-            "--backend | run check | backend",
+            {"compile": RUNNABLE, "observe": SOURCES, "check": SKND | SOURCES, "quantize": GRAPHS | NAC},
+            "--backend | run check quantize | backend",
             needs=(Need(("backend",), WITH_KERNELS, steps=("check",)),),
             choices=BACKENDS,
-            helps={"check": "Say which operations do not run as kernels of this backend, and why."},
+            helps={
+                "check": "Say which operations do not run as kernels of this backend, and why.",
+                "quantize": "Run the model on this backend, reference or cpu; by default cpu.",
+            },
         ),
     )
     backends: tuple[str, ...] = field(
@@ -346,6 +361,13 @@ class Options(DiffOptions):
             least=0,
         ),
     )
+    contents: Mapping[str, Array] = field(
+        default_factory=dict,
+        metadata=row(
+            "ONNX: arrays of inputs; the graph is made for those that must be known before the run, such as shapes.",
+            on("load, diff", kinds("onnx")),
+        ),
+    )
     random: bool = field(
         default=False,
         metadata=row("Draw the inputs that a call does not give.", on("compile", RUNNABLE)),
@@ -378,20 +400,23 @@ class Options(DiffOptions):
     after: str | None = field(
         default=None,
         metadata=row(
-            "Stop behind this pass: of kernels, or of a graph on its way to kernels, such as fuse.",
+            "Stop behind this pass: of kernels, of a graph on its way to kernels, such as fuse, or of plans: select.",
             on("lower", BY_KERNELS | TENSOR),
             "--after PASS | lower | backend",
-            needs=(Need(("to",), ("tensor",), TENSOR), Need(("to",), ("tensor", "sknd"), BY_KERNELS)),
+            needs=(
+                Need(("to",), ("tensor",), TENSOR),
+                Need(("to",), ("tensor", "sknd", *PLAN_FORMS), BY_KERNELS),
+            ),
         ),
     )
     explain: str | None = field(
         default=None,
         metadata=own(
-            "Say what this pass does to the graph, line by line: what it fuses, and what not and why.",
+            "Say what this pass does to the graph, line by line: what it fuses, or selects for a device, and why.",
             on("lower", GRAPHS | NAC),
             "--explain | lower | backend",
             choices=EXPLAINED,
-            needs=(Need(("to",), ("sknd",)),),
+            needs=(Need(("to",), ("sknd", *PLAN_FORMS)),),
         ),
     )
     target: str | None = field(
@@ -423,6 +448,15 @@ class Options(DiffOptions):
             on("lower, bind", NEM),
             "--allow-future | lower bind | backend",
             needs=(Need(("to",), ("stcb",), steps=("lower",)),),
+        ),
+    )
+    fit: bool = field(
+        default=False,
+        metadata=own(
+            "Plans: say what each memory of the device needs and has, and why; write nothing.",
+            on("lower", GRAPHS | NAC),
+            "--fit | lower | output",
+            needs=(Need(("to",), PLAN_FORMS), Need(("device",))),
         ),
     )
     compare: bool = field(
@@ -512,7 +546,7 @@ class Options(DiffOptions):
         metadata=own(
             "Print one JSON object on standard output.",
             ALWAYS,
-            "--json | check show run generate train convert lower diff bench sim bind rules | output",
+            "--json | check show run generate train convert lower diff bench quantize sim bind rules | output",
         ),
     )
     strict: bool = field(
@@ -547,6 +581,14 @@ class Options(DiffOptions):
             "--listing | show | output",
         ),
     )
+    gradient: bool = field(
+        default=False,
+        metadata=own(
+            "SkriptND: the backward operators of an operator of the library, derived from its formulas.",
+            on("show", kinds("library")),
+            "--gradient | show | output",
+        ),
+    )
     picture: Path | None = field(
         default=None,
         metadata=own(
@@ -565,12 +607,13 @@ class Options(DiffOptions):
         default=None,
         metadata=own(
             "Write one .npy per output into this folder.",
-            {**on("execute, train, lower, unit, diff", ANY), "bind": NEM},
-            "-o --output | run lower diff bind | output",
+            {**on("execute, train, lower, unit, diff, quantize", ANY), "bind": NEM},
+            "-o --output | run lower diff quantize bind | output",
             required="bind",
             helps={
                 "lower": "The folder to write; without it the text of kernels is printed.",
                 "diff": "Write the first diverging operation and its inputs into this folder.",
+                "quantize": "The file to write: .sknd, .nac, .nacs or .onnx; without it there is only the report.",
                 "bind": "OUT.stcb or OUT.json.",
             },
         ),
@@ -738,9 +781,12 @@ class Options(DiffOptions):
         default=None,
         metadata=own(
             "Write a self-contained page with the timeline.",
-            {**on("sim", NEM), **on("diff", GRAPHS | NAC)},
-            "--html | sim diff | output",
-            helps={"diff": "Write a self-contained page with the graph coloured by error."},
+            {**on("sim", NEM), **on("diff, quantize", GRAPHS | NAC)},
+            "--html | sim diff quantize | output",
+            helps={
+                "diff": "Write a self-contained page with the graph coloured by error.",
+                "quantize": "Write a self-contained page with the ranked layers.",
+            },
         ),
     )
     advise: bool = field(
@@ -751,6 +797,22 @@ class Options(DiffOptions):
     )
     fix: Path | None = field(
         default=None, metadata=own("Write the improved program.", on("sim", NEM), "--fix | sim | output")
+    )
+    layer: str | None = field(
+        default=None,
+        metadata=own(
+            "Explain a layer (a section, loop, task or line): its roofs, and what would change it, simulated.",
+            on("sim", NEM),
+            "--explain LAYER | sim | output",
+        ),
+    )
+    untiled: Path | None = field(
+        default=None,
+        metadata=own(
+            "Compare with the bounds of the network: the program before tiling, one task for each operation.",
+            on("sim", NEM),
+            "--against UNTILED.nem | sim | output",
+        ),
     )
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from lamella.base.records import dataclass
 from lamella.pipeline.contest_options import ContestOptions
 from lamella.pipeline.effects import BY_KERNELS, GRAPHS, NAC, Need, kinds, on, row
 
@@ -22,8 +23,8 @@ class PrecisionOptions(ContestOptions):
             {"compile": BY_KERNELS - kinds("kernels"), **on("lower, bench", GRAPHS | NAC)},
             "--precision | run lower bench | backend",
             needs=(
-                Need(("backend",), ("cpu",), NAC, ("compile",)),
-                Need(("backend",), (None, "cpu"), BY_KERNELS - NAC, ("compile",)),
+                Need(("backend",), ("cpu",), NAC, ("compile",), unless="f32"),
+                Need(("backend",), (None, "cpu"), BY_KERNELS - NAC, ("compile",), unless="f32"),
                 Need(("dtype",), (None, "f32")),
                 Need(("quantized",), (None, False)),
                 Need(("after", "explain"), steps=("lower",)),

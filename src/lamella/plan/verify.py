@@ -10,10 +10,12 @@ from lamella.base.diagnostic import Diagnostic, sort_findings
 from lamella.base.dim import TooComplex
 from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.base.source import NOWHERE, Span
+from lamella.lang.nem.codecs import BLOCK, whole_blocks
 from lamella.lang.nem.device import ResolvedDevice, ResolvedTopology
 from lamella.lang.nem.resolved import Buffer, Index, Item, Loop, Plan, Region, Resource, Task
 from lamella.lang.nem.rules import (
     CAPACITY,
+    CODEC_USE,
     DIVISION_BY_ZERO,
     LIMIT,
     LIVE_TOKENS,
@@ -203,12 +205,13 @@ def check_tokens(plan: Plan) -> Iterator[Diagnostic]:
 
 
 def count_tokens(plan: Plan) -> TokenPeak:
-    """The largest static count of live tokens."""
-    return _count(plan.body)[0]
+    """The largest static count of live tokens of one engine: each sequencer counts those of its own tasks."""
+    engines = {task.engine or 0 for task in plan.tasks()} or {0}
+    return max((_count(plan.body, engine)[0] for engine in sorted(engines)), key=lambda peak: peak.count)
 
 
-def _count(body: tuple[Item, ...]) -> tuple[TokenPeak, set[int]]:
-    """The peak of a list, and the tasks that it waits for."""
+def _count(body: tuple[Item, ...], engine: int) -> tuple[TokenPeak, set[int]]:
+    """The peak of a list on an engine, and the tasks that the list waits for."""
     made: dict[int, int] = {}
     last: dict[int, int] = {}
     inner: list[TokenPeak] = []
@@ -217,13 +220,14 @@ def _count(body: tuple[Item, ...]) -> tuple[TokenPeak, set[int]]:
         deps: set[int] = set()
         peak = TokenPeak(0, item.span)
         if isinstance(item, Loop):
-            inside, deps = _count(item.body)
+            inside, deps = _count(item.body, engine)
             factor = max(0, min(item.window, item.trips))
             peak = TokenPeak(factor * inside.count, inside.span)
         else:
             deps = set(item.deps)
             if isinstance(item, Task):
-                made[item.number] = place
+                if (item.engine or 0) == engine:
+                    made[item.number] = place
                 deps = deps | {item.number} if item.sync else deps
         inner.append(peak)
         waited |= deps
@@ -263,13 +267,33 @@ def check_unwritten(plan: Plan) -> Iterator[Diagnostic]:
             yield NEVER_WRITTEN.at(span, task=task.title, buffer=buffer.name)
 
 
+# --- buffers that are stored by a codec ---------------------------------------------------------------------
+
+
+def check_codecs(plan: Plan) -> Iterator[Diagnostic]:
+    """What is stored by a codec is read by transfers of whole blocks, and by nothing else."""
+    if not any(buffer.codec for buffer in plan.buffers):
+        return
+    for task in plan.tasks():
+        for number, region in enumerate((*task.inputs, *task.outputs)):
+            if not region.buffer.codec:
+                continue
+            name = region.buffer.name
+            if task.opcode != "transfer" or number:
+                problem = f"uses '{name}', which is stored by a codec; only a transfer reads it"
+                yield CODEC_USE.at(task.span, task=task.title, problem=problem)
+            elif not whole_blocks(region.offset, region.extent, region.buffer.size):
+                problem = f"takes parts of the blocks of '{name}', which have {BLOCK} bytes"
+                yield CODEC_USE.at(task.span, task=task.title, problem=problem)
+
+
 # Sets of tasks are compared word by word: so many pairs of tasks cost about as much as one pair of accesses.
 PAIRS_PER_STEP = 1 << 14
 
 
 def verify(plan: Plan, limits: Limits = DEFAULT) -> list[Diagnostic]:
     """Capacity, live tokens, bounds, unit indices and hazards; only a plan that was read whole can be judged."""
-    findings = [*check_capacity(plan), *check_tokens(plan), *check_unwritten(plan)]
+    findings = [*check_capacity(plan), *check_tokens(plan), *check_unwritten(plan), *check_codecs(plan)]
     tasks = sum(1 for _ in plan.tasks())
     if tasks * tasks > limits.max_pairs * PAIRS_PER_STEP:
         span = next((task.span for task in plan.tasks()), NOWHERE)

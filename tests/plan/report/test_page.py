@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from lamella.base.diagnostic import printable
+from lamella.base.source import Source
+from lamella.lang.nem import check
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.report import SCRIPTS, embed, fill_page, html_page
 from lamella.plan.timing import TimingReport, simulate
@@ -70,6 +72,21 @@ def test_zoom_hover_selection_and_source_work(conv_relu: tuple[TimingReport, Pla
     assert "load_x" in opened.data["tip"]
     assert int(opened.data["tasks"]) == 5
     assert int(opened.data["slices"]) == 20
+
+
+@pytest.mark.chromium
+def test_layers_are_listed_and_can_be_chosen(tmp_path: Path) -> None:
+    """Sections that comments name; a choice shows the tasks and the time of one of them."""
+    text = (
+        "buffer A : L2 (size=64)\nbuffer B : L1 (size=64)\n"
+        "# == first: a load\ntransfer.sync(dst=B, src=A)\n# == <b>second</b>\nstore.sync(dst=A, src=B)\n"
+    )
+    plan = check(Source("layers.nem", text)).plan
+    assert plan is not None
+    opened = open_page(html_page(simulate(plan), plan), tmp_path, "#selftest")
+    assert opened.console == ()
+    assert (opened.data["layers"], opened.data["trial-layers"]) == ("2", "true")
+    assert "<b>second</b>" in opened.texts["layers"]
 
 
 @pytest.mark.chromium

@@ -110,7 +110,7 @@ def times_of(stream: Stream, seed: int | None) -> dict[int, tuple[int, int]]:
     found: dict[int, tuple[int, int]] = {}
     chooser = None if seed is None else random.Random(seed)
     for time, (number, begins) in enumerate(order_of(queues, chooser)):
-        for record in queues.groups[number].records:
+        for record in queues.records(number):
             if begins:
                 starts[record.seq] = time
             else:

@@ -5,8 +5,9 @@ What compiles is loaded when somebody asks for it: graphs whose compiled form wa
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from lamella.base.optional import load_late
 
 if TYPE_CHECKING:
     from lamella.backend.cpu.compile import compile_program
@@ -20,5 +21,5 @@ _MODULES = {"CompiledKernels": "run.kernels", "compile_program": "compile"}
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    found: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    found: object = getattr(load_late(f"{__name__}.{_MODULES[name]}"), name)
     return found

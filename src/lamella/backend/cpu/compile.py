@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib import import_module
 from typing import Protocol, cast
 
 from lamella.backend.cpu.compiled import CachedProgram, Compiled, KernelSymbol, entries_of
@@ -25,6 +24,7 @@ from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.optional import load_late
 from lamella.base.watching import COMPILING
 from lamella.kernels.target import Target
 from lamella.lang.tensor import write
@@ -54,7 +54,7 @@ def emit(program: Program, target: Target) -> Compiled:
 
 
 def _emission() -> Emission:
-    return cast(Emission, import_module("lamella.backend.cpu.emission"))
+    return cast(Emission, load_late("lamella.backend.cpu.emission"))
 
 
 PIECE = 6

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+from lamella.base.records import dataclass
 from lamella.lang.tensor.nodes import Program
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 
 from lamella.backend.cpu.compiled import Compiled, KernelSymbol
@@ -41,6 +41,7 @@ from lamella.backend.cpu.emit.values import LLVM, RunValue, ScalarValue
 from lamella.backend.cpu.emit.varying import find_varying
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.gc import gc_paused
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.kernels.hazards import local_bytes, stack_offset
 from lamella.kernels.passes import lower

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from math import prod
 from typing import Protocol
@@ -15,6 +15,7 @@ from lamella.backend.executor.segments import BYTE, ListMachine, OnceResult, Onc
 from lamella.base.arrays import Array, DType
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.graph.nodes import Argument, Node, Operation, Pack, Tensor, tensors
 from lamella.kernels.launches import FILL, LaunchList
 from lamella.kernels.nodes import InPlaceCalls, KernelCall, KernelGraph
@@ -199,12 +200,21 @@ class SegmentCutter:
 
     def _compile(self, whole: LaunchList, segment: Segment) -> Segment:
         first, second = hoist(whole, {*self._fixed, *segment.constants})
+        parts = split(first)
+        # Launches are proved on memory of their sizes, so what is far too much is refused before that.
+        self._require_room(max((_touched(item) for item in (second, *parts)), default=0))
         segment.each = self._machine.compile(second)
-        segment.once = [self._once(item, segment.constants) for item in split(first)]
-        lists = (segment.each, *(item.launches for item in segment.once))
-        if max(item.arena_bytes for item in lists) > self._planner.most_bytes:
-            raise Unsupported("it needs more memory than there may be")
+        segment.once = [self._once(item, segment.constants) for item in parts]
+        brought = [name for name in segment.inputs if name not in self._fixed and name in whole.inputs]
+        read = sum(whole.buffers[whole.inputs[name].buffer].size for name in brought)
+        self._require_room(
+            max(read + segment.bytes, *(item.launches.arena_bytes for item in segment.once), 0)
+        )
         return segment
+
+    def _require_room(self, size: int) -> None:
+        if size > self._planner.most_bytes:
+            raise Unsupported("it needs more memory than there may be")
 
     def _once(self, whole: LaunchList, constants: Mapping[str, Array]) -> OnceResult:
         """The result of launches that run once; that of equal ones for other extents, where there is one."""
@@ -214,7 +224,7 @@ class SegmentCutter:
             own = {name: constants[name] for name in whole.inputs if name in constants}
             inputs = tuple(name for name in whole.inputs if name not in own)
             sizes = {name: whole.buffers[name].size for name in whole.outputs}
-            kept = {name: self._machine.empty((size,), BYTE) for name, size in sizes.items()}
+            kept = {name: self._machine.keep(size) for name, size in sizes.items()}
             found = OnceResult(self._machine.compile(whole, once=True), inputs, kept, own)
             self._results[key] = found
         return found
@@ -231,6 +241,17 @@ class SegmentCutter:
             places = [replace(item, buffer=names.get(item.buffer, item.buffer)) for item in launch.arguments]
             parts.append(f"{text} {places} {launch.groups}")
         return sha256("\n".join((*parts, *whole.outputs)).encode()).hexdigest()
+
+
+def _touched(whole: LaunchList) -> int:
+    """The bytes of the buffers of that launch which has the largest."""
+    return max(
+        (
+            sum(whole.buffers[name].size for name in {item.buffer for item in launch.arguments})
+            for launch in whole.launches
+        ),
+        default=0,
+    )
 
 
 def _in_state(item: ScheduledOperation, states: Mapping[str, InPlaceCalls]) -> ScheduledOperation:

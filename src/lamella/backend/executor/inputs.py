@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,8 @@ from lamella.base.dim import Extent, bounds, substitute, symbols
 from lamella.base.dtype import ElementType, Kind
 from lamella.base.errors import Found, Malformed
 from lamella.base.mapping import is_unwritable
+from lamella.base.optional import Foreign
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.graph.compose.decompose import compose_call
 from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, tensors
@@ -145,7 +146,7 @@ def choose_extent(extent: Extent, extents: Extents) -> int:
 def as_array(given: npt.ArrayLike) -> Array:
     """What a caller gives, as an array."""
     if hasattr(given, "__dlpack__") and not hasattr(given, "__array__"):
-        return np.from_dlpack(cast(Any, given))
+        return np.from_dlpack(cast(Foreign, given))
     try:
         return np.asarray(given)
     except ValueError:
@@ -157,6 +158,13 @@ def fit(values: Array, element: ElementType, storage: Storage, in_place: bool = 
 
     One that is of that type already is copied, unless its numbers stay or it is only read `in_place` for a while.
     """
+    if element.is_integer and element.bits < 8:
+        in_place = False  # its bytes may be others, and are changed below
+    stored = _fit(values, element, storage, in_place)
+    return arrays.sign_extended(stored) if element.is_integer and element.bits < 8 else stored
+
+
+def _fit(values: Array, element: ElementType, storage: Storage, in_place: bool) -> Array:
     found = arrays.element_type_of(values.dtype)
     if found is None or _kind(found) != _kind(element):
         raise Malformed(f"an array of {values.dtype}")

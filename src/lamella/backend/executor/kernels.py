@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +35,13 @@ from lamella.base.errors import Found
 from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import REFERENCE, OperationPlacement
+from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Node, Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import extents, members
 from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
-from lamella.lang.skriptnd.rules.graphs import NO_KERNEL, OPEN_EXTENTS
+from lamella.lang.skriptnd.rules.graphs import NO_KERNEL, OPEN_EXTENTS, TOO_MUCH_MEMORY
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
@@ -369,7 +371,7 @@ class SpecialisedRunner:
             arrays = tuple(np.zeros(shape, item.dtype) for shape in item.shapes)
             held[item.name] = arrays if item.is_pack else arrays[0]
             outputs.append(held[item.name])
-        held |= _temporaries(step.calls)
+        held |= self._temporaries(step.calls, held.values())
         return outputs if all(self._run(call, held) for call in step.calls) else None
 
     def _run_calls(
@@ -385,7 +387,7 @@ class SpecialisedRunner:
             stored = formulas.finish(room, declared)
             written = _are_stored(calls, declared.name, dtype)
             held[declared.name] = stored if written and stored is not None else room
-        held.update(_temporaries(calls))
+        held.update(self._temporaries(calls, held.values()))
         if all(self._run(item, held) for item in calls):
             return [formulas.finish(held[item.name], item) for item in instance.outputs]
         results = formulas.run_formulas(call, inputs)
@@ -394,6 +396,19 @@ class SpecialisedRunner:
             raise Fault(NO_KERNEL, reason=NO_VALUE)
         self._without_value.add(self._program.key(call.operation))
         return results
+
+    def _temporaries(
+        self, calls: Sequence[KernelCall], held: Iterable[Array | tuple[Array, ...]]
+    ) -> dict[str, Array]:
+        """Memory that the kernels of an operation share with each other alone, where there is room beside the rest."""
+        operands = {item.name: item for call in calls for item in call.operands if item.is_temporary}
+        types = {name: dtype_of(item.element) for name, item in operands.items()}
+        needed = sum(prod(item.shape) * types[name].itemsize for name, item in operands.items())
+        needed += sum(part.nbytes for item in held for part in (item if isinstance(item, tuple) else (item,)))
+        limit = self._formulas.storage.most_bytes
+        if operands and needed > limit:
+            raise Fault(TOO_MUCH_MEMORY, needed=needed, limit=limit)
+        return {name: np.zeros(item.shape[::-1], types[name]) for name, item in operands.items()}
 
     def _run(self, call: KernelCall, held: Mapping[str, Array | tuple[Array, ...]]) -> bool:
         """Launch a kernel; whether every step had a value."""
@@ -419,12 +434,6 @@ def _are_stored(calls: Sequence[KernelCall], name: str, dtype: DType) -> bool:
     """Whether kernels hold an output in the type in which it is stored, and not in that which they compute with."""
     operands = (item for call in calls for item in call.operands if item.name == name)
     return all(dtype_of(item.element).itemsize == dtype.itemsize for item in operands)
-
-
-def _temporaries(calls: Sequence[KernelCall]) -> dict[str, Array]:
-    """Memory that the kernels of an operation share with each other alone."""
-    operands = {item.name: item for call in calls for item in call.operands if item.is_temporary}
-    return {name: np.zeros(item.shape[::-1], dtype_of(item.element)) for name, item in operands.items()}
 
 
 def _elements(operation: Operation) -> list[ElementType]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
 
 import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
+from lamella.base.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

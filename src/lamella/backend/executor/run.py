@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field, replace
 from itertools import count, islice
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +19,9 @@ from lamella.base.arrays import Array
 from lamella.base.dim import substitute
 from lamella.base.limits import Limits
 from lamella.base.liveness import last_uses, live_ranges
+from lamella.base.origin import GroupOrigin, Origin
 from lamella.base.placement import OperationPlacement
+from lamella.base.records import dataclass
 from lamella.graph.binding import quantizer_of
 from lamella.graph.compose.decompose import DecomposedCall, compose_call
 from lamella.graph.nodes import (
@@ -34,7 +37,7 @@ from lamella.graph.nodes import (
     tensors,
 )
 from lamella.kernels.launches import LaunchTime
-from lamella.lang.skriptnd.rules.graphs import LOOP_TOO_LONG, TOO_MUCH_MEMORY
+from lamella.lang.skriptnd.rules.graphs import LOOP_COUNT, LOOP_TOO_LONG, TOO_MUCH_MEMORY
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
@@ -134,8 +137,13 @@ class GraphRun:
     def reserve(self, size: int) -> None:
         """Count bytes that are held, or no longer where they are negative."""
         self.bytes += size
-        if self.bytes > self.context.storage.most_bytes:
-            raise Fault(TOO_MUCH_MEMORY, needed=self.bytes, limit=self.context.storage.most_bytes)
+        self.require_room(0)
+
+    def require_room(self, size: int) -> None:
+        """Refuse what would take more memory than there may be, before it is taken."""
+        most = self.context.storage.most_bytes
+        if self.bytes + size > most:
+            raise Fault(TOO_MUCH_MEMORY, needed=self.bytes + size, limit=most)
 
     def _drop(self, name: str) -> None:
         if name in self.held:
@@ -202,12 +210,15 @@ class GraphRun:
     def _run_segment(self, segment: Segment, progress: Progress) -> bool:
         """Run some operations in one call; False where a step had no value and nothing was done."""
         times: list[LaunchTime] | None = None if clock_of(progress) is None else []
-        given = {name: self.array(tensor) for name, tensor in segment.inputs.items()}
-        found = segment.run(given, times=times)
-        if found is None:
-            return False
-        for name, array in found.items():
-            self._hold(name, array)
+        last = segment.operations[-1]
+        with findings_at(last.operator, last.origin):
+            self.require_room(segment.bytes)
+            given = {name: self.array(tensor) for name, tensor in segment.inputs.items()}
+            found = segment.run(given, times=times)
+            if found is None:
+                return False
+            for name, array in found.items():
+                self._hold(name, array)
         tell_times(progress, times)
         return True
 
@@ -222,14 +233,26 @@ class GraphRun:
         return self.region(node.branches[chosen])
 
     def _run(self, operation: Operation, inputs: Sequence[TensorValue]) -> list[TensorValue]:
+        self.require_room(self._size_of(operation.outputs))
         found = self.context.runner.run(operation, inputs, self.extents, self.random)
         return self._compose(operation, inputs) if found is None else found
+
+    def _size_of(self, outputs: Sequence[Argument]) -> int:
+        """The bytes of tensors, as far as their extents are known."""
+        total, dtype = 0, self.context.storage.dtype
+        for tensor in (item for argument in outputs for item in tensors(argument)):
+            known = [substitute(extent, self.extents) for extent in tensor.shape]
+            shape = [extent for extent in known if isinstance(extent, int)]
+            if len(shape) == len(known):
+                total += prod(shape) * dtype(tensor.element).itemsize
+        return total
 
     def _compose(self, operation: Operation, inputs: Sequence[TensorValue]) -> list[TensorValue]:
         """Run an operation by its components, in an environment of its own."""
         key, context = id(operation), self.context
         if key not in context.bodies:
-            context.bodies[key] = compose_call(context.library, operation, limits=context.limits)
+            body = compose_call(context.library, operation, limits=context.limits)
+            context.bodies[key] = body._replace(nodes=_with_origins(body.nodes, operation.origin))
         body = context.bodies[key]
         inner = GraphRun(context, Extents(self.extents), self.random)
         # Memory and steps count on: limits hold for the run, however deep its operators are composed.
@@ -254,6 +277,13 @@ class GraphRun:
         for name in self.extents.keys() - before.keys():
             del self.extents[name]
         return [self.array(tensor) for tensor in region.outputs]
+
+
+def _with_origins(nodes: tuple[Node, ...], origin: Origin | None) -> tuple[Node, ...]:
+    """The components of a group with the origins of the operations that they were before it was one."""
+    if not isinstance(origin, GroupOrigin) or len(origin.members) != len(nodes):
+        return nodes
+    return tuple(replace(node, origin=item) for node, item in zip(nodes, origin.members, strict=True))
 
 
 def tell_times(progress: Progress, times: Iterable[LaunchTime] | None) -> None:
@@ -321,6 +351,8 @@ def _steps(run: GraphRun, loop: Loop, scans: Sequence[tuple[Array, ...]], most_s
     elif loop.count is not None:
         ends.append(known_extent(loop.count, run.extents))
     end = min(ends) if ends else None
+    if end is not None and end > most_steps and loop.condition is None:
+        raise Fault(LOOP_COUNT, steps=end, limit=most_steps)
     for step in count():
         if end is not None and step >= end:
             return

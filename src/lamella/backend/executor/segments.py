@@ -7,7 +7,8 @@ segment in which a kernel finds a step without value, or a test that fails: the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+from math import prod
 from operator import is_
 from typing import Protocol, TypeAlias
 from weakref import WeakValueDictionary
@@ -16,6 +17,7 @@ import numpy as np
 
 from lamella.base.arrays import Array, DType
 from lamella.base.mapping import release_pages
+from lamella.base.records import dataclass
 from lamella.graph.nodes import Operation, Tensor
 from lamella.kernels.launches import LaunchList, LaunchTime
 
@@ -47,6 +49,9 @@ class ListMachine(Protocol):
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """An array for what comes out of a list."""
+
+    def keep(self, size: int) -> Array:
+        """Bytes for what a list leaves that runs once."""
 
 
 TensorShape: TypeAlias = tuple[tuple[int, ...], DType]
@@ -125,9 +130,20 @@ class Segment:
     """The states that are updated in place: for each the name of its next value, and that of what is overwritten."""
     restore: RunnableList | None = None
     """What gives states back what was overwritten, where a run fails."""
+    parts: int = 1
+    """How often the launches of each run are run for one call: every time on that part of the batch."""
+    batched: frozenset[str] = frozenset()
+    """The inputs that have the batch, where there are several parts; all outputs have it."""
     _saved: dict[str, Array] = field(default_factory=dict)
     _bound: list[object] | None = None
     """The arrays of the weights that are bound, and those with which each of `once` ran."""
+
+    @property
+    def bytes(self) -> int:
+        """The memory that a run takes beside what it reads."""
+        return self.each.arena_bytes + sum(
+            prod(shape) * dtype.itemsize for shape, dtype in self.outputs.values()
+        )
 
     def run(
         self,
@@ -144,11 +160,26 @@ class Segment:
         for name, (shape, dtype) in self.outputs.items():
             if name not in found:
                 found[name] = self.machine.empty(shape, dtype)
-        if self.each.run(given, found, times):
+        if self._run_parts(given, found, times):
             return found
         if self.restore is not None:
             self.restore.run({**given, **self._saved}, {})
         return None
+
+    def _run_parts(
+        self, given: Mapping[str, Array], found: Mapping[str, Array], times: list[LaunchTime] | None
+    ) -> bool:
+        if self.parts == 1:
+            return self.each.run(given, found, times)
+        for part in range(self.parts):
+            inputs = {
+                name: _part_of(array, part, self.parts) if name in self.batched else array
+                for name, array in given.items()
+            }
+            outputs = {name: _part_of(array, part, self.parts) for name, array in found.items()}
+            if not self.each.run(inputs, outputs, times):
+                return False
+        return True
 
     def copy(self, array: Array) -> Array:
         """A copy that launches can write where it lies."""
@@ -191,3 +222,9 @@ class Segment:
         shape, dtype = self.outputs[name]
         fits = array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
         return fits and not any(np.may_share_memory(array, item) for item in given)
+
+
+def _part_of(array: Array, part: int, parts: int) -> Array:
+    """The items of one of so many parts of a batch."""
+    size = len(array) // parts
+    return array[part * size : (part + 1) * size]

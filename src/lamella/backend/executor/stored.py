@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from importlib import import_module
 from typing import Protocol, cast
 
 import numpy as np
@@ -19,6 +18,7 @@ from lamella.backend.formula.storage import Storage, TensorValue
 from lamella.backend.progress import StepClock
 from lamella.base.arrays import Array
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.optional import load_late
 from lamella.base.placement import OperationPlacement
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Node, Operation
@@ -93,7 +93,7 @@ class StoredRunner:
     @cached_property
     def _formulas(self) -> OperatorRunner:
         """What runs operations by their formulas; loaded when it is asked for, which few runs do."""
-        reference = cast(Formulas, import_module("lamella.backend.reference.operators"))
+        reference = cast(Formulas, load_late("lamella.backend.reference.operators"))
         return reference.FormulaRunner(*self._parts)
 
     def begin(self, extents: Mapping[str, int]) -> None:

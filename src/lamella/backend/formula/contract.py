@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,6 +38,7 @@ from lamella.backend.formula.store import (
 )
 from lamella.base.arrays import Array, element_type_of
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.records import dataclass
 from lamella.lang.skriptnd.rules.graphs import FORMULA_TOO_LONG, ITEM_OUTSIDE
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction, Counter, Scalar

@@ -6,13 +6,14 @@ Terms may share parts and may be deep, so nothing here calls itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeGuard
 
 from lamella.backend.formula.affine import Form, span
 from lamella.base.affine import Affine, combine
 from lamella.base.dim import Dim, Logic, Test
 from lamella.base.limits import in_range
+from lamella.base.records import dataclass
 from lamella.lang.skriptnd.rules.graphs import INTEGER_TOO_WIDE, NO_MEANING
 from lamella.ops.fault import Fault
 from lamella.ops.formula import MOST_LOOPS, Apply, Contraction, Counter, Element, Guard, Index, Lookup, Scalar

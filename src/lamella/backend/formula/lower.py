@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial, reduce
 from math import prod
 from typing import TypeAlias
@@ -32,6 +32,7 @@ from lamella.base.arrays import Array, DType
 from lamella.base.dim import Values
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.ops.instance import Declared, Shape
 
 # --- storing: values in the dimensions of an output, as the whole of it or a part ------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -13,6 +12,7 @@ from lamella.backend.formula.tape import Function, Register, SlotAllocator, Slot
 from lamella.backend.formula.terms import StoredTensor
 from lamella.base.arrays import Array, DType
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.ops.fault import Fault
 
 

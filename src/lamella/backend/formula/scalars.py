@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def _series(factors: tuple[float, ...], place: Array, low: float, high: float) -
     return np.asarray(scaled * last - before + factors[0])
 
 
-Real: TypeAlias = "np.dtype[np.floating[Any]]"
+Real: TypeAlias = "np.dtype[np.float32] | np.dtype[np.float64]"
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 INTEGER = np.dtype(np.int64)
 BOOLEAN = np.dtype(np.bool_)

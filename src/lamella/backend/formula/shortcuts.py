@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from lamella.backend.formula.scalars import INTEGER, computing_type, multiply_ma
 from lamella.backend.formula.store import ACCUMULATIONS, accumulate, assign, neutral
 from lamella.base.affine import Affine
 from lamella.base.arrays import Array
+from lamella.base.records import dataclass
 from lamella.ops.formula import Apply
 
 # --- sums of products: `y[…] += a[…] * b[…]` over views, transposed so that little is copied -----------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -14,6 +13,7 @@ from lamella.base.arrays import Array, DType
 from lamella.base.dim import Dim, Logic, Test, Values, substitute, substitute_truth
 from lamella.base.dtype import ElementType, Kind
 from lamella.base.limits import LARGEST
+from lamella.base.records import dataclass
 from lamella.lang.skriptnd.rules.graphs import INTEGER_TOO_WIDE, NO_MEANING, TOO_MUCH_MEMORY
 from lamella.ops.fault import Fault
 from lamella.ops.instance import Shape, Single

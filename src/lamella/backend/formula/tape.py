@@ -7,10 +7,11 @@ values that are not used any more lend their slot to later ones, so that a step 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NewType, TypeAlias
 
 from lamella.base.arrays import Array
+from lamella.base.records import dataclass
 
 Slots: TypeAlias = list[Any]
 """Arrays, tuples of them and None, by number."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from math import prod
 from operator import itemgetter, methodcaller
@@ -19,6 +19,7 @@ from lamella.backend.formula.scalars import BOOLEAN, INTEGER, Real, computing_ty
 from lamella.backend.formula.tape import Function, Register, Tape
 from lamella.base.arrays import Array, DType
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend.interpreter.arithmetic import Number
 from lamella.base.arrays import Array
+from lamella.base.records import dataclass
 from lamella.lang.tensor.rules import running as rules
 from lamella.ops.fault import Fault
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 from typing import TypeAlias
 
@@ -13,6 +13,7 @@ from lamella.backend.interpreter.arithmetic import Number
 from lamella.backend.interpreter.memory import GroupReference, MemrefReference
 from lamella.backend.named import Grid
 from lamella.base.limits import Limits
+from lamella.base.records import dataclass
 from lamella.lang.tensor.nodes import Coopmatrix, Function, Statement, Value
 from lamella.lang.tensor.rules import running as rules
 from lamella.ops.fault import Fault

@@ -12,19 +12,22 @@ from lamella.backend.npu.access import BufferAccess, reads_of, writes_of
 from lamella.backend.npu.findings import RunFindings
 from lamella.backend.npu.interface import Interface, find_interface
 from lamella.backend.npu.memory import MemoryImage, byte_places, read_tensor, within_memory, write_tensor
-from lamella.backend.npu.opcodes import OpcodeInput, apply
+from lamella.backend.npu.opcodes import OpcodeInput
 from lamella.backend.npu.opcodes.call import element_of
 from lamella.backend.npu.order import Instance, program_order, random_order
 from lamella.backend.npu.ports import Ports
+from lamella.backend.npu.vpu import Vpu
 from lamella.backend.progress import Progress, no_progress
 from lamella.base import arrays
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule, errors
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
+from lamella.lang.nem.codecs import CODECS
 from lamella.lang.nem.resolved import Plan, Task, TensorType
 from lamella.lang.nem.rules import MEMORY_NEEDED, UNINITIALISED
 from lamella.lang.nem.words import MOVES
+from lamella.plan.wdm import make_packable
 
 # --- seeded random inputs: each byte is drawn as the type as which it is read first --------------------------
 
@@ -42,6 +45,7 @@ def random_inputs(plan: Plan, seed: int = 0, limits: Limits = DEFAULT) -> dict[s
         if not drawing.pending:
             break
         drawing.visit(task, iteration)
+    drawing.make_storable(plan)
     return {name: drawing.array(name) for name in interface.inputs}
 
 
@@ -107,6 +111,13 @@ class _Drawing:
         self.open[drawn] = False
         self.pending -= np.unique(drawn).size
 
+    def make_storable(self, plan: Plan) -> None:
+        """Buffers that are stored by a codec get bytes that it can hold."""
+        for buffer in plan.buffers:
+            if buffer.codec:
+                part = slice(self.base[buffer.name], self.base[buffer.name] + buffer.size)
+                self.image[part] = make_packable(self.image[part], CODECS[buffer.codec], buffer.stored)
+
     def array(self, name: str) -> Array:
         """The drawn bytes as the array of an input."""
         access = self.ports.find(name)
@@ -137,12 +148,14 @@ def _axis_size(task: Task) -> int:
 # --- executes a plan on a memory image, one task instance after the other -----------------------------------
 
 
-def run_plan(plan: Plan, memory: MemoryImage, order: Iterable[Instance]) -> list[Diagnostic]:
+def run_plan(
+    plan: Plan, memory: MemoryImage, order: Iterable[Instance], limits: Limits = DEFAULT
+) -> list[Diagnostic]:
     """Run the instances in a legal order; an error ends the run, warnings do not. The findings are returned."""
-    findings = RunFindings(plan)
+    findings, vpu = RunFindings(plan), Vpu(plan.kernels, limits)
     for task, iteration in order:
         try:
-            run_instance(memory, findings, task, iteration)
+            run_instance(memory, findings, vpu, task, iteration)
         except LamellaError as problem:
             return [*findings.diagnostics(), *problem.findings]
         except MemoryError:
@@ -153,7 +166,7 @@ def run_plan(plan: Plan, memory: MemoryImage, order: Iterable[Instance]) -> list
 
 
 def run_instance(
-    memory: MemoryImage, findings: RunFindings, task: Task, iteration: Mapping[int, int]
+    memory: MemoryImage, findings: RunFindings, vpu: Vpu, task: Task, iteration: Mapping[int, int]
 ) -> None:
     """Read the operands, apply the opcode, write the results unless an error was found."""
 
@@ -166,7 +179,7 @@ def run_instance(
         if missing is not None:
             report(UNINITIALISED, range=f"bytes [{missing[0]}, {missing[1]})", buffer=access.buffer)
     operands = [_load(memory, access) for access in reads]
-    results = apply(task.opcode, operands, [access.type for access in writes], task.attributes, report)
+    results = vpu.apply(task.opcode, operands, [access.type for access in writes], task.attributes, report)
     if findings.failed:
         return
     for access, values in zip(writes, results, strict=True):
@@ -226,7 +239,8 @@ class PlanExecutable:
         """Run once; inputs that are not given are random from the seed where that is wanted, else missing."""
         self.findings = []
         memory = self._fill(inputs)
-        self.findings = run_plan(self.plan, memory, self.progress(self._instances(), self.plan.instances()))
+        instances = self.progress(self._instances(), self.plan.instances())
+        self.findings = run_plan(self.plan, memory, instances, self._limits)
         if errors(self.findings):
             raise LamellaError(self.findings)
         return {name: self._ports.read(memory, name) for name in self.outputs}
@@ -242,6 +256,7 @@ class PlanExecutable:
             drawn = self._write_random(memory)
             self.drawn = Drawn(types_of({name: drawn[name] for name in missing}))
         self._ports.write(memory, inputs)
+        self._ports.verify_stored(memory)
         return memory
 
     def _missing(self, given: Iterable[str]) -> list[str]:

@@ -19,8 +19,10 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.source import NOWHERE, Span
+from lamella.lang.nem.codecs import CODECS
 from lamella.lang.nem.resolved import Plan, TensorType
-from lamella.lang.nem.rules import BAD_INPUT
+from lamella.lang.nem.rules import BAD_INPUT, CODEC_DATA
+from lamella.plan.wdm import pack, unpack
 
 
 class Ports:
@@ -62,6 +64,26 @@ class Ports:
             array = self._fit(name, np.asarray(value), access.type)
             memory.write(access.buffer, access.offset, access.type, array)
 
+    def verify_stored(self, memory: MemoryImage) -> None:
+        """What is stored by a codec can be stored so, in as many bytes as the program says; without WDM nothing is."""
+        device = self._plan.device
+        if device is not None and device.units("WDM") == 0:
+            return
+        for buffer in self.buffers.values():
+            if not buffer.codec:
+                continue
+            try:
+                found = pack(memory.read(buffer.name, 0, byte_type(buffer.size)), CODECS[buffer.codec]).size
+            except InputError as problem:
+                raise self._bad_data(buffer.name, problem.message) from None
+            if found > buffer.stored:
+                problem_text = f"it takes {found} bytes, and the program says {buffer.stored}"
+                raise self._bad_data(buffer.name, problem_text)
+
+    def _bad_data(self, name: str, problem: str) -> LamellaError:
+        codec = self.buffers[name].codec
+        return LamellaError([CODEC_DATA.at(self._span(name), name=name, codec=codec, problem=problem)])
+
     def _fit(self, name: str, array: Array, type: TensorType) -> Array:
         """The array in the type of its place."""
         if arrays.element_type_of(array.dtype) is None:
@@ -77,6 +99,12 @@ class Ports:
 
     def _as_bytes(self, name: str, array: Array, size: int) -> Array:
         data = arrays.to_memory(array)
+        buffer = self.buffers.get(name)
+        if buffer is not None and buffer.codec and data.size != size:
+            try:
+                return unpack(data, CODECS[buffer.codec], size)
+            except InputError as problem:
+                raise self._bad_data(name, problem.message) from None
         if data.size != size:
             raise self._refuse(name, f"has {data.size} bytes; {size} are expected")
         return data

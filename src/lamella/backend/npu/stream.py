@@ -17,12 +17,14 @@ import numpy.typing as npt
 from lamella.backend.npu.executable import PROGRAM, PlanExecutable
 from lamella.backend.npu.findings import RunFindings
 from lamella.backend.npu.memory import MemoryImage, read_tensor, within_memory, write_tensor
-from lamella.backend.npu.opcodes import OpcodeInput, apply
+from lamella.backend.npu.opcodes import OpcodeInput
+from lamella.backend.npu.vpu import Vpu, kernel_of_text
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule, errors
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import EMPTY_SOURCE
 from lamella.lang.nem import nodes as text
+from lamella.lang.nem.check.kernels import check_kernels
 from lamella.lang.nem.resolved import Buffer, Index, Plan, Region, Task, TensorType
 from lamella.lang.nem.rules import UNINITIALISED
 from lamella.plan.stcb.nodes import (
@@ -62,7 +64,8 @@ class StreamExecutable(PlanExecutable):
         memory = self._fill(inputs)
         random = None if self._order_seed is None else Random(self._order_seed)
         with within_memory(self.plan.buffers):
-            self.findings = _StreamRun(self.stream, self.plan, memory).all(queue_up(self.stream), random)
+            run = _StreamRun(self.stream, self.plan, memory, self._limits)
+            self.findings = run.all(queue_up(self.stream), random)
         if errors(self.findings):
             raise LamellaError(self.findings)
         return {name: self._ports.read(memory, name) for name in self.outputs}
@@ -71,11 +74,12 @@ class StreamExecutable(PlanExecutable):
 class _StreamRun:
     """One execution: what was started and is not complete holds the values it is going to write."""
 
-    def __init__(self, stream: Stream, plan: Plan, memory: MemoryImage) -> None:
+    def __init__(self, stream: Stream, plan: Plan, memory: MemoryImage, limits: Limits) -> None:
         self.stream = stream
         self.memory = memory
         self.places = _BufferTable(stream)
         self.findings = RunFindings(plan)
+        self.vpu = Vpu(plan.kernels, limits)
         self.statements: dict[object, int] = {}
         self.pending: dict[int, list[Result] | None] = {}
 
@@ -83,15 +87,15 @@ class _StreamRun:
         """Run to the end; a stream that stops before it is an error."""
         left = len(queues.groups)
         for number, starts in order_of(queues, random):
-            group = queues.groups[number]
+            engine = queues.groups[number].engine
             if starts:
                 # A unit reads somewhere between start and completion: both ends are tried.
                 late = random is not None and random.random() < 0.5
-                self.pending[number] = None if late else self.compute(group.engine, group.records)
+                self.pending[number] = None if late else self.compute(engine, queues.records(number))
             else:
                 results = self.pending.pop(number)
                 self.write(
-                    group.engine, self.compute(group.engine, group.records) if results is None else results
+                    engine, self.compute(engine, queues.records(number)) if results is None else results
                 )
                 left -= 1
             if self.findings.failed:
@@ -124,7 +128,7 @@ class _StreamRun:
 
         operands = [self._load(engine, record, access, handed) for access in record.src]
         types = [tensor_type(access, self.stream.constants) for access in record.dst]
-        results = apply(record.op, operands, types, record.attrs, report)
+        results = self.vpu.apply(record.op, operands, types, record.attrs, report)
         return list(zip(record.dst, types, results, strict=True))
 
     def _load(
@@ -186,7 +190,10 @@ class _BufferTable:
 
 
 def plan_of(stream: Stream) -> Plan:
-    """The records in the order of the program, as tasks on the buffers of the memory map."""
+    """The records in the order of the program, as tasks on the buffers of the memory map.
+
+    A stream whose records do not fit the kernels that it carries is refused.
+    """
     places = _BufferTable(stream)
     order = sorted(stream.records(), key=lambda item: item[1].seq)
     buffers = {place.buffer: _buffer(place) for place in sorted(stream.memory, key=lambda item: item.number)}
@@ -201,6 +208,9 @@ def plan_of(stream: Stream) -> Plan:
         for engine, record in order
         if record.op != RESET
     ]
+    kernels = {item.name: kernel_of_text(item.name, item.text) for item in stream.kernels}
+    for finding in check_kernels(tasks, kernels, "the stream"):
+        raise bad_stream(finding.message)
     return Plan(
         name=stream.name,
         source=EMPTY_SOURCE,
@@ -210,6 +220,7 @@ def plan_of(stream: Stream) -> Plan:
         regions={
             item.name: _named(item, region(item.access, item.engine, item.name)) for item in stream.tensors
         },
+        kernels=kernels,
     )
 
 
@@ -219,7 +230,8 @@ def _named(tensor: NamedTensor, region: Region) -> Region:
 
 def _buffer(place: MappedBuffer) -> Buffer:
     node = text.Buffer(text.Name(place.buffer), place.level, None, None)
-    return Buffer(place.buffer, place.level, place.engine, place.size, 1, place.imported, node)
+    buffer = Buffer(place.buffer, place.level, place.engine, place.size, 1, place.imported, node)
+    return replace(buffer, codec=place.codec, stored=place.stored)
 
 
 def _span(type: TensorType) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -24,6 +24,7 @@ from lamella.base.dtype import ElementType
 from lamella.base.errors import Found
 from lamella.base.limits import Limits
 from lamella.base.placement import OperationPlacement
+from lamella.base.records import dataclass
 from lamella.graph.binding import bind_operation, signature
 from lamella.graph.nodes import Constant, Node, Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import Substitution, extent_substitution

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from math import prod
 
@@ -17,6 +17,7 @@ from lamella.base.dtype import F64
 from lamella.base.errors import Found, Unsupported
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.open_extent import OpenExtent
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import is_integer
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
@@ -103,7 +104,7 @@ class KernelWriter:
         except Unsupported:
             if place is not None and place.layouts:
                 raise
-            return self._add_formulas(operation)
+            return self.add_formulas(operation)
 
     def plan(self, operation: Operation, fixed: frozenset[str], known: Constants) -> PlacedStages:
         """The stages of an operation from its formulas, or from those of its components."""
@@ -169,7 +170,7 @@ class KernelWriter:
         self.functions += writing.functions
         return found
 
-    def _add_formulas(self, operation: Operation) -> tuple[KernelCall, ...]:
+    def add_formulas(self, operation: Operation) -> tuple[KernelCall, ...]:
         """The kernels of an operation by its formulas, each one by itself."""
         instance = bind_operation(self.library, operation)
         if instance.definition.operator.kind != "lower":

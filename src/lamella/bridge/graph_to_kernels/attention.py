@@ -10,12 +10,13 @@ their dimension over the lanes, and the weights are the spread elements.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
 from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, matrix_view, substitute_loops
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, join, neutral_value

@@ -8,9 +8,9 @@ through itself, from `max(0, 2 * i - 1)` up to `min(n, 2 * i - 1 + k)`: what wou
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from lamella.base.affine import Affine
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form, find_form, find_range
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Lookup, Loop
 from lamella.ops.formula import Scalar as Term

@@ -6,8 +6,7 @@ y += x * (real(q) * s)          q holds codes, s their scale: one for a row of q
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from lamella.base.records import dataclass
 from lamella.ops.formula import Apply, Contraction, Element, Scalar
 
 

@@ -14,10 +14,11 @@ taps, phases have different numbers of them, and each is a sum of its own:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import prod
 
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import find_form, find_range
 from lamella.bridge.graph_to_kernels.groups import GroupFormulas, GroupTensor, MemberFormula
 from lamella.bridge.graph_to_kernels.maps import ASSIGNMENTS, resolve

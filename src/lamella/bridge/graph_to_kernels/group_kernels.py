@@ -6,9 +6,10 @@ Each run of stages gets the best kernel that can be written for it; what several
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.attention import find_attention, write_attention
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, plan_steps, write_contraction
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole

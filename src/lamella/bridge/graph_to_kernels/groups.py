@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from lamella.base.dim import substitute
 from lamella.base.dtype import F64, ElementType
 from lamella.base.errors import Found, Unsupported
+from lamella.base.records import dataclass
 from lamella.graph.binding import bind_operation
 from lamella.graph.compose.decompose import compose_call
 from lamella.graph.nodes import Argument, Operation, Pack, Tensor, tensors

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.graph.nodes import Graph, Operation, tensors
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.lower import reachable

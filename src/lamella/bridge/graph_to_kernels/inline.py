@@ -13,13 +13,14 @@ once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from types import MappingProxyType
 
 from lamella.base.affine import Affine
 from lamella.base.dtype import F32, F64, ElementType, Kind
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.factors import find_decoded
 from lamella.bridge.graph_to_kernels.gathers import gather_windows

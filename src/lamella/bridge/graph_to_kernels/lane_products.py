@@ -7,13 +7,14 @@ output; windows that overlap share what they load.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from math import prod
 
 from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value
 from lamella.bridge.graph_to_kernels.starts import take_start
 from lamella.bridge.graph_to_kernels.tile_kernels import (
@@ -45,8 +46,8 @@ MOST_UNROLLED = 80
 GROUPS = 16
 """Work-groups that there should be, so that threads can share them; each has all blocks of lanes where there are."""
 LANE = Scalar("i32")
-PART = "part"
-"""Some of the blocks."""
+PART, BAND = "part", "band"
+"""Some of the blocks; some of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class LaneProduct:
     width: int
     packed: int | None
     """Which factor is packed so that it lies along the lanes."""
+    rows: str = ""
+    """The loop of the output along which windows overlap, one behind the closest: each takes rows of the one before."""
 
     @property
     def extents(self) -> Mapping[str, int]:
@@ -99,9 +102,16 @@ def find_lane_product(
     width = tile_width(found.extents[column], WIDEST) if column else 1
     unrolled = _unrolled(found, sums, column, width)
     kept = tuple(name for name in sums if name not in unrolled)
+    rows = ordered[-3] if len(ordered) > 2 and _overlaps(found, ordered[-3], sums) else ""
     return LaneProduct(
-        found, real, lane, tuple(ordered[:-1]), kept, unrolled, width, wrong[0] if wrong else None
+        found, real, lane, tuple(ordered[:-1]), kept, unrolled, width, wrong[0] if wrong else None, rows
     )
+
+
+def _overlaps(found: PreparedProduct, name: str, sums: Sequence[str]) -> bool:
+    """Whether steps of a loop read places that others read too: a window goes along the mode that it counts."""
+    axes = [axis for access in found.factors if (axis := access.axis(name)) is not None]
+    return any(axis.index.coefficient(item) for axis in axes for item in sums)
 
 
 def _unrolled(found: PreparedProduct, sums: Sequence[str], column: str, width: int) -> tuple[str, ...]:
@@ -172,6 +182,8 @@ class _LaneWriter:
     ends: tuple[End, ...] = ()
     start: End | None = None
     """What the sums begin at, where it is not 0."""
+    band: int = 1
+    """Rows of a work-group."""
 
     def write(self) -> TileKernel:
         """Write it."""
@@ -188,15 +200,21 @@ class _LaneWriter:
                 self.parameters.add(source, _packed_access(plan, place) if packed else access)
             )
         builder = self.parameters.builder()
-        outer = list(plan.columns[:-1])
+        outer = list(plan.columns[: -2 if plan.rows else -1])
         blocks = -(-plan.extents[plan.lane] // LANES)
         parts = min(blocks, -(-GROUPS // prod(plan.extents[name] for name in outer)))
         share = -(-blocks // parts)
         sizes = {**plan.extents, PART: -(-blocks // share)}
-        values = split_group(builder, [*outer, PART], sizes)
+        sizes[BAND] = 1
+        if plan.rows:
+            groups = prod(sizes[name] for name in (*outer, PART))
+            self.band = -(-sizes[plan.rows] // max(1, -(-GROUPS // groups)))
+            sizes[BAND] = -(-sizes[plan.rows] // self.band)
+        shared = [*outer, BAND, PART]
+        values = split_group(builder, shared, sizes)
         with builder.parallel() as region:
             self._walk_blocks(region, values, share, sizes[PART])
-        return self.parameters.close(builder, prod(sizes[name] for name in (*outer, PART)))
+        return self.parameters.close(builder, prod(sizes[name] for name in shared))
 
     def _walk_blocks(self, builder: Builder, values: Mapping[str, Value], share: int, parts: int) -> None:
         """The blocks of lanes of a work-group, each a subgroup wide; the last one of all may have fewer."""
@@ -208,7 +226,7 @@ class _LaneWriter:
             last = builder.arith("min", builder.arith("add", first, step), last)
         if full:
             with builder.loop(first, last) as loop:
-                self._walk(loop.body, self._with_lane(loop.body, values, loop.variable))
+                self._walk_rows(loop.body, self._with_lane(loop.body, values, loop.variable))
         if not rest:
             return
         if parts == 1:
@@ -227,7 +245,20 @@ class _LaneWriter:
         """The last lanes: those beyond the end do nothing."""
         end = builder.constant(self.plan.extents[self.plan.lane])
         with builder.condition(builder.compare("lt", values[self.plan.lane], end)) as inner:
-            self._walk(inner, values)
+            self._walk_rows(inner, values)
+
+    def _walk_rows(self, builder: Builder, values: Mapping[str, Value]) -> None:
+        """The rows of a work-group one after the other: windows of the next one read what those of this one did."""
+        name = self.plan.rows
+        if not name:
+            self._walk(builder, values)
+            return
+        size = builder.constant(self.band)
+        first = builder.arith("mul", values[BAND], size)
+        extent = builder.constant(self.plan.extents[name])
+        last = builder.arith("min", builder.arith("add", first, size), extent)
+        with builder.loop(first, last) as loop:
+            self._walk(loop.body, {**values, name: loop.variable})
 
     def _walk(self, builder: Builder, values: Mapping[str, Value]) -> None:
         """The tiles along the closest column loop."""

@@ -6,9 +6,10 @@ Nothing of this is seen outside: inputs, outputs and weights lie as the user has
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.attention import place_in
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction

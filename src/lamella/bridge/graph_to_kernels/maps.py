@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from lamella.base.dtype import F32, F64, I64, ElementType
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import find_form, is_integer
 from lamella.bridge.graph_to_kernels.groups import GroupFormulas, GroupTensor, MemberFormula
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Scalar

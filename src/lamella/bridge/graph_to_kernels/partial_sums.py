@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import TypeVar, cast
 
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.inline import Stages
@@ -14,6 +14,8 @@ from lamella.bridge.graph_to_kernels.row_plan import GROUP_STEPS
 from lamella.bridge.graph_to_kernels.scans import find_scan
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.lower import reachable
+
+_Term = TypeVar("_Term")
 
 MOST_REUSE = 8
 """Steps for each element of the tensors of a sum beyond which it wants tiles and not rows."""
@@ -83,14 +85,14 @@ def replace_index(stage: Contraction, name: str, index: Scalar) -> Contraction:
     """A contraction with a term for a loop index; what its terms share stays shared."""
     known: dict[int, object] = {}
 
-    def rebuild(term: Any) -> Any:
+    def rebuild(term: _Term) -> _Term:
         if isinstance(term, Index):
-            return index if term.name == name else term
+            return cast(_Term, index) if term.name == name else term
         if not isinstance(term, Apply | Element | Lookup | Guard):
             return term
         if id(term) not in known:
             known[id(term)] = again(term)
-        return known[id(term)]
+        return cast(_Term, known[id(term)])
 
     def again(term: Apply | Element | Lookup | Guard) -> object:
         if isinstance(term, Apply):

@@ -8,13 +8,13 @@ lanes; else along a row loop, so that each lane has rows of its own and sums not
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from lamella.base.affine import Affine
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import OpenExtent, is_open
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.contraction import MOST_STEPS
 from lamella.bridge.graph_to_kernels.flat import FlatKernel, FlatStage, place_of

@@ -7,12 +7,12 @@ registers, what a later pass needs of a whole row stays in local memory, and out
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from lamella.base.affine import Affine
 from lamella.base.dtype import F64
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import OpenExtent, is_open
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.contraction import join, neutral_value
 from lamella.bridge.graph_to_kernels.flat import (

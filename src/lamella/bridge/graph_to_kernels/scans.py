@@ -8,12 +8,12 @@ has lanes, and products, which no subgroup scans, are taken one by one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from lamella.base.affine import Affine
 from lamella.base.dtype import F32, I64
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.flat import row_major
 from lamella.bridge.graph_to_kernels.functions import extreme

@@ -8,11 +8,12 @@ nothing, so that it runs once for all calls.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from lamella.base.dtype import F32, F64, I32, ElementType
 from lamella.base.open_extent import is_open
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import find_form, find_range
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.inline import cost_of

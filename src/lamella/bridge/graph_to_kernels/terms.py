@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from lamella.base.dtype import F32, F64, I4, ElementType, Kind
 from lamella.base.dtype import I64 as WIDE_INTEGER
 from lamella.base.dtype import find as find_element
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import find_range, is_integer
 from lamella.bridge.graph_to_kernels.functions import I64, apply, convert
 from lamella.kernels.build import Builder

@@ -10,13 +10,14 @@ where it does not lie so it is packed into a temporary, which for a weight happe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from lamella.base.affine import Affine
 from lamella.base.dtype import I4, Kind
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import (
     Access,
     Axis,
@@ -62,6 +63,8 @@ BLOCK_BYTES = 384 << 10
 """What the columns of a work-group may read so that it stays in the second cache while panels pass by."""
 GROUP_STEPS = 1 << 16
 """Multiplications that a work-group should have at least, so that its start does not count."""
+FEW_GROUPS = 8
+"""Work-groups of which an odd number leaves a thread without work for long."""
 NARROW = ("i8", "bf16", "f16")
 """Types of factors that are made wider in registers."""
 FEWEST_COLUMNS = 4
@@ -142,6 +145,8 @@ class TiledProduct:
     """Steps of that loop in a block."""
     nibbles: bool = False
     """Whether two codes of the row factor, neighbours along the inner sum, are packed into one byte."""
+    fixed: bool = False
+    """Whether the row factor is the same in every run."""
 
     @property
     def panels(self) -> int:
@@ -150,9 +155,13 @@ class TiledProduct:
 
     @property
     def blocks(self) -> int:
-        """Blocks of the loop that is shared out."""
-        columns = self.roles.columns
-        return -(-self.extents[columns[self.blocked]] // self.block) if columns else 1
+        """Blocks of the loop that is shared out; what is left behind its whole tiles belongs to the last one."""
+        if not self.roles.columns:
+            return 1
+        extent, width = self.extents[self.roles.columns[self.blocked]], self.widths[self.blocked]
+        if is_open(extent):
+            return -(-extent // self.block)
+        return max(1, -(-(extent // width) // (self.block // width)))
 
     @property
     def shared(self) -> tuple[str, ...]:
@@ -298,6 +307,7 @@ def find_tiles(
         found.ends, accesses,
         tuple(replace(item, fixed=item.key in constant) for item in found.scales), lanes, rows, widths, blocked, block,
         packed and _has_nibbles(tensors[row_key], (row_factor, column_factor), roles.sums[-1]),
+        row_key in constant,
     )  # fmt: skip
 
 
@@ -619,16 +629,30 @@ def _blocks(
     """Which column loop is cut into blocks and how large they are: what a block reads stays in the second cache."""
     rows, widths = tile
     size = BYTES[factor.element]
-    sums = {name: sizes[name] for name in roles.sums}
-    inside = dict(sums)
-    steps = rows * prod(sums.values())
+    inside = {name: sizes[name] for name in roles.sums}
+    steps = rows * prod(inside.values())
     for place in reversed(range(len(roles.columns))):
         name, width = roles.columns[place], widths[place]
         whole = {**inside, name: sizes[name]}
-        if size * factor.reach(whole) > BLOCK_BYTES and steps * sizes[name] > GROUP_STEPS:
-            count = sizes[name] // width
-            while count > 1 and size * factor.reach({**inside, name: count * width}) > BLOCK_BYTES:
-                count = -(-count // 2)
-            return place, max(1, count) * width
+        is_large = size * factor.reach(whole) > BLOCK_BYTES and steps * sizes[name] > GROUP_STEPS
+        if is_large or place == 0:
+            # Blocks of equally many tiles: a small last one would read all rows again for a few columns.
+            tiles, parts = max(1, sizes[name] // width), 1
+            while is_large and parts < tiles:
+                if size * factor.reach({**inside, name: -(-tiles // parts) * width}) <= BLOCK_BYTES:
+                    break
+                parts += 1
+            parts += _is_uneven(parts, roles, sizes, (rows, place)) and parts < tiles
+            return place, sizes[name] if parts == 1 else -(-tiles // parts) * width
         inside, steps = whole, steps * sizes[name]
-    return 0, sizes[roles.columns[0]] if roles.columns else 1
+    return 0, 1
+
+
+def _is_uneven(parts: int, roles: Roles, sizes: Mapping[str, int], tile: tuple[int, int]) -> bool:
+    """Whether two threads cannot share so many blocks evenly, and would if there were one more."""
+    rows, place = tile
+    shared = [sizes[name] for name in (*roles.batch, *roles.columns[: place + 1])]
+    if any(map(is_open, (*shared, sizes[roles.row]))):
+        return False
+    groups = parts * prod(shared[:-1]) * -(-sizes[roles.row] // rows)
+    return groups % 2 == 1 and groups < FEW_GROUPS

@@ -7,10 +7,10 @@ keys behind `p`: those give -inf to a maximum, and 0 to a sum and to the mixture
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 
 from lamella.base.affine import Affine
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS
 from lamella.ops.formula import Apply, Contraction, Element, Index

@@ -74,11 +74,12 @@ UNKNOWN_TYPE = Rule("ONX032", TENSORS, "'{name}' has the element type {number}, 
 # --- what cannot become a graph -----------------------------------------------------------------------------------
 
 NOT_SUPPORTED = Rule("ONX040", IMPORTING, "{node}: operator '{operator}' {reason}")
+GIVEN = "a graph can be made for contents that are given"
 VALUE_NEEDED = Rule(
     "ONX041",
     IMPORTING,
-    "{node}: {what} of '{operator}' must be known before the run, and '{name}' is computed in it",
-    hint="give the inputs that it is computed from as initializers, or fold the model's constants",
+    "{node}: {what} of '{operator}' must be known before the run, and '{name}' is not",
+    hint="it depends on numbers that only the run computes; fold the model's constants",
 )
 NOT_A_TENSOR = Rule("ONX042", IMPORTING, "input '{name}' is {kind}; only tensors can be inputs of a graph")
 NO_ELEMENT = Rule("ONX043", IMPORTING, "'{name}' has elements of {type}, which nothing computes with here")

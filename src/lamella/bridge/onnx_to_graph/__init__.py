@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from lamella.base import dim
 from lamella.base.arrays import Array
-from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.diagnostic import Diagnostic, LamellaError, printable
 from lamella.base.dim import Extent
 from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
@@ -28,6 +29,8 @@ from lamella.ops.library import Library
 
 UNBOUNDED = 1 << 20
 """The largest value of an extent that a file only names."""
+WHOLE = 1, UNBOUNDED
+"""Not from 0: the -1 of Reshape, and slices of the last item, would have no extent known before the run."""
 _ODD = re.compile(r"\W+")
 _RANGE = re.compile(r"([0-9]{1,12}) ([0-9]{1,12})")
 
@@ -45,13 +48,80 @@ def onnx_to_graph(
     external: ExternalData | None = None,
     limits: Limits = DEFAULT,
     given: Mapping[str, Array] | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Model:
     """The graph of a model; LamellaError holds everything that a graph cannot express.
 
-    Inputs that are `given` are constants of the graph. ContentsNeeded names those that have to be.
+    Inputs that are `given` are constants of the graph. ContentsNeeded names those that have to be. `sizes` are those of
+    open extents that are known: only so they can be 0.
     """
     found = _Translation(model, external or ExternalData(None, limits), limits, given or {})
+    found.extents.update(sizes or {})
     return found.run()
+
+
+def graph_for(
+    model: OnnxModel,
+    contents: Mapping[str, Array],
+    external: ExternalData | None = None,
+    limits: Limits = DEFAULT,
+    sizes: Mapping[str, int] | None = None,
+) -> Model:
+    """The graph of a model, made for the contents of the inputs that must be known; `fixed` tells which these are."""
+    fixed: dict[str, Array] = {}
+    while True:
+        try:
+            found = onnx_to_graph(model, external, limits, fixed, sizes)
+            return replace(found, fixed=tuple(fixed))
+        except ContentsNeeded as problem:
+            more = [name for name in problem.inputs if name in contents and name not in fixed]
+            if not more:
+                raise
+            fixed |= {name: contents[name] for name in more}
+
+
+def open_extents(model: OnnxModel) -> dict[str, tuple[int, int]]:
+    """The extents that the inputs of a model leave open, and between which numbers each stays."""
+    return {name: _range(model, size) for name, size, _, _ in _open_axes(model)}
+
+
+def sizes_for(model: OnnxModel, shape: Mapping[str, int], arrays: Mapping[str, Array]) -> dict[str, int]:
+    """The open extents that are known before a model is translated: those that are wanted, and those that are 0.
+
+    As symbols extents begin at 1, since the -1 of Reshape has no meaning where one is 0.
+    """
+    axes = [(name, port, axis) for name, _, port, axis in _open_axes(model) if port in arrays]
+    empty = {name: 0 for name, port, axis in axes if arrays[port].shape[axis : axis + 1] == (0,)}
+    ranges = open_extents(model)
+    return {
+        name: size
+        for name, size in (*shape.items(), *empty.items())
+        if name in ranges
+        and (ranges[name][0] <= size <= ranges[name][1] or (size, ranges[name]) == (0, WHOLE))
+    }
+
+
+def _open_axes(model: OnnxModel) -> Iterator[tuple[str, int | str | None, str, int]]:
+    """The axes of inputs that a file leaves open: the name of the extent, what the file says, the input, the axis."""
+    for port in model.graph.inputs:
+        shape = port.type.shape if isinstance(port.type, TensorType) else None
+        for axis, size in enumerate(shape or ()):
+            if not (isinstance(size, int) and size >= 0):
+                yield extent_name(size, port.name, axis), size, port.name, axis
+
+
+def _range(model: OnnxModel, size: int | str | None) -> tuple[int, int]:
+    """Between which numbers an extent stays: as a file of ours says, else as far as any."""
+    said = next((text for key, text in model.metadata if key == f"{EXTENT}{size}"), "")
+    found = _RANGE.fullmatch(said)
+    return WHOLE if found is None or not int(found[1]) <= int(found[2]) else (int(found[1]), int(found[2]))
+
+
+def extent_name(size: int | str | None, name: str, axis: int) -> str:
+    """What an extent is called that a file leaves open: as the file does, else after the input and the axis."""
+    named = size if isinstance(size, str) else ""  # a negative number says as little as none
+    word = _ODD.sub("_", named).strip("_") or f"{_ODD.sub('_', name)}_{axis}"
+    return f"n{word}" if word[0].isdigit() else word
 
 
 class _Translation:
@@ -67,7 +137,8 @@ class _Translation:
         self._builder = Builder(Library(limits=limits), name)
         functions = {(plain_domain(item.domain), item.name, item.overload): item for item in model.functions}
         self._walk = Translator(self._builder, model.opsets, functions, external)
-        self._extents: dict[str, Extent] = {}
+        self.extents: dict[str, Extent] = {}
+        """Open extents by name, and those that are numbers already."""
         pairs = {key.removeprefix(STATE): name for key, name in model.metadata if key.startswith(STATE)}
         known = {item.name for item in graph.initializers}, {item.name for item in graph.outputs}
         self._states = {
@@ -132,23 +203,11 @@ class _Translation:
     def _extent(self, size: int | str | None, name: str, axis: int) -> Extent:
         if isinstance(size, int) and size >= 0:
             return size
-        named = size if isinstance(size, str) else ""  # a negative number says as little as none
-        word = _ODD.sub("_", named).strip("_") or f"{_ODD.sub('_', name)}_{axis}"
-        if word[0].isdigit():
-            word = f"n{word}"
-        if word not in self._extents:
-            low, high = self._range(named)
-            self._extents[word] = dim.symbol(word, high, low)
-        return self._extents[word]
-
-    def _range(self, name: str) -> tuple[int, int]:
-        """Between which numbers an extent stays: as a file of ours says, else as far as any."""
-        said = next((text for key, text in self._model.metadata if key == f"{EXTENT}{name}"), "")
-        found = _RANGE.fullmatch(said)
-        if found is None or not int(found[1]) <= int(found[2]):
-            # Not from 0: the -1 of Reshape, and slices of the last item, would have no extent known before the run.
-            return 1, UNBOUNDED
-        return int(found[1]), int(found[2])
+        word = extent_name(size, name, axis)
+        if word not in self.extents:
+            low, high = _range(self._model, size)
+            self.extents[word] = dim.symbol(word, high, low)
+        return self.extents[word]
 
     # --- results --------------------------------------------------------------------------------------------
 
@@ -161,7 +220,7 @@ class _Translation:
             return
         inputs = _sources(graph, self._walk.needed, {item.name for item in graph.inputs} - set(self._given))
         if inputs:
-            raise ContentsNeeded(findings, inputs)
+            raise ContentsNeeded([_with_way_out(item, inputs) for item in findings], inputs)
         raise LamellaError(findings)
 
     def _finish(self, scope: Scope, reserved: list[str]) -> Model:
@@ -188,6 +247,17 @@ class _Translation:
             if name not in results and name not in kept and name != wanted and ":" not in name
         }
         return rename(graph, {**inner, **results})
+
+
+def _with_way_out(finding: Diagnostic, inputs: Sequence[str]) -> Diagnostic:
+    """A finding about a content that is needed, with the inputs that it comes from and how they are given."""
+    if finding.code != rules.VALUE_NEEDED.code:
+        return finding
+    names = [printable(name, 60) for name in inputs[:3]]
+    files = " ".join(f"--input {name}=FILE.npy" for name in names)
+    return replace(
+        finding, hint=f"{rules.GIVEN}: `run` and `diff` take {files}, lamella.load(…, contents={{…}}) arrays"
+    )
 
 
 def _sources(graph: OnnxGraph, names: list[str], inputs: set[str]) -> tuple[str, ...]:
@@ -226,4 +296,4 @@ def _names_in(graph: OnnxGraph) -> Iterator[str]:
         yield port.name
 
 
-__all__ = ["ContentsNeeded", "onnx_to_graph"]
+__all__ = ["ContentsNeeded", "graph_for", "onnx_to_graph", "sizes_for"]

@@ -118,7 +118,12 @@ def _truth(value: object) -> bool | Condition:
 
 
 def _mod(args: Sequence[Array | None], attributes: Attributes, version: int) -> Array:
+    divisor = _needed(args, 1)
+    if np.issubdtype(divisor.dtype, np.integer) and (divisor == 0).any():
+        raise CannotFold  # NumPy gives 0; the run says that there is no such number
     if attributes.get("fmod"):
+        if any(item is not None and item.dtype == object for item in args):
+            raise CannotFold
         return np.asarray(np.fmod(_needed(args), _needed(args, 1)))
     return _elementwise(np.mod, _symbolic_mod)(args, attributes, version)
 

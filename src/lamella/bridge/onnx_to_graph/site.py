@@ -70,6 +70,10 @@ class NodeSite:
             rules.NOT_SUPPORTED.at(NOWHERE, node=self.title, operator=self.node.op_type, reason=reason)
         )
 
+    def refuse_open(self, doing: str, extent: object) -> NoReturn:
+        """Say that the node can be translated once an extent is known."""
+        self.refuse(f"{doing} {extent}, an extent that is open; --shape NAME=N makes it known")
+
     # --- inputs ---------------------------------------------------------------------------------------------
 
     def has(self, index: int) -> bool:
@@ -79,7 +83,7 @@ class NodeSite:
     def _value(self, index: int) -> Value:
         found = self.values[index] if index < len(self.values) else None
         if found is None:
-            self.refuse(f"needs input {index}")
+            self.refuse(f"needs input {index + 1}, which is left out")
         return found
 
     def tensor(self, index: int = 0) -> Tensor:
@@ -116,7 +120,7 @@ class NodeSite:
         found: list[Extent] = []
         for item in self.known(index, what).reshape(-1).tolist():
             if isinstance(item, Condition) or (isinstance(item, float) and not item.is_integer()):
-                self.refuse(f"has {what} that are no integers")
+                self.refuse(f"has {what} that are no integers: '{self.node.inputs[index]}' holds {item}")
             found.append(item if isinstance(item, Dim) else int(item))
         return tuple(found)
 
@@ -125,14 +129,18 @@ class NodeSite:
         found = self.extents(index, what)
         known = tuple(item for item in found if isinstance(item, int))
         if len(known) != len(found):
-            self.refuse(f"has {what} that only the run tells")
+            self.refuse(
+                f"has {what} that only the run tells: '{self.node.inputs[index]}' is {list(map(str, found))}"
+            )
         return known
 
     def numbers(self, index: int, what: str) -> tuple[float, ...]:
         """An input that must be known numbers."""
         content = self.known(index, what)
         if content.dtype == object:
-            self.refuse(f"has {what} that only the run tells")
+            self.refuse(
+                f"has {what} that only the run tells: '{self.node.inputs[index]}' depends on open extents"
+            )
         return tuple(float(item) for item in content.reshape(-1).astype(np.float64))
 
     # --- attributes -----------------------------------------------------------------------------------------
@@ -196,6 +204,13 @@ class NodeSite:
         found = ELEMENTS.get(number) if isinstance(number, int) else None
         if found is None:
             self.refuse(f"asks for elements of type {number!r}, which nothing computes with here")
+        return found
+
+    def groups(self) -> int:
+        """The attribute that says into how many groups channels are divided."""
+        found = self.integer("group", 1)
+        if found < 1:  # an operator of ours reads 0 as one group for each channel
+            self.refuse(f"divides channels into {found} groups")
         return found
 
     def axes(self, rank: int, index: int = 1, since: int = 13) -> tuple[int, ...] | None:

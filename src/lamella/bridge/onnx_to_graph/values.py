@@ -7,6 +7,7 @@ are part of it as symbolic integers. What is known becomes a tensor only where a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import SupportsFloat, cast
 
 import numpy as np
 
@@ -69,4 +70,4 @@ def as_single(item: object) -> int | float | bool | Dim:
         return bool(item)
     if isinstance(item, np.integer | int):
         return int(item)
-    return item if isinstance(item, Dim) else float(item)  # type: ignore[arg-type]  # a number of NumPy
+    return item if isinstance(item, Dim) else float(cast(SupportsFloat, item))

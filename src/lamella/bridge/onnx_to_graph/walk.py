@@ -43,7 +43,7 @@ from lamella.graph.nodes import Tensor
 Scope = dict[str, Value]
 FunctionKey = tuple[str, str, str]
 MOST_INLINED = 200_000
-"""Nodes that calls of functions may unfold to, all together."""
+"""Nodes that calls of functions and bodies of loops may unfold to, all together."""
 
 
 _IMPOSSIBLE = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -143,6 +143,7 @@ class Translator:
         self, graph: Graph, scope: Scope, given: Sequence[Value], opsets: tuple[OpsetImport, ...]
     ) -> list[Value]:
         """What an inner graph gives for values of its inputs; it sees the values around it."""
+        self._count(len(graph.nodes), graph.name)
         inside = dict(scope)
         self.enter_initializers(graph, inside)
         for port, value in zip(graph.inputs, given, strict=False):
@@ -245,12 +246,16 @@ class Translator:
 
     # --- functions ------------------------------------------------------------------------------------------
 
+    def _count(self, nodes: int, title: str) -> None:
+        """Count nodes of functions and inner graphs; loops in loops are tried and written out again and again."""
+        self._unfolded += nodes
+        if self._unfolded > MOST_INLINED:
+            reason = f"functions and loops unfold to more than {MOST_INLINED} nodes"
+            raise Found(rules.REFUSED.at(NOWHERE, node=title, reason=reason))
+
     def _call(self, function: Function, node: Node, values: list[Value | None]) -> list[Result]:
         """A call of a function of the model, unfolded in place."""
-        self._unfolded += len(function.nodes)
-        if self._unfolded > MOST_INLINED:
-            reason = f"its functions unfold to more than {MOST_INLINED} nodes"
-            raise Found(rules.REFUSED.at(NOWHERE, node=node.title, reason=reason))
+        self._count(len(function.nodes), node.title)
         given = {item.name: item for item in function.defaults}
         given.update({item.name: item for item in node.attributes})
         inside: Scope = {

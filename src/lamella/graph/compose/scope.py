@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from lamella.base.diagnostic import Diagnostic
@@ -14,6 +14,7 @@ from lamella.base.dtype import ElementType, find_in
 from lamella.base.errors import Found
 from lamella.base.limits import Limits
 from lamella.base.origin import Origin
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.graph.nodes import Constant, Node, Quantization, Shape, Single, Tensor, Update
 from lamella.lang.skriptnd.check.definitions import Definitions

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ from lamella.base.dtype import Kind
 from lamella.base.limits import DEFAULT, Limits, OutOfRange, product
 from lamella.base.paths import read_bytes, shown
 from lamella.base.reader import Reader
+from lamella.base.records import dataclass
 from lamella.base.shape import bytes_for
 from lamella.base.source import Source, Span
 from lamella.base.writer import write_bytes
@@ -262,7 +262,7 @@ def _pack_some(flat: Array, bits: int) -> bytes:
 
 def _patterns(flat: Array) -> npt.NDArray[np.uint64]:
     """Integers as 64-bit patterns in two's complement."""
-    wide: npt.NDArray[Any] = flat.astype(np.int64 if flat.dtype.kind == "i" else np.uint64)
+    wide: Array = flat.astype(np.int64 if flat.dtype.kind == "i" else np.uint64)
     return wide.view(np.uint64)
 
 

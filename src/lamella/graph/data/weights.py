@@ -273,13 +273,21 @@ def write_weights(path: Path, graph: Graph, arrays: Mapping[str, Array]) -> tupl
     if findings:
         raise LamellaError(findings)
     if path.suffix == STORE_FILE:
-        write_safetensors(path, chosen)
+        write_safetensors(path, {name: _in_bytes(array) for name, array in chosen.items()})
         return (path,)
     images = {path / _file_name(name): encode_dat(array, name) for name, array in chosen.items()}
     make_folder(path)
     for file, image in images.items():
         write_bytes(file, image)
     return tuple(images)
+
+
+def _in_bytes(array: Array) -> Array:
+    """Integers of less than a byte as bytes, since the format has no name for them; a variable takes them back."""
+    element = element_type_of(array.dtype)
+    if element is None or not element.is_integer or element.bits >= 8:
+        return array
+    return cast(array, types.I8 if element.minimum else types.U8)
 
 
 def _file_name(variable: str) -> str:

@@ -10,9 +10,10 @@ goes this way, whatever product stands before it. What is computed from weights 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from lamella.base.errors import Found
+from lamella.base.records import dataclass
 from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Node, Operation, Shape, Tensor, Value

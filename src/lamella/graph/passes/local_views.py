@@ -9,12 +9,13 @@ transposition of another one stays a view through it, where a flat tensor in bet
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 from itertools import product
 
 from lamella.base.dim import Extent, mul
 from lamella.base.errors import Found
+from lamella.base.records import dataclass
 from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Node, Operation, Shape, Tensor, Value

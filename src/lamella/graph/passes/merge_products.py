@@ -10,10 +10,11 @@ which were consumed on the way: whoever computes with the parts reads them from 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
 from lamella.base.errors import Found
+from lamella.base.records import dataclass
 from lamella.graph.binding import signature
 from lamella.graph.build import call
 from lamella.graph.model import FusionHint, Model

@@ -12,10 +12,10 @@ puts each load in front of its first reader when the graph is written in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
+from lamella.base.records import dataclass
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
 from lamella.graph.passes.cancel_transposes import cancel_transposes

@@ -23,12 +23,13 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from lamella.base.dim import Extent, TooComplex, mul
 from lamella.base.dtype import ElementType
+from lamella.base.records import dataclass
 from lamella.graph.nodes import Argument, Constant, Node, Operation, Shape, Single, Tensor, Value, tensors
 from lamella.graph.rewrite import Replacement, RewriteWalk, Visit, members
 from lamella.ops.library import Library

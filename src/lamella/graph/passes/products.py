@@ -5,9 +5,10 @@ output[b, n] += input[b, c] * weight[n, c]      the weight's axis 0 is the resul
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lamella.base.errors import Found
+from lamella.base.records import dataclass
 from lamella.graph.binding import bind_operation, signature
 from lamella.graph.nodes import Graph, Node, Operation, Tensor, regions, walk
 from lamella.graph.rewrite import operands_of, results_of, uses

@@ -13,12 +13,13 @@ reference computes the numbers of the reduced model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from types import MappingProxyType
 
 from lamella.base.dtype import BF16, F32, I4, I8, ElementType
 from lamella.base.errors import Found
+from lamella.base.records import dataclass
 from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Constant, Node, Operation, Tensor, Value

@@ -7,9 +7,10 @@ that an update writes stays, since its value can be asked for after a run, and s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lamella.base.records import dataclass
 from lamella.graph.model import Model
 from lamella.graph.rewrite import uses
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import gcd
 from typing import TypeAlias
 
@@ -11,6 +11,7 @@ from lamella.base.arena import Arena, aligned
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.liveness import last_uses
+from lamella.base.records import dataclass
 from lamella.kernels.build import Builder, FreshNames, names_of, regions
 from lamella.kernels.hazards import STACK_OFFSET, Memories, MemoryCell, conflict, find_memories, local_size
 from lamella.kernels.passes.fold_constants import EFFECTS, fold_constants, fold_function
@@ -403,6 +404,8 @@ def stop_lifetimes(program: Program, _: Target) -> Program:
 
 
 def _stop(function: Function) -> Function:
+    if not any(isinstance(item.instruction, Alloca) for item in walk(function.body)):
+        return function
     work = _Lifetimes(dict(find_memories(function).roots))
     return replace(function, body=rewrite(function.body, work.visit))
 

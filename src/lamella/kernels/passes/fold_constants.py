@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from lamella.base.records import dataclass
 from lamella.kernels.build import regions
 from lamella.kernels.fold import fold_arith, fold_cast, fold_compare, simplify_arith
 from lamella.kernels.rewrite import (

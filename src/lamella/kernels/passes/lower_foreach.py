@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+from lamella.base.records import dataclass
 from lamella.kernels.build import Builder, FreshNames, names_of
 from lamella.kernels.rewrite import change_functions, constants_of, copy_region, rewrite
 from lamella.kernels.sizes import default_sizes

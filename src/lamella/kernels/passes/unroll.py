@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from lamella.base.records import dataclass
 from lamella.kernels.build import Builder, FreshNames, names_of
 from lamella.kernels.rewrite import (
     change_functions,

@@ -191,6 +191,8 @@ class Buffer:
     align: Expr | None = None
     imported: bool = False
     decorators: tuple[Decorator, ...] = ()
+    codec: Name | None = None
+    stored: Expr | None = None
     span: Span = where()
     notes: Trivia = beside()
 

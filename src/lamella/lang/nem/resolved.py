@@ -114,6 +114,10 @@ class Buffer:
     node: nodes.Buffer = field(compare=False, repr=False)
     debug: str = ""
     profile: str = ""
+    codec: str = ""
+    """How its bytes are stored outside, where that is not as they are."""
+    stored: int = 0
+    """Bytes that are stored of one with a codec, at most."""
 
     @property
     def level(self) -> str:
@@ -170,6 +174,33 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelParameter:
+    """A parameter of a kernel: a memref, the last dimension of its region first, or a scalar (no shape at all).
+
+    A size or stride that only a call tells is None; `written` says that the kernel may write it.
+    """
+
+    name: str
+    elem: str
+    shape: tuple[int | None, ...] | None = None
+    strides: tuple[int | None, ...] = ()
+    written: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeKernel:
+    """What a `compute` task runs: one function of the tensor language, as a program of its own.
+
+    `problem` says why it cannot be a task, where it cannot.
+    """
+
+    name: str
+    text: str
+    parameters: tuple[KernelParameter, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """A task statement; `number` counts the tasks of the program in textual order."""
 
@@ -189,6 +220,8 @@ class Task:
     debug: str = ""
     profile: str = ""
     variant: str = ""
+    work: int | None = None
+    """Scalar operations of the kernel that a `compute` task runs, where its text tells them."""
 
     @property
     def span(self) -> Span:
@@ -243,6 +276,8 @@ class Plan:
     body: tuple[Item, ...]
     regions: Mapping[str, Region] = field(default_factory=dict)
     declared: tuple[Region, ...] = ()
+    kernels: Mapping[str, ComputeKernel] = field(default_factory=dict)
+    """What its `compute` tasks run, by name."""
 
     def tasks(self) -> Iterator[Task]:
         """All tasks in textual order."""

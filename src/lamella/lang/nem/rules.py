@@ -214,8 +214,9 @@ MOVE_TYPE = Rule("NEM094", "Transfer Tasks", "{opcode} between different types: 
 GENERIC_OPERATION = Rule(
     "NEM095",
     "Generic Compute Escape Hatch",
-    "operation '{name}' is not in the registry; only its operands are checked",
+    "operation '{name}' has no kernel; only its operands are checked",
     WARNING,
+    hint="a function @{name} of the tensor language in the file of the program's name with the ending .tensor",
 )
 FUTURE_OPCODE = Rule(
     "NEM096",
@@ -446,6 +447,12 @@ TOO_LONG = Rule(
     hint="raise it with --limit max_expansion=N",
 )
 BAD_INPUT = Rule("NEM177", "Execution Semantics", "input '{name}' {problem}")
+KERNEL_FAULT = Rule(
+    "NEM178",
+    "Generic Compute Escape Hatch",
+    "{task}: a step of kernel '{name}' has no value{iteration}",
+    hint="it divides by zero, or takes an element that does not exist",
+)
 
 # Binding
 NO_DEVICE = Rule(
@@ -470,6 +477,41 @@ SERIALISED = Rule(
 )
 NOT_DETERMINISTIC = Rule("NEM184", "Determinism Semantics", "{task} cannot be kept deterministic: {cause}")
 BAD_STREAM = Rule("NEM188", "STCB", "{problem}")
+
+# Kernels of compute tasks
+UNKNOWN_KERNEL = Rule("NEM190", "Generic Compute Escape Hatch", "'{file}' has no kernel '{name}'")
+KERNEL_OPERANDS = Rule(
+    "NEM191",
+    "Generic Compute Escape Hatch",
+    "kernel '{name}' takes {wanted} regions; the task has {found}",
+    hint="the memrefs of a kernel are the inputs of the task, then its outputs",
+)
+KERNEL_ELEMENT = Rule(
+    "NEM192",
+    "Generic Compute Escape Hatch",
+    "parameter %{parameter} of kernel '{name}' is {wanted}; the region is {found}",
+)
+KERNEL_SHAPE = Rule(
+    "NEM193",
+    "Generic Compute Escape Hatch",
+    "parameter %{parameter} of kernel '{name}' has {wanted}; the region has {found}",
+    hint="the last dimension of a region is the first mode of its memref",
+)
+KERNEL_SCALAR = Rule("NEM194", "Generic Compute Escape Hatch", "kernel '{name}' {problem}")
+KERNEL_UNFIT = Rule("NEM195", "Generic Compute Escape Hatch", "kernel '{name}' cannot be a task: {problem}")
+
+# Stored weights
+UNKNOWN_CODEC = Rule("NEM196", "Device-Level Execution Units", "'{name}' is not a codec")
+CODEC_PLACE = Rule("NEM197", "Device-Level Execution Units", "buffer '{name}' {problem}")
+CODEC_USE = Rule("NEM198", "Device-Level Execution Units", "{task} {problem}")
+CODEC_DATA = Rule(
+    "NEM199", "Device-Level Execution Units", "what is stored of '{name}' as {codec}: {problem}"
+)
+
+# From a graph
+NOT_SELECTED = Rule("NEM200", "Opcodes", "{name} cannot be computed on this device: {reason}")
+NOT_TILED = Rule("NEM201", "Memory capacity rule", "the plan does not fit {device}: {reason}")
+PLAN_NUMBERS = Rule("NEM202", "Buffers", "'{file}' fills {count} buffers", NOTE)
 
 RULES = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
 

@@ -8,6 +8,7 @@ column. What lies behind the last column is no component.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import gcd
 
 from lamella.lang.tensor.nodes import Coopmatrix
@@ -22,6 +23,12 @@ def _columns(type_: Coopmatrix, lanes: int) -> int:
 def component_count(type_: Coopmatrix, lanes: int) -> int:
     """How many components each work-item of a subgroup holds."""
     return type_.rows * _columns(type_, lanes) // lanes
+
+
+@lru_cache(1 << 12)
+def component_places(type_: Coopmatrix, lanes: int, component: int) -> tuple[tuple[int, int] | None, ...]:
+    """The row and column of a component of each work-item; None where it lies behind the last column."""
+    return tuple(component_place(type_, lanes, lane, component) for lane in range(lanes))
 
 
 def component_place(type_: Coopmatrix, lanes: int, lane: int, component: int) -> tuple[int, int] | None:

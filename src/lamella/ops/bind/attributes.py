@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.dim import Dim, Extent, TooComplex
 from lamella.base.dtype import ElementType, find_in
 from lamella.base.errors import Found
+from lamella.base.records import dataclass
 from lamella.base.suggest import did_you_mean
 from lamella.lang.skriptnd import nodes
 from lamella.lang.skriptnd.rules.composition import ATTRIBUTE_MISSING, ATTRIBUTE_TYPE, UNKNOWN_ATTRIBUTE

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from lamella.base.affine import Affine
 from lamella.base.limits import Limits
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.lang.skriptnd import nodes
 from lamella.lang.skriptnd.affine import read_affine

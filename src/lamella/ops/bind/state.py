@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from lamella.base import dim
 from lamella.base.diagnostic import Label, Rule
@@ -11,6 +10,7 @@ from lamella.base.dim import Dim, Extent, Logic, Test
 from lamella.base.dtype import BOOL, F32, I64, ElementType, find_in
 from lamella.base.errors import Found
 from lamella.base.limits import LARGEST, SMALLEST
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.lang.skriptnd.rules.composition import ARGUMENT_TYPE, TYPE_BASE, TYPE_OPEN
 from lamella.lang.skriptnd.rules.invocation import (

@@ -7,12 +7,12 @@ as None, or a tensor, of which nothing is asked but its shape and its identity.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from lamella.base.dim import Dim, Extent, Logic, Test
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Found
+from lamella.base.records import dataclass
 from lamella.lang.skriptnd.rules.invocation import NOT_COMPUTABLE, TOO_LARGE, UNDECIDED
 from lamella.lang.skriptnd.rules.types import INTEGER_NEEDED
 from lamella.ops.fault import Fault

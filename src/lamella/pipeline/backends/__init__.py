@@ -5,12 +5,13 @@ A backend is one row of `ROWS` and one module beside this one, which is loaded w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from lamella.base.errors import InputError
+from lamella.base.gc import gc_paused
+from lamella.base.records import dataclass
 from lamella.pipeline import languages
 
 if TYPE_CHECKING:
@@ -90,7 +91,9 @@ ROWS = (
         "interpreter", (GRAPH, KERNELS, TENSOR), "kernels", "kernels by the letter of the tensor language"
     ),
     Backend("nacvm", (NAC,), "nacvm", "NAC instructions and their memory schedule"),
-    Backend("npu", (PLAN, STREAM), "npu", "plans and bound streams, bit by bit"),
+    Backend(
+        "npu", (GRAPH, PLAN, STREAM), "npu", "plans and bound streams, bit by bit; graphs by their plans"
+    ),
     Backend(
         "native", (GRAPH,), "native", "cpu where LLVM loads and the options allow, else reference", False
     ),
@@ -131,6 +134,7 @@ _SINGULARS = MappingProxyType(
 )
 
 
+@gc_paused()
 def make_executable(model: Model, name: str | None, options: Options) -> Executable:
     """Make a model executable on the backend that is named, else on the default of its form."""
     backend = choose_backend(model.language, name, options)

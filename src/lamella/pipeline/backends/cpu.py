@@ -7,33 +7,33 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from importlib import import_module
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Protocol, cast
 
 from lamella.backend.cpu.host import host_target
-from lamella.backend.cpu.jit import host_machine, object_key, open_cache
+from lamella.backend.cpu.jit import LLVM_FILE, host_machine, object_key, open_cache
 from lamella.backend.cpu.package import fingerprint
-from lamella.backend.cpu.run.stored import decode_graph, encode_graph
+from lamella.backend.cpu.run.stored import StoredGraph, decode_graph, encode_graph
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.stored import StoredExecutable
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Dim
 from lamella.base.mapping import release_library
-from lamella.base.optional import need
+from lamella.base.optional import load_late, need
 from lamella.graph.model import Model
 from lamella.graph.rewrite import extents, members
 from lamella.pipeline.options import Options, table
 
 if TYPE_CHECKING:
     from lamella.backend.executor.kernels import KernelExecutable
+    from lamella.graph.passes.cut_batch import BatchCut
     from lamella.pipeline import languages
     from lamella.pipeline.languages import Executable
 
 NAME = "cpu"
-LLVM_FILE = "libllvmlite.so"
-LARGE_BYTES = 1 << 26
-"""Weights beyond this are most of what a process holds."""
+LARGE_BYTES = 1 << 22
+"""Weights beyond this take more memory than it takes time to load LLVM's code again, where somebody compiles more."""
 NOT_IN_CODE = frozenset({"as_json", "backend", "random", "seed", "threads", "weights"})
 """Options that change a run and not what is compiled."""
 
@@ -46,6 +46,9 @@ class Compiler(Protocol):
 
     def compile_open(self, model: Model, backend: str, options: Options) -> KernelExecutable:
         """Make a graph callable."""
+
+    def cut_batch(self, model: Model) -> BatchCut | None:
+        """The graph for a part of its batch; None where it runs on all of it at once."""
 
 
 def missing(backend: str) -> str | None:
@@ -73,7 +76,7 @@ def compile_graph(model: Model, options: Options) -> GraphExecutable:
 
 
 def _compiler() -> Compiler:
-    return cast(Compiler, import_module("lamella.pipeline.backends.kernels"))
+    return cast(Compiler, load_late("lamella.pipeline.backends.kernels"))
 
 
 def _is_watched(options: Options) -> bool:
@@ -89,32 +92,61 @@ def _is_open(model: Model) -> bool:
 def compile_stored(model: Model, options: Options) -> GraphExecutable:
     """A graph of known extents as it was compiled before, else compiled now and kept."""
     store = open_cache()
-    if store is None:
-        return _compiler().compile_open(model, NAME, options)
-    key = graph_key(model, options)
-    content = store.get(key)
+    key = b"" if store is None else graph_key(model, options)
+    content = None if store is None else store.get(key)
     found = None if content is None else decode_graph(content, options.limits, options.threads or None)
     if found is not None:
-        executable = StoredExecutable(
-            model,
-            found,
-            lambda: _compiler().compile_open(model, NAME, options),
-            seed=options.start_seed,
-            dtype=options.dtype or "f32",
-            limits=options.limits,
-        )
-        executable.draws = options.draws
-        return executable
-    compiled = _compiler().compile_open(model, NAME, options)
-    segment = compiled.whole_segment()
-    if segment is not None and _is_alike(model, compiled.model):
-        content = encode_graph(segment, compiled.placement)
+        return _stored(model, found, options)
+    part = _compile_part(model, options)
+    executable: GraphExecutable
+    if part is not None:
+        executable = _stored(model, part, options)
+    else:
+        executable, part = _compile_whole(model, options)
+    if store is not None and part is not None:
+        content = encode_graph(part.segment, part.placement)
         if content is not None:
             store.put(key, content)
     if _weight_bytes(model) >= LARGE_BYTES:
         # Weights are about to come into memory: LLVM is most of what else would be there with them.
         release_library(LLVM_FILE)
-    return compiled
+    return executable
+
+
+def _compile_whole(model: Model, options: Options) -> tuple[GraphExecutable, StoredGraph | None]:
+    """A graph compiled as it is, and what can be kept of it."""
+    compiled = _compiler().compile_open(model, NAME, options)
+    segment = compiled.whole_segment()
+    if segment is None or not _is_alike(model, compiled.model):
+        return compiled, None
+    return compiled, StoredGraph(segment, compiled.placement)
+
+
+def _stored(model: Model, found: StoredGraph, options: Options) -> StoredExecutable:
+    executable = StoredExecutable(
+        model,
+        found,
+        lambda: _compiler().compile_open(model, NAME, options),
+        seed=options.start_seed,
+        dtype=options.dtype or "f32",
+        limits=options.limits,
+    )
+    executable.draws = options.draws
+    return executable
+
+
+def _compile_part(model: Model, options: Options) -> StoredGraph | None:
+    """A graph that runs on some items of its batch at a time; None where it runs on all of them at once."""
+    cut = _compiler().cut_batch(model)
+    _, found = (None, None) if cut is None else _compile_whole(cut.model, options)
+    if cut is None or found is None or found.segment.states:
+        return None
+    outputs = {
+        name: ((shape[0] * cut.parts, *shape[1:]), dtype)
+        for name, (shape, dtype) in found.segment.outputs.items()
+    }
+    segment = replace(found.segment, outputs=outputs, parts=cut.parts, batched=cut.batched)
+    return StoredGraph(segment, found.placement)
 
 
 def _weight_bytes(model: Model) -> int:

@@ -38,6 +38,7 @@ from lamella.base.limits import DEFAULT
 from lamella.base.placement import REFERENCE, placement_line
 from lamella.base.source import NOWHERE
 from lamella.graph.model import Model
+from lamella.graph.passes.cut_batch import cut_batch as cut_batch
 from lamella.graph.rewrite import members
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL, OPEN_EXTENTS

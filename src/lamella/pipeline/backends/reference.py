@@ -5,8 +5,8 @@ from __future__ import annotations
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.reference import compile_model
 from lamella.base.errors import InputError
+from lamella.graph.binding import describes_quantization
 from lamella.graph.model import Model
-from lamella.graph.nodes import Graph, tensors, walk
 from lamella.pipeline.options import Options
 
 
@@ -30,13 +30,6 @@ def compile(model: Model, backend: str, options: Options) -> GraphExecutable:
 
 def require_quantization(model: Model) -> None:
     """A graph that is to run quantised says how; InputError where it does not."""
-    if not _describes_quantization(model.graph):
+    if not describes_quantization(model.graph):
         hint = "leave --quantized out (quantized=), or describe it in @quantize"
         raise InputError(f"graph '{model.graph.name}' describes no quantisation", hint=hint)
-
-
-def _describes_quantization(graph: Graph) -> bool:
-    """Whether a tensor of the graph says how it is quantised."""
-    results = (item for node in walk(graph.nodes) for argument in node.outputs for item in tensors(argument))
-    inputs = (item for argument in graph.inputs for item in tensors(argument))
-    return any(item.quantization is not None for item in (*inputs, *graph.variables, *results))

@@ -10,7 +10,6 @@ from io import StringIO
 from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import DimSymbol, symbols
 from lamella.base.errors import InputError
-from lamella.base.optional import need
+from lamella.base.optional import Foreign, need
 from lamella.base.paths import read_text
 from lamella.bridge.graph_to_kernels import flatten
 from lamella.bridge.torch_to_graph.program import first_line
@@ -98,6 +97,7 @@ class Heat:
             "ratio": _finite(self.ratio),
             "cached_start": _finite(self.cached),
             "cached_start_cpu": self.again.busy,
+            "cached_peak_bytes": self.again.peak,
             "macs": self.work.macs,
             "bytes": self.work.fixed,
             "bounds": {"arithmetic": self.arithmetic_bound, "bandwidth": self.bandwidth_bound},
@@ -218,7 +218,7 @@ def _prepare(path: Path, options: Options, folder: Path, tell: Tell) -> tuple[Gr
     return executable.model, replace(material, program=path)
 
 
-def _examples(program: Any, drawn: Mapping[str, Array]) -> Mapping[str, Array]:
+def _examples(program: Foreign, drawn: Mapping[str, Array]) -> Mapping[str, Array]:
     """The inputs that a program was exported with, under our names, where it has kept all of them."""
     torch, tree = need("torch"), need("torch.utils._pytree")
     leaves = [item for item in tree.tree_leaves(program.example_inputs) if isinstance(item, torch.Tensor)]
@@ -227,7 +227,7 @@ def _examples(program: Any, drawn: Mapping[str, Array]) -> Mapping[str, Array]:
     return {name: item.detach().numpy() for name, item in zip(drawn, leaves, strict=True)}
 
 
-def _with_onnx(material: Material, program: Any, folder: Path) -> Material:
+def _with_onnx(material: Material, program: Foreign, folder: Path) -> Material:
     """Torch's own ONNX of a program; where it writes none, the reason."""
     try:
         need("onnxscript")

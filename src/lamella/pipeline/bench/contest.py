@@ -56,7 +56,7 @@ class Standing:
     load: float = 0.0
     """Seconds from a file to something callable."""
     first: float = 0.0
-    """Seconds of the first call, which compiles where that was left to it."""
+    """Seconds of the first call, which compiles or packs what was left to it, beyond those of the second."""
     busy: float = 0.0
     """CPU seconds of both, of all threads: what they take where nobody else is on the machine."""
     wall: list[float] = field(default_factory=list)

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
-from lamella.base.optional import need
+from lamella.base.optional import Foreign, need
 from lamella.pipeline.api import make_executable
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
@@ -83,7 +83,7 @@ class Torch:
         if path is None:
             raise InputError(NO_PROGRAM.format(name="torch"))
         self._open = ExitStack()  # and stays so: a call gives results in containers of the program
-        program: Any = self._open.enter_context(opened_program(path, options.limits))
+        program: Foreign = self._open.enter_context(opened_program(path, options.limits))
         self._module: Callable[..., object] = program.module()
         arrays = [self._torch.from_numpy(np.array(item)) for item in material.inputs.values()]
         self._args, self._kwargs = arguments_of(program, arrays)
@@ -106,7 +106,7 @@ class Inductor(Torch):
 
     def __init__(self, material: Material, threads: int, options: Options) -> None:
         super().__init__(material, threads, options)
-        settings: Any = need("torch._inductor.config")
+        settings: Foreign = need("torch._inductor.config")
         settings.freezing = True
         with self._torch.inference_mode():
             self._module = self._torch.compile(self._module)
@@ -194,7 +194,7 @@ def version_of(name: str) -> str:
         return ""
 
 
-def arguments_of(program: Any, arrays: Sequence[object]) -> tuple[list[object], dict[str, object]]:
+def arguments_of(program: Foreign, arrays: Sequence[object]) -> tuple[list[object], dict[str, object]]:
     """The arguments of a program's call: its examples, tensors replaced in order."""
     torch, tree = need("torch"), need("torch.utils._pytree")
     leaves, spec = tree.tree_flatten(program.example_inputs)

@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from lamella.pipeline import languages
-from lamella.pipeline.diff.comparison import Comparison, Explained, compare
+from lamella.pipeline.diff.comparison import Comparison, Explained, compare, deepest
 from lamella.pipeline.diff.flow import CANNOT_RUN
 from lamella.pipeline.diff.gap import Gap, measure
 from lamella.pipeline.diff.kernels import KernelComparison, are_kernels, compare_kernels
 from lamella.pipeline.diff.page import page_of
+from lamella.pipeline.diff.plans import PlanComparison, compare_plan, is_plan
 from lamella.pipeline.diff.reduction import reduce
 from lamella.pipeline.diff.report import (
     comparison_lines,
@@ -32,12 +33,14 @@ def reproduce(found: Comparison, options: Options) -> tuple[Path, tuple[int, int
     """Write the divergence alone into the folder that the options name; gives a model and the operations of both."""
     if options.output is None:
         return None
+    found = deepest(found)
     made = reduce(found, options) if options.reduce else None
     if made is None and found.diverging is not None:
         made = make_reproducer(found, found.diverging, options.tolerance)
     if made is None:
         return None
-    return write_reproducer(made, options.output, options.tolerance), made.operations
+    causes = () if found.diverging is None else found.diverging.causes
+    return write_reproducer(made, options.output, options.tolerance, causes), made.operations
 
 
 def first_divergence(
@@ -64,16 +67,20 @@ __all__ = [
     "Explained",
     "Gap",
     "KernelComparison",
+    "PlanComparison",
     "Side",
     "are_kernels",
+    "as_graph",
     "compare",
     "compare_kernels",
+    "compare_plan",
     "comparison_lines",
     "comparison_to_json",
     "divergence_lines",
     "first_divergence",
     "gap_to_json",
     "gap_words",
+    "is_plan",
     "load_sides",
     "make_sides",
     "measure",

@@ -14,8 +14,9 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Node, Operation, Tensor
 from lamella.pipeline.diff.causes import Case, Cause, Computation, find_missing, infer
 from lamella.pipeline.diff.divergence import Divergence, DivergenceFinder, steepest
-from lamella.pipeline.diff.flow import Dataflow, Part, listed, part_of, without_copies
-from lamella.pipeline.diff.gap import Gap, measure
+from lamella.pipeline.diff.flow import Dataflow, Part, cut_part, listed, without_copies
+from lamella.pipeline.diff.gap import Gap, measure, numbers_of
+from lamella.pipeline.diff.inside import control_flow, find_body
 from lamella.pipeline.diff.pairing import Pair, Pairing, SideView
 from lamella.pipeline.diff.refine import refine
 from lamella.pipeline.diff.sides import Side
@@ -38,6 +39,8 @@ UNFUSED = (None, "reference", "nacvm")
 ONLY_FUSED = (
     "the results differ only where operations are fused, no operation alone does; --reduce cuts them out"
 )
+LONGEST = 120
+"""Characters of a name or a type that are printed: extents may be long equations."""
 MOST_STEPS = 256
 """Operations that are computed alone, to see which of them adds the error."""
 
@@ -54,6 +57,8 @@ class Explained:
     causes: tuple[Cause, ...] = ()
     builds_up: bool = False
     """Whether no single operation differs by more than the tolerance."""
+    inside: InnerComparison | None = None
+    """The comparison of the bodies, where a loop or a branch differs."""
 
     @property
     def gap(self) -> Gap:
@@ -97,6 +102,21 @@ class Comparison:
         return self.compared and all(item.relative <= tolerance for item in self.outputs)
 
 
+@dataclass(frozen=True, slots=True)
+class InnerComparison:
+    """The body of a loop or a branch that differs, compared by itself: one step of it, on inputs of the left."""
+
+    where: str
+    comparison: Comparison
+
+
+def deepest(found: Comparison) -> Comparison:
+    """The comparison that names the operation: that of the innermost body where loops and branches differ."""
+    while found.diverging is not None and found.diverging.inside is not None:
+        found = found.diverging.inside.comparison
+    return found
+
+
 def compare(
     left: Side, right: Side, options: Options, given: Mapping[str, Array] | None = None
 ) -> Comparison:
@@ -127,7 +147,7 @@ def compare(
     divergences = finder.all()
     if not divergences:
         return found
-    explained = _explain(found, pairing, finder, divergences, options)
+    explained = _look_inside(found, _explain(found, pairing, finder, divergences, options), options)
     return replace(found, diverging=explained, others=len(divergences) - 1)
 
 
@@ -191,8 +211,18 @@ def _with_results(
     ]
     outputs = tuple(measure(one.name, plain[0][one.name], plain[1][other.name]) for one, other in ends)
     agree = [all(item.relative <= options.tolerance for item in items) for items in (seen, outputs)]
-    note = () if agree[1] or not agree[0] else (ONLY_FUSED,)
+    note = [] if agree[1] or not agree[0] else [ONLY_FUSED]
+    note += [
+        f"output {printable(one.name)}: no number of it is finite on either side, so that nothing is compared"
+        for one, other in ends
+        if _is_lost(plain[0][one.name]) and _is_lost(plain[1][other.name])
+    ]
     return replace(found, outputs=outputs, notes=(*found.notes, *note))
+
+
+def _is_lost(array: Array) -> bool:
+    """Whether an array has numbers and all of them are NaN or infinite."""
+    return bool(array.size) and not np.isfinite(numbers_of(array)).any()
 
 
 # --- the first divergence -----------------------------------------------------------------------------------
@@ -221,6 +251,24 @@ def _explain(
     return Explained(chosen, parts[0], parts[1], named[0], named[1], causes, builds_up)
 
 
+def _look_inside(found: Comparison, at: Explained, options: Options) -> Explained:
+    """A divergence of a loop or a branch with what differs inside of it."""
+    flows = [
+        control_flow(side, part, values)
+        for side, part, values in zip(found.sides, (at.left, at.right), found.values, strict=True)
+    ]
+    body = None if flows[0] is None or flows[1] is None else find_body(flows[0], flows[1], options)
+    if body is None:
+        return at
+    if isinstance(body, str):
+        return replace(at, causes=(Cause("control flow", body),))
+    inner = compare(*body.sides, replace(options, shape={}), body.inputs)
+    if inner.diverging is not None:
+        return replace(at, inside=InnerComparison(body.where, inner))
+    note = f"no step differs by itself; beyond the tolerance since {body.where}"
+    return at if at.causes else replace(at, causes=(Cause("builds up", note),))
+
+
 def _case(found: Comparison, pairing: Pairing, at: Divergence, options: Options) -> Case:
     """Both computations of a divergence."""
     parts = _parts(found, pairing, at)
@@ -230,8 +278,8 @@ def _case(found: Comparison, pairing: Pairing, at: Divergence, options: Options)
 
 def _parts(found: Comparison, pairing: Pairing, at: Divergence) -> tuple[Part, Part]:
     left, right = found.sides
-    one = part_of(left.model, pairing.left.flow, at.left, at.pair.left)
-    other = part_of(right.model, pairing.right.flow, at.right, at.pair.right)
+    one = cut_part(left.model, pairing.left.flow, at.left, at.pair.left)
+    other = cut_part(right.model, pairing.right.flow, at.right, at.pair.right)
     return one, other
 
 
@@ -266,7 +314,7 @@ def _steepest(
         place = right.maker.get(pair.right)
         if place is None or pair.gap.relative == 0.0:
             continue
-        part = part_of(found.sides[1].model, right, [place], pair.right)
+        part = cut_part(found.sides[1].model, right, [place], pair.right)
         got = part.run({**found.values[1], **_from_left(pairing, found, part)})
         if got is not None and got.shape == found.values[0][pair.left].shape:
             steps[pair.left] = measure("", found.values[0][pair.left], got).relative
@@ -306,7 +354,9 @@ def _compare_interfaces(left: Graph, right: Graph) -> Iterator[str]:
             differing = [name for name in differing if name in one and name in other]
         for name in differing:
             sides = (one.get(name, "absent"), other.get(name, "absent"))
-            yield f"{what[:-1]} {printable(name)}: {sides[0]} | {sides[1]}"
+            yield f"{what[:-1]} {printable(name, LONGEST)}: " + " | ".join(
+                printable(item, LONGEST) for item in sides
+            )
 
 
 def _types(arguments: tuple[Argument, ...]) -> dict[str, str]:

@@ -13,7 +13,18 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Found, InputError, Malformed
 from lamella.base.origin import Origin
 from lamella.graph.model import Model
-from lamella.graph.nodes import Argument, Branch, Graph, Node, Operation, Pack, Tensor, regions, tensors
+from lamella.graph.nodes import (
+    Argument,
+    Branch,
+    Graph,
+    Node,
+    Operation,
+    Pack,
+    Region,
+    Tensor,
+    regions,
+    tensors,
+)
 from lamella.graph.rewrite import Substitution, copy_of, defined, operands_of, results_of
 from lamella.ops.fault import Fault
 
@@ -39,12 +50,13 @@ def origin_words(origin: Origin | None) -> tuple[str, ...]:
     return () if origin is None else origin.words()
 
 
-def _inside(node: Node) -> Iterator[Tensor | Pack]:
-    """What is defined inside the regions of a node."""
-    for region in regions(node):
-        yield from region.inputs
-        for inner in region.nodes:
-            yield from (*results_of(inner), *_inside(inner))
+def inside_of(region: Region) -> Iterator[Tensor | Pack]:
+    """What is defined inside of a region, and of those in it."""
+    yield from region.inputs
+    for node in region.nodes:
+        yield from results_of(node)
+        for inner in regions(node):
+            yield from inside_of(inner)
 
 
 class Dataflow:
@@ -57,11 +69,14 @@ class Dataflow:
         self.maker: dict[str, int] = {}
         self.readers: dict[str, list[int]] = {}
         self.operands: list[tuple[str, ...]] = []
+        self.packs: list[tuple[str, ...]] = []
+        """The packs of open length that each node reads; nothing is known of their numbers."""
         for place, node in enumerate(graph.nodes):
-            inner = {item.name for item in _inside(node)}
-            read = (item.name for item in operands_of(node) if isinstance(item, Tensor))
-            names = tuple(dict.fromkeys(name for name in read if name not in inner))
+            inner = {item.name for region in regions(node) for item in inside_of(region)}
+            read = [item for item in operands_of(node) if item.name not in inner]
+            names = tuple(dict.fromkeys(item.name for item in read if isinstance(item, Tensor)))
             self.operands.append(names)
+            self.packs.append(tuple(dict.fromkeys(item.name for item in read if isinstance(item, Pack))))
             for name in names:
                 self.readers.setdefault(name, []).append(place)
             for item in results_of(node):
@@ -94,6 +109,7 @@ class Dataflow:
                 borders[name] = None
             elif place not in places:
                 places.add(place)
+                waiting += self.packs[place]
                 for operand in self.operands[place]:
                     if operand in stop:
                         borders[operand] = None
@@ -142,7 +158,7 @@ class Part:
         return next(iter(found.values()))
 
 
-def part_of(model: Model, flow: Dataflow, places: Sequence[int], output: str) -> Part:
+def cut_part(model: Model, flow: Dataflow, places: Sequence[int], output: str) -> Part:
     """Some nodes of a model as a part that computes a tensor."""
     nodes = tuple(flow.nodes[place] for place in places)
     made = {item.name for node in nodes for item in results_of(node)}

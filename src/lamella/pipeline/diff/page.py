@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 
 from lamella.base.diagnostic import printable
-from lamella.pipeline.diff.comparison import Comparison
+from lamella.pipeline.diff.comparison import LONGEST, Comparison
 from lamella.pipeline.diff.flow import Dataflow, word_of
 from lamella.pipeline.diff.pairing import Pair
 from lamella.pipeline.diff.report import divergence_lines
@@ -133,7 +133,7 @@ def _table(found: Comparison, tolerance: float) -> Iterator[str]:
     yield '<div class="scroll"><table><tr>' + "".join(f"<th>{head}</th>" for head in heads) + "</tr>"
     for pair in found.pairs[:MOST_ROWS]:
         gap = pair.gap
-        cells = (printable(pair.left), printable(pair.right), pair.evidence)
+        cells = (printable(pair.left, LONGEST), printable(pair.right, LONGEST), pair.evidence)
         numbers = (f"{gap.largest:.3g}", f"{gap.relative:.3g}", f"{gap.cosine:.6f}")
         row = "".join(f"<td>{escape(cell)}</td>" for cell in (*cells, *numbers))
         yield f'<tr style="box-shadow: inset 4px 0 {colour_of(pair, tolerance)}">{row}</tr>'

@@ -15,7 +15,7 @@ from lamella.graph.passes.decompose_all import decompose_all
 from lamella.graph.rewrite import results_of
 from lamella.pipeline.diff.comparison import Comparison, Explained, compare
 from lamella.pipeline.diff.divergence import Divergence
-from lamella.pipeline.diff.flow import CANNOT_RUN, Dataflow, part_of
+from lamella.pipeline.diff.flow import CANNOT_RUN, Dataflow, cut_part
 from lamella.pipeline.diff.gap import measure
 from lamella.pipeline.diff.pairing import Pair
 from lamella.pipeline.diff.reproducer import Reproducer, make_reproducer
@@ -106,7 +106,7 @@ def _of_fused(found: Comparison, options: Options) -> Reproducer | None:
 
 
 def _same_part(found: Comparison, flow: Dataflow, places: tuple[int, ...], end: Pair) -> Reproducer:
-    parts = [part_of(side.model, flow, places, end.left) for side in found.sides]
+    parts = [cut_part(side.model, flow, places, end.left) for side in found.sides]
     borders = tuple((item.name, item.name) for item in parts[0].inputs)
     at = Divergence(end, places, places, borders)
     return make_reproducer(found, Explained(at, parts[0], parts[1], None, None), 0.0)

@@ -12,7 +12,7 @@ from itertools import islice, product
 from lamella.base.arrays import Array
 from lamella.pipeline.diff.causes import Case
 from lamella.pipeline.diff.divergence import Divergence
-from lamella.pipeline.diff.flow import Dataflow, part_of
+from lamella.pipeline.diff.flow import Dataflow, cut_part
 from lamella.pipeline.diff.gap import measure
 from lamella.pipeline.diff.pairing import Pair
 
@@ -57,7 +57,7 @@ def _candidates(
 def _repaired(at: Divergence, case: Case, right: Dataflow, changed: Mapping[str, Array]) -> Array | None:
     """What the right side gives with tensors of the left in the place of its own."""
     places = [place for place in at.right if not any(name in changed for name in right.results(place))]
-    part = part_of(case.right.part.model, right, places, at.pair.right)
+    part = cut_part(case.right.part.model, right, places, at.pair.right)
     return part.run({**case.right.values, **changed})
 
 

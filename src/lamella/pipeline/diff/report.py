@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from lamella.base.diagnostic import printable
 from lamella.graph.nodes import Node
-from lamella.pipeline.diff.comparison import Comparison, Explained, operations_of
+from lamella.pipeline.diff.comparison import LONGEST, Comparison, Explained, InnerComparison, operations_of
 from lamella.pipeline.diff.flow import Part, origin_words, word_of
 from lamella.pipeline.diff.gap import Gap
 from lamella.pipeline.diff.pairing import Pair
@@ -24,7 +24,7 @@ def comparison_lines(found: Comparison, tolerance: float) -> Iterator[str]:
     if any(side.backend or side.precision for side in found.sides):
         yield f"backends: {ways[0]} | {ways[1]}"
     for item in found.weights:
-        yield f"weights {printable(item.name)}: {gap_words(item)}"
+        yield f"weights {printable(item.name, LONGEST)}: {gap_words(item)}"
     if not found.compared:
         yield f"numbers: not compared, because {found.unlike}"
         return
@@ -35,7 +35,7 @@ def comparison_lines(found: Comparison, tolerance: float) -> Iterator[str]:
             yield f"  only {word}: {printable(_count_operators(operations), 200)}"
     yield from _table(found, tolerance)
     for item in found.outputs:
-        yield f"output {printable(item.name)}: {gap_words(item)}"
+        yield f"output {printable(item.name, LONGEST)}: {gap_words(item)}"
     yield from found.notes
     if found.diverging is not None:
         yield from divergence_lines(found.diverging)
@@ -96,11 +96,16 @@ def _row(pair: Pair, operator: str, tolerance: float) -> str:
 
 
 def divergence_lines(found: Explained) -> Iterator[str]:
-    """The first divergence as people read it."""
+    """The first divergence as people read it; inside of a loop or a branch, where it is one that differs."""
+    place = ""
+    while found.inside is not None and found.inside.comparison.diverging is not None:
+        outer = "control flow" if found.operation is None else word_of(found.operation)
+        place = f", in {found.inside.where} of {outer} -> {printable(found.gap.name, WIDEST)}{place}"
+        found = found.inside.comparison.diverging
     gap, node = found.gap, found.operation
     what = "nothing" if node is None else word_of(node)
     how = gap.unlike or f"max abs {gap.largest:.3g}, relative {gap.relative:.3g}"
-    yield f"first diverging operation: {what} -> {printable(gap.name)}: {how}"
+    yield f"first diverging operation: {what} -> {printable(gap.name, LONGEST)}{place}: {how}"
     if found.builds_up:
         yield "  no operation alone differs by more than the tolerance; this one adds most"
     for side, part, operation in (
@@ -109,7 +114,7 @@ def divergence_lines(found: Explained) -> Iterator[str]:
     ):
         yield f"  {side}: {_part(part)}"
         words = () if operation is None else origin_words(operation.origin)
-        yield from (f"  {side} from {word}" for word in words)
+        yield from (f"  {side} from {printable(word, LONGEST)}" for word in words)
     for cause in found.causes:
         yield f"  cause: {cause.kind}: {printable(cause.sentence, 300)}"
 
@@ -119,7 +124,7 @@ def _part(part: Part) -> str:
     words = [word_of(node) for node in part.nodes]
     text = ", ".join(words[-6:]) or "nothing"
     more = f"{len(words) - 6} operations, then " if len(words) > 6 else ""
-    return f"{more}{text} -> {printable(part.output.name)}"
+    return f"{more}{text} -> {printable(part.output.name, LONGEST)}"
 
 
 # --- data ---------------------------------------------------------------------------------------------------
@@ -176,4 +181,10 @@ def explained_to_json(found: Explained) -> dict[str, object]:
         "right_operations": [word_of(item) for item in found.right.nodes],
         "origin": [] if node is None else list(origin_words(node.origin)),
         "causes": [{"kind": item.kind, "sentence": item.sentence} for item in found.causes],
+        "inside": None if found.inside is None else _inside_to_json(found.inside),
     }
+
+
+def _inside_to_json(found: InnerComparison) -> dict[str, object]:
+    inner = found.comparison.diverging
+    return {"where": found.where, "first_diverging": None if inner is None else explained_to_json(inner)}

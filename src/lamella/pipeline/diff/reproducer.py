@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from lamella.base.arrays import Array
-from lamella.base.diagnostic import LamellaError
+from lamella.base.diagnostic import LamellaError, printable
 from lamella.base.dim import symbols
 from lamella.base.writer import make_folder, write_text
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
 from lamella.graph.rewrite import FreshNames, Substitution, defined, extent_substitution, rename
 from lamella.pipeline.arrays import file_name, write_array
+from lamella.pipeline.diff.causes import Cause
 from lamella.pipeline.diff.comparison import Comparison, Explained
 from lamella.pipeline.diff.flow import listed
 from lamella.pipeline.diff.sides import Side
@@ -26,6 +27,8 @@ from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.execution import write_model
 
 LEFT, RIGHT, COMMANDS = "left.sknd", "right.sknd", "commands.txt"
+LONGEST = 300
+"""Characters of a cause that are written."""
 WORD = re.compile(r"[^A-Za-z0-9_]+")
 
 
@@ -116,10 +119,13 @@ def _names(graph: Graph) -> list[str]:
     return [item.name for item in listed(graph.inputs)]
 
 
-def write_reproducer(made: Reproducer, folder: Path, tolerance: float) -> Path:
-    """Write both models, also as ONNX, their inputs and the command that compares them; gives the left model."""
+def write_reproducer(made: Reproducer, folder: Path, tolerance: float, causes: Sequence[Cause] = ()) -> Path:
+    """Write both models, also as ONNX, their inputs and the command that compares them; gives the left model.
+
+    The causes are those that the whole models prove: fewer operations may prove less.
+    """
     make_folder(folder)
-    notes = []
+    notes = [f"# cause: {item.kind}: {printable(item.sentence, LONGEST)}" for item in causes]
     for side, name in ((made.left, LEFT), (made.right, RIGHT)):
         write_model(side.model, folder / name)
         notes += _write_onnx(side.model, folder / Path(name).with_suffix(".onnx"))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from lamella.base.arrays import Array
-from lamella.base.optional import need
+from lamella.base.optional import Foreign, need
 from lamella.pipeline.diff.flow import listed
 from lamella.pipeline.diff.sides import Side
 from lamella.pipeline.torch.export import export_program
@@ -34,7 +33,7 @@ def torch_side(
     return Side(model, NAME, observed={**seen, **ends}), inputs
 
 
-def _run(program: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, Array]:
+def _run(program: Foreign, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, Array]:
     """What every node of an exported program gives, by its name."""
     torch = need("torch")
     seen: dict[str, Array] = {}
@@ -58,7 +57,7 @@ def _run(program: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> 
     return seen
 
 
-def _array(value: Any) -> Array:
+def _array(value: Foreign) -> Array:
     """A tensor as an array; narrow types that NumPy has not are widened."""
     tensor = value.detach().cpu()
     widened = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor

@@ -16,6 +16,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.base.dim import Dim, Logic, Test
 from lamella.base.errors import InputError
+from lamella.graph.binding import describes_quantization
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Graph, Tensor
 from lamella.graph.rewrite import copy_of
@@ -117,16 +118,21 @@ def values_of(
     """What some tensors of a model hold in a run on its backend: all of them are outputs of that run."""
     if side.observed is not None:
         return {item.name: side.observed[item.name] for item in wanted if item.name in side.observed}
-    model = side.model
-    copies = {
-        f"{MARK}{item.name}": (item, replace(item, name=f"{MARK}{item.name}", quantization=None))
-        for item in wanted
-    }
-    nodes = (*model.graph.nodes, *(copy_of(*pair) for pair in copies.values()))
-    outputs = tuple(copy for _, copy in copies.values())
-    observed = replace(model, graph=replace(model.graph, nodes=nodes, outputs=outputs, updates=()))
-    found = _run(side, observed, options, inputs)
-    return {copies[name][0].name: array for name, array in found.items()}
+    found = run_side(side, observed_model(side.model, wanted), options, inputs)
+    return observed_values(found)
+
+
+def observed_model(model: Model, wanted: Iterable[Tensor]) -> Model:
+    """The model whose outputs are copies of some of its tensors, wherever these are made; it changes no state."""
+    pairs = [(item, replace(item, name=f"{MARK}{item.name}", quantization=None)) for item in wanted]
+    nodes = (*model.graph.nodes, *(copy_of(*pair) for pair in pairs))
+    outputs = tuple(copy for _, copy in pairs)
+    return replace(model, graph=replace(model.graph, nodes=nodes, outputs=outputs, updates=()))
+
+
+def observed_values(found: Mapping[str, Array]) -> dict[str, Array]:
+    """What a run of an observed model gave, by the names of the tensors that were looked at."""
+    return {name.removeprefix(MARK): array for name, array in found.items()}
 
 
 def constant_values(graph: Graph, options: Options, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -161,17 +167,20 @@ def results_of_side(side: Side, options: Options, inputs: Mapping[str, Array]) -
     graph = side.model.graph
     states = [item.value for item in graph.updates]
     if not states:
-        return _run(side, side.model, options, inputs)
+        return run_side(side, side.model, options, inputs)
     return values_of(side, [*listed(graph.outputs), *states], options, inputs)
 
 
-def _run(side: Side, model: Model, options: Options, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def run_side(side: Side, model: Model, options: Options, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What a model gives on the backend and in the precision of a side."""
     chosen = replace(options, shape={}, types={}, weights=None, random=True)  # what loading has honoured
     if side.precision is not None:
         is_real = side.precision in REALS
         chosen = (
             replace(chosen, dtype=side.precision) if is_real else replace(chosen, precision=side.precision)
         )
+    if chosen.quantized and not describes_quantization(model.graph):
+        chosen = replace(chosen, quantized=False)  # its codes are operations, or it has none
     machine = side.backend == MACHINE
     form = SKRIPTND.lower(model, "nac", chosen) if machine else model
     return make_executable(form, side.backend or REFERENCE, chosen)(**inputs)

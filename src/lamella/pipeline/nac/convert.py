@@ -30,6 +30,7 @@ from lamella.bridge.nac_to_graph.weights import companion
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.graph.model import Model as GraphModel
 from lamella.graph.passes.optimise import Optimised, optimise
+from lamella.graph.passes.unroll_loops import count_loops, unroll_loops
 from lamella.lang.nac import assemble, check
 from lamella.lang.nac.check.data import check_resources
 from lamella.lang.nac.check.training import GRAPH, NOTES, read_entry
@@ -57,7 +58,7 @@ LEVELS = ("none", "exact", "relaxed")
 
 def from_graph(model: GraphModel, path: Path, options: Options) -> Model:
     """The file of a graph; weights that it lacks are random, from the seed. LamellaError holds what cannot be said."""
-    model = with_numbers(model, options, all_or_none=False)
+    model = unroll_loops(with_numbers(model, options, all_or_none=False))
     written = graph_to_nac(model, Writing(plain_signatures=options.plain_signatures))
     if errors(written.findings):
         raise LamellaError(written.findings)
@@ -408,6 +409,9 @@ def _is_external(model: AnyModel, options: Options) -> bool:
 
 
 def _written(model: GraphModel, target: Path, options: Options, default: str, lines: list[str]) -> Model:
+    loops, model = count_loops(model), unroll_loops(model)
+    if loops > count_loops(model):
+        lines.append(f"{loops - count_loops(model)} loops written out, step by step")
     found = simplify(model, options, default)
     if found is not None:
         lines += found.lines()

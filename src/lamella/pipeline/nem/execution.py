@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from lamella.base.diagnostic import LamellaError, errors
@@ -10,7 +11,7 @@ from lamella.base.paths import read_bytes
 from lamella.base.writer import write_text
 from lamella.lang.nem import write
 from lamella.pipeline.languages import is_stream
-from lamella.pipeline.nem.program import Program, plan_of, read_checked
+from lamella.pipeline.nem.program import KERNELS, Program, plan_of, read_checked
 from lamella.pipeline.nem.streams import save_stream
 from lamella.pipeline.options import Options
 from lamella.plan.bind import bind
@@ -20,7 +21,7 @@ from lamella.plan.stcb import Stream, read_stream
 def load(path: Path, options: Options) -> Program | Stream:
     """Read a NEM program or a bound stream; LamellaError holds all findings when something is wrong."""
     if options.language is None and is_stream(path):
-        return read_stream(read_bytes(path, options.limits), options.limits)
+        return replace(read_stream(read_bytes(path, options.limits), options.limits), path=path)
     return read_checked(path, options.device, options.limits, options.root)
 
 
@@ -44,5 +45,8 @@ def save(model: Program | Stream, path: Path) -> None:
         save_stream(model, path)
     elif path.suffix == ".nem":
         write_text(path, write(model.document))
+        kernels = model.plan.kernels.values() if model.plan else ()
+        if kernels:
+            write_text(path.with_suffix(KERNELS), "\n".join(kernel.text for kernel in kernels))
     else:
         raise InputError(f"'{path.name}' is no ending for a program", hint="programs are written as .nem")

@@ -19,7 +19,7 @@ from lamella.lang.nem.devices import resolve_device
 from lamella.lang.nem.documents import SHIPPED, DeviceLibrary, device_hint
 from lamella.lang.nem.nodes import TypeFamily
 from lamella.lang.nem.resolved import Loop, Plan, Region, Wait
-from lamella.pipeline.languages import Description, is_stream, language_of, standard_modules
+from lamella.pipeline.languages import Description, is_stream, language_of, plan_kernels, standard_modules
 from lamella.pipeline.nem.program import read_program, read_source
 from lamella.pipeline.options import Options
 from lamella.plan.stcb import list_stream, read_stream, to_json
@@ -142,7 +142,9 @@ def _plan_to_json(plan: Plan) -> dict[str, object]:
 def check(path: Path, options: Options) -> list[Diagnostic]:
     """The rules of the language and of the plan; a stream is read with all its checks."""
     if options.language is None and is_stream(path):
-        read_stream(read_bytes(path, options.limits), options.limits)
+        stream = read_stream(read_bytes(path, options.limits), options.limits)
+        if stream.kernels:
+            plan_kernels().check_stream(stream)
         return []
     return list(read_program(path, options.device, options.limits, options.root).findings)
 

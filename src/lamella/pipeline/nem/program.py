@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.paths import STANDARD_INPUT, read_text, shipped, shown
+from lamella.base.paths import (
+    STANDARD_INPUT,
+    Refusal,
+    default_root,
+    is_there,
+    read_text,
+    resolve_include,
+    shipped,
+    shown,
+)
 from lamella.base.source import Source
 from lamella.lang.nem import Document, Plan, check
+from lamella.lang.nem.check.kernels import COMPUTE, check_kernels
 from lamella.lang.nem.device import ResolvedDevice
+from lamella.lang.nem.rules import UNREADABLE_INCLUDE
+from lamella.pipeline.languages import plan_kernels
 from lamella.plan.verify import verify
+
+KERNELS = ".tensor"
+"""The ending of the file beside a program that holds the kernels of its `compute` tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +99,44 @@ def check_program(
     device: str | None = None,
     limits: Limits = DEFAULT,
     root: Path | None = None,
+    kernels: Source | None = None,
 ) -> Program:
-    """The language's rules, then the lowering to the plan, then the plan's own rules."""
+    """The language's rules, then the lowering to the plan, then the plan's own rules.
+
+    Kernels of compute tasks are those that are given, else those of the file beside the program.
+    """
     with gc_paused():
         checked = check(source, path, device, limits, root)
-        findings = list(checked.findings)
-        if checked.plan is not None and checked.complete:
-            findings += verify(checked.plan, limits)
-    found = tuple(sort_findings(findings))
-    plan = checked.plan if checked.complete and not errors(checked.findings) else None
-    return Program(path, source, checked.library.document, plan, found)
+        findings, plan = list(checked.findings), checked.plan
+        if plan is not None:
+            plan, found = _link(plan, path, root, limits) if kernels is None else _join(plan, kernels, limits)
+            findings += found
+        wrong = bool(errors(findings))
+        if plan is not None and checked.complete:
+            findings += verify(plan, limits)
+    usable = plan if checked.complete and not wrong else None
+    return Program(path, source, checked.library.document, usable, tuple(sort_findings(findings)))
+
+
+def _link(plan: Plan, path: Path | None, root: Path | None, limits: Limits) -> tuple[Plan, list[Diagnostic]]:
+    """The plan with the kernels of its `compute` tasks, which stand in the file beside it that ends in .tensor."""
+    asking = next((task for task in plan.tasks() if task.opcode == COMPUTE), None)
+    if asking is None:
+        return plan, []
+    place = None if path is None else path.with_suffix(KERNELS)
+    if path is None or place is None or not is_there(place):
+        return plan, list(check_kernels(plan.tasks(), None, ""))
+    found = resolve_include(root or default_root(path), path, place.name, limits)
+    if isinstance(found, Refusal):
+        problem = found.reason.removeprefix("cannot be read: ")
+        return plan, [UNREADABLE_INCLUDE.at(asking.span, path=place.name, cause=problem, hint=found.hint)]
+    return _join(plan, Source(str(place), read_text(found, limits)), limits)
+
+
+def _join(plan: Plan, text: Source, limits: Limits) -> tuple[Plan, list[Diagnostic]]:
+    """The plan with the kernels of a text."""
+    kernels, findings = plan_kernels().read_kernels(text, limits)
+    if kernels is None:
+        return plan, findings
+    linked, more = plan_kernels().link(plan, kernels, PurePath(text.name).name)
+    return linked, [*findings, *more]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
@@ -12,6 +12,7 @@ from lamella.base.gc import gc_paused
 from lamella.base.jsontext import parse_json
 from lamella.base.limits import Limits
 from lamella.base.paths import is_there, read_text_in, shown
+from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE, Source, Span
 from lamella.graph.compose import compose
 from lamella.graph.model import Model

@@ -8,14 +8,16 @@ from pathlib import Path
 
 from lamella.base.diagnostic import errors, printable
 from lamella.base.dim import Extent, bounds
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Unsupported
 from lamella.base.paths import is_there, shown
 from lamella.base.suggest import nearest
+from lamella.graph.gradient.operators import derive
 from lamella.graph.nodes import Argument, Branch, Graph, Loop, Operation, Pack, Tensor, Value, tensors, walk
+from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.write import type_text as write_type
 from lamella.lang.skriptnd.write import write, write_expression
-from lamella.ops.instance import Repeated, singles
+from lamella.ops.instance import Definition, Repeated, singles
 from lamella.ops.library import SPECIFICATION, Library
 from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options
@@ -40,9 +42,46 @@ def describe_library(name: str, options: Options) -> Description:
     definition = library.find(name)
     if definition is None:
         raise _not_found(name, library)
+    if options.gradient:
+        return _describe_gradient(name, definition, library)
     text = write(Document((), (definition.operator,))).rstrip("\n")
     data = {"kind": definition.operator.kind, "name": name, "text": text}
     return Description(f"# {definition.operator.kind}, {definition.operator.span.source.name}\n{text}", data)
+
+
+def _describe_gradient(name: str, definition: Definition, library: Library) -> Description:
+    """The backward operators that are derived from the formulas of an operator, or of those that it is made of."""
+    parts = list(dict.fromkeys(_formulas_of(name, definition, library)))
+    texts: list[str] = []
+    for part, operator in parts:
+        module, _, _ = part.rpartition(".")
+        for item in operator.parameters("input"):
+            try:
+                found = derive(operator, item.name)
+            except Unsupported as problem:
+                texts.append(f"# {part}, {item.name}: no gradient: {problem}")
+                continue
+            if found is None:
+                texts.append(f"# {part}, {item.name}: nothing depends on it smoothly")
+            else:
+                head = f"# gradient of {part} with respect to {item.name}, derived from ops/{module}.sknd"
+                texts.append(f"{head}\n{write(Document((), (*found.parts, found.operator))).rstrip()}")
+    through = f"# {name} is differentiated through its parts: {', '.join(item for item, _ in parts)}\n\n"
+    text = ("" if definition.operator.kind == "lower" else through) + "\n\n".join(texts)
+    return Description(text, {"kind": "gradient", "name": name, "text": text})
+
+
+def _formulas_of(name: str, definition: Definition, library: Library) -> Iterator[tuple[str, Operator]]:
+    """The operators with formulas that an operator consists of: itself, or what its composition calls."""
+    if definition.operator.kind != "compose":
+        yield name, definition.operator
+        return
+    module = name.rpartition(".")[0]
+    for called in invoked(definition.operator):
+        inner = library.resolve(called, module)
+        found = library.find(inner)
+        if found is not None:
+            yield from _formulas_of(inner, found, library)
 
 
 def _describe_module(name: str, library: Library) -> Description:

@@ -19,6 +19,7 @@ from lamella.base.source import NOWHERE, Source, Span
 from lamella.base.writer import make_folder, write_text
 from lamella.bridge.graph_to_skriptnd import (
     graph_to_skriptnd,
+    names_in_text,
     origins_of,
     with_identifiers,
 )
@@ -30,7 +31,7 @@ from lamella.lang.skriptnd import parse, write
 from lamella.lang.skriptnd.nodes import Document
 from lamella.lang.skriptnd.rules.graphs import OPEN_EXTENTS
 from lamella.pipeline import languages
-from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, ONNX, STREAM_ENDINGS
+from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, ONNX, PLANS, STREAM_ENDINGS, plan_reports
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.compose import ORIGINS
 from lamella.pipeline.skriptnd.loading import ENDING, MAIN, STORE_FILE
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 
 TENSOR_FILE = ".dat"
+LONGEST = 80
+"""Characters of a name that are printed."""
 
 
 def write_model(model: Model, path: Path) -> tuple[Path, ...]:
@@ -104,6 +107,10 @@ OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy"}) - {ENDING, STORE_FILE}
 """Files that are no graph; any other name is that of a folder, whatever it ends with."""
 KERNEL_FORMS = ("tensor", "llvm", "asm", "ptx")
 """What kernels are lowered to."""
+SELECTION = "select"
+"""The pass from a graph to opcodes, as --explain names it."""
+PLAN_FORMS = ("nem", "stcb")
+"""What plans are lowered to."""
 BINARY_FORM = "nac"
 """The binary of a graph."""
 ENOUGH = 8
@@ -112,7 +119,7 @@ ENOUGH = 8
 
 def lower(model: Model, to: str, options: Options) -> languages.Model:
     """The graph after the passes that the options name, or its kernels."""
-    if to not in ("sknd", "skriptnd", BINARY_FORM, ONNX.name, *KERNEL_FORMS):
+    if to not in ("sknd", "skriptnd", BINARY_FORM, ONNX.name, *KERNEL_FORMS, *PLAN_FORMS):
         raise InputError(f"there is no lowering to '{to}' from here", hint=f"a graph lowers to: {_listed()}")
     last = options.after if to in ("sknd", "skriptnd") else None
     model = _after_passes(
@@ -122,9 +129,11 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
         return NAC.from_graph(model, Path(f"{model.graph.name}.nac"), options)
     if to == ONNX.name:
         return ONNX.from_graph(model, Path(f"{model.graph.name}.onnx"), options)
+    if to in PLAN_FORMS:
+        return _to_plan(model, to, options)
     if to not in KERNEL_FORMS:
         return with_numbers(model, options)
-    _require_extents(model, to)
+    require_extents(model, to)
     if to == "ptx" and options.target is None:
         options = replace(options, target="cuda")
     kernels = cast("KernelGraph", KERNELS.from_graph(model, Path(), options))
@@ -134,6 +143,13 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     if to == "tensor" and options.after is None:
         return kernels
     return KERNELS.lower(kernels, to, options)
+
+
+def _to_plan(model: Model, to: str, options: Options) -> languages.Model:
+    """The plan of a graph whose extents are known; variables without numbers are drawn from the seed."""
+    require_extents(model, to)
+    whole = with_numbers(model, options, all_or_none=False)
+    return PLANS.lower(PLANS.from_graph(whole, Path(), options), to, options)
 
 
 def _after_passes(model: Model, names: Sequence[str], options: Options) -> Model:
@@ -146,7 +162,9 @@ def _after_passes(model: Model, names: Sequence[str], options: Options) -> Model
 
 
 def explain(model: Model, options: Options) -> list[str]:
-    """What fusion groups, and what it leaves apart and why."""
+    """What fusion groups, and what it leaves apart and why; or what is selected for a device."""
+    if options.explain == SELECTION:
+        return plan_reports().explain_selection(model, options)
     before = _after_passes(model, (*options.passes, *passes_until(FUSE, options.precision)[:-1]), options)
     try:
         return fuse_model(before).lines()
@@ -158,6 +176,18 @@ def printed(model: Model) -> str:
     """The modules of a graph one after the other, each behind the name of its file."""
     texts = {name: write(document) for name, document in graph_to_skriptnd(model).items()}
     return "\n".join(f"# {name}.sknd\n{text}" for name, text in texts.items())
+
+
+def respelled(model: Model) -> list[str]:
+    """The inputs and outputs whose names a text calls otherwise, in lines."""
+    names = names_in_text(model.graph).tensors
+    ports = (("input", model.graph.inputs), ("output", model.graph.outputs))
+    return [
+        f"{word} '{printable(item.name, LONGEST)}' is called '{names[item.name]}' in the text"
+        for word, arguments in ports
+        for item in members(arguments)
+        if names.get(item.name, item.name) != item.name
+    ]
 
 
 def with_numbers(model: Model, options: Options, all_or_none: bool = True) -> Model:
@@ -173,7 +203,7 @@ def with_numbers(model: Model, options: Options, all_or_none: bool = True) -> Mo
     return replace(model, data=run.state, findings=(*model.findings, *run.find_random()))
 
 
-def _require_extents(model: Model, to: str) -> None:
+def require_extents(model: Model, to: str) -> None:
     """Kernels are written for known extents: those of the inputs that are open must be given."""
     found = {
         symbol.name: (symbol, item.name)
@@ -198,7 +228,7 @@ def _declaration(model: Model, name: str) -> Span:
 
 
 def _listed() -> str:
-    return ", ".join(("sknd", BINARY_FORM, ONNX.name, *KERNEL_FORMS))
+    return ", ".join(("sknd", BINARY_FORM, ONNX.name, *KERNEL_FORMS, *PLAN_FORMS))
 
 
 def save(model: Model, path: Path) -> None:

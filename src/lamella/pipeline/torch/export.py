@@ -10,12 +10,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
-from typing import Any, Protocol, cast, overload
+from typing import Protocol, cast, overload
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
-from lamella.base.optional import need
+from lamella.base.optional import Foreign, need
 from lamella.base.source import NOWHERE, Span
 from lamella.bridge.torch_to_graph import torch_to_graph
 from lamella.bridge.torch_to_graph.program import torch_errors
@@ -122,7 +122,7 @@ def _named(path: str, item: object, value: object) -> Iterator[tuple[str, dict[i
         yield from _named(f"{path}_{key}", _below(item, key), part)
 
 
-def _pairs(item: object) -> list[tuple[Any, object]]:
+def _pairs(item: object) -> list[tuple[Foreign, object]]:
     """The entries of a mapping, or the items of a list with their places."""
     if isinstance(item, Mapping):
         return list(item.items())
@@ -249,7 +249,9 @@ def from_torch(
             raise failure(type(module).__name__, problem) from problem
 
 
-def export_program(module: object, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[Model, Any]:
+def export_program(
+    module: object, args: Sequence[object], kwargs: Mapping[str, object]
+) -> tuple[Model, Foreign]:
     """The graph of a module in evaluation mode, and the program of PyTorch that it was made of."""
     torch, taken = need("torch"), cast("Module", module)
     with _evaluating(taken), _silence(), torch.no_grad(), warnings.catch_warnings():

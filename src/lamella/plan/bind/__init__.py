@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lamella.base.arena import Arena
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
-from lamella.base.limits import DEFAULT, LARGEST, Limits
+from lamella.base.limits import DEFAULT, LARGEST, Limits, hint_for
 from lamella.base.quant import Quant
 from lamella.base.source import NOWHERE, Span
+from lamella.lang.nem.check.kernels import COMPUTE
 from lamella.lang.nem.device import ResolvedDevice, ResolvedTopology
 from lamella.lang.nem.resolved import Buffer, Loop, Plan, Region, Task
 from lamella.lang.nem.rules import (
@@ -18,11 +20,13 @@ from lamella.lang.nem.rules import (
     BAD_STREAM,
     NO_DEVICE,
     SERIALISED,
+    TOO_LONG,
     TOPOLOGY_VALUE,
 )
 from lamella.lang.nem.words import MOVES
 from lamella.plan.bind.fusion import find_chains, outside
 from lamella.plan.bind.placement import Placement, Seat, check_tasks, offset_of
+from lamella.plan.bind.repeat import Mark, iterations, restore, shorten
 from lamella.plan.expand import TaskInstance, expand
 from lamella.plan.stcb.nodes import (
     MOST_BITS,
@@ -35,6 +39,7 @@ from lamella.plan.stcb.nodes import (
     NamedTensor,
     RecordOrigin,
     Stream,
+    StreamKernel,
     StreamUnit,
     StridedAccess,
     TaskRecord,
@@ -350,13 +355,23 @@ class StreamBuilder:
             engines=tuple(map(tuple, streams)),
             constants=tuple(self.constants),
             tensors=tensors,
+            kernels=self._kernels(
+                {str(item.attrs["op"]) for stream in streams for item in stream if item.op == COMPUTE}
+            ),
         )
+
+    def _kernels(self, used: Collection[str]) -> tuple[StreamKernel, ...]:
+        """What the `compute` tasks that are executed run, in the order of their names."""
+        return tuple(StreamKernel(name, self.plan.kernels[name].text) for name in sorted(used))
 
     def _memory(self) -> tuple[MappedBuffer, ...]:
         places = [
-            MappedBuffer(number, item.name, item.memory, item.engine, address, item.size, item.imported)
+            MappedBuffer(
+                *(number, item.name, item.memory, item.engine, self.addresses[item.name], item.size),
+                item.imported,
+                *((item.codec, item.stored) if self.weights else ("", 0)),
+            )
             for number, item in enumerate(self.plan.buffers)
-            for address in [self.addresses[item.name]]
         ]
         return tuple(ordered(places))
 
@@ -481,24 +496,65 @@ def bind(
     findings += _check_bits(target)
     if errors(findings):
         return None, findings
-    builder = StreamBuilder(plan, target, addresses)
     try:
-        stream, more = _build(expand(plan, limits, "max_records"), placement, builder)
+        stream, more = _bind_loops(plan, target, addresses, limits)
     except LamellaError as problem:
         return None, [*findings, *problem.findings]
     return stream, findings + more
 
 
+def _bind_loops(
+    plan: Plan, device: ResolvedDevice, addresses: Mapping[str, int], limits: Limits
+) -> tuple[Stream | None, list[Diagnostic]]:
+    """Unroll a program of few instances; of a longer one, bind some iterations of its long loops and repeat them."""
+    tried: Counter[int] = Counter()
+    short = plan.instances() > limits.max_unrolled
+    while True:
+        placement = Placement(plan, device)
+        some, cuts = shorten(plan, placement, tried) if short else (plan, [])
+        builder = StreamBuilder(some, device, addresses)
+        stream, found, items = _build(expand(some, limits, "max_records"), placement, builder)
+        if stream is None or not cuts:
+            return stream, found
+        long = restore(stream, _marks(items, len(stream.engines)), cuts, iterations(plan))
+        if isinstance(long, Stream):
+            return _within(long, plan, found, limits)
+        tried.update(long)
+
+
+def _within(
+    stream: Stream, plan: Plan, found: list[Diagnostic], limits: Limits
+) -> tuple[Stream | None, list[Diagnostic]]:
+    """The stream, unless it executes more records than any reader takes."""
+    if stream.count() <= limits.max_records:
+        return stream, found
+    needed, limit = plan.instances(), limits.max_records
+    hint = hint_for("max_records")
+    return None, [*found, TOO_LONG.at(_first_span(plan), needed=needed, limit=limit, hint=hint)]
+
+
+def _marks(items: Sequence[BoundItem], engines: int) -> list[list[Mark]]:
+    """Where each record comes from, in the order in which records are written."""
+    found: list[list[Mark]] = [[] for _ in range(engines)]
+    for item in items:
+        for node in item.members:
+            loop, value = next(iter(node.iteration.items()), (None, 0))
+            found[item.engine].append(Mark(node.task, loop, value))
+    for marks in found:
+        marks.append(Mark(None, None, 0))
+    return found
+
+
 def _build(
     nodes: Sequence[TaskInstance], placement: Placement, builder: StreamBuilder
-) -> tuple[Stream | None, list[Diagnostic]]:
+) -> tuple[Stream | None, list[Diagnostic], Sequence[BoundItem]]:
     """Fuse, place, colour and write; where even one after another needs too many bits, with fewer units."""
     device = builder.device
     chains = find_chains(builder.plan, nodes, placement)
     items, seats = _seat(nodes, chains, placement)
     if _count_queues(items) > MOST_QUEUES:
         problem = f"{_count_queues(items)} units are in use; a stream has at most {MOST_QUEUES}"
-        return None, [BAD_STREAM.at(_first_span(builder.plan), problem=problem)]
+        return None, [BAD_STREAM.at(_first_span(builder.plan), problem=problem)], items
     tokens = assign_tokens(nodes, items, _count_queues(items), _bits(device))
     if not tokens.fits:
         placement = Placement(builder.plan, device, narrow=True)
@@ -508,8 +564,8 @@ def _build(
         tokens = replace(fewer, wanted=tokens.wanted, full=tokens.full, needed=needed)
     found = [*placement.remapped.values(), *_token_findings(tokens, items, device)]
     if errors(found):
-        return None, found
-    return builder.build(items, seats, tokens, placement.machine.engines), found
+        return None, found, items
+    return builder.build(items, seats, tokens, placement.machine.engines), found, items
 
 
 def _first_span(plan: Plan) -> Span:

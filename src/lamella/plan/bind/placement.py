@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.source import Span
+from lamella.lang.nem.check.kernels import COMPUTE
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.registry import opcode
 from lamella.lang.nem.resolved import Index, Plan, Region, Task
@@ -73,6 +74,7 @@ class Placement:
 
     def __init__(self, plan: Plan, device: ResolvedDevice, narrow: bool = False) -> None:
         self.narrow = narrow
+        self.kernels = plan.kernels
         self.machine = MachineModel(device)
         self.costs: Mapping[int, Cost] = {task.number: cost_of(task, self.machine) for task in plan.tasks()}
         self.engine_work: Counter[int] = Counter()
@@ -167,8 +169,8 @@ def check_tasks(plan: Plan, placement: Placement, allow_future: bool) -> Iterato
 
 def _check_task(task: Task, placement: Placement, allow_future: bool) -> Iterator[Diagnostic]:
     known = opcode(task.opcode)
-    if known is None or known.hardware == "escape_hatch":
-        name = task.attributes.get("op", task.opcode)
+    name = task.attributes.get("op", task.opcode)
+    if known is None or (task.opcode == COMPUTE and name not in placement.kernels):
         yield UNSUPPORTED.at(task.span, task=task.title, name=name)
     elif known.hardware == "future" and not allow_future:
         yield FUTURE_REFUSED.at(task.span, opcode=task.opcode)

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from lamella.base.paths import read_shipped
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.report.build import (
+    LayerRow,
     MemoryTimeline,
     Scene,
     TaskRow,
@@ -25,6 +26,7 @@ from lamella.plan.report.build import (
     count,
     find_named,
     in_bytes,
+    in_thousands,
     percent,
     scene_of,
     with_slices,
@@ -36,6 +38,7 @@ from lamella.plan.timing.report import TimingReport
 
 MOST_TASKS = 20
 MOST_UNITS = 40
+MOST_LAYERS = 100
 MOST_HOLDERS = 6
 WIDEST = 34
 BAR = 24
@@ -49,7 +52,7 @@ def summary(report: TimingReport, plan: Plan) -> str:
 
 def summarise(scene: Scene) -> str:
     """A scene in text."""
-    parts = (_head, _bounds, _units, _memory, _tasks, _profile, _named, _notes)
+    parts = (_head, _bounds, _units, _memory, _layers, _tasks, _profile, _named, _notes)
     blocks = ("\n".join(part(scene)) for part in parts)
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -100,6 +103,23 @@ def _level(level: MemoryTimeline) -> tuple[str, ...]:
     share = f"of {in_bytes(level.capacity)}, {percent(level.peak / level.capacity)}" if level.capacity else ""
     when = f"at cycle {count(level.peak_at)}: {', '.join(held[:MOST_HOLDERS] + more)}" if level.peak else ""
     return level.name, "peak", in_bytes(level.peak), share, when
+
+
+def _layers(scene: Scene) -> Iterator[str]:
+    if not scene.layers:
+        return
+    yield "layers, from the start of the first to the end of the last task of each"
+    shown = scene.layers[:MOST_LAYERS]
+    head = ("layer", "line", "start", "cycles", "unit", "busy", "MACs", "DDR", "once", "energy")
+    yield from _table([head, *map(_layer, shown)], "<>>><>>>>>")
+    yield from _more(len(scene.layers) - MOST_LAYERS, "layers")
+
+
+def _layer(row: LayerRow) -> tuple[str, ...]:
+    macs = in_thousands(row.macs, "").strip() if row.macs else ""
+    ddr, once = (in_bytes(row.ddr), in_bytes(row.once)) if row.ddr else ("", "")
+    spans = (count(row.start), count(row.end - row.start), row.unit, percent(row.utilisation))
+    return (_short(row.name), str(row.line), *spans, macs, ddr, once, row.energy)
 
 
 def _tasks(scene: Scene) -> Iterator[str]:
@@ -390,6 +410,7 @@ def scene_data(scene: Scene) -> dict[str, object]:
         "notes": scene.notes,
         "tracks": [_track(track) for track in scene.tracks],
         "tasks": [asdict(row) for row in scene.tasks],
+        "layers": [asdict(row) for row in scene.layers],
         "slices": _columns(scene.slices, stretches),
         "waits": [[asdict(wait) for wait in waits] for waits in stretches],
         "levels": [asdict(level) for level in scene.levels],

@@ -14,7 +14,9 @@ from lamella.base.source import Span
 from lamella.lang.nem.resolved import Buffer, Item, Loop, Plan, Region, Task, Wait
 from lamella.plan.bind import pack
 from lamella.plan.timing.bounds import CRITICAL_PATH, HEAD_WORK_TAIL, LINK, ROOFLINE, UNIT, CycleBound
-from lamella.plan.timing.cost import MACS, SHARED
+from lamella.plan.timing.cost import SHARED
+from lamella.plan.timing.layers import LayerUse, find_layers, has_sections
+from lamella.plan.timing.network_bounds import COMPUTE, DDR, L1, PATH
 from lamella.plan.timing.report import Occupancy, TaskUse, TimingReport
 from lamella.plan.timing.schedule import TOKEN
 from lamella.plan.timing.schedule import TaskWait as schedule_Wait
@@ -84,6 +86,7 @@ class TaskRow:
     others: int
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    layer: str = ""
 
     @property
     def waited(self) -> int:
@@ -127,6 +130,24 @@ class BoundRow:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerRow:
+    """A section of the program: when it runs, how well its main unit is used, what it moves; `tasks` are positions."""
+
+    name: str
+    what: str
+    line: int
+    start: int
+    end: int
+    unit: str
+    utilisation: float
+    macs: int
+    ddr: int
+    once: int
+    energy: str
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NamedScope:
     """A loop or region that carries a @debug name or a @profile tag."""
 
@@ -157,6 +178,8 @@ class Scene:
     named: tuple[NamedScope, ...]
     source: tuple[str, ...]
     slices: tuple[TaskSlice, ...] = ()
+    layers: tuple[LayerRow, ...] = ()
+    """The sections that comments name; empty where none does."""
 
     @property
     def binding(self) -> BoundRow | None:
@@ -291,6 +314,9 @@ _BOUNDS: Mapping[str, str] = MappingProxyType(
         ROOFLINE: "{what}: at peak rate, each byte once",
     }
 )
+_NETWORK: Mapping[str, str] = MappingProxyType(
+    {COMPUTE: "computation", DDR: "DDR", L1: "moves to L1", PATH: "the longest chain of operations"}
+)
 _INCLUDED = (
     "Included: transfers between DDR, L2 and L1, stores, unit latencies, DMA set-up, dispatch, loop windows, token "
     "limits, fill and drain of the pipeline."
@@ -330,6 +356,7 @@ def find_facts(report: TimingReport) -> Iterator[Fact]:
     what = f" ({binding.what})" if binding.what else ""
     yield "cycles", count(report.cycles), ""
     yield "schedule ÷ bound", f"{report.ratio:.3f}", f"{binding.name.replace('_', '-')}{what} is binding"
+    yield from _network(report)
     if report.microseconds is not None and report.clock_khz is not None:
         yield "time", _time(report.microseconds), f"at {in_thousands(report.clock_khz * 1000, 'Hz')}"
     if report.energy is not None:
@@ -341,15 +368,29 @@ def find_facts(report: TimingReport) -> Iterator[Fact]:
         yield f"{traffic.level} traffic", in_bytes(traffic.moved), times
 
 
+def _network(report: TimingReport) -> Iterator[Fact]:
+    """How far the plan is from what no plan of its network can beat."""
+    network = report.network
+    if network is None:
+        return
+    bound = network.largest
+    what = f" ({bound.what})" if bound.what else ""
+    text = f"{count(bound.cycles)} cycles at least, by {_NETWORK[bound.name]}{what}"
+    yield "÷ network's bound", f"{report.cycles / max(1, bound.cycles):.3f}", text
+    if network.compulsory:
+        times = f"{report.moved('DDR') / network.compulsory:.3f}"
+        yield "÷ compulsory DDR", times, f"{in_bytes(network.compulsory)}: inputs, weights, results once"
+
+
 def plural(number: int, what: str) -> str:
     """`1 task`, `2 tasks`."""
     return f"{count(number)} {what}{'' if number == 1 else 's'}"
 
 
 def _work(report: TimingReport) -> Iterator[Fact]:
-    macs = sum(task.work * task.count for task in report.tasks if task.kind == MACS)
-    if macs:
-        yield "MACs", in_thousands(macs, "").strip(), f"{count(macs // max(report.cycles, 1))} a cycle"
+    if report.macs:
+        rate = f"{count(report.macs // max(report.cycles, 1))} a cycle"
+        yield "MACs", in_thousands(report.macs, "").strip(), rate
 
 
 def _time(microseconds: float) -> str:
@@ -451,6 +492,8 @@ _FEWER = f"Only the first {count(MOST_ARROWS)} dependencies between task instanc
 def scene_of(report: TimingReport, plan: Plan) -> Scene:
     """Everything but the slices, which only the timelines need."""
     program = name(plan.name) or "program"
+    layers = find_layers(report, plan) if has_sections(plan) else ()
+    layer_of = {number: layer.section.name for layer in layers for number in layer.section.tasks}
     return Scene(
         program=program,
         file=name(PurePath(plan.source.name).name) if plan.source.text else "",
@@ -460,7 +503,10 @@ def scene_of(report: TimingReport, plan: Plan) -> Scene:
         covered=report.covered,
         cut=_cut_text(report),
         tracks=tuple(_tracks(report)),
-        tasks=tuple(_row(use, task, plan) for use, task in zip(report.tasks, plan.tasks(), strict=True)),
+        tasks=tuple(
+            replace(_row(use, task, plan), layer=name(layer_of.get(use.number, "")))
+            for use, task in zip(report.tasks, plan.tasks(), strict=True)
+        ),
         levels=tuple(_levels(report, plan)),
         bounds=tuple(
             BoundRow(bound.name.replace("_", "-"), bound.cycles, bound_text(bound), bound is report.binding)
@@ -471,6 +517,25 @@ def scene_of(report: TimingReport, plan: Plan) -> Scene:
         notes=tuple(find_notes(report)),
         named=tuple(find_named(plan)),
         source=tuple(_lines(plan)),
+        layers=tuple(_layer_row(layer, report) for layer in layers),
+    )
+
+
+def _layer_row(layer: LayerUse, report: TimingReport) -> LayerRow:
+    rows = {use.number: position for position, use in enumerate(report.tasks)}
+    return LayerRow(
+        name=name(layer.section.name),
+        what=name(layer.section.what),
+        line=layer.section.line,
+        start=layer.start,
+        end=layer.end,
+        unit=layer.unit,
+        utilisation=layer.utilisation,
+        macs=layer.macs,
+        ddr=layer.ddr,
+        once=layer.once,
+        energy="" if layer.energy is None else _energy(layer.energy),
+        tasks=tuple(rows[number] for number in layer.section.tasks),
     )
 
 

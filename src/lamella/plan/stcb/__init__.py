@@ -10,15 +10,19 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.quant import PerChannel, PerGroup, PerTensor, Quant, scales_of, zero_points_of
 from lamella.base.reader import Reader
+from lamella.lang.nem.check.kernels import COMPUTE
 from lamella.plan.stcb.json import from_json, to_json
 from lamella.plan.stcb.nodes import (
     LEVELS,
     PLAIN,
+    SHOWN_VERSION,
     VERSION,
     MappedBuffer,
     NamedTensor,
     RecordOrigin,
+    Repeat,
     Stream,
+    StreamKernel,
     StridedAccess,
     TaskRecord,
     bad_stream,
@@ -46,6 +50,7 @@ def to_bytes(stream: Stream) -> bytes:
     texts, body = TextTable(), Words()
     body.u32(texts.number(stream.name), texts.number(stream.device), stream.bits)
     body.u32(len(stream.memory), len(stream.constants), len(stream.tensors), len(stream.engines))
+    body.u32(len(stream.kernels), len(stream.repeats))
     for place in stream.memory:
         _write_place(body, texts, place)
     for quant in stream.constants:
@@ -53,10 +58,18 @@ def to_bytes(stream: Stream) -> bytes:
     for tensor in stream.tensors:
         body.u32(texts.number(tensor.name), tensor.engine)
         write_access(body, texts, tensor.access)
+    for kernel in stream.kernels:
+        body.u32(texts.number(kernel.name), texts.number(kernel.text))
     for records in stream.engines:
         body.u32(len(records))
         for record in records:
             body.data += write_record(record, texts, write_access)
+    for repeat in stream.repeats:
+        body.u32(repeat.engine, repeat.first, repeat.length)
+        body.i64((repeat.count, repeat.seq_step, repeat.variable_step))
+        for steps in repeat.steps:
+            body.u32(len(steps))
+            body.i64(steps)
     return _head(texts) + bytes(body.data)
 
 
@@ -74,7 +87,8 @@ def _write_place(body: Words, texts: TextTable, place: MappedBuffer) -> None:
     body.u32(
         place.number, texts.number(place.buffer), LEVELS.index(place.level), place.engine, place.imported
     )
-    body.i64((place.addr, place.size))
+    body.u32(texts.number(place.codec) if place.codec else NONE)
+    body.i64((place.addr, place.size, place.stored))
 
 
 def _write_constant(body: Words, quant: Quant) -> None:
@@ -112,23 +126,25 @@ def _read_stream(reader: Reader) -> Stream:
     reader.expect(MAGIC, "a task-control stream")
     version = reader.u32()
     if version != VERSION[0] << 16 | VERSION[1]:
-        raise InputError(f"version {version >> 16}.{version & 0xFFFF} is not 1.0", 4)
+        raise InputError(f"version {version >> 16}.{version & 0xFFFF} is not {SHOWN_VERSION}", 4)
     head = WordReader(reader)
     texts = tuple(head.text() for _ in range(head.count(4, "texts")))
     words = WordReader(reader, texts)
     name, device, bits = words.named(), words.named(), words.u32()
-    counts = [words.u32() for _ in range(4)]
+    counts = [words.u32() for _ in range(6)]
     stream = Stream(
         name=name,
         device=device,
         bits=bits,
-        memory=tuple(_read_place(words) for _ in range(reader.count(counts[0], 36, "the memory map"))),
+        memory=tuple(_read_place(words) for _ in range(reader.count(counts[0], 48, "the memory map"))),
         constants=tuple(_read_constant(words) for _ in range(reader.count(counts[1], 28, "constants"))),
         tensors=tuple(_read_tensor(words) for _ in range(reader.count(counts[2], 36, "tensors"))),
+        kernels=tuple(_read_kernel(words) for _ in range(reader.count(counts[4], 8, "kernels"))),
         engines=tuple(
             tuple(read_record(words, read_access) for _ in range(words.count(RECORD_BYTES, "records")))
             for _ in range(reader.count(counts[3], 4, "engines"))
         ),
+        repeats=tuple(_read_repeat(words) for _ in range(reader.count(counts[5], 36, "repeats"))),
     )
     reader.finish("the stream")
     if to_texts(stream) != texts:
@@ -139,12 +155,17 @@ def _read_stream(reader: Reader) -> Stream:
 def to_texts(stream: Stream) -> tuple[str, ...]:
     """The table of texts that belongs to a stream."""
     texts, sink = TextTable(), Words()
-    for text in (stream.name, stream.device, *(place.buffer for place in stream.memory)):
-        texts.number(text)
+    texts.number(stream.name)
+    texts.number(stream.device)
+    for place in stream.memory:
+        _write_place(sink, texts, place)
     for tensor in stream.tensors:
         texts.number(tensor.name)
         write_access(sink, texts, tensor.access)
-    for _, record in stream.records():
+    for kernel in stream.kernels:
+        texts.number(kernel.name)
+        texts.number(kernel.text)
+    for _, record in stream.written():
         write_record(record, texts, write_access)
     return tuple(texts.numbers)
 
@@ -152,11 +173,12 @@ def to_texts(stream: Stream) -> tuple[str, ...]:
 def _read_place(words: WordReader) -> MappedBuffer:
     number, name = words.u32(), words.named()
     level = words.pick(words.u32(), LEVELS, "a memory")
-    engine, imported = words.u32(), words.u32()
+    engine, imported, codec = words.u32(), words.u32(), words.u32()
     if imported > 1:
         raise words.wrong(f"{imported} is not a flag")
-    address, size = words.i64s(2)
-    return MappedBuffer(number, name, level, engine, address, size, bool(imported))
+    address, size, stored = words.i64s(3)
+    packed = "" if codec == NONE else words.text_at(codec)
+    return MappedBuffer(number, name, level, engine, address, size, bool(imported), packed, stored)
 
 
 def _read_constant(words: WordReader) -> Quant:
@@ -171,6 +193,17 @@ def _read_constant(words: WordReader) -> Quant:
     return PerChannel(axis, scales, zeros) if form == "per_channel" else PerGroup(axis, group, scales, zeros)
 
 
+def _read_kernel(words: WordReader) -> StreamKernel:
+    return StreamKernel(words.named(), words.named())
+
+
+def _read_repeat(words: WordReader) -> Repeat:
+    engine, first, length = words.u32(), words.u32(), words.u32()
+    count, seq_step, variable_step = words.i64s(3)
+    steps = tuple(words.i64s(words.u32()) for _ in range(words.reader.count(length, 4, "steps")))
+    return Repeat(engine, first, length, count, seq_step, variable_step, steps)
+
+
 def _read_tensor(words: WordReader) -> NamedTensor:
     return NamedTensor(words.named(), words.u32(), read_access(words))
 
@@ -180,13 +213,11 @@ def read_access(words: WordReader) -> StridedAccess:
     level = words.pick(words.u32(), LEVELS, "a memory")
     dtype = words.pick(words.u32(), DTYPES, "an element type")
     rank, quant, layout = words.u32(), words.u32(), words.u32()
-    if layout != NONE and layout >= len(words.texts):
-        raise words.wrong(f"text {layout} of {len(words.texts)} does not exist")
     (address,) = words.i64s(1)
     dims, strides = words.i64s(rank), words.i64s(rank)
     return StridedAccess(
         *(level, address, dims, strides, dtype),
-        layout=None if layout == NONE else words.texts[layout],
+        layout=None if layout == NONE else words.text_at(layout),
         quant=None if quant == NONE else quant,
     )
 
@@ -197,18 +228,29 @@ def read_access(words: WordReader) -> StridedAccess:
 def list_stream(stream: Stream) -> Iterator[str]:
     """The lines of a listing, without newlines; names from files are made safe to print."""
     yield printable(
-        f"stcb 1.0  {stream.name or '(unnamed)'}  device {stream.device}  {stream.bits} token bits"
+        f"stcb {SHOWN_VERSION}  {stream.name or '(unnamed)'}  device {stream.device}  {stream.bits} token bits"
     )
     for level, peak in sorted(stream.peaks().items()):
         yield f"memory {level}: {peak} bytes"
         for place in sorted(stream.memory, key=lambda item: item.addr):
             if level_name(place.level, place.engine) == level:
                 note = "  import" if place.imported else ""
+                note += f"  {place.codec}, {place.stored} stored" if place.codec else ""
                 yield printable(f"  {place.addr:#010x} {place.size:>10}  {place.buffer}{note}")
+    for kernel in stream.kernels:
+        yield printable(f"kernel {kernel.name}: {len(kernel.text.splitlines())} lines")
     for engine, records in enumerate(stream.engines):
         yield f"engine {engine}: {len(records)} record{'' if len(records) == 1 else 's'}"
-        for record in records:
-            yield printable("  " + list_record(record))
+        starts = {item.first: item for item in stream.repeats_of(engine)}
+        left, indent = 0, "  "
+        for number, record in enumerate(records):
+            found = starts.get(number)
+            if found is not None:
+                left = found.length
+                yield f"  repeat {found.count} times, {found.length} records:"
+            left -= 1
+            indent = "    " if left >= 0 else "  "
+            yield printable(indent + list_record(record))
 
 
 def list_record(record: TaskRecord) -> str:
@@ -220,6 +262,8 @@ def list_record(record: TaskRecord) -> str:
         if bits
     ]
     parts += [f"set {bit}@{engine}" for engine, bit in record.remote]
+    if record.op == COMPUTE:
+        parts.append(str(record.attrs["op"]))
     if record.src or record.dst:
         sources, targets = (", ".join(map(_show, items)) for items in (record.src, record.dst))
         parts.append(f"{sources} -> {'next' if record.chain else targets}")

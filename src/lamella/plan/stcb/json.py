@@ -16,11 +16,13 @@ from lamella.plan.stcb import fields
 from lamella.plan.stcb.fields import Fields, Json
 from lamella.plan.stcb.nodes import (
     PLAIN,
-    VERSION,
+    SHOWN_VERSION,
     MappedBuffer,
     NamedTensor,
     RecordOrigin,
+    Repeat,
     Stream,
+    StreamKernel,
     StreamUnit,
     StridedAccess,
     TaskRecord,
@@ -37,7 +39,7 @@ _UNIT = re.compile(r"(SEQ|DMA|NMU|VPU|SDMA)([0-9]{1,5})|(CSTL)([0-9]{1,5})([AB])
 def to_json(stream: Stream) -> str:
     """The text of a stream, one record to a line; the same stream gives the same text."""
     head: dict[str, Json] = {
-        "version": f"{VERSION[0]}.{VERSION[1]}",
+        "version": SHOWN_VERSION,
         "name": stream.name,
         "device": stream.device,
         "tokens": {"bits": stream.bits},
@@ -45,12 +47,24 @@ def to_json(stream: Stream) -> str:
         "tensors": [_tensor(tensor) for tensor in stream.tensors],
         "constants": [_constant(quant) for quant in stream.constants],
     }
+    if stream.kernels:
+        head["kernels"] = [{"name": item.name, "text": item.text} for item in stream.kernels]
+    if stream.repeats:
+        head["repeats"] = [_repeat(item) for item in stream.repeats]
     lines = [f'"{key}": {_dump(value)}' for key, value in head.items()]
     engines = [
         f'{{"id": {number}, "stream": [\n' + ",\n".join(_dump(_record(item)) for item in records) + "\n]}"
         for number, records in enumerate(stream.engines)
     ]
     return "{\n" + ",\n".join([*lines, '"engines": [' + ", ".join(engines) + "]"]) + "\n}\n"
+
+
+def _repeat(item: Repeat) -> dict[str, Json]:
+    return {
+        **{"engine": item.engine, "first": item.first, "length": item.length, "count": item.count},
+        **{"seq_step": item.seq_step, "variable_step": item.variable_step},
+        "steps": [list(steps) for steps in item.steps],
+    }
 
 
 def _dump(value: Json) -> str:
@@ -67,7 +81,9 @@ def _memory(stream: Stream) -> dict[str, Json]:
 def _place(place: MappedBuffer) -> dict[str, Json]:
     entry: dict[str, Json] = {"buffer": place.buffer, "addr": place.addr, "size": place.size}
     entry["number"] = place.number
-    return {**entry, "import": True} if place.imported else entry
+    if place.imported:
+        entry["import"] = True
+    return {**entry, "codec": place.codec, "stored": place.stored} if place.codec else entry
 
 
 def _tensor(tensor: NamedTensor) -> dict[str, Json]:
@@ -161,8 +177,8 @@ def from_json(text: str, limits: Limits = DEFAULT) -> Stream:
     except Malformed as problem:
         raise bad_stream(f"this {problem}") from None
     top = Fields(value, "the stream")
-    if top.take("version", fields.text) != f"{VERSION[0]}.{VERSION[1]}":
-        raise bad_stream("the version is not 1.0")
+    if top.take("version", fields.text) != SHOWN_VERSION:
+        raise bad_stream(f"the version is not {SHOWN_VERSION}")
     stream = Stream(
         name=top.take("name", fields.text),
         device=top.take("device", fields.text),
@@ -173,9 +189,17 @@ def from_json(text: str, limits: Limits = DEFAULT) -> Stream:
         ),
         constants=tuple(_read_constant(item) for item in top.take("constants", fields.items)),
         tensors=tuple(_read_tensor(item) for item in top.take("tensors", fields.items)),
+        kernels=tuple(_read_kernel(item) for item in _list_or_none(top, "kernels")),
+        repeats=tuple(_read_repeat(item) for item in _list_or_none(top, "repeats")),
     )
     top.finish()
     return validate_stream(stream, limits)
+
+
+def _list_or_none(top: Fields, name: str) -> list[Json]:
+    """A list that is left out where it is empty."""
+    nothing: list[Json] = []
+    return top.take_or(name, fields.items, nothing)
 
 
 def _read_memory(memory: Fields) -> tuple[MappedBuffer, ...]:
@@ -199,6 +223,8 @@ def _read_place(value: Json, level: str, engine: int) -> MappedBuffer:
         addr=entry.take("addr", fields.natural),
         size=entry.take("size", fields.natural),
         imported=entry.take_or("import", fields.true, False),
+        codec=entry.take_or("codec", fields.text, ""),
+        stored=entry.take_or("stored", fields.natural, 0),
     )
     entry.finish()
     return place
@@ -255,6 +281,28 @@ def _read_constant(value: Json) -> Quant:
         raise bad_stream(f"'{form[:40]}' is not a form of quantisation")
     entry.finish()
     return found
+
+
+def _read_kernel(value: Json) -> StreamKernel:
+    entry = Fields(value, "a kernel")
+    kernel = StreamKernel(entry.take("name", fields.text), entry.take("text", fields.text))
+    entry.finish()
+    return kernel
+
+
+def _read_repeat(value: Json) -> Repeat:
+    entry = Fields(value, "a repeat")
+    repeat = Repeat(
+        engine=entry.take("engine", fields.natural),
+        first=entry.take("first", fields.natural),
+        length=entry.take("length", fields.natural),
+        count=entry.take("count", fields.natural),
+        seq_step=entry.take("seq_step", fields.natural),
+        variable_step=entry.take("variable_step", fields.natural),
+        steps=tuple(fields.integers(item, "steps") for item in entry.take("steps", fields.items)),
+    )
+    entry.finish()
+    return repeat
 
 
 def _read_engine(number: int, value: Json) -> tuple[TaskRecord, ...]:

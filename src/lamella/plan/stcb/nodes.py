@@ -7,7 +7,8 @@ public.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 
 from lamella.base.diagnostic import LamellaError
@@ -25,7 +26,8 @@ def bad_stream(problem: str) -> LamellaError:
     return LamellaError([BAD_STREAM.at(NOWHERE, problem=problem)])
 
 
-VERSION = (1, 0)
+VERSION = (1, 1)
+SHOWN_VERSION = f"{VERSION[0]}.{VERSION[1]}"
 MOST_BITS = 32
 MOST_ENGINES = 64
 MOST_QUEUES = 512
@@ -108,7 +110,10 @@ class TaskRecord:
 
 @dataclass(frozen=True, slots=True)
 class MappedBuffer:
-    """A buffer of the memory map; `number` counts declarations, `engine` is the owner of an L1, 0 elsewhere."""
+    """A buffer of the memory map; `number` counts declarations, `engine` is the owner of an L1, 0 elsewhere.
+
+    One that is stored by a codec has `size` bytes for records, and `stored` bytes in DDR at most.
+    """
 
     number: int
     buffer: str
@@ -117,6 +122,8 @@ class MappedBuffer:
     addr: int
     size: int
     imported: bool = False
+    codec: str = ""
+    stored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +136,65 @@ class NamedTensor:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamKernel:
+    """A kernel that records of `compute` run: its name and its canonical text in the tensor language."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Records of an engine that stand for many: `length` of them from place `first` on, `count` times in a row.
+
+    From one copy to the next, sequence numbers grow by `seq_step`, the first loop variable of origins by
+    `variable_step`, and the address of each operand, sources before destinations, by its number in `steps`.
+    """
+
+    engine: int
+    first: int
+    length: int
+    count: int
+    seq_step: int
+    variable_step: int
+    steps: tuple[tuple[int, ...], ...]
+
+    @property
+    def end(self) -> int:
+        """The place behind the last of its records."""
+        return self.first + self.length
+
+    def copy(self, place: int, record: TaskRecord, number: int) -> TaskRecord:
+        """The record at a place of the period in a copy, counted from 0."""
+        if not number:
+            return record
+        grown = [number * step for step in self.steps[place]]
+        origin = record.origin
+        if origin.iteration:
+            (name, value), *rest = origin.iteration
+            iteration = ((name, value + number * self.variable_step), *rest)
+            origin = replace(origin, iteration=iteration)
+        return replace(
+            record,
+            seq=record.seq + number * self.seq_step,
+            src=_shifted(record.src, grown),
+            dst=_shifted(record.dst, grown[len(record.src) :]),
+            origin=origin,
+        )
+
+
+def _shifted(items: tuple[StridedAccess, ...], by: list[int]) -> tuple[StridedAccess, ...]:
+    return tuple(
+        replace(item, addr=item.addr + step) if step else item for item, step in zip(items, by, strict=False)
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
-    """A bound program: the memory map, one stream of records for each engine, and the tables they refer to."""
+    """A bound program: the memory map, one stream of records for each engine, and the tables they refer to.
+
+    `engines` are the records as they are written; `repeats`, by engine and place, says which of them stand for many.
+    """
 
     name: str
     device: str
@@ -139,6 +203,10 @@ class Stream:
     engines: tuple[tuple[TaskRecord, ...], ...]
     constants: tuple[Quant, ...] = ()
     tensors: tuple[NamedTensor, ...] = ()
+    kernels: tuple[StreamKernel, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
+    path: Path | None = field(default=None, compare=False, repr=False)
+    """The file that it was read from."""
 
     @property
     def language(self) -> str:
@@ -153,9 +221,32 @@ class Stream:
             found[level] = max(found.get(level, 0), place.addr + place.size)
         return found
 
-    def records(self) -> Iterator[tuple[int, TaskRecord]]:
-        """All records with the number of their engine."""
+    def written(self) -> Iterator[tuple[int, TaskRecord]]:
+        """The records that are written, with the number of their engine."""
         return ((engine, record) for engine, stream in enumerate(self.engines) for record in stream)
+
+    def count(self) -> int:
+        """How many records are executed."""
+        written = sum(map(len, self.engines))
+        return written + sum((item.count - 1) * item.length for item in self.repeats)
+
+    def records(self) -> Iterator[tuple[int, TaskRecord]]:
+        """The records that are executed, engine by engine, each repeated one as often as it is."""
+        for engine, stream in enumerate(self.engines):
+            place = 0
+            for repeat in self.repeats_of(engine):
+                yield from ((engine, record) for record in stream[place : repeat.first])
+                period = stream[repeat.first : repeat.end]
+                for number in range(repeat.count):
+                    yield from (
+                        (engine, repeat.copy(inner, record, number)) for inner, record in enumerate(period)
+                    )
+                place = repeat.end
+            yield from ((engine, record) for record in stream[place:])
+
+    def repeats_of(self, engine: int) -> list[Repeat]:
+        """The repeats of an engine."""
+        return [item for item in self.repeats if item.engine == engine]
 
 
 def level_name(level: str, engine: int) -> str:

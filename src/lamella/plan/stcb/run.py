@@ -9,11 +9,11 @@ its engine. Nothing else orders records.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 
-from lamella.plan.stcb.nodes import RESET, Stream, TaskRecord, groups
+from lamella.plan.stcb.nodes import RESET, Repeat, Stream, TaskRecord, groups
 
 Bit = tuple[int, int]
 """A token bit: the engine whose bank it lies in, and its number."""
@@ -23,44 +23,90 @@ Bit = tuple[int, int]
 class RecordGroup:
     """Records that start and complete as one, with the queues they lie in and the bits they use."""
 
-    number: int
     engine: int
     records: tuple[TaskRecord, ...]
     queues: tuple[int, ...]
     wait: tuple[Bit, ...]
     clear: tuple[Bit, ...]
     set: tuple[Bit, ...]
-
-    @property
-    def title(self) -> str:
-        """How messages name it."""
-        return f"record {self.records[0].seq} of engine {self.engine}"
+    place: int = 0
+    """Of its first record in the period that it belongs to, where it is repeated."""
+    repeat: Repeat | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """A stream cut into groups; `order` holds, for each queue, the numbers of its groups."""
+    """A stream cut into groups; `order` holds, for each queue, the numbers of its groups.
 
-    groups: tuple[RecordGroup, ...]
-    order: tuple[tuple[int, ...], ...]
+    All copies of a repeated group are one object, each under a number of its own: `copies` says which copy that is.
+    """
+
+    groups: Sequence[RecordGroup]
+    order: Sequence[Sequence[int]]
+    copies: Mapping[int, int] = field(default_factory=dict)
+
+    def records(self, number: int) -> tuple[TaskRecord, ...]:
+        """The records of a group, with the addresses of its copy."""
+        group, copy = self.groups[number], self.copies.get(number, 0)
+        if group.repeat is None or not copy:
+            return group.records
+        repeat = group.repeat
+        return tuple(repeat.copy(group.place + i, record, copy) for i, record in enumerate(group.records))
+
+    def title(self, number: int) -> str:
+        """How messages name a group."""
+        return f"record {self.records(number)[0].seq} of engine {self.groups[number].engine}"
 
 
 def queue_up(stream: Stream) -> Queues:
     """Fill the queues of all units."""
-    made: list[RecordGroup] = []
-    order: list[list[int]] = []
+    filling = _Filling()
     for engine, records in enumerate(stream.engines):
-        names: dict[str, int] = {}
+        filling.names = {}
+        place = 0
+        for repeat in stream.repeats_of(engine):
+            filling.put(filling.cut(engine, records[place : repeat.first]))
+            period = filling.cut(engine, records[repeat.first : repeat.end], repeat)
+            for copy in range(repeat.count):
+                filling.put(period, copy)
+            place = repeat.end
+        filling.put(filling.cut(engine, records[place:]))
+    return Queues(filling.made, filling.order, filling.copies)
+
+
+class _Filling:
+    """Queues while they are filled."""
+
+    def __init__(self) -> None:
+        self.made: list[RecordGroup] = []
+        self.order: list[list[int]] = []
+        self.copies: dict[int, int] = {}
+        self.names: dict[str, int] = {}
+
+    def cut(
+        self, engine: int, records: tuple[TaskRecord, ...], repeat: Repeat | None = None
+    ) -> list[RecordGroup]:
+        """The groups of records."""
+        found: list[RecordGroup] = []
+        place = 0
         for members in groups(records):
             for record in members:
-                if record.op != RESET and str(record.unit) not in names:
-                    names[str(record.unit)] = len(order)
-                    order.append([])
-            queues = _queues_of(members, names)
-            for queue in queues:
-                order[queue].append(len(made))
-            made.append(_group(len(made), engine, members, queues))
-    return Queues(tuple(made), tuple(map(tuple, order)))
+                if record.op != RESET and str(record.unit) not in self.names:
+                    self.names[str(record.unit)] = len(self.order)
+                    self.order.append([])
+            group = _group(engine, members, _queues_of(members, self.names))
+            found.append(group if repeat is None else replace(group, place=place, repeat=repeat))
+            place += len(members)
+        return found
+
+    def put(self, items: list[RecordGroup], copy: int = 0) -> None:
+        """Put groups into their queues."""
+        for group in items:
+            if copy:
+                self.copies[len(self.made)] = copy
+            for queue in group.queues:
+                self.order[queue].append(len(self.made))
+            self.made.append(group)
 
 
 def _queues_of(members: tuple[TaskRecord, ...], names: dict[str, int]) -> tuple[int, ...]:
@@ -69,9 +115,8 @@ def _queues_of(members: tuple[TaskRecord, ...], names: dict[str, int]) -> tuple[
     return tuple(dict.fromkeys(names[str(record.unit)] for record in members))
 
 
-def _group(number: int, engine: int, members: tuple[TaskRecord, ...], queues: tuple[int, ...]) -> RecordGroup:
+def _group(engine: int, members: tuple[TaskRecord, ...], queues: tuple[int, ...]) -> RecordGroup:
     return RecordGroup(
-        number,
         engine,
         members,
         queues,
@@ -95,7 +140,7 @@ class QueueMachine:
         self._heads = [0] * len(queues.order)
         self._blocked: dict[Bit, set[int]] = {}
         self.ready: deque[int] = deque()
-        self._look([group.number for group in queues.groups if not group.queues])
+        self._look([number for number, group in enumerate(queues.groups) if not group.queues])
         self._look([order[0] for order in queues.order if order])
 
     def start(self, number: int) -> bool:
@@ -125,7 +170,7 @@ class QueueMachine:
         """Find which of these groups became ready; the others wait for a bit or for their turn."""
         for number in dict.fromkeys(numbers):
             group = self.queues.groups[number]
-            if number in self.ready or not self._at_heads(group):
+            if number in self.ready or not self._at_heads(number, group):
                 continue
             missing = next((bit for bit in group.wait if bit not in self.bits), None)
             if missing is None:
@@ -133,10 +178,10 @@ class QueueMachine:
             else:
                 self._blocked.setdefault(missing, set()).add(number)
 
-    def _at_heads(self, group: RecordGroup) -> bool:
+    def _at_heads(self, number: int, group: RecordGroup) -> bool:
         order = self.queues.order
         return all(
-            self._heads[queue] < len(order[queue]) and order[queue][self._heads[queue]] == group.number
+            self._heads[queue] < len(order[queue]) and order[queue][self._heads[queue]] == number
             for queue in group.queues
         )
 

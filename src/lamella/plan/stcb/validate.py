@@ -15,6 +15,7 @@ from lamella.base.quant import Quant, quant_problems
 from lamella.base.shape import MOST_AXES, element_count, row_major_strides
 from lamella.base.source import NOWHERE
 from lamella.lang.nem import nodes as text
+from lamella.lang.nem.check.kernels import COMPUTE
 from lamella.lang.nem.check.operands import (
     check_attributes,
     check_counts,
@@ -23,6 +24,7 @@ from lamella.lang.nem.check.operands import (
     read_call,
 )
 from lamella.lang.nem.check.shapes import check_shapes
+from lamella.lang.nem.codecs import CODECS, whole_blocks
 from lamella.lang.nem.registry import Opcode, opcode
 from lamella.lang.nem.resolved import AttributeValue, Buffer, Index, Region, Task, TensorType
 from lamella.lang.nem.rules import BAD_STREAM
@@ -37,6 +39,7 @@ from lamella.plan.stcb.nodes import (
     UNIT_TYPES,
     WDM,
     MappedBuffer,
+    Repeat,
     Stream,
     StridedAccess,
     TaskRecord,
@@ -69,11 +72,12 @@ def verify_stream(stream: Stream) -> list[Diagnostic]:
     proof = _Proof(queues)
     for number, starts in order_of(queues):
         if starts:
-            proof.take(queues.groups[number])
+            proof.take(number, queues.groups[number])
     problems = proof.problems
     if not problems and len(proof.places) < len(queues.groups):
-        stuck = next(group for group in queues.groups if group.number not in proof.places)
-        problems = [f"the stream never ends: {stuck.title} waits for bits that nothing left can set"]
+        stuck = next(number for number in range(len(queues.groups)) if number not in proof.places)
+        title = queues.title(stuck)
+        problems = [f"the stream never ends: {title} waits for bits that nothing left can set"]
     return [BAD_STREAM.at(NOWHERE, problem=problem) for problem in problems[:20]]
 
 
@@ -88,23 +92,23 @@ class _Proof:
         self.epochs: dict[Bit, _Epoch] = {}
         self.problems: list[str] = []
 
-    def take(self, group: RecordGroup) -> None:
+    def take(self, number: int, group: RecordGroup) -> None:
         """One group starts and completes."""
-        known = self._start(group)
+        known = self._start(number, group)
         for bit in group.clear:
-            self._clear(group, bit, known)
+            self._clear(number, group, bit, known)
         before = list(known)
-        self.places[group.number] = (0, 0)
+        self.places[number] = (0, 0)
         for queue in group.queues:
             self.taken[queue] += 1
             known[queue] = self.taken[queue]
-            self.places[group.number] = (queue, self.taken[queue])
+            self.places[number] = (queue, self.taken[queue])
         for bit in group.set:
-            self._set(group, bit, before, known)
+            self._set(number, bit, before, known)
         for queue in group.queues:
             self.last[queue] = known
 
-    def _start(self, group: RecordGroup) -> Clock:
+    def _start(self, number: int, group: RecordGroup) -> Clock:
         """What is complete when a group starts; waits count once nothing earlier can be mistaken for their set."""
         known = join([self.last[queue] for queue in group.queues], len(self.taken))
         unproved = list(group.wait)
@@ -112,12 +116,13 @@ class _Proof:
             safe = [bit for bit in unproved if self._is_fresh(bit, known)]
             if not safe:
                 names = ", ".join(str(bit) for _, bit in unproved)
-                self.problems.append(f"{group.title} may take an earlier set of bit {names} for its own")
+                title = self.queues.title(number)
+                self.problems.append(f"{title} may take an earlier set of bit {names} for its own")
                 safe = unproved
             known = join([known, *(self.epochs[bit].clock for bit in safe)], len(self.taken))
             unproved = [bit for bit in unproved if bit not in safe]
         for bit in group.wait:
-            self.epochs[bit].waiters.append(group.number)
+            self.epochs[bit].waiters.append(number)
         return known
 
     def _is_fresh(self, bit: Bit, known: Clock) -> bool:
@@ -128,25 +133,25 @@ class _Proof:
         queue, place = self.places[number]
         return known[queue] >= place
 
-    def _clear(self, group: RecordGroup, bit: Bit, known: Clock) -> None:
-        epoch = self.epochs.get(bit)
+    def _clear(self, number: int, group: RecordGroup, bit: Bit, known: Clock) -> None:
+        epoch, title = self.epochs.get(bit), self.queues.title
         if epoch is None or bit not in group.wait:
-            self.problems.append(f"{group.title} clears bit {bit[1]} without waiting for it")
+            self.problems.append(f"{title(number)} clears bit {bit[1]} without waiting for it")
             return
-        epoch.clearer = group.number
+        epoch.clearer = number
         for waiter in epoch.waiters:
-            if waiter != group.number and not self._is_complete(waiter, known):
-                title = self.queues.groups[waiter].title
-                self.problems.append(f"{group.title} may clear bit {bit[1]} before {title} has seen it")
+            if waiter != number and not self._is_complete(waiter, known):
+                problem = f"may clear bit {bit[1]} before {title(waiter)} has seen it"
+                self.problems.append(f"{title(number)} {problem}")
 
-    def _set(self, group: RecordGroup, bit: Bit, known: Clock, done: Clock) -> None:
-        epoch = self.epochs.get(bit)
+    def _set(self, number: int, bit: Bit, known: Clock, done: Clock) -> None:
+        epoch, title = self.epochs.get(bit), self.queues.title
         before = None if epoch is None else epoch.clearer
         if epoch is not None and before is None:
-            self.problems.append(f"{group.title} sets bit {bit[1]} of engine {bit[0]}, which is still set")
-        elif before is not None and before != group.number and not self._is_complete(before, known):
-            title = self.queues.groups[before].title
-            self.problems.append(f"{group.title} may set bit {bit[1]} before {title} has cleared it")
+            self.problems.append(f"{title(number)} sets bit {bit[1]} of engine {bit[0]}, which is still set")
+        elif before is not None and before != number and not self._is_complete(before, known):
+            problem = f"may set bit {bit[1]} before {title(before)} has cleared it"
+            self.problems.append(f"{title(number)} {problem}")
         self.epochs[bit] = _Epoch(done, before)
 
 
@@ -198,16 +203,18 @@ def _structure(stream: Stream, limits: Limits) -> Iterator[str]:
         yield f"a bank of {stream.bits} bits; there are 1 to {MOST_BITS}"
     if not 1 <= len(stream.engines) <= MOST_ENGINES:
         yield f"{len(stream.engines)} engines; there are 1 to {MOST_ENGINES}"
-    used = {(engine, record.unit) for engine, record in stream.records()}
+    used = {(engine, record.unit) for engine, record in stream.written()}
     if len(used) > MOST_QUEUES + len(stream.engines):
         yield f"{len(used)} units are in use; there are at most {MOST_QUEUES}"
     yield from _names(stream, limits)
     memory = _MemoryMap(stream)
     yield from memory.problems()
     yield from _tensors(stream, memory)
-    yield from _sequence(stream)
     checked = _Checked(stream, memory)
-    for engine, record in stream.records():
+    yield from _repeats(stream, checked, limits)
+    yield from _sequence(stream)
+    yield from _kernels(stream)
+    for engine, record in stream.written():
         yield from (
             f"record {record.seq} of engine {engine}: {item}" for item in checked.record(engine, record)
         )
@@ -252,6 +259,8 @@ class _MemoryMap:
                 yield f"buffer '{place.buffer}' lies in no memory of this device"
             elif place.addr < 0 or place.size < 1 or place.addr + place.size > LARGEST:
                 yield f"buffer '{place.buffer}' cannot have {place.size} bytes at address {place.addr}"
+            if place.codec or place.stored:
+                yield from _codec(place)
         if sorted(place.number for place in self.stream.memory) != list(range(len(self.stream.memory))):
             yield "the buffers are not numbered from 0"
         if tuple(ordered(self.stream.memory)) != self.stream.memory:
@@ -294,12 +303,31 @@ class _MemoryMap:
         if access.quant is not None:
             yield from self._quant_problems(access)
 
+    def move_problems(self, record: TaskRecord, engine: int) -> Iterator[str]:
+        """What is stored by a codec is read by transfers of whole blocks through WDM."""
+        for number, access in enumerate((*record.src, *record.dst)):
+            place = self.around(access, engine)
+            if place is None or not place.codec:
+                continue
+            moves = record.op == "transfer" and record.path == WDM and number == 0
+            start = Index(access.addr - place.addr)
+            if not moves or not whole_blocks(start, access.dims[0], place.size):
+                yield f"'{place.buffer}' is stored by a codec; only transfers of whole blocks read it"
+
     def _quant_problems(self, access: StridedAccess) -> Iterator[str]:
         element = find_in("nem", access.dtype)
         if element is None or access.quant is None or not 0 <= access.quant < len(self.stream.constants):
             yield f"constant {access.quant} does not exist"
             return
         yield from quant_problems(self.stream.constants[access.quant], access.dims, element)
+
+
+def _codec(place: MappedBuffer) -> Iterator[str]:
+    codec = CODECS.get(place.codec)
+    if codec is None or place.level != "DDR" or not place.imported or place.size % codec.width:
+        yield f"buffer '{place.buffer}' cannot be stored by codec '{place.codec[:80]}'"
+    elif not codec.smallest(place.size) <= place.stored <= codec.largest(place.size):
+        yield f"buffer '{place.buffer}' cannot be stored in {place.stored} bytes"
 
 
 def ordered(places: Iterable[MappedBuffer]) -> list[MappedBuffer]:
@@ -325,16 +353,41 @@ def _tensors(stream: Stream, memory: _MemoryMap) -> Iterator[str]:
             yield f"tensor '{tensor.name}': {problem}"
 
 
+def _kernels(stream: Stream) -> Iterator[str]:
+    """The kernels are those that records name, each once, in the order of their names."""
+    names = [kernel.name for kernel in stream.kernels]
+    used = {record.attrs.get("op") for _, record in stream.written() if record.op == COMPUTE}
+    if names != sorted(set(names)):
+        yield "the kernels are not in the order of their names"
+    for name in used.symmetric_difference(names):
+        yield f"kernel '{str(name)[:80]}' is named by a record and not there, or the other way round"
+
+
 def _sequence(stream: Stream) -> Iterator[str]:
     """Sequence numbers are given once; each engine ends with its only reset."""
     seen: set[int] = set()
     for engine, records in enumerate(stream.engines):
         if not records or records[-1].op != RESET or any(record.op == RESET for record in records[:-1]):
             yield f"engine {engine} does not end with its only reset"
-        for record in records:
-            if not 0 <= record.seq < MOST_RECORDS or record.seq in seen:
-                yield f"sequence number {record.seq} is given twice or out of range"
-            seen.add(record.seq)
+        for numbers in _numbers(stream, engine):
+            if numbers[0] < 0 or numbers[-1] >= MOST_RECORDS or not seen.isdisjoint(numbers):
+                yield f"sequence number {numbers[0]} is given twice or out of range"
+                return
+            seen.update(numbers)
+
+
+def _numbers(stream: Stream, engine: int) -> Iterator[range]:
+    """The sequence numbers of each written record, those of its copies included."""
+    found = {
+        place: item
+        for item in stream.repeats_of(engine)
+        for place in range(item.first, item.end)
+        if item.count > 0
+    }
+    for place, record in enumerate(stream.engines[engine]):
+        item = found.get(place)
+        step, count = (1, 1) if item is None else (max(1, item.seq_step), item.count)
+        yield range(record.seq, record.seq + step * count, step)
 
 
 def _chains(records: Sequence[TaskRecord]) -> Iterator[str]:
@@ -348,6 +401,46 @@ def _chains(records: Sequence[TaskRecord]) -> Iterator[str]:
                 yield f"record {other.seq} does not take what record {one.seq} hands on"
 
 
+def _repeats(stream: Stream, checked: _Checked, limits: Limits) -> Iterator[str]:
+    """Repeated records stand side by side, hold whole chains, and stay in their buffers in the last copy, too."""
+    count = stream.count() if all(item.count > 0 for item in stream.repeats) else 0
+    if count > limits.max_records:
+        yield f"{count} records are executed; the limit max_records is {limits.max_records}"
+    ends = [0] * len(stream.engines)
+    last = -1
+    for item in stream.repeats:
+        if not last <= item.engine < len(stream.engines) or item.length < 1 or item.count < 2:
+            yield "repeats are not in order, or repeat nothing"
+            return
+        records = stream.engines[item.engine]
+        if item.first < ends[item.engine] or item.end >= len(records) or len(item.steps) != item.length:
+            yield f"a repeat of engine {item.engine} does not stand by itself"
+            return
+        last, ends[item.engine] = item.engine, item.end
+        if records[item.end - 1].chain or (item.first and records[item.first - 1].chain):
+            yield f"a repeat of engine {item.engine} cuts a chain"
+        if item.seq_step < 1 or not 0 <= item.variable_step <= LARGEST // item.count:
+            yield f"a repeat of engine {item.engine} does not count its copies"
+        yield from _last_copy(item, records[item.first : item.end], checked)
+
+
+def _last_copy(item: Repeat, records: Sequence[TaskRecord], checked: _Checked) -> Iterator[str]:
+    """Addresses grow evenly: what lies in one buffer in the first and in the last copy lies there in all of them."""
+    for place, record in enumerate(records):
+        operands = (*record.src, *record.dst)
+        if len(item.steps[place]) != len(operands):
+            yield f"record {record.seq} has other operands than its repeat"
+            return
+        copy = item.copy(place, record, item.count - 1)
+        for one, other in zip(operands, (*copy.src, *copy.dst), strict=True):
+            yield from checked.memory.access_problems(other, item.engine)
+            if checked.memory.around(one, item.engine) != checked.memory.around(other, item.engine):
+                yield f"record {record.seq} is repeated from one buffer into another"
+        # Blocks of stored weights begin at even distances: two copies tell about all.
+        yield from checked.memory.move_problems(copy, item.engine)
+        yield from checked.memory.move_problems(item.copy(place, record, 1), item.engine)
+
+
 class _Checked:
     """Records one by one; what each operation is given is checked once for each different combination."""
 
@@ -359,7 +452,7 @@ class _Checked:
     def record(self, engine: int, record: TaskRecord) -> Iterator[str]:
         """What is wrong with a record."""
         signature = opcode(record.op)
-        if record.op != RESET and (signature is None or signature.hardware == "escape_hatch"):
+        if record.op != RESET and signature is None:
             yield f"'{record.op}' is not an operation of a stream"
             return
         yield from self._unit(record)
@@ -370,6 +463,7 @@ class _Checked:
             return
         for access in (*record.src, *record.dst):
             yield from self.memory.access_problems(access, engine)
+        yield from self.memory.move_problems(record, engine)
         yield from _move(record) if record.op in MOVES else ()
         yield from self._operation(record, signature)
 
@@ -441,6 +535,8 @@ def _kept_types(record: TaskRecord, signature: Opcode) -> Iterator[str]:
 def _attributes(record: TaskRecord, signature: Opcode) -> Iterator[str]:
     for name, value in record.attrs.items():
         spec = signature.attributes.get(name)
+        if spec is None and record.op == COMPUTE:
+            continue
         if spec is None or not _has_type(value, spec.type):
             yield f"{record.op} has no attribute '{name}' with this value"
     for name, spec in signature.attributes.items():

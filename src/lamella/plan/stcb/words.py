@@ -84,7 +84,10 @@ class WordReader:
 
     def named(self) -> str:
         """A text by its number in the table."""
-        number = self.reader.u32()
+        return self.text_at(self.reader.u32())
+
+    def text_at(self, number: int) -> str:
+        """The text of a number that was read."""
         if number >= len(self.texts):
             raise self.wrong(f"text {number} of {len(self.texts)} does not exist")
         return self.texts[number]

@@ -124,6 +124,13 @@ def simulate(plan: Plan, limits: Limits = DEFAULT, detail: int = 20_000) -> Timi
     )
 
 
+def schedule_plan(plan: Plan, limits: Limits = DEFAULT) -> Outcome:
+    """The schedule of a plan alone, without bounds and timeline."""
+    machine = MachineModel(plan.device)
+    steps = prepare(plan, {task.number: cost_of(task, machine) for task in plan.tasks()})
+    return Schedule(steps, Queues(machine, steps), limits).run()
+
+
 def _counts(plan: Plan) -> dict[int, int]:
     """How many instances each task has."""
     return {
@@ -225,4 +232,4 @@ def _listed_units(load: UnitLoad) -> Iterable[tuple[int, str, int]]:
                 yield engine, unit, instance
 
 
-__all__ = ["TimingReport", "simulate"]
+__all__ = ["TimingReport", "schedule_plan", "simulate"]

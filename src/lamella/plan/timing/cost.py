@@ -1,12 +1,14 @@
 """What a task costs: cycles = ceil(work / rate) + latency (+ setup_cycles of a DMA) + SEQ.dispatch_cycles, at least 1.
 
 Work is MACs for gemm, matmul and the convolutions, bytes for transfer and store, elements for the rest: those of the
-outputs, or of the larger side for pools and reductions. Rates and latencies are `unit_characteristics` of the device:
+outputs, or of the larger side for pools and reductions; for `compute` the scalar operations of its kernel where its
+text tells them, and not less than the elements of its outputs. Rates and latencies are `unit_characteristics`:
 
     NMU   int4_macs int8_macs int16_macs fp16_macs (4096), int4x8_macs (int8_macs), fp32_macs (fp16_macs / 2), latency 2
     CSTL  elems_per_cycle 256, bytes_per_cycle 32 (store), latency 1
     DMA   bytes_per_cycle 32, latency 4, setup_cycles 0      sDMA  bytes_per_cycle 16, latency 100, setup_cycles 0
     VPU   elems_per_cycle 64, bytes_per_cycle 32, macs_per_cycle 64, latency 4
+    WDM   bytes_per_cycle 64 (of what it makes), latency 8: a transfer of stored weights moves the stored bytes
     SEQ   dispatch_cycles 0, ddr_bytes_per_cycle and l2_bytes_per_cycle (no limit), max_active_tokens, clock_khz
 
 The unit is the one of `@resource`, else the registry's default; a transfer that touches DDR runs on sDMA; a unit that
@@ -177,12 +179,15 @@ class Cost:
 def cost_of(task: Task, machine: MachineModel) -> Cost:
     """The cost of a task on a device."""
     unit = machine.fallback(_unit(task))
-    kind, work = _work(task)
+    kind, work = work_of(task)
     levels = _crossed(task, machine)
-    rate = min([_rate(unit, kind, task, machine), *(machine.links[level] for level in levels)])
+    rate = min([rate_on(unit, kind, task, machine), *(machine.links[level] for level in levels)])
     energy = machine.given(unit, _ENERGY[kind])
+    busy = -(-work // rate)
+    if unpacks(task, machine):
+        work, busy = _unpack(task, rate, machine)
     return Cost(
-        cycles=max(1, -(-work // rate) + _overhead(unit, machine)),
+        cycles=max(1, busy + overhead(unit, machine)),
         unit=unit,
         engine=SHARED if unit in SHARED_UNITS else task.engine or 0,
         instances=machine.instances(unit),
@@ -192,6 +197,21 @@ def cost_of(task: Task, machine: MachineModel) -> Cost:
         links=tuple((level, rate) for level in levels),
         energy=None if energy is None else energy * work,
     )
+
+
+def unpacks(task: Task, machine: MachineModel) -> bool:
+    """Whether a task reads stored weights through WDM; a device without one has them stored as they are."""
+    return task.opcode == "transfer" and bool(task.inputs[0].buffer.codec) and machine.count("WDM") > 0
+
+
+def _unpack(task: Task, rate: int, machine: MachineModel) -> tuple[int, int]:
+    """The stored bytes that cross the link, and the cycles for them or for making the others of them."""
+    source, count = task.inputs[0], machine.count("WDM")
+    stored = -(-source.extent * source.buffer.stored // source.buffer.size)
+    units = max(1, machine.count("sDMA"))
+    made = machine.value("WDM", "bytes_per_cycle", 64, least=1) * min(count, units)
+    busy = max(-(-stored // rate), -(-source.extent * units // made))
+    return stored, busy + machine.value("WDM", "latency", 8)
 
 
 def _unit(task: Task) -> str:
@@ -213,7 +233,8 @@ def _crossed(task: Task, machine: MachineModel) -> list[str]:
     return sorted(memories(task) & machine.links.keys()) if task.opcode in MOVES else []
 
 
-def _overhead(unit: str, machine: MachineModel) -> int:
+def overhead(unit: str, machine: MachineModel) -> int:
+    """The cycles of a task on a unit beside its work: latency, set-up of a DMA, dispatch."""
     latency = machine.value(unit, "latency", _LATENCY.get(unit, 1))
     setup = machine.value(unit, "setup_cycles", 0) if unit in ("DMA", "sDMA") else 0
     return latency + setup + machine.value("SEQ", "dispatch_cycles", 0)
@@ -227,10 +248,13 @@ def elements(region: Region) -> int:
     return region.extent if region.type is None else prod(region.type.shape)
 
 
-def _work(task: Task) -> tuple[str, int]:
+def work_of(task: Task) -> tuple[str, int]:
+    """The kind and the amount of work of each instance of a task."""
     if task.opcode in MOVES:
         return BYTES, sum(region.extent for region in task.inputs)
     made = sum(elements(region) for region in task.outputs)
+    if task.work is not None:
+        return ELEMENTS, max(made, task.work)
     if task.opcode in _PRODUCTS:
         return MACS, made * (_shape(task, 0)[-1:] or (1,))[0]
     if task.opcode in _CONVOLUTIONS:
@@ -252,10 +276,21 @@ def _shape(task: Task, position: int) -> tuple[int, ...]:
 # --- rates --------------------------------------------------------------------------------------------------
 
 
-def _rate(unit: str, kind: str, task: Task, machine: MachineModel) -> int:
+def rate_on(unit: str, kind: str, task: Task, machine: MachineModel) -> int:
+    """Work of a kind that one instance of a unit does in a cycle of a task."""
     if unit == "NMU" and kind == MACS:
         return _mac_rate(list(_operand_types(task.inputs[:2])), machine)
     return machine.value(unit, _RATES[kind], _RATE.get((unit, kind), _SLOWEST), least=1)
+
+
+def rates_of(unit: str, machine: MachineModel) -> dict[str, int]:
+    """The rates of a unit by their keys, as the device file gives them or by default."""
+    if unit != "NMU":
+        found = {_RATES[kind]: rate for (name, kind), rate in _RATE.items() if name == unit}
+        return {key: machine.value(unit, key, rate, least=1) for key, rate in found.items()}
+    rates = {key: _macs(key, machine) for key in ("int4_macs", "int8_macs", "int16_macs", "fp16_macs")}
+    given = {key: machine.given(unit, key) for key in ("int4x8_macs", "fp32_macs")}
+    return rates | {key: rate for key, rate in given.items() if rate is not None}
 
 
 def _operand_types(regions: Iterable[Region]) -> Iterable[ElementType]:

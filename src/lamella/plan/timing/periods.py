@@ -3,18 +3,23 @@
 When iterations of loops at nesting depth d have just been opened, the state of the simulation is described relative to
 now: lists outside depth d by identity (they must not have changed), iterations at depth d by their distance from the
 newest one and the residue that unit indices depend on, everything inside them exactly; queues, units and running tasks
-with their remaining times. A description seen before means that the simulation repeats itself: what happened in between
+with their remaining times. The same description again means that the simulation repeats itself: what happened meanwhile
 is multiplied, times and iteration numbers are moved on, and the last iterations are simulated in full again.
 
-Tasks of the outside lists may run or wait through a period; the jump then ends before the first of them ends.
+A loop at depth d may stand still while others go on: it lacks a token, or a unit that others keep busy. What it holds
+grows older, so relative to now it never looks the same. Loops that did not move lately are therefore described by
+identity, like the lists outside; if one of them moves after all, the descriptions differ.
+
+Tasks of the lists outside and of loops that stand still may run or wait through a period; the jump then ends before the
+first of them ends.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heapify
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from lamella.plan.timing.program import APERIODIC
 from lamella.plan.timing.state import Activation, HeldToken, Lane, LoopFrame
@@ -25,43 +30,71 @@ if TYPE_CHECKING:
 
 MARGIN = 2
 """Iterations that are left after a jump, so that no waiter of an outer token is taken for the last one."""
-LONGEST_JOURNAL = 1_000_000
-FEW_STATES, MANY_STATES = 512, 1 << 14
-SPARSEST = 64
+LONGEST_JOURNAL = 4_000_000
+Outline: TypeAlias = tuple[int, ...]
+"""A few numbers of a state: states that differ in them differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Where the counters stood when a state was described."""
+    """A state that was described, and where the counters stood."""
 
+    outline: Outline
+    state: object
     time: int
     journal: int
     nexts: tuple[int, ...]
+    still: frozenset[int]
+    """Places of the loops that were taken to stand still."""
     sums: dict[int, tuple[int, ...]]
     tokens: tuple[tuple[HeldToken, int], ...]
 
 
 @dataclass(slots=True)
 class StateHistory:
-    """The states seen at one nesting depth while the lists outside stayed the same."""
+    """One state of a nesting depth, kept while the lists outside stay the same, and how many were seen since.
+
+    Brent's way to find a cycle: every state is compared with one kept state, which is replaced by the present one after
+    1, 2, 4, … states. A cycle of n states that begins after m is found within about three times the larger of both.
+    """
 
     identity: tuple[int, ...] = ()
-    states: dict[object, Snapshot] = field(default_factory=dict)
-    looks: int = 0
-    room: int = FEW_STATES
+    kept: Snapshot | None = None
+    seen: int = 0
+    until: int = 1
 
-    def is_due(self) -> bool:
-        """Whether to look this time: always at first, ever more rarely when nothing repeats."""
-        self.looks += 1
-        stride = min(SPARSEST, 1 << max(0, self.looks.bit_length() - FEW_STATES.bit_length()))
-        return self.looks % stride == 0
+    def is_over(self) -> bool:
+        """Whether the kept state is to be replaced."""
+        if self.seen < self.until:
+            return False
+        self.until *= 2
+        self.seen = 0
+        return True
 
-    def keep(self, state: object, snapshot: Snapshot) -> None:
-        """Remember a state; when there are too many, start over with more room."""
-        if len(self.states) >= self.room:
-            self.states.clear()
-            self.room = min(2 * self.room, MANY_STATES)
-        self.states[state] = snapshot
+
+class Journal:
+    """What was counted, in order, so that what happened since some moment can be counted again.
+
+    Records are appended to `records`; the repetitions of a jump stand beside them with their place.
+    """
+
+    def __init__(self) -> None:
+        self.records: list[InstanceRecord] = []
+        self._repeated: list[tuple[int, Counter[InstanceRecord]]] = []
+
+    def since(self, place: int) -> Counter[InstanceRecord]:
+        """The records since a place."""
+        found = Counter(self.records[place:])
+        for at, counts in reversed(self._repeated):
+            if at < place:
+                break
+            found.update(counts)
+        return found
+
+    def repeat(self, counts: Counter[InstanceRecord], times: int) -> None:
+        """Count records so many times more."""
+        more = Counter({record: times * count for record, count in counts.items()})
+        self._repeated.append((len(self.records), more))
 
 
 class Recurrence:
@@ -69,13 +102,12 @@ class Recurrence:
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
-        self.journal: list[tuple[InstanceRecord, int]] = []
         self.memories: dict[int, StateHistory] = {}
 
     def look(self) -> None:
-        """Compare the present state with earlier ones, from the outermost loop inwards, and jump if it is known."""
-        if len(self.journal) > LONGEST_JOURNAL:
-            self.journal.clear()
+        """Compare the present state with the kept ones, from the outermost loop inwards, and jump if it is known."""
+        if len(self.schedule.journal.records) > LONGEST_JOURNAL:
+            self.schedule.settle_journal()
             self.memories.clear()
         for depth in sorted(self.schedule.opened):
             if self._look_at(depth):
@@ -84,31 +116,63 @@ class Recurrence:
     def _look_at(self, depth: int) -> bool:
         outside, loops = _outside(self.schedule.root, depth)
         identity = _identity(outside, loops)
-        memory = self.memories.setdefault(depth, StateHistory())
-        if memory.identity != identity:
+        memory = self.memories.get(depth)
+        if memory is None or memory.identity != identity:
             self.memories[depth] = StateHistory(identity)
             return False
-        if not memory.is_due():
-            return False
-        view = PeriodView(self.schedule, loops)
-        state = view.describe()
-        known = None if state is None else memory.states.get(state)
-        periods = 0 if known is None else self._periods(view, known)
-        if known is not None and periods > 0:
-            Jump(self, view, known, periods).make()
+        kept = memory.kept
+        still = frozenset[int]() if kept is None else kept.still
+        outline = self._outline(loops, still)
+        if kept is not None and kept.outline == outline and self._compare(depth, memory, kept, loops):
+            return True
+        memory.seen += 1
+        if memory.is_over():
+            memory.kept = self._snapshot(outside, loops, kept)
+        return False
+
+    def _compare(self, depth: int, memory: StateHistory, kept: Snapshot, loops: list[Activation]) -> bool:
+        """Jump if the present state is the kept one and whole periods are left."""
+        view = PeriodView(self.schedule, loops, kept.still)
+        periods = self._periods(view, kept) if view.describe() == kept.state else 0
+        if periods > 0:
+            Jump(self.schedule, view, kept, periods).make()
             self.memories = {other: seen for other, seen in self.memories.items() if other < depth}
-        elif state is not None and known is None:
-            memory.keep(state, self._snapshot(outside, loops))
         view.unmark()
         return periods > 0
 
-    def _snapshot(self, outside: list[LoopFrame], loops: list[Activation]) -> Snapshot:
+    def _outline(self, loops: list[Activation], still: frozenset[int]) -> Outline:
+        schedule = self.schedule
+        now, events = schedule.now, schedule.events
+        found = [schedule.in_flight, len(events)]
+        for place, loop in enumerate(loops):
+            found += (loop.next, 0) if place in still else (now - loop.opened, len(loop.frames))
+        if schedule.queues is not None:
+            found += (len(lane.heap) for lane in schedule.queues.lanes.values())
+        return tuple(found)
+
+    def _snapshot(
+        self, outside: list[LoopFrame], loops: list[Activation], kept: Snapshot | None
+    ) -> Snapshot | None:
+        """The present state; loops that have not moved since the state that was kept are taken to stand still."""
+        nexts = tuple(loop.next for loop in loops)
+        still = frozenset[int]()
+        if kept is not None:
+            pairs = enumerate(zip(nexts, kept.nexts, strict=True))
+            still = frozenset(place for place, (after, before) in pairs if after == before)
+        view = PeriodView(self.schedule, loops, still)
+        state = view.describe()
+        view.unmark()
+        if state is None:
+            return None
         queues = self.schedule.queues
         lanes = () if queues is None else queues.lanes.values()
         return Snapshot(
+            self._outline(loops, still),
+            state,
             self.schedule.now,
-            len(self.journal),
-            tuple(loop.next for loop in loops),
+            len(self.schedule.journal.records),
+            nexts,
+            still,
             {lane.number: tuple(lane.sums) for lane in lanes},
             tuple((token, token.remaining) for frame in outside for token in frame.tokens.values()),
         )
@@ -156,9 +220,10 @@ def _identity(outside: list[LoopFrame], loops: list[Activation]) -> tuple[int, .
 class PeriodView:
     """The state of a schedule relative to now, seen from the loops at one depth."""
 
-    def __init__(self, schedule: Schedule, loops: list[Activation]) -> None:
+    def __init__(self, schedule: Schedule, loops: list[Activation], still: frozenset[int]) -> None:
         self.schedule = schedule
         self.loops = loops
+        self.still = still
         self.inside: list[LoopFrame] = []
         self.active: list[Activation] = []
 
@@ -188,10 +253,11 @@ class PeriodView:
 
     def _describe_loops(self) -> tuple[object, ...]:
         now = self.schedule.now
-        parts: list[object] = []
-        self.active = list(self.loops)
+        parts: list[object] = [_identify(self.loops[place]) for place in sorted(self.still)]
+        outer = [loop for place, loop in enumerate(self.loops) if place not in self.still]
+        self.active = list(outer)
         for position, loop in enumerate(self.active):
-            relative = position < len(self.loops)
+            relative = position < len(outer)
             at = _residue(loop) if relative else loop.next
             parts.append((loop.frame.mark, loop.step.index, at, now - loop.opened, len(loop.frames)))
             for trip, frame in sorted(loop.frames.items()):
@@ -234,6 +300,19 @@ class PeriodView:
         return tuple(entries)
 
 
+def _identify(loop: Activation) -> tuple[int, ...]:
+    """Numbers that are the same only while nothing inside a loop changes."""
+    parts: list[int] = []
+    todo = [loop]
+    for inner in todo:
+        parts += (inner.serial, inner.next)
+        for frame in inner.frames.values():
+            parts += (frame.serial, frame.version)
+            if frame.active is not None:
+                todo.append(frame.active)
+    return tuple(parts)
+
+
 def _residue(loop: Activation) -> tuple[int, int]:
     """What unit indices know of the position of a loop."""
     period = loop.step.period
@@ -244,9 +323,8 @@ def _residue(loop: Activation) -> tuple[int, int]:
 class Jump:
     """Moves a schedule on by whole periods."""
 
-    def __init__(self, recurrence: Recurrence, view: PeriodView, known: Snapshot, periods: int) -> None:
-        self.recurrence = recurrence
-        self.schedule = recurrence.schedule
+    def __init__(self, schedule: Schedule, view: PeriodView, known: Snapshot, periods: int) -> None:
+        self.schedule = schedule
         self.view = view
         self.known = known
         self.periods = periods
@@ -254,7 +332,8 @@ class Jump:
 
     def make(self) -> None:
         """Multiply what happened since the known state and move everything inside the loops on."""
-        self._repeat_counts()
+        journal = self.schedule.journal
+        journal.repeat(journal.since(self.known.journal), self.periods)
         self._move_loops()
         self._move_events()
         self._move_lanes()
@@ -263,14 +342,6 @@ class Jump:
         if self.schedule.covered < 0:
             self.schedule.covered = self.schedule.now
         self.schedule.now += self.shift
-
-    def _repeat_counts(self) -> None:
-        journal = self.recurrence.journal
-        counts: Counter[InstanceRecord] = Counter()
-        for record, weight in journal[self.known.journal :]:
-            counts[record] += weight * self.periods
-        self.schedule.totals.update(counts)
-        journal += counts.items()
 
     def _move_loops(self) -> None:
         for loop, before in zip(self.view.loops, self.known.nexts, strict=True):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import TypeAlias
 
 from lamella.plan.timing.cost import Cost, MachineModel
+from lamella.plan.timing.live_tokens import most_tokens
 from lamella.plan.timing.program import ProgramStep, ProgramSteps
 from lamella.plan.timing.state import (
     BANDWIDTH,
@@ -13,25 +15,14 @@ from lamella.plan.timing.state import (
     HeldToken,
     Lane,
     LoopFrame,
+    Order,
     Pending,
     Running,
     Units,
 )
 
-
-def most_tokens(steps: ProgramSteps) -> dict[int, int]:
-    """For each engine, how many tokens can be live at once at the very most: one per instance in flight."""
-    found: dict[int, int] = {}
-    todo = [(steps, 1)]
-    while todo:
-        steps, flight = todo.pop()
-        for step in steps.steps:
-            if step.task is not None and step.waiters:
-                engine = step.task.engine or 0
-                found[engine] = found.get(engine, 0) + flight
-            if step.body is not None and step.loop is not None:
-                todo.append((step.body, flight * min(step.loop.window, step.loop.trips)))
-    return found
+Head: TypeAlias = tuple[int, Order, Pending]
+"""The first entry of a lane: ready time, program order, which no two entries share, and the entry."""
 
 
 class Queues:
@@ -47,26 +38,39 @@ class Queues:
         self.used = dict.fromkeys(machine.links, 0)
         self.units: dict[tuple[int, str], Units] = {}
         self.lanes: dict[object, Lane] = {}
+        self._lane_of: dict[ProgramStep, Lane] = {}
+        """The lanes of steps whose unit index is the same in every iteration."""
         self.dirty: dict[int, Lane] = {}
+        """Lanes whose situation may have changed since they were last looked at."""
+        self.freed: dict[int, Lane] = {}
+        """Lanes that may be able to move after a start has freed a token, by number."""
         self.waiting = 0
 
     # --- arriving -------------------------------------------------------------------------------------------
 
     def add(self, frame: LoopFrame, step: ProgramStep, cost: Cost, now: int, cause: int) -> None:
         """Put a task that has just become ready into its lane."""
-        pin = self._pin(frame, step, cost)
-        engine = (step.task.engine or 0) if step.task is not None and step.waiters else -1
-        taker = engine if self.token_limit is not None else -1
-        lane = self._lane(cost, pin, taker, now)
+        lane = self._lane_of.get(step)
+        if lane is None:
+            lane = self._find_lane(frame, step, cost, now)
         lane.sync(now)
         entry = Pending(frame, step, now, cause, lane, list(lane.sums))
         heappush(lane.heap, (now, (*frame.order, step.index), entry))
         self.dirty[lane.number] = lane
         self.waiting += 1
-        if taker >= 0:
+        if lane.taker >= 0:
             for token in self._tokens(frame, step):
                 token.queued[entry] = None
                 self._promote(token, now)
+
+    def _find_lane(self, frame: LoopFrame, step: ProgramStep, cost: Cost, now: int) -> Lane:
+        engine = (step.task.engine or 0) if step.task is not None and step.waiters else -1
+        taker = engine if self.token_limit is not None else -1
+        lane = self._lane(cost, self._pin(frame, step, cost), taker, now)
+        resource = None if step.task is None else step.task.resource
+        if resource is None or resource.index.is_constant:
+            self._lane_of[step] = lane
+        return lane
 
     def _pin(self, frame: LoopFrame, step: ProgramStep, cost: Cost) -> int:
         resource = None if step.task is None else step.task.resource
@@ -93,43 +97,30 @@ class Queues:
 
     # --- starting -------------------------------------------------------------------------------------------
 
-    def choose(self, now: int) -> tuple[Pending, int] | None:
-        """The first task in (ready time, program order) that may start, with its unit instance."""
-        best = None
-        chosen = -1
-        for lane in self._candidates():
-            head = self._head(lane)
-            if head is None or (best is not None and head > best):
-                continue
-            instance = self._admit(lane)
-            if instance >= 0:
-                best, chosen = head, instance
-        if best is None:
-            self._record_reasons(now)
-            return None
-        return best[2], chosen
+    def candidates(self) -> dict[int, Lane]:
+        """The lanes that may be able to move, by number."""
+        self.freed.clear()
+        return (
+            {lane.number: lane for lane in self.lanes.values() if lane.heap} if self.limited else self.dirty
+        )
 
     def choose_forced(self) -> tuple[Pending, int] | None:
         """The first waiting task, for when nothing runs and the token limit holds back all of them."""
-        heads = [head for head in map(self._head, self.lanes.values()) if head is not None]
+        heads = [head for head in map(self.head, self.lanes.values()) if head is not None]
         if not heads:
             return None
         entry = min(heads)[2]
         return entry, entry.lane.units.pick(entry.lane.pin)
 
-    def _candidates(self) -> list[Lane]:
-        """Lanes whose situation may have changed since they were last looked at."""
-        return list(self.lanes.values() if self.limited else self.dirty.values())
-
     @staticmethod
-    def _head(lane: Lane) -> tuple[int, tuple[int, ...], Pending] | None:
+    def head(lane: Lane) -> Head | None:
         """The first entry of a lane; entries that moved to another lane are dropped."""
         heap = lane.heap
         while heap and heap[0][2].lane is not lane:
             heappop(heap)
         return heap[0] if heap else None
 
-    def _admit(self, lane: Lane) -> int:
+    def admit(self, lane: Lane) -> int:
         """The instance that the first task of a lane may start on, or -1."""
         instance = lane.units.pick(lane.pin)
         if instance < 0 or not self.limited:
@@ -143,15 +134,16 @@ class Queues:
     def _jammed(self, lane: Lane) -> bool:
         return any(self.used[level] + rate > self.machine.links[level] for level, rate in lane.links)
 
-    def _record_reasons(self, now: int) -> None:
+    def record_reasons(self, now: int) -> None:
         """Note why each lane does not move."""
-        for lane in self._candidates():
-            reason = UNIT
-            if self.limited and lane.heap and lane.units.pick(lane.pin) >= 0:
-                reason = TOKEN if self._starved(lane) else BANDWIDTH
-            if reason != lane.reason:
-                lane.sync(now)
-                lane.reason = reason
+        if self.limited:
+            for lane in self.lanes.values():
+                reason = UNIT
+                if lane.heap and lane.units.pick(lane.pin) >= 0:
+                    reason = TOKEN if self._starved(lane) else BANDWIDTH
+                if reason != lane.reason:
+                    lane.sync(now)
+                    lane.reason = reason
         self.dirty.clear()
 
     def start(self, entry: Pending, instance: int, now: int, end: int) -> Running:
@@ -212,6 +204,7 @@ class Queues:
             if token.remaining == 0:
                 del place.tokens[index]
                 self.live[token.engine] -= 1
+                self.freed.update((lane.number, lane) for lane in self.lanes.values() if lane.taker >= 0)
             else:
                 self._promote(token, now)
 
@@ -231,3 +224,4 @@ class Queues:
         entry.before = [total - spent for total, spent in zip(lane.sums, waited, strict=True)]
         heappush(lane.heap, (entry.ready, (*entry.frame.order, entry.step.index), entry))
         self.dirty[lane.number] = lane
+        self.freed[lane.number] = lane

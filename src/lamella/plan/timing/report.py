@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from lamella.base.liveness import changes
 from lamella.lang.nem.resolved import Buffer, Plan
 from lamella.plan.timing.bounds import CycleBound, Traffic
-from lamella.plan.timing.cost import MachineModel, unit_name
+from lamella.plan.timing.cost import MACS, MachineModel, unit_name
+from lamella.plan.timing.network_bounds import NetworkBounds
 from lamella.plan.timing.schedule import REASONS, ScheduledInstance
 
 # --- memory over time: a buffer is held from the start of the first task that touches it to the end ---------
@@ -188,7 +189,8 @@ class TimingReport:
 
     `timeline` holds the first instances in order of their start, and shows everything up to cycle `covered`; the other
     numbers are of the whole plan. `defaults` are the characteristics that the device file did not give, `forced` counts
-    starts beyond the token limit, `simulated` the instances that were not skipped by periods.
+    starts beyond the token limit, `simulated` the instances that were not skipped by periods. `network` are the
+    bounds of the untiled program, where it was given.
     """
 
     program: str
@@ -208,6 +210,7 @@ class TimingReport:
     forced: int
     clock_khz: int | None
     idle_energy: int | None
+    network: NetworkBounds | None = None
 
     @property
     def binding(self) -> CycleBound:
@@ -272,9 +275,27 @@ class TimingReport:
             "forced_starts": self.forced,
             "timeline_covers": self.covered,
         }
+        if self.network is not None:
+            found["network"] = {**self.network.to_json(), **self._against(self.network)}
         if instances:
             found["timeline"] = [self._instance_json(item) for item in self.timeline]
         return found
+
+    @property
+    def macs(self) -> int:
+        """The MACs of all instances."""
+        return sum(task.work * task.count for task in self.tasks if task.kind == MACS)
+
+    def moved(self, level: str) -> int:
+        """The bytes that cross a memory level."""
+        return sum(item.moved for item in self.traffic if item.level == level)
+
+    def _against(self, network: NetworkBounds) -> dict[str, object]:
+        """Cycles and DDR bytes over what no plan of the network can avoid."""
+        return {
+            "ratio": self.cycles / max(1, network.largest.cycles),
+            "traffic_ratio": self.moved("DDR") / network.compulsory if network.compulsory else None,
+        }
 
     def _instance_json(self, item: ScheduledInstance) -> dict[str, object]:
         record = item.record

@@ -31,10 +31,10 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.nem.rules import TOO_LONG
-from lamella.plan.timing.periods import MARGIN, Recurrence
+from lamella.plan.timing.periods import LONGEST_JOURNAL, MARGIN, Journal, Recurrence
 from lamella.plan.timing.program import ProgramStep, ProgramSteps
 from lamella.plan.timing.queues import Queues
-from lamella.plan.timing.state import DONE, RUNNING, Activation, LoopFrame, Order, Pending, Running
+from lamella.plan.timing.state import DONE, RUNNING, Activation, Lane, LoopFrame, Order, Pending, Running
 
 DEPENDENCY, WINDOW, UNIT, TOKEN, BANDWIDTH = "dependency", "window", "unit", "token", "bandwidth"
 REASONS = (DEPENDENCY, WINDOW, UNIT, TOKEN, BANDWIDTH)
@@ -112,6 +112,7 @@ class Schedule:
         self.cause = NOBODY
         self.complete: list[tuple[LoopFrame, int]] = []
         self.entered: list[Activation] = []
+        self.journal = Journal()
         self.recurrence = Recurrence(self) if jump else None
         self.root = LoopFrame(steps, 0, None, 0, (), list(steps.needs), len(steps.steps), 0)
 
@@ -123,12 +124,15 @@ class Schedule:
             self._launch()
             if self.recurrence is not None and self.opened and self.started >= self.detail:
                 self.recurrence.look()
+            elif len(self.journal.records) > LONGEST_JOURNAL:
+                self.settle_journal()
             self.opened.clear()
             if not self.events:
                 break
             self.now = self.events[0][0]
             while self.events and self.events[0][0] == self.now:
                 self._end(heappop(self.events)[2])
+        self.settle_journal()
         forced = self.totals.pop(_FORCED_START, 0)
         covered = self.now if self.covered < 0 else self.covered
         return Outcome(
@@ -139,16 +143,39 @@ class Schedule:
 
     def _launch(self) -> None:
         """Start every task that may start now."""
-        if self.queues is None:
+        queues = self.queues
+        if queues is None or not queues.waiting:
             return
-        while True:
-            chosen = self.queues.choose(self.now)
-            if chosen is None and not self.events and self.queues.waiting:
-                chosen = self.queues.choose_forced()
-                self.count(_FORCED_START)
+        self._launch_from(queues, queues.candidates())
+        while queues.waiting and not self.events:
+            chosen = queues.choose_forced()
             if chosen is None:
+                break
+            self.journal.records.append(_FORCED_START)
+            self._start(queues, *chosen)
+            self._launch_from(queues, queues.candidates())
+        queues.record_reasons(self.now)
+
+    def _launch_from(self, queues: Queues, lanes: dict[int, Lane]) -> None:
+        """Start the first of the tasks that may start, again and again; a lane that cannot move is left aside."""
+        while lanes:
+            best = instance = None
+            for lane in list(lanes.values()):
+                head = queues.head(lane)
+                if head is None:
+                    del lanes[lane.number]
+                elif best is None or head < best:
+                    found = queues.admit(lane)
+                    if found >= 0:
+                        best, instance = head, found
+                    else:
+                        del lanes[lane.number]
+            if best is None or instance is None:
                 return
-            self._start(self.queues, *chosen)
+            self._start(queues, best[2], instance)
+            if queues.freed:
+                lanes.update(queues.freed)
+                queues.freed.clear()
 
     def _start(self, queues: Queues, entry: Pending, instance: int) -> None:
         lane, step = entry.lane, entry.step
@@ -158,7 +185,7 @@ class Schedule:
         holder = lane.units.last.get(instance, NOBODY)
         running = queues.start(entry, instance, self.now, end)
         record = InstanceRecord(step.task.number, lane.units.place, instance, self._waits(entry, holder))
-        self.count(record)
+        self.journal.records.append(record)
         if len(self.timeline) < self.detail:
             iteration = tuple(entry.frame.values().values())[::-1]
             self.timeline.append(ScheduledInstance(record, iteration, entry.ready, self.now, end))
@@ -195,11 +222,10 @@ class Schedule:
         if self.started > self.limits.max_expansion:
             raise self._too_long(step)
 
-    def count(self, record: InstanceRecord) -> None:
-        """Count a record, also for the period that may be repeated."""
-        self.totals[record] += 1
-        if self.recurrence is not None and self.started >= self.detail:
-            self.recurrence.journal.append((record, 1))
+    def settle_journal(self) -> None:
+        """Add up what was counted so far."""
+        self.totals.update(self.journal.since(0))
+        self.journal = Journal()
 
     def _too_long(self, step: ProgramStep) -> LamellaError:
         """The simulation found no period within the limit."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.values import RunValue, ScalarValue, llvm
+from lamella.base.records import dataclass
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Statement
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from lamella.base.records import dataclass
 from lamella.lang.tensor.nodes import Coopmatrix, Group, Memref
 
 LLVM = {

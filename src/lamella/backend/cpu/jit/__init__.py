@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 
 from lamella.backend.cpu.jit.engine import (
+    LLVM_FILE,
     MACHINES,
     PASSES,
     KeptObject,
@@ -179,6 +180,7 @@ def _key(machine: Processor) -> bytes:
 
 
 __all__ = [
+    "LLVM_FILE",
     "MACHINES",
     "PASSES",
     "KeptObject",

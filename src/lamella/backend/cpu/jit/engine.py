@@ -6,7 +6,6 @@ import ctypes
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -16,9 +15,11 @@ from lamella.backend.cpu.jit.placing import place_objects
 from lamella.backend.cpu.jit.store import open_cache
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError, Unsupported
+from lamella.base.mapping import release_library
 from lamella.base.optional import need
 from lamella.base.paths import read_text
 from lamella.base.reader import Reader
+from lamella.base.records import dataclass
 from lamella.kernels.target import TARGETS
 
 # --- machines that LLVM writes code for: the host as it is, and named ones whose code can be read -----------
@@ -73,6 +74,9 @@ OPTIONS_OF = range(20, 23)
 """Releases of LLVM that know the option; one that does not would end the process."""
 
 
+LLVM_FILE = "libllvmlite.so"
+
+
 @cache
 def llvm() -> ModuleType:
     """LLVM's binding, loaded once and made ready for all its targets."""
@@ -81,6 +85,7 @@ def llvm() -> ModuleType:
     binding.initialize_all_asmprinters()
     if binding.llvm_version_info[0] in OPTIONS_OF:
         binding.set_option("lamella", SHORT_RANGES_FIRST)
+    release_library(LLVM_FILE)  # most of what was touched to load it is never touched again
     return binding
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 
 HEADER = np.dtype(
     {

@@ -7,13 +7,13 @@ import os
 import re
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import MIB, Limits
 from lamella.base.paths import read_bytes_in
 from lamella.base.reader import Reader
+from lamella.base.records import dataclass
 from lamella.base.writer import remove_leftovers, write_bytes
 
 MAGIC = b"LAMELLA\x00"

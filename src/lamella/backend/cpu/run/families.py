@@ -7,12 +7,13 @@ call in numbers alone: they are compiled once, and a call with other extents cos
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lamella.backend.cpu.run.kernels import CompiledKernels
 from lamella.backend.cpu.run.pool import ListWalker
 from lamella.backend.cpu.run.prepared import PreparedLaunch
 from lamella.base.open_extent import is_open
+from lamella.base.records import dataclass
 from lamella.kernels.open_numbers import KernelForm, OpenKernel, form_of, open_numbers
 from lamella.lang.tensor.nodes import Program
 

@@ -9,7 +9,7 @@ interpreter does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -29,6 +29,7 @@ from lamella.backend.named import Grid, Groups, NamedKernels, take_grid
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import Unsupported
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.records import dataclass
 from lamella.kernels.bounds_checks import TestedKernel, add_bounds_checks
 from lamella.kernels.rewrite import walk
 from lamella.kernels.sizes import Sizes, choose_sizes, default_sizes

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -33,6 +32,7 @@ from lamella.backend.named import MOST_GROUPS
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import Malformed
+from lamella.base.records import dataclass
 from lamella.kernels.rewrite import walk
 from lamella.kernels.sizes import Sizes, default_sizes
 from lamella.lang.tensor.check.kinds import BYTES, component_of

@@ -10,7 +10,7 @@ import math
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
@@ -20,12 +20,15 @@ from lamella.backend.cpu.jit import code_error
 from lamella.backend.cpu.run.pool import ListWalker
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.base.arrays import Array
+from lamella.base.records import dataclass
 from lamella.kernels.launches import ELEMENT_BYTES, BufferView, Launch, LaunchList, LaunchTime
 from lamella.kernels.placing import ALIGNMENT, place_buffers
 
 WORD = 8
 HUGE = 1 << 21
 """The bytes of a huge page."""
+BLOCK_BYTES = 1 << 26
+"""What is kept shares blocks of so many bytes."""
 SHARED_BYTES = 1 << 18
 """A launch that touches less memory is done before another thread has heard of it."""
 MOST_SHARED = 1 << 40
@@ -63,6 +66,27 @@ class SharedArena:
     def view(self, offset: int, size: int) -> Array:
         """Some of its bytes."""
         return self._memory[offset : offset + size]
+
+
+class KeptRoom:
+    """Memory for what runs leave once and all later ones read, in blocks on huge pages that many arrays share.
+
+    An array of 3 MB alone lies on one huge page and 250 small ones: half of the time in which weights are packed is
+    what the system needs to give small pages.
+    """
+
+    def __init__(self) -> None:
+        self._block: Array = np.zeros(0, np.uint8)
+        self._used = 0
+
+    def take(self, size: int) -> Array:
+        """So many bytes at a multiple of 64; they live as long as the array, and others of their block."""
+        start = -(-self._used // ALIGNMENT) * ALIGNMENT
+        if start + size > len(self._block):
+            # What nobody touches of a block takes no memory.
+            start, self._block = 0, allocate_bytes(max(size, BLOCK_BYTES))
+        self._used = start + size
+        return self._block[start : start + size]
 
 
 def allocate_bytes(size: int) -> Array:
@@ -376,6 +400,8 @@ class NativeMachine:
     arena: SharedArena
     once: SharedArena = field(default_factory=SharedArena)
     """The arena of lists that run once."""
+    kept: KeptRoom = field(default_factory=KeptRoom)
+    """Where what they leave is kept."""
 
     def compile(self, whole: LaunchList, once: bool = False) -> NativeList:
         """Make a list runnable."""
@@ -388,3 +414,7 @@ class NativeMachine:
     def empty(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
         """An array for what comes out of a list."""
         return empty_array(shape, dtype)
+
+    def keep(self, size: int) -> Array:
+        """Bytes for what a list leaves that runs once."""
+        return self.kept.take(size)

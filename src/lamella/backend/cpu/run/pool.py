@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
@@ -36,6 +35,7 @@ from lamella.backend.cpu.run.loops import (
     write_loops,
 )
 from lamella.base.errors import InputError
+from lamella.base.records import dataclass
 
 # --- local memory ---------------------------------------------------------------------------------------------
 

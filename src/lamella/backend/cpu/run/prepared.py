@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from lamella.backend.cpu.jit import LoadedCode
 from lamella.base.arrays import Array
+from lamella.base.records import dataclass
 
 from_address = ctypes.c_void_p.from_address
 

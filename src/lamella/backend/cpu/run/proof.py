@@ -7,13 +7,14 @@ and runs with bounds checks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.gc import gc_paused
+from lamella.base.records import dataclass
 from lamella.kernels.sizes import Sizes
 from lamella.lang.tensor.check.memory import Launch, Proof, SubgroupSizes, check_memory, prove_launch
 from lamella.lang.tensor.nodes import (

@@ -19,11 +19,12 @@ from lamella.backend.cpu.jit import KeptObject, LoadedCode, load_all, open_cache
 from lamella.backend.cpu.run.lists import NativeList, NativeMachine, SharedArena
 from lamella.backend.cpu.run.pool import ListWalker, checked_threads, count_threads
 from lamella.backend.cpu.run.prepared import ArraySlot, PreparedLaunch, address_of
-from lamella.backend.executor.segments import BYTE, OnceResult, Segment, TensorShape
+from lamella.backend.executor.segments import OnceResult, Segment, TensorShape
 from lamella.base.arrays import Array, element_type_of, numpy_dtype
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import find as find_type
 from lamella.base.errors import Malformed
+from lamella.base.gc import gc_paused
 from lamella.base.jsontext import decode_json
 from lamella.base.limits import Limits
 from lamella.base.placement import OperationPlacement
@@ -74,6 +75,7 @@ def encode_graph(segment: Segment, placement: Sequence[OperationPlacement]) -> b
         "constants": [_encode_constants(row) for row in constants],
         "outputs": {name: [list(shape), _name(dtype)] for name, (shape, dtype) in segment.outputs.items()},
         "placement": [list(item) for item in placement],
+        "batch": [segment.parts, sorted(segment.batched)],
     }
     return json.dumps(text, separators=(",", ":")).encode()
 
@@ -116,6 +118,7 @@ def _name(dtype: np.dtype[np.generic]) -> str:
 # --- reading ---------------------------------------------------------------------------------------------------
 
 
+@gc_paused()
 def decode_graph(content: bytes, limits: Limits, threads: int | None = None) -> StoredGraph | None:
     """A compiled graph of bytes that were kept; None where they are no such thing, or its code is gone."""
     try:
@@ -241,13 +244,16 @@ def _read_segment(
         raise Malformed("there is no list")
     outputs = {name: _read_output(item) for name, item in as_object(found.get("outputs")).items()}
     once = [_read_once(whole, own, machine) for whole, own in zip(lists[1:], constants[1:], strict=True)]
-    return Segment((), {}, outputs, machine, constants[0], machine.compile(lists[0]), once)
+    parts, batched = as_list(found.get("batch"), 2)
+    names = frozenset(map(as_text, as_list(batched)))
+    each = machine.compile(lists[0])
+    return Segment(
+        (), {}, outputs, machine, constants[0], each, once, parts=as_number(parts, 1), batched=names
+    )
 
 
 def _read_once(whole: LaunchList, constants: Mapping[str, Array], machine: NativeMachine) -> OnceResult:
-    kept = {
-        name: machine.empty((whole.buffers[view.buffer].size,), BYTE) for name, view in whole.outputs.items()
-    }
+    kept = {name: machine.keep(whole.buffers[view.buffer].size) for name, view in whole.outputs.items()}
     inputs = tuple(name for name in whole.inputs if name not in constants)
     return OnceResult(machine.compile(whole, once=True), inputs, kept, constants)
 

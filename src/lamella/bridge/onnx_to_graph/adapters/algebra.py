@@ -148,8 +148,10 @@ def _det(site: NodeSite) -> Results:
     """Elimination with the largest pivot of each column."""
     x = site.tensor()
     count = x.shape[-1]
-    if not isinstance(count, int) or count > 64:
-        site.refuse("has matrices of more than 64 rows, or of a number that only the run tells")
+    if not isinstance(count, int):
+        site.refuse_open("has matrices with as many rows as", count)
+    if count > 64:
+        site.refuse(f"has matrices of {count} rows; 64 are the most")
     rank = len(x.shape)
     total: Tensor | None = None
     for _ in range(count):
@@ -258,7 +260,7 @@ def _stft(site: NodeSite) -> Results:
     else:
         size = window.shape[0] if window is not None else x.shape[1]
         if not isinstance(size, int):
-            site.refuse("has frames of a length that only the run tells")
+            site.refuse_open("has frames of the length", size)
         length = size
     if len(x.shape) == 2:
         x = site.reshape(x, (*x.shape, 1))

@@ -118,7 +118,7 @@ def _root(site: NodeSite, query: Tensor, scale: float | None) -> float:
         return float(scale**0.5)
     width = query.shape[WIDTH]
     if not isinstance(width, int):
-        site.refuse("has heads of a width that only the run tells")
+        site.refuse_open("has heads of the width", width)
     return float(width**-0.25)
 
 
@@ -203,7 +203,7 @@ def _rotary(site: NodeSite) -> Results:
     cos, sin = (site.call("layout.unsqueeze", item, axes=(2,)) for item in caches)
     half = cos.shape[3]
     if not isinstance(half, int):
-        site.refuse("turns a number of elements that only the run tells")
+        site.refuse_open("turns a number of elements of", half)
     turned = rotate(site, work, (cos, sin), site.flag("interleaved"), 2 * half)
     return site.reshape(turned, x.shape) if flat else site.transpose(turned, (0, 2, 1, 3))
 

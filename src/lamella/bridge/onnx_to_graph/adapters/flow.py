@@ -28,7 +28,7 @@ def _if(site: NodeSite) -> Results:
     then, otherwise = site.graph("then_branch"), site.graph("else_branch")
     if known is not None and known.dtype != object:
         return site.translate(then if bool(known.reshape(-1)[0]) else otherwise, [])
-    condition = site.reshape(site.tensor(), ())
+    condition = _truth(site, site.tensor())
 
     def run(graph: Graph) -> Sequence[Tensor]:
         return [site.materialise(item) for item in site.translate(graph, [])]
@@ -79,7 +79,14 @@ def _starts(site: NodeSite) -> bool | Tensor:
     known = site.content(1)
     if known is not None and known.dtype != object:
         return bool(known.reshape(-1)[0])
-    return site.reshape(site.tensor(1), ())
+    return _truth(site, site.tensor(1))
+
+
+def _truth(site: NodeSite, condition: Tensor) -> Tensor:
+    """A condition as one truth."""
+    if condition.element != BOOL:
+        site.refuse(f"has a condition of type {condition.element}")
+    return site.reshape(condition, ())
 
 
 def _body(site: NodeSite, body: Graph, index: Value, carried: Sequence[Value]) -> _Steps:
@@ -107,9 +114,7 @@ def _as_loop(
         tested.append(not _is_true(found.going))
         kept = [site.materialise(item) for item in found.carried]
         _require_same(site, start, kept)
-        on = (
-            [site.reshape(site.materialise(found.going), ())] if found.going is not None and tested[0] else []
-        )
+        on = [_truth(site, site.materialise(found.going))] if found.going is not None and tested[0] else []
         return [*kept, *on, *(site.materialise(item) for item in found.collected)]
 
     region = builder.region(run, *inner, index)
@@ -139,7 +144,8 @@ def _with_flag(region: Region, carried: int, flag: Tensor, given: bool) -> Regio
 def _require_same(site: NodeSite, start: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
     for before, after in zip(start, kept, strict=True):
         if before.shape != after.shape or before.element != after.element:
-            site.refuse("changes the shape or the type of what it carries from step to step")
+            types = " to ".join(f"{item.element}{list(map(str, item.shape))}" for item in (before, after))
+            site.refuse(f"changes what it carries from step to step: '{before.name}' from {types}")
 
 
 def emit_loop(
@@ -199,6 +205,9 @@ def _collected(
     else:
         known = count if isinstance(count, int | Dim) and not is_tested else None
     if isinstance(known, int):
+        most = site.builder.library.limits.max_steps
+        if known > most:
+            site.refuse(f"collects tensors of {known} steps; the limit max_steps is {most}")
         return tuple(replace(item, name=f"{name}:{step}") for step in range(1, known + 1))
     most = dim.bounds(count)[1] if isinstance(count, int | Dim) else MOST_STEPS
     size = known if known is not None else dim.symbol(f"{name}.size", most)
@@ -335,7 +344,7 @@ def _scan_batches(site: NodeSite) -> Results:
     split = len(tensors) - count
     batch = tensors[0].shape[0]
     if not isinstance(batch, int):
-        site.refuse("has a batch that only the run tells")
+        site.refuse_open("scans each batch of", batch)
     results: list[list[Tensor]] = []
     for number in range(batch):
         index = site.scalar(number, I64)

@@ -146,7 +146,9 @@ def _with_aspect(
     policy = site.text("keep_aspect_ratio_policy", "stretch")
     if len(known) != 2 * len(axes):
         if policy != "stretch":
-            site.refuse("keeps the ratio of extents that only the run tells")
+            site.refuse_open(
+                "keeps the ratio of", next(item for item in (*extents, *wanted) if item not in known)
+            )
         return wanted, ()
     half = len(axes)
     ratios = [goal / size for size, goal in zip(known[:half], known[half:], strict=True)]
@@ -220,7 +222,7 @@ def _resized_open(site: NodeSite, x: Tensor, axis: int, size: Extent, kind: _Fil
         "align_corners": "ALIGNED",
     }
     if kind.transform not in transforms or kind.antialias or kind.exclude_outside:
-        site.refuse("resizes an extent that only the run tells in this mode")
+        site.refuse_open(f"resizes in the mode '{kind.transform}'", x.shape[axis])
     return site.call(
         "image.resize",
         x,
@@ -333,7 +335,7 @@ def _deform_conv(site: NodeSite) -> Results:
         stride=strides,
         dilation=dilations,
         padding=tuple(pads[:2]),
-        groups=site.integer("group", 1),
+        groups=site.groups(),
         offset_groups=site.integer("offset_group", 1),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from types import MappingProxyType
@@ -27,7 +28,16 @@ def _reshape(site: NodeSite) -> Results:
         wanted = tuple(x.shape[axis] if size == 0 else size for axis, size in enumerate(wanted))
     elif 0 in wanted:
         return site.call("onnx.reshape_empty", x, shape=wanted)
-    return site.reshape(x, wanted)
+    return site.reshape(x, _without_open(x.shape, wanted) if 0 in x.shape and -1 in wanted else wanted)
+
+
+def _without_open(shape: Sequence[Extent], wanted: Sequence[Extent]) -> tuple[Extent, ...]:
+    """The shape of an empty tensor that has a -1: as if the extents that are 0 on both sides were some number."""
+    if 0 not in wanted:
+        return tuple(0 if size == -1 else size for size in wanted)
+    whole = math.prod(size for size in shape if isinstance(size, int) and size > 0)
+    rest = math.prod(size for size in wanted if isinstance(size, int) and size > 0)
+    return tuple(whole // rest if size == -1 else size for size in wanted)
 
 
 def _flatten(site: NodeSite) -> Results:
@@ -315,7 +325,7 @@ def _center_crop_pad(site: NodeSite) -> Results:
 def _centred(site: NodeSite, x: Tensor, axis: int, size: Extent) -> Tensor:
     have = x.shape[axis]
     if not isinstance(have, int) or not isinstance(size, int):
-        site.refuse("crops or pads to an extent that only the run tells")
+        site.refuse_open("crops or pads", f"{have} to {size}")
     if size < have:
         start = (have - size) // 2
         return site.call("layout.slice", x, axes=(axis,), begin=(start,), end=(start + size,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -18,7 +19,7 @@ from lamella.bridge.onnx_to_graph.adapters.attention import (
     joined_heads,
     rotate,
 )
-from lamella.bridge.onnx_to_graph.adapters.networks import NETWORKS
+from lamella.bridge.onnx_to_graph.adapters.networks import NETWORKS, average_pool
 from lamella.bridge.onnx_to_graph.adapters.quantised import (
     QUANTISED,
     along,
@@ -307,7 +308,7 @@ def _angles(site: NodeSite, before: Tensor, rows: Extent) -> tuple[Tensor, Tenso
 
 def _known(site: NodeSite, extent: Extent) -> int:
     if not isinstance(extent, int):
-        site.refuse("turns a number of elements that only the run tells")
+        site.refuse_open("turns a number of elements of", extent)
     return extent
 
 
@@ -421,8 +422,6 @@ def _qlinear_single(make: Callable[[NodeSite, Tensor], Tensor]) -> Callable[[Nod
 
 
 def _mean_pool(site: NodeSite, x: Tensor) -> Tensor:
-    if site.flag("channels_last"):
-        site.refuse("has its channels last")
     axes = tuple(range(2, len(x.shape)))
     return site.call("math.mean_reduce", x, axes=axes)
 
@@ -541,19 +540,17 @@ def _channels_first(site: NodeSite) -> Results:
     return QUANTISED["QLinearConv"](site)
 
 
-def _average_pool(site: NodeSite, x: Tensor) -> Tensor:
-    if site.flag("channels_last") or site.flag("ceil_mode"):
-        site.refuse("has its channels last, or rounds up the number of windows")
-    kernel = site.ints("kernel_shape") or ()
-    rank = len(kernel)
-    return site.call(
-        "nn.avg_pool",
-        x,
-        size=kernel,
-        stride=site.ints("strides") or (1,) * rank,
-        padding=site.ints("pads") or (0,) * (2 * rank),
-        ignore_border=not site.flag("count_include_pad"),
-    )
+def _with_channels_first(make: Callable[[NodeSite, Tensor], Tensor]) -> Callable[[NodeSite, Tensor], Tensor]:
+    """An operation on tensors whose channels are their second axis, for nodes that may have them last."""
+
+    def run(site: NodeSite, x: Tensor) -> Tensor:
+        if not site.flag("channels_last"):
+            return make(site, x)
+        rank = len(x.shape)
+        found = make(site, site.transpose(x, (0, rank - 1, *range(1, rank - 1))))
+        return site.transpose(found, (0, *range(2, rank), 1))
+
+    return run
 
 
 MICROSOFT: Mapping[str, Callable[[NodeSite], Results]] = MappingProxyType(
@@ -579,8 +576,10 @@ MICROSOFT: Mapping[str, Callable[[NodeSite], Results]] = MappingProxyType(
         "QLinearAdd": _qlinear_pair("math.add"),
         "QLinearMul": _qlinear_pair("math.mul"),
         "QLinearConv": _channels_first,
-        "QLinearAveragePool": _qlinear_single(_average_pool),
-        "QLinearGlobalAveragePool": _qlinear_single(_mean_pool),
+        "QLinearAveragePool": _qlinear_single(
+            _with_channels_first(partial(average_pool, whole_windows=True))
+        ),
+        "QLinearGlobalAveragePool": _qlinear_single(_with_channels_first(_mean_pool)),
         "QLinearLeakyRelu": _qlinear_single(
             lambda site, x: site.call("nn.relu", x, alpha=site.real("alpha", 0.01))
         ),

@@ -164,7 +164,7 @@ def _conv(site: NodeSite) -> Results:
         stride=strides,
         dilation=dilations,
         padding=pads,
-        groups=site.integer("group", 1),
+        groups=site.groups(),
     )
 
 
@@ -189,7 +189,7 @@ def _conv_transpose(site: NodeSite) -> Results:
         dilation=dilations,
         padding=tuple(pads[:rank]),
         size=tuple(sizes),
-        groups=site.integer("group", 1),
+        groups=site.groups(),
     )
 
 
@@ -246,7 +246,7 @@ def _enough(
         reach = _reach(kernel[axis], dilations[axis])
         room = dim.sub(dim.add(dim.add(size, before), behind), reach)
         if not (isinstance(room, int) and isinstance(size, int) and isinstance(before, int)):
-            site.refuse("rounds up the number of windows over an extent that only the run tells")
+            site.refuse_open("rounds up the number of windows over", size)
         count = -(-room // strides[axis]) + 1
         if (count - 1) * strides[axis] >= size + before:
             count -= 1
@@ -279,12 +279,16 @@ def _max_pool(site: NodeSite) -> Results:
 
 
 def _average_pool(site: NodeSite) -> Results:
-    x = site.tensor()
+    return average_pool(site, site.tensor())
+
+
+def average_pool(site: NodeSite, x: Tensor, whole_windows: bool = False) -> Tensor:
+    """The means of windows, as the attributes of a node say; of whole ones where pads count, if that is wanted."""
     given = _pool_attributes(site, x)
     if not site.flag("count_include_pad"):
         return site.call("nn.avg_pool", x, ignore_border=True, **given)
     _, __, pads = windows(site, x.shape[2:], site.ints("kernel_shape") or ())
-    if not site.flag("ceil_mode"):
+    if whole_windows or not site.flag("ceil_mode"):
         return site.call("nn.avg_pool", x, ignore_border=False, **given)
     # What a rounded-up last window reaches beyond the pads does not count.
     rank = len(x.shape) - 2

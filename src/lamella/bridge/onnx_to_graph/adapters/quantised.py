@@ -234,7 +234,7 @@ def _convolved(site: NodeSite, x: Tensor, weight: Tensor) -> Tensor:
         dilation=dilations,
         padding=tuple(pads[:rank]),
         size=tuple(sizes),
-        groups=site.integer("group", 1),
+        groups=site.groups(),
     )
 
 

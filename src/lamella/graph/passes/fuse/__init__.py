@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from lamella.base.errors import Found
+from lamella.base.records import dataclass
 from lamella.graph.model import FusionHint, Model
 from lamella.graph.nodes import Branch, Constant, Graph, Loop, Node, Operation, Region, Tensor
 from lamella.graph.passes.decompose_all import decompose_all

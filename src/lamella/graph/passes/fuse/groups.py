@@ -7,9 +7,10 @@ cheaper; what the model asks for comes first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.records import dataclass
 from lamella.graph.model import FusionHint
 from lamella.graph.nodes import Operation, Tensor
 from lamella.graph.passes.fuse.kinds import Kind

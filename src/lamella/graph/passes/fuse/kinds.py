@@ -9,7 +9,6 @@ time, never numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from math import prod
 from types import MappingProxyType
@@ -20,6 +19,7 @@ import numpy.typing as npt
 
 from lamella.base.dim import Extent, substitute, symbols
 from lamella.base.errors import Found
+from lamella.base.records import dataclass
 from lamella.graph.binding import bind_operation
 from lamella.graph.nodes import Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import members

@@ -9,11 +9,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 import numpy as np
 
+from lamella.base.records import dataclass
 from lamella.graph.nodes import Tensor
 from lamella.graph.passes.fuse.kinds import Kind, Read, Rows, is_identity
 from lamella.graph.passes.fuse.machine import Machine

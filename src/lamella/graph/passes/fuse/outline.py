@@ -7,10 +7,12 @@ that differ in names alone call one operator.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lamella.base.dim import Dim, DimSymbol, Extent, symbols
-from lamella.base.origin import Origin
+from lamella.base.origin import GroupOrigin
+from lamella.base.records import dataclass
+from lamella.base.source import NOWHERE
 from lamella.graph.components import (
     IDENTIFIER,
     RESERVED,
@@ -77,7 +79,8 @@ class OperatorWriter:
             (word, Dim((((symbol,), 1),)))
             for word, symbol in zip(self._attributes[name], open_extents.values(), strict=True)
         ]
-        origin = Origin(f"{FUSED}.{name}", None, group.members[-1].origin)
+        origins = tuple(item.origin for item in group.members)
+        origin = GroupOrigin(f"{FUSED}.{name}", NOWHERE, origins[-1], origins)
         return Operation(f"{FUSED}.{name}", group.inputs, group.outputs, tuple(attributes), origin=origin)
 
     def _define(self, body: Graph, words: str) -> str:

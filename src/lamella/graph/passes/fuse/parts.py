@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lamella.base.dtype import BF16, F16, F32, I4, I8, ElementType
+from lamella.base.records import dataclass
 from lamella.graph.binding import signature
 from lamella.graph.nodes import Graph, Node, Operation, Tensor, tensors
 from lamella.graph.passes.fuse.kinds import OPAQUE, Facts, Kind, facts_of, sample_extents

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
+from lamella.base.records import dataclass
 from lamella.kernels.build import Builder, names_of
 from lamella.kernels.passes.lower_linalg.elements import lower_elements
 from lamella.kernels.passes.lower_linalg.extents import as_value, whole_part

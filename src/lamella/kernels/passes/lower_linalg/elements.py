@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
+from lamella.base.records import dataclass
 from lamella.kernels.build import Builder
 from lamella.kernels.passes.lower_linalg.extents import as_value, whole_part
 from lamella.kernels.passes.lower_linalg.operands import (

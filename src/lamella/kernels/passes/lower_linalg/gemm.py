@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from lamella.base.records import dataclass
 from lamella.kernels.build import Builder
 from lamella.kernels.passes.lower_linalg.extents import (
     add,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from lamella.base.records import dataclass
 from lamella.kernels.build import Builder
 from lamella.kernels.passes.lower_linalg.extents import as_value, least, subtract
 from lamella.kernels.passes.lower_linalg.operands import GemmOperands, MatrixOperand, RowSpan, Scaling

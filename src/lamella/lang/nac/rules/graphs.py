@@ -13,7 +13,8 @@ CONTROL_FLOW = Rule(
     "NAC208",
     "7.3 <CONTROL_FLOW>",
     "'{tensor}' is made by {what}, and instructions of NAC never run twice",
-    hint="unroll the loop before the model is written, or let a plan run the model several times",
+    hint="loops of few steps are written out where their number is known, as by --shape; "
+    "or let a plan run the model several times",
 )
 UPDATED = Rule(
     "NAC209",

@@ -37,7 +37,6 @@ from lamella.lang.nem.rules import (
     DEVICE_VARIANT,
     EXTRA_QUANT,
     FUTURE_OPCODE,
-    GENERIC_OPERATION,
     INTEGER_FUNCTION,
     KEPT_TYPE,
     MISSING_QUANT,
@@ -353,12 +352,10 @@ def _same_elements(source: TensorType, target: TensorType) -> bool:
 
 
 def _check_status(task: Task, opcode: Opcode) -> Iterator[Diagnostic]:
-    """Future opcodes and generic operations are legal; they are pointed out."""
+    """Future opcodes are legal; they are pointed out."""
     span = task.node.opcode.span
     if opcode.status == "future":
         yield FUTURE_OPCODE.at(span, opcode=opcode.name)
-    if opcode.hardware == "escape_hatch" and "op" in task.attributes:
-        yield GENERIC_OPERATION.at(span, name=task.attributes["op"])
 
 
 def _check_geometry(call: TaskCall) -> list[Diagnostic]:

@@ -63,6 +63,10 @@ class DocumentStage(IntEnum):
     STATEMENTS = 4
 
 
+PROPERTIES = ("size", "align", "import", "codec", "stored")
+"""Of buffers; `codec` and `stored` are ours."""
+
+
 @dataclass(slots=True)
 class _BufferProperties:
     """The properties of one buffer, as they are found."""
@@ -70,6 +74,8 @@ class _BufferProperties:
     size: Expr | None = None
     align: Expr | None = None
     imported: bool = False
+    codec: Name | None = None
+    stored: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +306,8 @@ class NemParser(NemCursor):
             self.report(rules.BUFFER_PROPERTY.at(name.span, name=name.id, problem="has no size"))
         decorators = self.decorators()
         properties = (found.size, found.align, found.imported)
-        return Buffer(name, level, index, *properties, decorators, *self.finish(first))
+        packed = (found.codec, found.stored)
+        return Buffer(name, level, index, *properties, decorators, *packed, *self.finish(first))
 
     def level(self) -> tuple[str, Expr | None]:
         """`'DDR' | 'L2' | 'L1' ('[' expr ']')?`."""
@@ -315,18 +322,18 @@ class NemParser(NemCursor):
         return level, index
 
     def buffer_property(self, name: Name, found: _BufferProperties) -> None:
-        """`prop := 'size' '=' expr | 'align' '=' expr | 'import'`."""
+        """`prop := 'size' '=' expr | 'align' '=' expr | 'import' | 'codec' '=' ID | 'stored' '=' expr`."""
         word = self.text
-        if word not in ("size", "align", "import"):
-            close = nearest(word, ("size", "align", "import"))
+        if word not in PROPERTIES:
+            close = nearest(word, PROPERTIES)
             hint = f"did you mean {close[0]}?" if close else ""
             raise self.problem("size, align or import", "as a property of a buffer", hint)
         first = self.next()
-        value: Expr | bool = True
+        value: Expr | Name | bool = True
         field = "imported"
         if word != "import":
             self.expect("=", "after a property of a buffer")
-            value = self.expression()
+            value = self.use("a codec", "after 'codec='") if word == "codec" else self.expression()
             field = word
         if getattr(found, field):
             problem = f"has two properties '{word}'"

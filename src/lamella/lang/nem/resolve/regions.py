@@ -13,6 +13,7 @@ from lamella.base.shape import MOST_AXES, bytes_for, element_count, row_major_st
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
 from lamella.lang.nem import nodes
+from lamella.lang.nem.codecs import CODECS
 from lamella.lang.nem.resolve.expressions import ExpressionResolver
 from lamella.lang.nem.resolve.scope import Poison
 from lamella.lang.nem.resolved import Buffer, Index, Region, Resource, TensorType
@@ -20,6 +21,7 @@ from lamella.lang.nem.rules import (
     BAD_ALIGNMENT,
     BAD_DIMENSION,
     BAD_WINDOW,
+    CODEC_PLACE,
     DECORATOR_ARGUMENTS,
     DOUBLE_TYPE,
     DUPLICATE_DECORATOR,
@@ -41,6 +43,7 @@ from lamella.lang.nem.rules import (
     RESOURCE_TARGET,
     STRIDE_COUNT,
     STRIDES_LEAVE,
+    UNKNOWN_CODEC,
     UNKNOWN_DECORATOR,
     WRONG_KIND,
 )
@@ -283,6 +286,7 @@ def resolve_buffer(values: ExpressionResolver, node: nodes.Buffer) -> Buffer:
         )
         raise values.fail(finding)
     marks = Decorators(values, "a buffer", node.decorators)
+    codec, stored = _resolve_codec(values, node, size)
     return Buffer(
         node.name.id,
         node.level,
@@ -293,7 +297,36 @@ def resolve_buffer(values: ExpressionResolver, node: nodes.Buffer) -> Buffer:
         node,
         debug=marks.word("debug"),
         profile=marks.word("profile"),
+        codec=codec,
+        stored=stored,
     )
+
+
+def _resolve_codec(values: ExpressionResolver, node: nodes.Buffer, size: int) -> tuple[str, int]:
+    """How a buffer is stored: the codec exists, the buffer is imported into DDR, the sizes are possible."""
+    if node.codec is None:
+        if node.stored is not None:
+            problem = "says what is stored, and no codec"
+            raise values.fail(CODEC_PLACE.at(node.stored.span, name=node.name.id, problem=problem))
+        return "", 0
+    codec = CODECS.get(node.codec.id)
+    if codec is None:
+        close = nearest(node.codec.id, CODECS)
+        hint = f"did you mean '{close[0]}'?" if close else f"codecs are: {', '.join(CODECS)}"
+        raise values.fail(UNKNOWN_CODEC.at(node.codec.span, name=node.codec.id, hint=hint))
+    stored = codec.largest(size) if node.stored is None else values.integer(node.stored, "a stored size")
+    least, most = codec.smallest(size), codec.largest(size)
+    problem = ""
+    if node.level != "DDR" or not node.imported:
+        problem = "has a codec, and is not imported into DDR"
+    elif size % codec.width:
+        problem = f"has {size} bytes, no whole elements of {codec.width}"
+    elif not least <= stored <= most:
+        only = f"{least}" if least == most else f"{least} to {most}"
+        problem = f"stores {stored} bytes; {codec.name} takes {only}"
+    if problem:
+        raise values.fail(CODEC_PLACE.at(node.span, name=node.name.id, problem=problem))
+    return codec.name, stored
 
 
 def resolve_operand(values: ExpressionResolver, operand: nodes.Operand) -> Region:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic, Label
+from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE, Span, Trivia
 from lamella.base.suggest import MOST_GUESSES, did_you_mean
 from lamella.lang.skriptnd.affine import read_affine, symbol_of

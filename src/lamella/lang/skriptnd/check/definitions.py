@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.base.suggest import MOST_GUESSES, did_you_mean, nearest
 from lamella.lang.skriptnd.check.context import Find, OperatorContext

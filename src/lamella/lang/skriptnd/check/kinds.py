@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from lamella.base import dim
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import Kind as ElementKind
 from lamella.base.dtype import find_in
+from lamella.base.records import dataclass
 
 # --- lengths and ranks before any call: integer polynomials over the symbols of an operator -----------------
 

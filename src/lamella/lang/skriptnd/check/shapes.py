@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from lamella.base.records import dataclass
 from lamella.lang.skriptnd.check.context import DeclaredName, OperatorContext, affine_in, excerpt, names_in
 from lamella.lang.skriptnd.check.kinds import (
     ABSTRACT,

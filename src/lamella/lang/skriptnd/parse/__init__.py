@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from lamella.base.cursor import END, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.records import dataclass
 from lamella.base.source import Source, Span
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.parse.document import SkriptndParser

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lamella.base.diagnostic import Diagnostic, Label, errors, sort_findings
 from lamella.base.gc import gc_paused
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.lang.tensor.check.arithmetic import LANE
 from lamella.lang.tensor.check.context import FunctionContext, StatementContext, ValueDefinition

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from lamella.base.records import dataclass
 from lamella.lang.tensor.check.context import StatementContext
 from lamella.lang.tensor.check.kinds import (
     BYTES,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
 from lamella.base.diagnostic import ERROR, Diagnostic, Label, Rule
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
 from lamella.lang.tensor.check.kinds import ATOMIC
@@ -224,8 +224,10 @@ def defined_values(region: Region) -> Iterator[Value]:
     while waiting:
         for statement in waiting.pop().statements:
             yield from statement.results
-            yield from _loop_values(statement)
-            waiting += regions_of(statement)
+            inner = regions_of(statement)
+            if inner:
+                yield from _loop_values(statement)
+                waiting += inner
 
 
 def _loop_values(statement: Statement) -> tuple[Value, ...]:

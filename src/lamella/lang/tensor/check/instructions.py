@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from lamella.base.cursor import SHOWN
 from lamella.base.limits import LARGEST
+from lamella.base.records import dataclass
 from lamella.lang.tensor.check.arithmetic import check_arithmetic
 from lamella.lang.tensor.check.context import StatementContext
 from lamella.lang.tensor.check.kinds import is_promotable, promote, scalar_name

@@ -123,15 +123,22 @@ def result_types(instruction: Instruction) -> tuple[Type, ...]:
             return (instruction.type,)
 
 
+BODIED = (For, Foreach, ForeachTile, Parallel, CoopApply)
+"""The instructions that have one region."""
+
+
 def regions_of(statement: Statement) -> tuple[Region, ...]:
     """The regions that an instruction contains, in order."""
-    match statement.instruction:
-        case For() | Foreach() | ForeachTile() | Parallel() | CoopApply():
-            return (statement.instruction.body,)
-        case If(then=then, otherwise=otherwise):
-            return (then,) if otherwise is None else (then, otherwise)
-        case _:
-            return ()
+    instruction = statement.instruction
+    if isinstance(instruction, BODIED):
+        return (instruction.body,)
+    if isinstance(instruction, If):
+        return (
+            (instruction.then,)
+            if instruction.otherwise is None
+            else (instruction.then, instruction.otherwise)
+        )
+    return ()
 
 
 def header_span(statement: Statement) -> Span:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.limits import LARGEST
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import (

@@ -161,10 +161,14 @@ def _other_operand(case: Case, operation: Operation, names: Sequence[str]) -> It
 
 
 def _other(case: Case, place: int, one: str, other: str) -> Cause:
-    """An operand that is another one, or a variable whose numbers are made from the left's."""
-    variables = {item.name for item in case.right.part.model.graph.variables}
+    """An operand that is another one, or a variable whose numbers are made from the left's.
+
+    Where a divergence stands alone its weights are inputs, one of each side where they differ.
+    """
+    graph = case.right.part.model.graph
+    leaves = {item.name for item in (*graph.variables, *listed(graph.inputs))}
     found = relate(numbers_of(case.left.values[one]), numbers_of(case.right.values[other]))
-    if other in variables and found is not None and found.kind != "order":
+    if other in leaves and found is not None and found.kind != "order":
         words = f"'{printable(other)}' {found.words}, against '{printable(one)}' of the left"
         return Cause(NAMED.get(found.kind, found.kind), words)
     words = f"operand {place + 1} is '{printable(one)}' on the left, '{printable(other)}' on the right"

@@ -12,6 +12,7 @@ document.body.dataset.paint = (performance.now() - began).toFixed(1);
 document.body.dataset.slices = slices.task.length;
 document.body.dataset.tracks = scene.tracks.length;
 document.body.dataset.tasks = scene.tasks.length;
+document.body.dataset.layers = scene.layers.length;
 document.body.dataset.lines = scene.source.length;
 if (location.hash === "#selftest") selftest();
 const wanted = /^#task-(\d+)$/.exec(location.hash);

@@ -37,6 +37,51 @@ function openBars() {
   }
 }
 
+// --- the table of layers ----------------------------------------------------------------------------------------
+
+const LAYER_COLUMNS = ["layer", "when", "cycles", "unit", "busy", "MACs", "DDR", "× once", "energy"];
+let layer = -1; // the one whose tasks the table of tasks shows
+
+function openLayers() {
+  if (!scene.layers.length) return;
+  byId("layers-card").hidden = false;
+  byId("layers-hint").textContent = "sections of the program; click one to see its time and its tasks";
+  const head = element("tr", "", null, ...LAYER_COLUMNS.map((name, column) => element("th", column >= 2 && column !== 3 ? "num plain" : "plain", name)));
+  byId("layers").tHead.append(head);
+  byId("layers").tBodies[0].append(...scene.layers.map(layerRow));
+  byId("all-layers").addEventListener("click", () => chooseLayer(-1));
+  byId("colour").value = "layer";
+  colours = colourTable("layer");
+}
+
+function layerRow(found, number) {
+  const times = found.once ? (found.ddr / found.once).toFixed(2) : "";
+  const numbers = [count(found.end - found.start), found.unit, percent(found.utilisation), found.macs ? brief(found.macs) : "", found.ddr ? bytes(found.ddr) : "", times, found.energy];
+  const row = element("tr", "", null, element("td", "", found.name), element("td", "", null, spanBar(found)), ...numbers.map((text, column) => element("td", column !== 1 ? "num" : "", text)));
+  row.title = found.what;
+  row.tabIndex = 0;
+  row.addEventListener("click", () => chooseLayer(number));
+  row.addEventListener("keydown", (event) => { if (event.key === "Enter") chooseLayer(number); });
+  return row;
+}
+
+function spanBar({ start, end }) {
+  const [bar, part] = [element("div", "span"), element("i")];
+  part.style.left = percent(start / END).replace(" ", "");
+  part.style.width = percent((end - start) / END).replace(" ", "");
+  bar.append(part);
+  return bar;
+}
+
+function chooseLayer(number) {
+  layer = number;
+  byId("all-layers").hidden = number < 0;
+  [...byId("layers").tBodies[0].rows].forEach((row, at) => row.classList.toggle("on", at === number));
+  if (number < 0) show(0, HOME);
+  else if (scene.layers[number].start < HOME) show(scene.layers[number].start, Math.min(scene.layers[number].end, HOME));
+  fillTasks();
+}
+
 // --- the table of tasks -----------------------------------------------------------------------------------------
 
 const waited = (task) => Object.values(task.waits).reduce((sum, cycles) => sum + cycles, 0);
@@ -66,10 +111,12 @@ function sortTasks(column) {
 function fillTasks() {
   const value = COLUMNS[order.column][1];
   const compare = (a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0);
-  const sorted = scene.tasks.map((_, number) => number).sort((a, b) => (order.down ? -1 : 1) * compare(scene.tasks[a], scene.tasks[b]) || a - b);
+  const members = layer < 0 ? scene.tasks.map((_, number) => number) : [...scene.layers[layer].tasks];
+  const sorted = members.sort((a, b) => (order.down ? -1 : 1) * compare(scene.tasks[a], scene.tasks[b]) || a - b);
   const total = Math.max(scene.tasks.reduce((sum, task) => sum + task.cycles, 0), 1);
   byId("tasks").tBodies[0].replaceChildren(...sorted.slice(0, MOST_ROWS).map((number) => taskRow(number, total)));
-  byId("tasks-hint").textContent = sorted.length > MOST_ROWS ? MOST_ROWS + " of " + count(sorted.length) + " shown" : "";
+  const some = layer < 0 ? "" : "of layer " + scene.layers[layer].name + " ";
+  byId("tasks-hint").textContent = some + (sorted.length > MOST_ROWS ? MOST_ROWS + " of " + count(sorted.length) + " shown" : "");
   [...byId("tasks").tHead.rows[0].cells].forEach((cell, column) => {
     if (column === order.column) cell.setAttribute("aria-sort", order.down ? "descending" : "ascending");
     else cell.removeAttribute("aria-sort");
@@ -211,6 +258,7 @@ function recolour() {
 function openPanels() {
   openHeader();
   openBars();
+  openLayers();
   openTasks();
   openSource();
   showSelected();

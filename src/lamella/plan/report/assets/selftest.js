@@ -17,6 +17,13 @@ function click(point) {
 }
 
 const TRIALS = {
+  layers() {
+    if (!scene.layers.length) return byId("layers-card").hidden;
+    byId("layers").tBodies[0].rows[0].click();
+    const some = byId("tasks").tBodies[0].rows.length === scene.layers[0].tasks.length && view.to === Math.min(scene.layers[0].end, HOME);
+    byId("all-layers").click();
+    return some && byId("tasks").tBodies[0].rows.length === scene.tasks.length && view.to === HOME;
+  },
   wheel() {
     const before = view.to - view.from;
     fire(timeline, "wheel", { ...middleOf(0), deltaY: -300 });

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.integers import dynamic, number, spread
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, MemrefValue, RunValue, ScalarValue, llvm
 from lamella.backend.cpu.emit.varying import yielded
+from lamella.base.records import dataclass
 from lamella.kernels.build import regions
 from lamella.kernels.rewrite import used_values
 from lamella.lang.tensor.nodes import Barrier, For, If, Instruction, Region, Statement, Value, Yield

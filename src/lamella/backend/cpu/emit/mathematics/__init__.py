@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from lamella.backend.cpu.emit.mathematics.dispatch import compute, emit_math
+from lamella.base.records import dataclass
 
 # --- how far results may be from the true ones, in units of the last place of the result --------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from math import inf, nan, sqrt
 from types import MappingProxyType
@@ -27,6 +26,7 @@ from lamella.backend.cpu.emit.mathematics.trigonometric import HALF_PI, cos, sin
 from lamella.backend.cpu.emit.scalars.complexes import Pair
 from lamella.backend.cpu.emit.scalars.lanes import Operand, Vector, change, lanes_of, level, vectors_of
 from lamella.backend.cpu.emit.values import ScalarValue
+from lamella.base.records import dataclass
 from lamella.lang.tensor.check.kinds import PARTS
 from lamella.lang.tensor.nodes import Math
 

@@ -7,7 +7,7 @@ is exact; beyond, a function of one lane multiplies by as many digits of 2/π as
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, nan
 from types import MappingProxyType
 
@@ -15,6 +15,7 @@ from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.mathematics.exponentials import nearest, polynomial, power_of_two, with_sign
 from lamella.backend.cpu.emit.scalars.lanes import Vector
 from lamella.backend.cpu.emit.text import IrWriter
+from lamella.base.records import dataclass
 
 LARGE = 2.0**28
 HALF_PI = (

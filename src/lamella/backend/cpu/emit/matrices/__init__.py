@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from lamella.backend.cpu.emit import integers, threads
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
@@ -51,8 +50,9 @@ from lamella.backend.cpu.emit.memory.addresses import (
 from lamella.backend.cpu.emit.scalars import make_constant
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue, llvm
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.records import dataclass
 from lamella.kernels.rewrite import walk
-from lamella.lang.tensor.layout import component_place
+from lamella.lang.tensor.layout import component_places
 from lamella.lang.tensor.nodes import (
     CoopConstruct,
     CoopExtract,
@@ -276,10 +276,9 @@ def emit_construct(context: EmitContext, construct: CoopConstruct) -> MatrixValu
     return MatrixValue(type_, tuple((part,) * value_count(type_) for part in parts), width)
 
 
-def _places(context: EmitContext, matrix: MatrixValue, component: int) -> list[tuple[int, int] | None]:
+def _places(context: EmitContext, matrix: MatrixValue, component: int) -> Sequence[tuple[int, int] | None]:
     """The row and column of a component of each lane."""
-    lanes = context.subgroup_size
-    return [component_place(matrix.type, lanes, lane, component) for lane in range(lanes)]
+    return component_places(matrix.type, context.subgroup_size, component)
 
 
 def _home(matrix: MatrixValue, place: tuple[int, int]) -> tuple[int, int | None]:

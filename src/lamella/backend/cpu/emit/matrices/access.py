@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from lamella.backend.cpu.emit import integers
@@ -18,6 +18,7 @@ from lamella.backend.cpu.emit.memory.addresses import (
     store_vector,
 )
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, llvm
+from lamella.base.records import dataclass
 from lamella.lang.tensor.check.kinds import BYTES, PARTS
 from lamella.lang.tensor.nodes import Coopmatrix
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.integers import add, dynamic, multiply, number
 from lamella.backend.cpu.emit.memory.addresses import alignment_of, first_lane, pick_lane, step_pointer
 from lamella.backend.cpu.emit.values import MatrixValue, MemrefValue, ScalarValue
+from lamella.base.records import dataclass
 from lamella.lang.tensor.nodes import CoopLoad, Coopmatrix, CoopStore, Value
 
 # --- how a cooperative matrix is cut into LLVM values -------------------------------------------------------

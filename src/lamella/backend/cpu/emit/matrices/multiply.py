@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from lamella.backend.cpu.emit.context import EmitContext
@@ -12,6 +11,7 @@ from lamella.backend.cpu.emit.matrices.layout import named_matrix, uniform, valu
 from lamella.backend.cpu.emit.scalars import combine, convert, make_constant
 from lamella.backend.cpu.emit.scalars.lanes import Vector, map_columns
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue, llvm
+from lamella.base.records import dataclass
 from lamella.lang.tensor.nodes import Constant, Coopmatrix, CoopMulAdd, CoopScale
 
 WIDER = {"i8": "i32", "bf16": "f32", "f16": "f32"}

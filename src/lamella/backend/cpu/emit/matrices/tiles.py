@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import gcd
 
 from lamella.backend.cpu.emit.context import EmitContext
@@ -12,6 +12,7 @@ from lamella.backend.cpu.emit.matrices.access import splat
 from lamella.backend.cpu.emit.matrices.layout import find_layout, named_matrix, width_of
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, MemrefValue, ScalarValue, llvm
 from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import (
     Arith,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 
 from lamella.backend.cpu.emit import integers
@@ -32,6 +32,7 @@ from lamella.backend.cpu.emit.memory.addresses import (
     unit,
 )
 from lamella.backend.cpu.emit.values import LLVM, GroupValue, MemrefValue, RunValue, ScalarValue, llvm
+from lamella.base.records import dataclass
 from lamella.lang.tensor.check.kinds import BYTES, component_of
 from lamella.lang.tensor.nodes import (
     AtomicUpdate,

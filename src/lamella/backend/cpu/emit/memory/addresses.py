@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import gcd
 
 from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.values import LLVM, MemrefValue, ScalarValue, llvm
+from lamella.base.records import dataclass
 from lamella.lang.tensor.check.kinds import BYTES, component_of
 
 # --- single lanes: which of them run, one of them picked out, code that is run for one after the ------------

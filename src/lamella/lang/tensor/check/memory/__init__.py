@@ -7,9 +7,10 @@ is proved is silent, what has a counter-example is an error or a warning, what i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lamella.base.diagnostic import ERROR, Diagnostic
+from lamella.base.records import dataclass
 from lamella.lang.tensor.check.memory.bounds import shape_pairs, show_shapes
 from lamella.lang.tensor.check.memory.forms.affine import ONE, ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.integers import type_range

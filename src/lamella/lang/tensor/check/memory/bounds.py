@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TypeVar
 
+from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.lang.tensor.check.memory.forms.affine import ONE, ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.symbols import FREE, GROUP, RANGED, Symbols

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from math import prod
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.records import dataclass
 from lamella.lang.tensor.check.memory.bounds import (
     AccessSite,
     check_expansion,

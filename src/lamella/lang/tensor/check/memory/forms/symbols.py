@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lamella.base.affine import OpenInterval
+from lamella.base.records import dataclass
 from lamella.lang.tensor.check.memory.forms.affine import ZERO, Affine
 
 MOST_STEPS = 96

@@ -1,0 +1,221 @@
+"""Gradients from formulas: reverse-mode differentiation of a graph whose backward operators are derived, not written.
+
+y = f(x)     gives     d_x = d_y · ∂f/∂x,     an operator of module `gradient`, as text like any other
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from lamella.base.errors import Unsupported
+from lamella.graph.build import Builder, Given
+from lamella.graph.compose.decompose import decompose
+from lamella.graph.gradient.operators import BackwardOperator, derive
+from lamella.graph.model import Model
+from lamella.graph.nodes import Argument, Graph, Loop, Node, Operation, Pack, Tensor, regions, tensors, walk
+from lamella.lang.skriptnd import nodes as n
+from lamella.ops.library import Library
+
+MODULE = "gradient"
+"""The module that holds derived operators."""
+
+
+class DerivedOperators:
+    """The backward operators of a library, each derived when it is first asked for."""
+
+    def __init__(self, library: Library) -> None:
+        self.source = library
+        self._found: dict[tuple[str, str], BackwardOperator | None] = {}
+
+    def find(self, operator: str, wanted: str) -> BackwardOperator | None:
+        """The backward operator for an input; None where nothing depends on it smoothly."""
+        key = operator, wanted
+        if key not in self._found:
+            definition = self.source.find(operator)
+            if definition is None:
+                raise LookupError(operator)
+            prefix = f"{operator.rpartition('.')[0].replace('.', '_')}_"
+            self._found[key] = derive(definition.operator, wanted, prefix)
+        return self._found[key]
+
+    @property
+    def document(self) -> n.Document:
+        """The module with all operators that were derived."""
+        made = [item for item in self._found.values() if item is not None]
+        return n.Document((), tuple(part for item in made for part in (*item.parts, item.operator)))
+
+    def library(self) -> Library:
+        """The library with the module of derived operators."""
+        return self.source.with_module(MODULE, self.document)
+
+
+def differentiate(model: Model, wanted: Sequence[str]) -> Model:
+    """The model with gradients: it takes `d_y` too for each real output, and gives `d_x` for each wanted tensor.
+
+    Compound operators are differentiated through their parts. Unsupported names what has no derivative.
+    """
+    flat = decompose(model, lambda _: False)
+    return _ReverseSweep(flat, wanted).run()
+
+
+class _ReverseSweep:
+    """One graph from its last operation to its first: adjoints are collected for what needs them."""
+
+    def __init__(self, model: Model, wanted: Sequence[str]) -> None:
+        self.model, self.graph = model, model.graph
+        self.wanted = wanted
+        self.derived = DerivedOperators(model.library)
+        self.needed = self._needed()
+        self.backward = list(self._plan())
+        self.builder = Builder(self.derived.library(), self.graph.name)
+        self.adjoints: dict[str, Tensor] = {}
+
+    def _needed(self) -> set[str]:
+        """The tensors that depend on what is wanted."""
+        found = set(self.wanted)
+        for node in self.graph.nodes:
+            inputs = (item.name for argument in _reads(node) for item in tensors(argument))
+            if any(name in found for name in inputs):
+                found |= {
+                    item.name for argument in node.outputs for item in tensors(argument) if _is_real(item)
+                }
+        return found
+
+    def _plan(self) -> Iterator[tuple[Operation, str, Argument, BackwardOperator]]:
+        """Every derived call, last operation first: the operation, its input, and the operator."""
+        for node in reversed(self.graph.nodes):
+            made = [item.name for argument in node.outputs for item in tensors(argument)]
+            if not any(name in self.needed for name in made):
+                continue
+            if not isinstance(node, Operation):
+                raise Unsupported("control flow has no derivative here")
+            for name, value in self._inputs(node):
+                if any(item.name in self.needed for item in tensors(value)):
+                    found = self.derived.find(node.operator, name)
+                    if found is not None:
+                        yield node, name, value, found
+
+    def _inputs(self, node: Operation) -> Iterator[tuple[str, Argument]]:
+        definition = self.model.library.find(node.operator)
+        if definition is None:
+            raise LookupError(node.operator)
+        yield from zip(
+            (item.name for item in definition.operator.parameters("input")), node.inputs, strict=False
+        )
+
+    def run(self) -> Model:
+        """The graph with the operations of the gradients behind those that it has."""
+        graph, builder = self.graph, self.builder
+        seeds = self._seeds()
+        for name in _names(graph):
+            builder.fresh(name)
+        for seed in seeds.values():
+            builder.fresh(seed.name)
+        self.adjoints = dict(seeds)
+        for node, _, value, found in self.backward:
+            self._pull(node, value, found)
+        zeros = [self.adjoints.get(name) or self._zero(self._tensor(name)) for name in self.wanted]
+        made = builder.finish(*zeros, names=[f"d_{name}" for name in self.wanted])
+        whole = replace(
+            graph,
+            inputs=(*graph.inputs, *seeds.values()),
+            outputs=made.outputs,
+            nodes=(*graph.nodes, *made.nodes),
+            constants=(*graph.constants, *made.constants),
+            updates=(),
+        )
+        return replace(self.model, graph=whole, library=builder.library)
+
+    def _seeds(self) -> dict[str, Tensor]:
+        """The gradients that are given: one for each real output that depends on what is wanted."""
+        taken = set(_names(self.graph))
+        found: dict[str, Tensor] = {}
+        for argument in self.graph.outputs:
+            for item in tensors(argument):
+                if item.name in self.needed:
+                    name = f"d_{item.name}"
+                    found[item.name] = replace(
+                        item, name=name if name not in taken else f"{name}_in", quantization=None
+                    )
+        return found
+
+    def _tensor(self, name: str) -> Tensor:
+        candidates = [item for argument in self.graph.inputs for item in tensors(argument)]
+        return next(item for item in (*candidates, *self.graph.variables) if item.name == name)
+
+    def _zero(self, tensor: Tensor) -> Tensor:
+        return self.builder.constant(0.0, tensor.element, tensor.shape)
+
+    def _pull(self, node: Operation, value: Argument, found: BackwardOperator) -> None:
+        """Call a backward operator, and add what it gives to the adjoints of the input."""
+        made = [item for argument in node.outputs for item in tensors(argument)]
+        if not any(item.name in self.adjoints for item in made):
+            return
+        operands = self._operands(node)
+        own = {item.name for item in found.operator.parameters("attrib")}
+        given = {name: item for name, item in node.attributes if name in own and item is not None}
+        generic = {item.name for item in found.operator.items("dtype") if isinstance(item, n.Dtype)}
+        self.builder.origin = node.origin
+        results = self.builder.call_all(
+            f"{MODULE}.{found.operator.name}",
+            *(operands[name] for name in found.operands),
+            types={name: item for name, item in node.types if name in generic},
+            results=(),
+            **given,
+        )
+        for target, part in zip(
+            tensors(value), (item for one in results for item in tensors(one)), strict=True
+        ):
+            known = self.adjoints.get(target.name)
+            self.adjoints[target.name] = part if known is None else self.builder.call("math.add", known, part)
+
+    def _operands(self, node: Operation) -> Mapping[str, Given]:
+        """What a backward operator may take, by the names of its parameters."""
+        definition = self.model.library.find(node.operator)
+        if definition is None:
+            raise LookupError(node.operator)
+        found: dict[str, Given] = {name: _given(value) for name, value in self._inputs(node)}
+        for item, value in zip(definition.operator.parameters("output"), node.outputs, strict=True):
+            found[item.name] = _given(value)
+            if isinstance(value, Pack):
+                raise Unsupported("a pack whose length only the run tells has no derivative here")
+            parts = tuple(self.adjoints.get(part.name) or self._zero(part) for part in tensors(value))
+            found[f"d_{item.name}"] = parts if isinstance(value, tuple) else parts[0]
+        return found
+
+
+def _given(value: Argument) -> Given:
+    if isinstance(value, Pack):
+        raise Unsupported("a pack whose length only the run tells has no derivative here")
+    return value
+
+
+def _reads(node: Node) -> Iterator[Argument]:
+    """What a node reads, by itself or in its regions."""
+    if isinstance(node, Operation):
+        yield from node.inputs
+        return
+    if isinstance(node, Loop):
+        yield from (*node.carried, *node.scans)
+    for region in regions(node):
+        yield from region.outputs
+        for inner in region.nodes:
+            yield from _reads(inner)
+
+
+def _is_real(tensor: Tensor) -> bool:
+    return tensor.element.is_float
+
+
+def _names(graph: Graph) -> Iterator[str]:
+    """Every name that a tensor of a graph has."""
+    for argument in (*graph.inputs, *(item for node in walk(graph.nodes) for item in node.outputs)):
+        yield from (item.name for item in tensors(argument))
+        if isinstance(argument, Pack):
+            yield argument.name
+    yield from (item.name for item in graph.variables)
+    yield from (item.tensor.name for item in graph.constants)
+
+
+__all__ = ["MODULE", "BackwardOperator", "DerivedOperators", "derive", "differentiate"]

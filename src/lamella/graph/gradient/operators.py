@@ -1,0 +1,499 @@
+"""The backward operators of an operator, derived from its formulas: one for each input, SkriptND text like any other.
+
+    y[p] += v(x[q], …), i < s     gives     d_x[q] += d_y[p] · ∂v/∂x[q], i < s
+
+The indices of the element that was read become those of the element that is written: a contraction swaps the roles of
+its indices, a gather becomes a scatter, an index that is skipped outside its range is skipped here too. `<=` and `>=`
+give the gradient to the elements that were selected, in equal parts; `*=` needs the product of all others. Where
+several steps assign one element, each of them is given its gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
+from lamella.graph.gradient.expressions import (
+    ONE,
+    ZERO,
+    Derivative,
+    differentiable,
+    names_in,
+    parts_of,
+    product,
+    quotient,
+)
+from lamella.lang.skriptnd import nodes as n
+
+ADDING = ("=", ":=", "+=")
+SELECTING = ("<=", ">=")
+REAL = "real"
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardOperator:
+    """A derived operator, and the private ones that it calls.
+
+    Its inputs go by the names of the operator's inputs and outputs; `d_y` is the gradient of output `y`.
+    """
+
+    operator: n.Operator
+    parts: tuple[n.Operator, ...] = ()
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of its inputs, in order."""
+        return tuple(item.name for item in self.operator.parameters("input"))
+
+
+def derive(operator: n.Operator, wanted: str, prefix: str = "") -> BackwardOperator | None:
+    """The backward operator for one input of an operator with formulas; None where no output depends on it smoothly.
+
+    Names begin with the prefix. Unsupported says what cannot be derived.
+    """
+    return _Derivation(operator, wanted, prefix).run()
+
+
+def is_real(parameter: n.Parameter, types: Mapping[str, str]) -> bool:
+    """Whether the elements of a parameter may be reals."""
+    return types.get(parameter.type.name, parameter.type.name) in (REAL, "num", "type", "arith")
+
+
+class _Derivation:
+    """One operator and one of its inputs."""
+
+    def __init__(self, operator: n.Operator, wanted: str, prefix: str) -> None:
+        self.source, self.wanted = operator, wanted
+        self.types = {item.name: item.base for item in operator.items("dtype") if isinstance(item, n.Dtype)}
+        self.inputs = {item.name: item for item in operator.parameters("input")}
+        self.outputs = {
+            item.name: item for item in operator.parameters("output") if is_real(item, self.types)
+        }
+        self.lowerings = [item for item in operator.items("lower") if isinstance(item, n.Lowering)]
+        self.optional = frozenset(
+            item.name
+            for section in ("attrib", "input")
+            for item in operator.parameters(section)
+            if item.type.optional and item.name != wanted
+        )
+        self.gradient = f"d_{wanted}"
+        self.helpers: dict[str, tuple[str, tuple[n.Lowering, ...]]] = {}
+        """Tensors like an output that are computed first: which output, and by which formulas."""
+        self.name = f"{prefix}{operator.name}_d_{wanted}"
+
+    def run(self) -> BackwardOperator | None:
+        """Derive every formula that reads the input."""
+        self._verify()
+        found = [item for number in range(len(self.lowerings)) for item in self._derive(number)]
+        if not found:
+            return None
+        own = self.inputs[self.wanted]
+        output = n.Parameter(self.gradient, replace(_closed(own.type), optional=False))
+        body = n.Section("lower", tuple(found))
+        if not self.helpers:
+            return BackwardOperator(self._operator(self.name, output, body))
+        parts = [self._helper(*item) for item in self.helpers.items()]
+        inner = self._operator(f"_{self.name}", output, body)
+        calls = tuple(_invoke(item, _result(item)) for item in (*parts, inner))
+        return BackwardOperator(
+            self._operator(self.name, output, n.Section("compose", calls)), (*parts, inner)
+        )
+
+    def _verify(self) -> None:
+        if self.wanted not in self.inputs or not is_real(self.inputs[self.wanted], self.types):
+            raise Unsupported(f"'{self.wanted}' is no input of reals")
+        if not self.lowerings:
+            raise Unsupported(f"'{self.source.name}' has no formula")
+        for item in self.lowerings:
+            used = {name for name in _tensors_in(item) if name != item.target.tensor}
+            used |= {name for part in (item.value, item.condition, item.locals) for name in _tensors_in(part)}
+            read = [name for name in used if name in self.outputs]
+            if read:
+                raise Unsupported(f"a formula reads '{read[0]}', which it or another one computes")
+
+    # --- one formula ------------------------------------------------------------------------------------------------
+
+    def _derive(self, number: int) -> Iterator[n.Lowering]:
+        """The formulas of the gradient for one formula: one for each way in which it reads the input."""
+        lowering = self.lowerings[number]
+        if lowering.target.tensor not in self.outputs:
+            return
+        seed = replace(lowering.target, tensor=f"d_{lowering.target.tensor}")
+        for access in self._accesses(lowering):
+            slopes = self._local_slopes(lowering, access)
+            names = {name: n.Name(f"d_{name}") for name in slopes}
+            value = lowering.value
+            if isinstance(value, n.List):
+                raise Unsupported("a formula that assigns a pack has no derivative here")
+            slope = Derivative(access, names, self.optional, self._is_pack(access)).of(value)
+            if slope == ZERO:
+                continue
+            over = self._overwriting(number)
+            if over:
+                seed = replace(seed, tensor=self._mask(number, over))
+            locals = tuple(n.Local(f"d_{name}", item) for name, item in slopes.items())
+            made = self._value(lowering, seed, slope)
+            moving = {item.index for item in lowering.bounds} | {item.name for item in lowering.locals}
+            conditions = [] if lowering.condition is None else [lowering.condition]
+            counting = {item.index for item in lowering.bounds}
+            is_safe = all(_stays_inside(item, counting) for item in access.indices)
+            if not is_safe and not self._is_pack(access):
+                made = _hoisted(made, conditions)
+            yield replace(
+                lowering,
+                target=replace(access, tensor=self.gradient),
+                sign="+=",
+                value=_optional(made, frozenset(moving)),
+                condition=_all(conditions),
+                locals=(*lowering.locals, *locals),
+                notes=n.Lowering(lowering.target, "=", ZERO).notes,
+            )
+
+    def _accesses(self, lowering: n.Lowering) -> list[n.Access]:
+        """The different elements of the input that a formula reads."""
+        parts = (lowering.value, *(item.value for item in lowering.locals))
+        found = [item for part in parts for item in differentiable(part) if isinstance(item, n.Access)]
+        return list(dict.fromkeys(item for item in found if item.tensor == self.wanted))
+
+    def _is_pack(self, access: n.Access) -> bool:
+        """Whether an index is a list of indices, so that the access gives as many elements."""
+        lists = {
+            part.name
+            for item in self.source.items("using")
+            if isinstance(item, n.Using) and isinstance(item.value, n.List)
+            for part in _results(item.target)
+        }
+        return any(isinstance(item, n.Name) and item.id in lists for item in access.indices)
+
+    def _local_slopes(self, lowering: n.Lowering, access: n.Access) -> dict[str, n.Expr]:
+        """The derivatives of the intermediate values that depend on an element, in order."""
+        found: dict[str, n.Expr] = {}
+        for item in lowering.locals:
+            names = {name: n.Name(f"d_{name}") for name in found}
+            slope = Derivative(access, names, self.optional, self._is_pack(access)).of(item.value)
+            if slope != ZERO:
+                found[item.name] = slope
+        return found
+
+    def _overwriting(self, number: int) -> tuple[n.Lowering, ...]:
+        """The later formulas that may overwrite what a formula gives."""
+        target = self.lowerings[number].target.tensor
+        later = self.lowerings[number + 1 :]
+        return tuple(item for item in later if item.target.tensor == target and item.sign in ("=", ":="))
+
+    def _mask(self, number: int, over: Sequence[n.Lowering]) -> str:
+        """The gradient of an output without what later formulas overwrite."""
+        output, name = over[0].target.tensor, f"kept_{number}"
+        given = n.Access(f"d_{output}", None, (n.Expand(n.Name("o")),))
+        copied = n.Lowering(
+            replace(given, tensor=name), "=", given, (n.Bound("o", n.Member(f"d_{output}", "shape")),)
+        )
+        erased = (
+            replace(item, target=replace(item.target, tensor=name), value=_nothing(item.value))
+            for item in over
+        )
+        self.helpers[name] = output, (copied, *erased)
+        return name
+
+    def _value(self, lowering: n.Lowering, seed: n.Access, slope: n.Expr) -> n.Expr:
+        """What a step adds to the gradient."""
+        value, target = lowering.value, lowering.target
+        if lowering.sign in ADDING:
+            return product(seed, slope)
+        if (
+            isinstance(value, n.List)
+            or len([item for item in self.lowerings if item.target.tensor == target.tensor]) > 1
+        ):
+            raise Unsupported("a selection among several formulas has no derivative here")
+        if lowering.sign in SELECTING:
+            is_selected = n.Chain(value, (("==", target),))
+            count = self._count("count", lowering, "+=", n.Select(is_selected, ONE, ZERO))
+            return n.Select(is_selected, quotient(product(seed, slope), count), ZERO)
+        if lowering.sign == "*=":
+            here = n.Chain(value, (("==", ZERO),))
+            zeros = self._count("zeros", lowering, "+=", n.Select(here, ONE, ZERO))
+            rest = self._count("rest", lowering, "*=", n.Select(here, ONE, value))
+            alone = n.Chain(n.Chain(zeros, (("==", ONE),)), (("&&", here),))
+            others = n.Select(
+                n.Chain(zeros, (("==", ZERO),)), quotient(rest, value), n.Select(alone, rest, ZERO)
+            )
+            return product(product(seed, slope), others)
+        raise Unsupported(f"'{lowering.sign}' has no derivative")
+
+    def _count(self, name: str, lowering: n.Lowering, sign: str, value: n.Expr) -> n.Access:
+        """A statistic of what an element was selected from, or multiplied of."""
+        target = replace(lowering.target, tensor=name)
+        self.helpers[name] = (
+            lowering.target.tensor,
+            (replace(lowering, target=target, sign=sign, value=value),),
+        )
+        return target
+
+    # --- operators --------------------------------------------------------------------------------------------------
+
+    def _helper(self, name: str, made: tuple[str, tuple[n.Lowering, ...]]) -> n.Operator:
+        """The operator that computes a tensor like an output."""
+        output, lowerings = made
+        result = n.Parameter(name, replace(self.outputs[output].type, optional=False))
+        return self._operator(f"_{self.name}_{name}", result, n.Section("lower", lowerings))
+
+    def _like_output(self, name: str, other: str) -> n.Parameter:
+        """An input with the shape of an output: the same symbols where the inputs declare them, else new ones."""
+        type = self.outputs[name].type
+        known = set(names_in([item.type for item in self.inputs.values()]))
+        known |= {item.name for item in self.source.parameters("attrib")}
+        shape = type.shape or ()
+        if all(_is_told(item, known) for item in shape):
+            return n.Parameter(other, replace(type, optional=False))
+        if type.pack is not None:
+            raise Unsupported(f"'{name}' is a pack whose shape the inputs do not tell")
+        extent = n.Extent(n.Name(f"s_{other}"), pack=n.Pack())
+        return n.Parameter(other, n.TypeSpec(REAL, shape=(extent,)))
+
+    def _operator(self, name: str, output: n.Parameter, body: n.Section) -> n.Operator:
+        """An operator with the attributes and inputs of the source that its formulas need, and gradients of outputs."""
+        own = self.inputs[self.wanted]
+        inputs = {**self.inputs, self.wanted: replace(own, type=replace(own.type, optional=False))}
+        read = {*names_in(body.items)}
+        like = [(item, f"d_{item}") for item in self.outputs] + [(item, item) for item in self.outputs]
+        if body.name == "lower":
+            like += [(made[0], item) for item, made in self.helpers.items()]
+        others = [self._like_output(*item) for item in like if item[1] in read and item[1] != output.name]
+        kept = self._reals()
+        dtypes = tuple(
+            item for item in self.source.items("dtype") if isinstance(item, n.Dtype) and item.name not in kept
+        )
+        sections = [
+            n.Section("dtype", dtypes),
+            *(item for item in self.source.sections if item.name == "attrib"),
+            # What declares the symbols of a shape stands before what uses them.
+            n.Section("input", (*inputs.values(), *others)),
+            n.Section("output", (output,)),
+            *(item for item in self.source.sections if item.name in ("constant", "using")),
+            body,
+        ]
+        made = n.Operator(name, tuple(item for item in sections if item.items))
+        return _respelled(_without_unused(made), kept)
+
+    def _reals(self) -> frozenset[str]:
+        """The generic types that are reals where there is a gradient."""
+        items = [*self.outputs.values(), self.inputs[self.wanted]]
+        return frozenset(item.type.name for item in items if item.type.name in self.types)
+
+
+def _nothing(value: object) -> n.Expr:
+    """0, where a value is not null."""
+    if isinstance(value, n.Select) and value.otherwise is None:
+        return n.Select(value.condition, _nothing(value.then))
+    return ZERO
+
+
+def _is_told(extent: n.Extent, known: set[str]) -> bool:
+    """Whether an extent is a symbol that something declares, or a number of ones that attributes tell."""
+    return isinstance(extent.value, n.Integer) or (
+        isinstance(extent.value, n.Name) and extent.value.id in known
+    )
+
+
+def _result(operator: n.Operator) -> str:
+    return next(operator.parameters("output")).name
+
+
+def _invoke(operator: n.Operator, result: str) -> n.Component:
+    """A call whose operands and attributes go by the names that the operator has for them."""
+    attributes = tuple(n.Attribute(item.name, n.Name(item.name)) for item in operator.parameters("attrib"))
+    arguments = tuple(n.Name(item.name) for item in operator.parameters("input"))
+    return n.Component((n.Result(result),), n.Invocation(operator.name, (), attributes, arguments))
+
+
+# --- what is not needed -------------------------------------------------------------------------------------
+
+
+def _without_unused(operator: n.Operator) -> n.Operator:
+    """An operator without intermediate values, helper symbols, inputs and attributes that nothing needs."""
+    lowerings = [
+        _without_unused_locals(item) if isinstance(item, n.Lowering) else item
+        for item in operator.items("lower")
+    ]
+    kept: dict[str, tuple[n.Statement, ...]] = {item.name: item.items for item in operator.sections}
+    if lowerings:
+        kept["lower"] = tuple(lowerings)
+    body = [kept.get(name, ()) for name in ("output", "lower", "compose")]
+    inputs = [item for item in kept.get("input", ()) if isinstance(item, n.Parameter)]
+    others = [item for name in ("attrib", "using", "constant") for item in kept.get(name, ())]
+    # An input is needed where it is read, or where nothing else declares a symbol of its shape.
+    read = set(names_in(body))
+    taken = [item for item in inputs if item.name in read]
+    needed = _closure([body, *taken], others)
+    for item in inputs:
+        told = {name for other in taken for name in _declared(other)}
+        if item not in taken and not (needed & _declared(item)) <= told:
+            taken.append(item)
+            needed = _closure([body, *taken], others)
+    kept["input"] = tuple(item for item in inputs if item in taken)
+    for name in ("attrib", "using", "constant"):
+        items = kept.get(name, ())
+        kept[name] = tuple(item for item in items if not needed.isdisjoint(_declared(item)))
+    sections = (replace(item, items=kept[item.name]) for item in operator.sections)
+    return replace(operator, sections=tuple(item for item in sections if item.items))
+
+
+def _closure(roots: Sequence[object], declarations: Sequence[n.Statement]) -> set[str]:
+    """The names that are needed, directly or by what declares them."""
+    needed, new = set[str](), set(names_in(roots))
+    while new:
+        needed |= new
+        used = [item for item in declarations if not needed.isdisjoint(_declared(item))]
+        new = set(names_in([_used_by(item) for item in used])) - needed
+    return needed
+
+
+def _without_unused_locals(lowering: n.Lowering) -> n.Lowering:
+    needed = set(names_in((lowering.target, lowering.value, lowering.bounds, lowering.condition)))
+    found: list[n.Local] = []
+    for item in reversed(lowering.locals):
+        if item.name in needed:
+            needed |= set(names_in(item.value))
+            found.append(item)
+    return replace(lowering, locals=tuple(reversed(found)))
+
+
+def _declared(item: n.Statement) -> set[str]:
+    """The names that a statement declares: its own, and the symbols in the shape of an input."""
+    if isinstance(item, n.Parameter):
+        return {item.name, *_symbols(item.type)}
+    if isinstance(item, n.Using):
+        return {part.name for part in _results(item.target)}
+    return set()
+
+
+def _symbols(type: n.TypeSpec) -> Iterator[str]:
+    """The names that a type declares: extents, lengths of packs, a rank; of several packs those with a length."""
+    if type.rank is not None:
+        yield type.rank
+    shape = type.shape or ()
+    open_packs = [item for item in shape if item.pack is not None and item.pack.length is None]
+    for item in shape:
+        if isinstance(item.value, n.Name) and (item not in open_packs or len(open_packs) == 1):
+            yield item.value.id
+        yield from names_in(item.pack)
+    yield from names_in(type.pack)
+
+
+def _used_by(item: n.Statement) -> object:
+    return (
+        item.value
+        if isinstance(item, n.Using)
+        else (item.type, item.value)
+        if isinstance(item, n.Parameter)
+        else ()
+    )
+
+
+def _results(pattern: object) -> Iterator[n.Result]:
+    if isinstance(pattern, n.Result):
+        yield pattern
+    for part in parts_of(pattern):
+        if not isinstance(part, str):
+            yield from _results(part)
+
+
+# --- types and texts ----------------------------------------------------------------------------------------
+
+
+def _closed(type: n.TypeSpec) -> n.TypeSpec:
+    """The type of an input as that of an output: nothing is declared any more."""
+    if type.shape is None:
+        return replace(type, rank=None)
+    return replace(type, rank=None, shape=tuple(map(_closed_extent, type.shape)))
+
+
+def _closed_extent(extent: n.Extent) -> n.Extent:
+    """A symbol without its length, which it has by now; how many ones there are must be said."""
+    if extent.pack is None or not isinstance(extent.value, n.Name):
+        return replace(extent, bound=None)
+    return replace(extent, pack=n.Pack(), bound=None)
+
+
+def _tensors_in(node: object) -> Iterator[str]:
+    """The tensors whose elements a node names."""
+    if isinstance(node, n.Access):
+        yield node.tensor
+    for part in parts_of(node):
+        if not isinstance(part, str):
+            yield from _tensors_in(part)
+
+
+def _respelled(node: n.Operator, names: frozenset[str]) -> n.Operator:
+    """An operator with generic types as reals."""
+
+    def change(item: object) -> object:
+        if isinstance(item, n.TypeSpec) and item.name in names:
+            item = replace(item, name=REAL)
+        elif isinstance(item, n.Cast) and item.type in names:
+            item = replace(item, type=REAL)
+        if isinstance(item, tuple):
+            return tuple(change(part) for part in item)
+        if hasattr(item, "__dataclass_fields__"):
+            fields = [name for name in item.__dataclass_fields__ if name not in ("span", "notes", "end")]
+            changed = {name: change(getattr(item, name)) for name in fields}
+            if any(changed[name] is not getattr(item, name) for name in fields):
+                return replace(item, **changed)  # type: ignore[type-var]
+        return item
+
+    found = change(node)
+    assert isinstance(found, n.Operator)
+    return found
+
+
+def _optional(value: n.Expr, moving: frozenset[str]) -> n.Expr:
+    """A value that is null, not 0, where a condition on attributes fails: then there is no formula at all."""
+    if isinstance(value, n.Select) and not _moves(value.condition, moving):
+        if value.otherwise == ZERO:
+            return n.Select(value.condition, _optional(value.then, moving))
+        if value.then == ZERO and value.otherwise is not None:
+            return n.Select(n.Unary("!", value.condition), _optional(value.otherwise, moving))
+    if isinstance(value, n.Chain) and all(sign in ("*", "/") for sign, _ in value.rest):
+        first = _optional(value.first, moving)
+        rest = tuple((sign, _optional(item, moving) if sign == "*" else item) for sign, item in value.rest)
+        return n.Chain(first, rest)
+    if isinstance(value, n.Unary):
+        return replace(value, operand=_optional(value.operand, moving))
+    return value
+
+
+def _stays_inside(index: object, counting: set[str]) -> bool:
+    """Whether an index is in range in every step, as those that only count are, and those that are tested."""
+    if isinstance(index, n.Expand):
+        return _stays_inside(index.operand, counting)
+    if isinstance(index, n.Name):
+        return index.id in counting
+    return isinstance(index, n.Integer | n.Bounded | n.Select | n.Index | n.Substitute)
+
+
+def _hoisted(value: n.Expr, conditions: list[n.Expr]) -> n.Expr:
+    """A value without the choices by which it is 0: what is not read where they fail must not be written either."""
+    if isinstance(value, n.Select) and ZERO in (value.then, value.otherwise) and value.otherwise is not None:
+        is_first = value.otherwise == ZERO
+        conditions.append(value.condition if is_first else n.Unary("!", value.condition))
+        return _hoisted(value.then if is_first else value.otherwise, conditions)
+    if isinstance(value, n.Chain) and all(sign in ("*", "/") for sign, _ in value.rest):
+        first = _hoisted(value.first, conditions)
+        rest = [(sign, _hoisted(item, conditions) if sign == "*" else item) for sign, item in value.rest]
+        return n.Chain(first, tuple(rest))
+    if isinstance(value, n.Unary):
+        return replace(value, operand=_hoisted(value.operand, conditions))
+    return value
+
+
+def _all(conditions: Sequence[n.Expr]) -> n.Expr | None:
+    if len(conditions) < 2:
+        return conditions[0] if conditions else None
+    return n.Chain(conditions[0], tuple(("&&", item) for item in conditions[1:]))
+
+
+def _moves(condition: n.Expr, moving: frozenset[str]) -> bool:
+    """Whether a condition may change from step to step."""
+    return any(name in moving for name in names_in(condition)) or any(True for _ in _tensors_in(condition))

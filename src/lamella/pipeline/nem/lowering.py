@@ -1,0 +1,255 @@
+"""Graphs as plans for the API: selected, tiled for a device, checked, saved, bound."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lamella.base import arrays
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.errors import InputError, Unsupported
+from lamella.base.source import NOWHERE, Source
+from lamella.base.writer import make_folder, write_text
+from lamella.bridge.graph_to_plan import SelectedPlan, graph_to_plan
+from lamella.graph.model import Model
+from lamella.graph.nodes import tensors
+from lamella.lang.nem import Document, write
+from lamella.lang.nem.device import ResolvedDevice
+from lamella.lang.nem.documents import SHIPPED
+from lamella.lang.nem.nodes import Buffer, DeviceRef, Include, Name, Text
+from lamella.lang.nem.resolved import Plan, Task
+from lamella.lang.nem.rules import NOT_TILED
+from lamella.pipeline.nem.files import devices_of, find_file, read_library
+from lamella.pipeline.nem.numbers import ENDING, INPUT, OUTPUT, STATE, PlanNumbers, list_ports
+from lamella.pipeline.nem.program import KERNELS, Program, check_program, plan_of
+from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.run_passes import evaluator
+from lamella.plan.bind import bind
+from lamella.plan.stcb import Stream
+from lamella.plan.tiling import StageReport, TilingOptions, tile
+
+COMMENT = "# "
+"""What a comment of a plan begins with."""
+HOW = {
+    "opcode": "opcodes",
+    "view": "views",
+    "decomposed": "what they are made of",
+    "compute": "kernels on the VPU",
+}
+"""How operations are computed, in words."""
+ROUNDED = ("f16", "bf16", "f32")
+FLOAT_TOLERANCE = 2e-2
+"""How far the outputs of a plan may lie from those of its model in f32, in parts of the largest."""
+SELECT = "select"
+"""The stage before tiling, as --after names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStage:
+    """A plan on its way down: its name, its checked text, and the numbers that fill it."""
+
+    name: str
+    program: Program
+    numbers: PlanNumbers
+    kernels: str = ""
+    """The kernels of its compute tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredPlan:
+    """A graph with its plans, the last of which is what was asked for."""
+
+    model: Model
+    selection: SelectedPlan
+    stages: tuple[PlanStage, ...]
+    tiles: tuple[StageReport, ...] = ()
+    device_file: Path | None = None
+    """The file of a device that is not shipped: it goes with the plan."""
+    stream: Stream | None = None
+    """What the plan is bound to, where that was asked for."""
+
+    @property
+    def language(self) -> str:
+        """The row of the registry that knows it."""
+        return "plans"
+
+    @property
+    def final(self) -> PlanStage:
+        """The plan that was asked for."""
+        return self.stages[-1]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What was selected, for people: how many operations became what, and in which type real numbers are."""
+        report = self.selection.report
+        counts = Counter(item.how for item in report)
+        tasks = sum(len(item.opcodes) for item in report)
+        said = ", ".join(f"{counts[how]} by {words}" for how, words in HOW.items() if counts[how])
+        real = f", real numbers in {self.selection.real}" if tolerance_of(self) else ""
+        return (f"{len(report)} operations, {tasks} tasks: {said}{real}",)
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """The same as data, operation by operation."""
+        rows = [
+            {
+                "name": item.operation,
+                "operator": item.operator,
+                "how": item.how,
+                "opcodes": list(item.opcodes),
+                "reason": item.reason,
+                "work": item.work,
+                "origin": item.origin,
+            }
+            for item in self.selection.report
+        ]
+        return {
+            "operations": rows,
+            "stages": [item.name for item in self.stages],
+            "real": self.selection.real,
+        }
+
+    @property
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """What was found on the way."""
+        return (*self.model.findings, *self.final.program.findings)
+
+
+def tolerance_of(lowered: LoweredPlan) -> float:
+    """How far a plan may be from its model: not at all where it computes with integers alone."""
+    return tolerance(plan_of(lowered.final.program))
+
+
+def tolerance(plan: Plan) -> float:
+    """The same of a plan."""
+    types = [
+        item.type.elem
+        for task in plan.tasks()
+        for item in (*task.inputs, *task.outputs)
+        if item.type is not None and task.opcode not in ("transfer", "store")
+    ]
+    return FLOAT_TOLERANCE if any(elem in ROUNDED for elem in types) else 0.0
+
+
+def from_graph(model: Model, path: Path, options: Options) -> LoweredPlan:
+    """The plans of a graph whose extents are known and whose variables have numbers."""
+    device, head = find_device(options)
+    evaluate = evaluator(model.library, options.limits)
+    selection = graph_to_plan(model, evaluate, device)
+    document = replace(selection.document, includes=head.includes, device=head.device, name=Name("selected"))
+    chosen = _stage(SELECT, document, _numbers(model, selection), selection.kernels, options)
+    stages, tiles = [chosen], tuple[StageReport, ...]()
+    if device is not None and options.after != SELECT:
+        tiled, tiles = _tile(chosen, device, options)
+        stages.append(tiled)
+    file = None if options.device is None or options.device in SHIPPED else Path(options.device)
+    return LoweredPlan(model, selection, tuple(stages), tiles, file)
+
+
+def find_device(options: Options) -> tuple[ResolvedDevice | None, Document]:
+    """The device that the options name, and how a plan refers to it."""
+    if options.device is None:
+        return None, Document()
+    path = find_file(options.device)
+    name = options.device if path.name != Path(options.device).name else ""
+    library = read_library(path, options.limits)
+    if errors(library.findings):
+        raise LamellaError(library.findings)
+    found = devices_of(library.library, name)
+    chosen = next((item for item in found if item.name == path.stem), found[-1] if found else None)
+    if chosen is None or chosen.topology is None:
+        raise InputError(f"'{options.device[:80]}' is no device that can be a target", path=path)
+    if chosen.name == path.stem or len(found) == 1:
+        return chosen, Document(device=DeviceRef(Text(path.name)))
+    return chosen, Document(includes=(Include(Text(path.name)),), device=DeviceRef(Name(chosen.name)))
+
+
+def _numbers(model: Model, selection: SelectedPlan) -> PlanNumbers:
+    """The numbers of a plan with the ports of its model."""
+    graph = model.graph
+    states = {item.variable.name for item in graph.updates}
+    kinds = {
+        INPUT: [(item.name, str(item.element)) for given in graph.inputs for item in tensors(given)],
+        STATE: [(item.name, str(item.element)) for item in graph.variables if item.name in states],
+        OUTPUT: [(item.name, str(item.element)) for made in graph.outputs for item in tensors(made)],
+    }
+    return PlanNumbers(selection.weights, list_ports(kinds, selection.ports))
+
+
+def _stage(name: str, document: Document, numbers: PlanNumbers, kernels: str, options: Options) -> PlanStage:
+    """A plan, written and checked; LamellaError holds what is wrong with it."""
+    text = Source(f"{name}{KERNELS}", kernels) if kernels else None
+    source = Source(f"{name}.nem", write(document))
+    program = check_program(source, None, options.device, options.limits, kernels=text)
+    if errors(program.findings):
+        raise LamellaError([_from_model(item) for item in program.findings])
+    return PlanStage(name, program, numbers, kernels)
+
+
+def _name_of(task: Task) -> str:
+    """What tiling calls a task: its token, or its opcode and number where nobody waits for it."""
+    return task.token or f"{task.opcode}{task.number}"
+
+
+def _from_model(finding: Diagnostic) -> Diagnostic:
+    """A finding in a plan that we wrote, with the operation of the model that its task belongs to."""
+    source = finding.span.source
+    if not source.text:
+        return finding
+    for number in range(finding.span.line, 0, -1):
+        line = source.line(number)
+        if line.startswith(COMMENT):
+            return finding.from_origin(line.removeprefix(COMMENT))
+    return finding
+
+
+def _tile(
+    chosen: PlanStage, device: ResolvedDevice, options: Options
+) -> tuple[PlanStage, tuple[StageReport, ...]]:
+    """The plan for the memories of a device."""
+    plan = plan_of(chosen.program)
+    made = [item.region for item in chosen.numbers.ports if item.kind == OUTPUT]
+    kept = {plan.regions[name].buffer.name for name in made if name in plan.regions}
+    try:
+        tiled = tile(plan, device, TilingOptions(outputs=kept))
+    except Unsupported as problem:
+        words = str(problem).split()
+        place = next((task for task in plan.tasks() if _name_of(task) in words), None)
+        span = NOWHERE if place is None else place.span
+        raise LamellaError([_from_model(NOT_TILED.at(span, device=device.name, reason=problem))]) from None
+    images = {name: arrays.to_memory(item) for name, item in chosen.numbers.arrays.items()}
+    buffers = {item.name.id for item in tiled.document.statements if isinstance(item, Buffer)}
+    kept_arrays = {name: item for name, item in chosen.numbers.arrays.items() if name in buffers}
+    if tiled.packing.name in buffers:
+        kept_arrays[tiled.packing.name] = tiled.packing.pack(images)
+    numbers = replace(chosen.numbers, arrays=kept_arrays)
+    return _stage("tiled", tiled.document, numbers, chosen.kernels, options), tiled.stages
+
+
+def lower(model: LoweredPlan, to: str, options: Options) -> LoweredPlan:
+    """The plan itself, or with the stream that it is bound to."""
+    if to == "nem":
+        return model
+    stream, findings = bind(
+        plan_of(model.final.program), allow_future=options.allow_future, limits=options.limits
+    )
+    if stream is None:
+        raise LamellaError(errors(findings))
+    return replace(model, stream=stream)
+
+
+def save(model: LoweredPlan, path: Path) -> None:
+    """Write the plan that was asked for, with its numbers beside it."""
+    if path.suffix != ".nem":
+        raise InputError(f"'{path.name}' is no ending for a plan", hint="plans are written as .nem")
+    write_stage(model.final, path)
+
+
+def write_stage(stage: PlanStage, path: Path) -> None:
+    """Write one plan and its numbers; the plan is written last."""
+    make_folder(path.parent)
+    stage.numbers.write(path.with_suffix(ENDING))
+    if stage.kernels:
+        write_text(path.with_suffix(KERNELS), stage.kernels)
+    write_text(path, stage.program.source.text)

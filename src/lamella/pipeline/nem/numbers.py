@@ -1,0 +1,222 @@
+"""The numbers of a plan that was made from a model: a `.safetensors` file beside it, and the ports that it tells of.
+
+The file holds one array for each buffer that the plan imports, and the first content of each state. Its metadata say
+which regions are the inputs, the outputs and the states of the model, so that a plan is called like its model: real
+numbers become codes, or floats of fewer bits, at the border, and come back as numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.backend.drawing import Drawn
+from lamella.backend.npu import PlanExecutable
+from lamella.backend.progress import Progress
+from lamella.base import arrays
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.dtype import find, find_in
+from lamella.base.errors import InputError
+from lamella.base.jsontext import parse_json
+from lamella.base.limits import Limits
+from lamella.base.paths import is_there, read_bytes, shown
+from lamella.base.quant import Quant
+from lamella.base.safetensors import ELEMENTS
+from lamella.base.source import NOWHERE, Source, Span
+from lamella.graph.data.safetensors import decode_store, write_safetensors
+from lamella.lang.nem.resolved import TensorType
+from lamella.lang.nem.rules import PLAN_NUMBERS
+
+ENDING = ".safetensors"
+PORTS = "lamella.ports"
+"""The text of the file that tells of ports."""
+INPUT, OUTPUT, STATE = "input", "output", "state"
+KINDS = (INPUT, OUTPUT, STATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input, an output or a state of the model: its name and type there, and its region in the plan."""
+
+    kind: str
+    name: str
+    element: str
+    region: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNumbers:
+    """What fills the buffers of a plan, by their names, and what its ports are."""
+
+    arrays: Mapping[str, Array]
+    ports: tuple[Port, ...]
+    file: str = ""
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        ports = [[item.kind, item.name, item.element, item.region] for item in self.ports]
+        write_safetensors(
+            path, {name: _storable(item) for name, item in self.arrays.items()}, {PORTS: json.dumps(ports)}
+        )
+
+
+def _storable(array: Array) -> Array:
+    """An array of a type that the format has; others are bytes."""
+    element = arrays.element_type_of(array.dtype)
+    return array if element in ELEMENTS.values() else arrays.to_memory(array)
+
+
+def read_numbers(plan: Path, limits: Limits) -> PlanNumbers | None:
+    """The numbers that lie beside a plan; None where there are none that tell of ports."""
+    path = plan.with_suffix(ENDING)
+    if plan.suffix not in (".nem", ".stcb") or not is_there(path):
+        return None
+    content = decode_store(read_bytes(path, limits), shown(path))
+    if PORTS not in content.metadata:
+        return None
+    found = parse_json(Source(shown(path), content.metadata[PORTS]), limits)
+    return PlanNumbers(content.arrays, _read_ports(found, path), path.name)
+
+
+def _read_ports(found: object, path: Path) -> tuple[Port, ...]:
+    """Ports as the file tells of them; nothing is taken for granted."""
+    if not isinstance(found, list):
+        raise InputError(f"'{PORTS}' is no list", path=shown(path))
+    ports: list[Port] = []
+    for item in found:
+        if not (isinstance(item, list) and len(item) == 4 and all(isinstance(word, str) for word in item)):
+            raise InputError(f"'{PORTS}' holds what is no port", path=shown(path))
+        if item[0] not in KINDS or find(item[2]) is None:
+            raise InputError(f"'{PORTS}' holds the port of an unknown kind or type", path=shown(path))
+        ports.append(Port(*item))
+    return tuple(ports)
+
+
+# --- the border ----------------------------------------------------------------------------------------------
+
+
+def stored(name: str, values: npt.ArrayLike, kind: TensorType) -> Array:
+    """Numbers of the model as a region holds them: codes of the nearest, or rounded to its type."""
+    element, given = find_in("nem", kind.elem), np.asarray(values)
+    if element is None:
+        raise InputError(f"'{name}' has elements of an unknown type")
+    if given.shape != kind.shape and not (kind.shape == (1,) and given.shape == ()):
+        raise InputError(f"'{name}' has shape {list(given.shape)}; the plan takes {list(kind.shape)}")
+    given = given.reshape(kind.shape)
+    if element.is_integer and kind.quant is not None and given.dtype.kind in "fV":
+        scale, zero = arrays.scales_along(kind.quant, kind.shape)
+        return arrays.cast(np.rint(given.astype(np.float64) / scale) + zero, element)
+    if element.is_integer and given.dtype.kind in "iub":
+        low, high = int(given.min(initial=0)), int(given.max(initial=0))
+        if low < element.minimum or high > element.maximum:
+            raise InputError(
+                f"'{name}' holds {low if low < element.minimum else high}, which is no {kind.elem}"
+            )
+    return arrays.to_exchange(arrays.cast(given, element))
+
+
+def numbers_of(values: Array, quant: Quant | None, element: str) -> Array:
+    """What a region holds as numbers of the model."""
+    wanted = find(element)
+    found = values
+    if quant is not None and wanted is not None and wanted.is_float:
+        scale, zero = arrays.scales_along(quant, values.shape)
+        found = (scale * (values.astype(np.float64) - zero)).astype(np.float32)
+    return found if wanted is None else arrays.to_exchange(arrays.cast(found, wanted))
+
+
+class PortedPlan:
+    """A plan that is called like the model it was made from; it keeps its states from call to call."""
+
+    def __init__(
+        self, inner: PlanExecutable, numbers: PlanNumbers, shapes: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        self.inner = inner
+        self.findings: list[Diagnostic] = []
+        self._numbers = numbers
+        self._shapes = shapes
+        self._ports = {item.name: item for item in numbers.ports if item.kind in (INPUT, STATE)}
+        self._states: dict[str, Array] = {}
+        names = {item.name for item in inner.plan.buffers}
+        self._fixed = {name: arrays.to_memory(item) for name, item in numbers.arrays.items() if name in names}
+
+    @property
+    def progress(self) -> Progress:
+        """What wraps the steps of a call."""
+        return self.inner.progress
+
+    @progress.setter
+    def progress(self, value: Progress) -> None:
+        self.inner.progress = value
+
+    @property
+    def draws(self) -> bool:
+        """Whether inputs that a call does not give are random."""
+        return self.inner.draws
+
+    @draws.setter
+    def draws(self, value: bool) -> None:
+        self.inner.draws = value
+
+    @property
+    def drawn(self) -> Drawn:
+        """What the last call drew."""
+        return self.inner.drawn
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The inputs of the model."""
+        return tuple(item.name for item in self._numbers.ports if item.kind == INPUT)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs of the model."""
+        return tuple(item.name for item in self._numbers.ports if item.kind == OUTPUT)
+
+    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Run once; numbers go through the border, what names no port is given to the plan as it is."""
+        given: dict[str, npt.ArrayLike] = {**self._fixed, **self._states}
+        for name, values in inputs.items():
+            port = self._ports.get(name)
+            kind = None if port is None else self._type(port)
+            if port is None or kind is None:
+                given[name] = values
+            else:
+                given[port.region] = stored(name, values, kind)
+        found = self.inner(**given)
+        note = PLAN_NUMBERS.at(
+            _start(self.inner.plan.source), file=self._numbers.file, count=len(self._fixed)
+        )
+        self.findings = [*([note] if self._numbers.file else []), *self.inner.findings]
+        self._states = {item.region: found[item.region] for item in self._numbers.ports if item.kind == STATE}
+        return {item.name: self._result(item, found) for item in self._numbers.ports if item.kind == OUTPUT}
+
+    def _type(self, port: Port) -> TensorType | None:
+        region = self.inner.plan.regions.get(port.region)
+        return None if region is None else region.type
+
+    def _result(self, port: Port, found: Mapping[str, Array]) -> Array:
+        kind = self._type(port)
+        if kind is None or port.region not in found:
+            raise InputError(f"the plan has no region '{port.region}' for the output '{port.name}'")
+        values = numbers_of(found[port.region], kind.quant, port.element)
+        return values.reshape(self._shapes.get(port.name, values.shape))
+
+
+def _start(source: Source) -> Span:
+    return Span(source, 0, 0) if source.text else NOWHERE
+
+
+def list_ports(
+    kinds: Mapping[str, Sequence[tuple[str, str]]], regions: Mapping[str, str]
+) -> tuple[Port, ...]:
+    """Ports from names and element types by kind, and the names of regions."""
+    return tuple(
+        Port(kind, name, element, regions[name]) for kind, items in kinds.items() for name, element in items
+    )

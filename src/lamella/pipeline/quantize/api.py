@@ -1,0 +1,187 @@
+"""`lamella.quantize`, and what the command shares with it: a model in any language becomes a quantised graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.backend.progress import Progress, no_progress
+from lamella.base import dtype
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import InputError
+from lamella.graph.model import Model
+from lamella.graph.quantize import to_integers
+from lamella.pipeline.convert import refuse_own_weights
+from lamella.pipeline.diff.flow import listed
+from lamella.pipeline.diff.sides import as_graph
+from lamella.pipeline.given import options_of
+from lamella.pipeline.languages import SKRIPTND, language_of
+from lamella.pipeline.options import Options
+from lamella.pipeline.quantize.data import CalibrationData, draw_batches, read_batches, split_batches
+from lamella.pipeline.quantize.narrow import narrow_weights, widen_codes
+from lamella.pipeline.quantize.post_training import Chosen, PostTraining, Settings
+from lamella.pipeline.quantize.ranges import METHODS, QUANTILE
+from lamella.pipeline.quantize.report import QuantizationReport, compare_outputs, make_report
+from lamella.pipeline.quantize.scheme import SCHEMES, read_granularity
+from lamella.pipeline.skriptnd.execution import with_numbers
+
+ENDINGS = (".sknd", ".nac", ".nacs", ".onnx")
+BYTES = (".nac", ".nacs")
+"""Endings of formats whose narrowest integers are bytes."""
+PERCENTILE = "percentile"
+LEAST_BUDGET = 1e-6
+"""The error below which a simulation is asked for none at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """A quantised model, and the report of what was done to it."""
+
+    model: Model
+    report: QuantizationReport
+    findings: tuple[Diagnostic, ...] = ()
+
+    def save(self, path: str | Path) -> None:
+        """Write the model by the ending of the path."""
+        target = Path(path)
+        model = widen_codes(self.model) if target.suffix.lower() in BYTES else self.model
+        SKRIPTND.save(model, target)
+
+
+def quantize(
+    model: object,
+    /,
+    *,
+    data: str | Path | Mapping[str, npt.ArrayLike] | None = None,
+    **options: object,
+) -> Quantized:
+    """Quantise a loaded model, or the model of a path in any language.
+
+    `data` are arrays by the names of inputs, cut along their first axes into batches, or the path of such arrays;
+    without it inputs are random. Options are those of the command: `scheme=`, `method=`, `per=`, `symmetric=`, `kept=`,
+    `accuracy_budget=`, `size_budget=`, `seed=` and others, and those of loading.
+    """
+    arrays = data if isinstance(data, Mapping) else None
+    words = {**options, "data": None if isinstance(data, Mapping) else data}
+    chosen = replace(options_of(words, by_command=True), random=True)
+    graph = load_graph(Path(model), chosen) if isinstance(model, str | Path) else _as_given(model, chosen)
+    return quantize_graph(graph, chosen, arrays)
+
+
+def _as_given(model: object, options: Options) -> Model:
+    graph = as_graph(model, options) if hasattr(model, "language") else None
+    if graph is None:
+        raise InputError(f"a {type(model).__name__} is no model that can be quantised")
+    return with_numbers(graph, options, all_or_none=False)
+
+
+def load_graph(path: Path, options: Options) -> Model:
+    """The graph of a file in any language that has one, with numbers for all its weights."""
+    language = language_of(path, options.language)
+    graph = as_graph(language.load(path, options), options)
+    if graph is None:
+        hint = "quantise .sknd, .nac, .module, .pt2, .onnx, compiled units or Hugging Face folders"
+        raise InputError(f"'{path}' is no graph but {language.name}", hint=hint)
+    return with_numbers(graph, options, all_or_none=False)
+
+
+def quantize_graph(
+    model: Model,
+    options: Options,
+    arrays: Mapping[str, npt.ArrayLike] | None = None,
+    progress: Progress = no_progress,
+) -> Quantized:
+    """A quantised graph of a float one, by arrays or by the data that the options name."""
+    settings = settings_of(options)
+    data = _calibration_data(model, options, arrays)
+    work = PostTraining(model, data, settings, options, progress)
+    budget = settings.accuracy_budget
+    while True:
+        chosen = work.choose(budget)
+        quantised, real = _lowered(chosen, settings)
+        outputs = compare_outputs(model, quantised, data.batches, options)
+        report = make_report(model, chosen, settings.scheme.name, outputs, data, real)
+        is_kept = settings.accuracy_budget is None or report.error <= settings.accuracy_budget
+        if is_kept or not chosen.found.layers or budget is None:
+            return Quantized(quantised, report, model.findings)
+        # The simulation saw some of the data, and integers round a little otherwise: ask more of it.
+        budget = budget / 2 if budget > LEAST_BUDGET else 0.0
+
+
+def _lowered(chosen: Chosen, settings: Settings) -> tuple[Model, Mapping[str, str]]:
+    """The graph with codes in it, and why operations compute in real numbers that were to be integers."""
+    if not settings.scheme.is_integer:
+        return narrow_weights(chosen.model, chosen.weights), {}
+    found = to_integers(chosen.model, chosen.codes(), settings.islands, chosen.found.floats)
+    return found.model, {item.tensor: item.reason for item in found.floats}
+
+
+def _calibration_data(
+    model: Model, options: Options, arrays: Mapping[str, npt.ArrayLike] | None
+) -> CalibrationData:
+    if arrays is not None:
+        wanted = {item.name: item for item in listed(model.graph.inputs)}
+        given = {name: np.asarray(value) for name, value in arrays.items()}
+        batches, rest = split_batches(given, wanted, None)
+        return CalibrationData(batches[: options.samples], "given arrays", left_over=rest)
+    if options.data is not None:
+        return read_batches(options.data, model, options.samples, options.limits)
+    return draw_batches(model, options.start_seed, options.limits)
+
+
+def settings_of(options: Options) -> Settings:
+    """How a model is quantised, by what was given; InputError where that makes no sense."""
+    scheme = SCHEMES.get(options.scheme)
+    if scheme is None:
+        raise InputError(
+            f"there is no scheme '{options.scheme[:40]}'", hint=f"schemes are: {', '.join(SCHEMES)}"
+        )
+    method, percent = _method(options.method or "mse")
+    islands = dtype.find(options.islands or "f32")
+    assert islands is not None  # one of the choices
+    return Settings(
+        scheme=scheme,
+        method=method,
+        percent=percent,
+        per=read_granularity(options.per, scheme),
+        symmetric=options.symmetric,
+        kept=options.kept,
+        equalise=options.equalize,
+        correct_biases=options.bias_correction is not False,
+        gptq=options.gptq,
+        wide_outputs=options.wide_outputs,
+        islands=islands,
+        accuracy_budget=options.accuracy_budget,
+        size_budget=options.size_budget,
+        ranked=options.rank is not False,
+    )
+
+
+def _method(text: str) -> tuple[str, float]:
+    """`mse` or `percentile:99.9` as a method and the percent that it keeps."""
+    name, colon, words = text.partition(":")
+    try:
+        percent = float(words) if colon else QUANTILE
+    except ValueError:
+        percent = -1.0
+    if name not in METHODS or (colon and (name != PERCENTILE or not 50.0 < percent <= 100.0)):
+        known = ", ".join(METHODS)
+        hint = f"methods are: {known}; percentile:99.9 keeps 99.9 % of the numbers"
+        raise InputError(f"'{text[:40]}' is no method of calibration", hint=hint)
+    return name, percent
+
+
+def require_target(model: Model, source: Path, target: Path, options: Options) -> None:
+    """See that a file can take the quantised model: it is a graph's, and replaces nothing of the model itself."""
+    if target.suffix.lower() not in ENDINGS:
+        raise InputError(
+            f"'{target.name}' has no ending of a graph", hint=f"endings are: {', '.join(ENDINGS)}"
+        )
+    if source.resolve() == target.resolve():
+        hint = "give the output another name"
+        raise InputError(f"'{target.name}' is the model itself, and would be replaced", hint=hint)
+    refuse_own_weights(model, source, target, options)

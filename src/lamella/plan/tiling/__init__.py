@@ -1,0 +1,183 @@
+"""Tiling: from a selected plan, in which every tensor is a whole region of DDR, to a plan for the memories of a device.
+
+    selected plan ──stages──▶ tasks that share tiles ──search──▶ tiles ──placement──▶ L2, L1 ──generator──▶ tiled plan
+
+The result is a NEM document: L2 and L1 arenas, transfers, loops with rings, weights fetched ahead, several engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from lamella.base.source import Trivia
+from lamella.lang.nem import nodes
+from lamella.lang.nem.device import ResolvedDevice
+from lamella.lang.nem.nodes import Document, Integer, Name
+from lamella.lang.nem.parse import parse
+from lamella.lang.nem.resolved import Plan, Region
+from lamella.plan.tiling.emit import Generator, TiledStage, tiled_stage
+from lamella.plan.tiling.engines import allot
+from lamella.plan.tiling.fill import choose_fill
+from lamella.plan.tiling.layouts import settle_layouts
+from lamella.plan.tiling.pack import Packing
+from lamella.plan.tiling.program import L2_BUFFER, Bytes, Line, Place, Repeat, Step, l1_buffer, order
+from lamella.plan.tiling.search import Choice
+from lamella.plan.tiling.shape import Machine, StageShape
+from lamella.plan.tiling.stages import Network, Stage, group
+from lamella.plan.tiling.text import Writer
+from lamella.plan.timing.cost import MachineModel
+
+
+@dataclass(frozen=True, slots=True)
+class TilingOptions:
+    """What a caller may decide: buffers to keep as outputs, engines to use (0: all)."""
+
+    outputs: Collection[str] | None = None
+    engines: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """What was chosen for one stage, and what it is expected to cost."""
+
+    name: str
+    opcodes: tuple[str, ...]
+    tiles: int
+    height: int
+    chunk: int
+    engines: int
+    cycles: int
+    l1_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tiled:
+    """A tiled plan as a document, its packed weights, and a report of its stages."""
+
+    document: Document
+    packing: Packing
+    stages: tuple[StageReport, ...]
+
+
+def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = None) -> Tiled:
+    """Tile a selected plan for a device.
+
+    Raises Unsupported where a stage has no tile that fits, with the bytes it needs.
+    """
+    options = options or TilingOptions()
+    model = MachineModel(device)
+    engines = min(model.engines, options.engines or model.engines)
+    machine = Machine(model, engines)
+    network = group(plan, options.outputs)
+    shapes = [StageShape(stage, machine) for stage in network.stages]
+    weights = [_weight_bytes(network, stage) for stage in network.stages]
+    choices = allot(shapes, weights, machine)
+    _begin_eagerly(network, shapes, choices, machine)
+    planar = settle_layouts(network, shapes, choices, machine)
+    for shape in shapes:
+        shape.planar = planar
+    stages = [tiled_stage(shape.stage, shape, choice) for shape, choice in zip(shapes, choices, strict=True)]
+    generator = Generator(network, machine, stages)
+    generator.place()
+    lines = order(generator.generate(), machine.tokens)
+    return Tiled(
+        _document(network, generator, lines), generator.packing, tuple(_report(item) for item in stages)
+    )
+
+
+def _begin_eagerly(
+    network: Network, shapes: list[StageShape], choices: list[Choice], machine: Machine
+) -> None:
+    """Let a plan that is little more than its first stage begin before its operands are there."""
+    filled = choose_fill(shapes[0], machine.l1) if shapes else None
+    waiting = machine.fetch(_weight_bytes(network, shapes[0].stage)) if shapes else 0
+    first = shapes[0].stage.task.inputs[0].buffer.name if shapes else ""
+    alone = machine.engines == 1 and first in network.inputs and first not in network.outputs
+    rest = sum(item.cycles for item in choices)
+    if filled is not None and alone and 20 * waiting > rest and filled.cycles < choices[0].cycles + waiting:
+        choices[0] = filled
+
+
+def _weight_bytes(network: Network, stage: Stage) -> int:
+    return sum(region.extent for region in stage.inputs() if region.buffer.name in network.weights)
+
+
+def _report(item: TiledStage) -> StageReport:
+    count = sum(len(tiles) for tiles in item.tiles)
+    opcodes = tuple(task.opcode for task in item.stage.tasks)
+    choice = item.choice
+    return StageReport(
+        item.stage.name,
+        opcodes,
+        count,
+        choice.height,
+        choice.chunk,
+        choice.engines,
+        choice.cycles,
+        item.l1_bytes,
+    )
+
+
+def _document(network: Network, generator: Generator, lines: list[Line]) -> Document:
+    """The whole text: the head of the selected plan, buffers, constants, ports, then the tasks."""
+    plan = network.plan
+    head = parse(plan.source).document
+    kept = {item.name for item in plan.buffers} | {generator.packing.name}
+    writer = Writer(kept | _port_regions(network).keys())
+    ports = _ports(network, writer)
+    body = writer.lines(lines)
+    buffers = _buffers(network, generator, writer, lines)
+    statements = [*buffers, *writer.heads, *ports, *body]
+    return Document(head.includes, head.declarations, head.device, head.name, tuple(statements))
+
+
+def _buffers(
+    network: Network, generator: Generator, writer: Writer, lines: list[Line]
+) -> list[nodes.Statement]:
+    """The arenas as large as they are used, the packed weights, and the buffers of inputs and outputs."""
+    ends: dict[str, int] = {}
+    for line in lines:
+        trips = line.trips if isinstance(line, Repeat) else 1
+        for step in [line] if isinstance(line, Step) else line.body if isinstance(line, Repeat) else []:
+            for item in (*step.inputs, *step.outputs):
+                end = item.place.bounds(trips)[1] + item.extent
+                ends[item.buffer] = max(ends.get(item.buffer, 0), end)
+    found: list[nodes.Statement] = []
+    for buffer in network.plan.buffers:
+        if buffer.name in ends:
+            found.append(_buffer(buffer.name, "DDR", buffer.size, imported=buffer.imported))
+    if generator.packing.name in ends:
+        found.append(_buffer(generator.packing.name, "DDR", generator.packing.size, imported=True))
+    if L2_BUFFER in ends:
+        found.append(_buffer(writer.buffer(L2_BUFFER).id, "L2", ends[L2_BUFFER]))
+    for engine in range(generator.machine.engines):
+        if l1_buffer(engine) in ends:
+            name = l1_buffer(engine)
+            found.append(_buffer(writer.buffer(name).id, "L1", ends[name], engine))
+    return found
+
+
+def _buffer(
+    name: str, level: str, size: int, engine: int | None = None, imported: bool = False
+) -> nodes.Statement:
+    index = None if engine is None else Integer(engine)
+    return nodes.Buffer(Name(name), level, index, Integer(size), Integer(64), imported, notes=Trivia())
+
+
+def _port_regions(network: Network) -> dict[str, Region]:
+    """The named regions of inputs and outputs, as the selected plan has them."""
+    ports = network.inputs | network.outputs
+    return {name: region for name, region in network.plan.regions.items() if region.buffer.name in ports}
+
+
+def _ports(network: Network, writer: Writer) -> list[nodes.Statement]:
+    found: list[nodes.Statement] = []
+    for name, region in _port_regions(network).items():
+        if region.type is not None:
+            here = Bytes(region.buffer.name, Place(region.offset.constant), region.extent, region.type)
+            found.append(nodes.RegionDef(Name(name), writer.region(here), let=True))
+    return found
+
+
+__all__ = ["StageReport", "Tiled", "TilingOptions", "tile"]

@@ -1,0 +1,215 @@
+"""The shape of a stage on the device: which bytes a tile takes in L1, and what its parts cost.
+
+A tile has a *slot*: its input rows, the tile that the main task writes, and what followers add. Weights stand beside
+the slots, whole or as a ring of chunks of output channels; vectors (bias, scale) are read from L2 where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TypeAlias
+
+from lamella.base.arena import aligned
+from lamella.lang.nem.resolved import Region
+from lamella.plan.tiling.split import Part, Whole, bits_of, planar
+from lamella.plan.tiling.stages import Stage
+from lamella.plan.timing.cost import Cost, MachineModel, cost_of
+
+ALIGN = 64
+Span: TypeAlias = tuple[int, int]
+"""Channels: the first and how many."""
+Operand: TypeAlias = tuple[str, Region, Part]
+"""An operand of a tile: the key of its place in the slot, the tensor, and the part of it."""
+
+
+class Machine:
+    """The rates of a device that the search needs."""
+
+    def __init__(self, model: MachineModel, engines: int) -> None:
+        self.model = model
+        self.engines = engines
+        self.dma = model.value("DMA", "bytes_per_cycle", 32, least=1)
+        self.dma_overhead = model.value("DMA", "latency", 4) + model.value("DMA", "setup_cycles", 0)
+        self.store = model.value("CSTL", "bytes_per_cycle", 32, least=1)
+        self.store_overhead = model.value("CSTL", "latency", 1)
+        self.sdma = model.value("sDMA", "bytes_per_cycle", 16, least=1)
+        self.sdma_overhead = model.value("sDMA", "latency", 100) + model.value("sDMA", "setup_cycles", 0)
+        self.dispatch = model.value("SEQ", "dispatch_cycles", 0)
+        self.counts = {unit: max(1, model.count(unit)) for unit in ("NMU", "CSTL", "DMA", "VPU", "sDMA")}
+        self.l1 = model.capacity("L1") or 1 << 40
+        self.l2 = model.capacity("L2") or 1 << 40
+        self.tokens = model.tokens or 16
+
+    def load(self, size: int) -> int:
+        """Cycles of a transfer from L2 to L1."""
+        return -(-size // self.dma) + self.dma_overhead + self.dispatch
+
+    def put(self, size: int) -> int:
+        """Cycles of a store from L1 to L2."""
+        return -(-size // self.store) + self.store_overhead + self.dispatch
+
+    def fetch(self, size: int) -> int:
+        """Cycles of a transfer from or to DDR."""
+        return -(-size // self.sdma) + self.sdma_overhead + self.dispatch
+
+
+CONVERSIONS = frozenset({"cast", "quantize", "dequantize"})
+"""Followers that never work in place, whatever their types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The parts of a tile's slot: a key for each operand and its offset; `size` is padded."""
+
+    offsets: dict[str, int]
+    size: int
+
+
+class StageShape:
+    """Bytes and cycles of a stage, for any tile height."""
+
+    def __init__(self, stage: Stage, machine: Machine) -> None:
+        self.stage = stage
+        self.machine = machine
+        self.costs: list[Cost] = [cost_of(task, machine.model) for task in stage.tasks]
+        self.planar: set[str] = set()
+        """Buffers that lie channel by channel."""
+
+    @cached_property
+    def streamed(self) -> bool:
+        """Whether the weights pass through L2 in chunks, because they would take half of it."""
+        weight = dict(self.wholes).get(1)
+        return (
+            weight is not None and self.stage.split.chunks is not None and 2 * weight.extent > self.machine.l2
+        )
+
+    @cached_property
+    def vectors(self) -> set[int]:
+        """Inputs of the main task that are read from L2: imported vectors that are no factor of a product."""
+        first = 2 if self.stage.task.opcode in _PRODUCTS else 1
+        return {
+            index
+            for index, item in enumerate(self.stage.split.inputs)
+            if index >= first and isinstance(item, Whole) and _is_vector(item.region)
+        }
+
+    @cached_property
+    def distant(self) -> set[int]:
+        """Inputs that are read where they lie: a table of which only some rows are asked for, too large for L1."""
+        item = self.stage.split.inputs[0]
+        large = isinstance(item, Whole) and 2 * item.region.extent > self.machine.l1
+        return {0} if self.stage.task.opcode == "gather" and large else set()
+
+    @cached_property
+    def wholes(self) -> list[tuple[int, Region]]:
+        """Inputs of the main task that lie whole in L1."""
+        return [
+            (index, item.region)
+            for index, item in enumerate(self.stage.split.inputs)
+            if isinstance(item, Whole) and index not in self.vectors | self.distant
+        ]
+
+    @cached_property
+    def whole_bytes(self) -> int:
+        """Bytes of L1 for what lies there whole."""
+        return sum(aligned(region.extent, ALIGN) for _, region in self.wholes)
+
+    def loads(self, first: int, count: int, span: Span | None = None) -> Iterator[Operand]:
+        """The inputs of a tile that are loaded for it: key, operand and part; `span` are channels of one engine."""
+        split = self.stage.split
+        for index, item in enumerate(split.inputs):
+            if not isinstance(item, Whole):
+                yield f"x{index}", item.region, self.seen(item.region, item.part(first, count))
+        tile = split.outputs[0].part(first, count).type.shape
+        for number, follower in enumerate(self.stage.followers):
+            for index, region in enumerate(follower.inputs):
+                if region is not None:
+                    part = follower.part(region, split.units, first, tile, count)
+                    yield f"f{number}_{index}", region, _cut(part, span)
+
+    def seen(self, region: Region, part: Part) -> Part:
+        """A whole operand as it lies: channel by channel where its buffer does."""
+        if region.buffer.name in self.planar:
+            return planar(part, 0, part.type.shape[-1])
+        return part
+
+    def made(self, first: int, count: int, span: Span | None = None) -> Iterator[Operand]:
+        """What the tasks of a tile write in L1, with the key of its place: a follower works in place where it may."""
+        split = self.stage.split
+        key = "y0"
+        for index, item in enumerate(split.outputs):
+            yield f"y{index}", item.region, _cut(item.part(first, count), span)
+        tile = split.outputs[0].part(first, count).type
+        for number, follower in enumerate(self.stage.followers):
+            part = follower.part(follower.output, split.units, first, tile.shape, count)
+            if part.type.elem != tile.elem or follower.task.opcode in CONVERSIONS:
+                key = f"y0_{number}"
+            yield key, follower.output, _cut(part, span)
+            tile = part.type
+
+    def slot(self, tiles: list[tuple[int, int]], span: Span | None = None) -> Slot:
+        """The slot that holds any of some tiles."""
+        sizes: dict[str, int] = {}
+        for first, count in tiles:
+            for key, _, part in (*self.loads(first, count, span), *self.made(first, count, span)):
+                sizes[key] = max(sizes.get(key, 0), part.extent)
+        offsets: dict[str, int] = {}
+        end = 0
+        for key, size in sizes.items():
+            offsets[key] = end
+            end = aligned(end + size, ALIGN)
+        return Slot(offsets, end)
+
+    def stored(self, first: int, count: int, span: Span | None = None) -> list[Operand]:
+        """What leaves L1 when a tile is done."""
+        found = list(self.made(first, count, span))
+        return found[-1:] if self.stage.followers else found
+
+    def main_cycles(self, share: float) -> int:
+        """Cycles of the main task on a share of its work."""
+        return self._cycles(self.costs[0], share)
+
+    def follower_cycles(self, share: float) -> int:
+        """Cycles of all followers on a share of their work."""
+        return sum(self._cycles(cost, share) for cost in self.costs[1:])
+
+    @staticmethod
+    def _cycles(cost: Cost, share: float) -> int:
+        overhead = cost.cycles + (-cost.work // cost.rate)
+        return int(-(-cost.work * share // cost.rate)) + max(0, overhead)
+
+
+_PRODUCTS = frozenset({"gemm", "matmul", "conv2d", "depthwise_conv2d"})
+
+
+def _is_vector(region: Region) -> bool:
+    type = region.type
+    return region.buffer.imported and type is not None and prod(type.shape) == type.shape[-1]
+
+
+def _cut(part: Part, span: Span | None) -> Part:
+    return part if span is None else planar(part, *span)
+
+
+def tiles_of(units: int, period: int, height: int) -> list[tuple[int, int]]:
+    """The tiles of a stage: first unit and count; none reaches over a multiple of the period."""
+    found: list[tuple[int, int]] = []
+    count = -(-period // height)
+    for image in range(units // period):
+        row = image * period
+        for number in range(count):
+            size = (
+                min(height, (image + 1) * period - row) if number < count - 1 else (image + 1) * period - row
+            )
+            if size > 0:
+                found.append((row, size))
+            row += size
+    return found
+
+
+def element_bytes(region: Region) -> int:
+    """Bytes of an operand."""
+    return region.extent if region.type is None else prod(region.type.shape) * bits_of(region.type.elem) // 8

@@ -1,0 +1,489 @@
+"""How a task divides into tiles: along which rows, which bytes of each operand a tile needs, and by which attributes.
+
+A task has `units`, rows of its output that can be computed apart from each other. An operand follows them in one of
+three ways: *rows* (as many as the output), a *window* (the rows under a kernel: halos overlap, pads stand only at the
+edges) or *whole* (weights, tables). Transfers copy contiguous bytes, so the rows are those of the outermost axis that
+is not 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TypeAlias
+
+from lamella.base import dtype
+from lamella.base.quant import PerChannel, PerTensor, Quant
+from lamella.base.shape import bytes_for, row_major_strides, span_of
+from lamella.lang.nem.registry import opcode as find_opcode
+from lamella.lang.nem.resolved import AttributeValue, Region, Task, TensorType
+
+Attributes: TypeAlias = Mapping[str, AttributeValue]
+ROWS_LAYOUT = "ROWS"
+"""The layout word of tiles whose leading axes were joined: row-major as written."""
+
+
+def bits_of(elem: str) -> int:
+    """Bits of an element."""
+    found = dtype.find(elem)
+    return 8 if found is None else found.bits
+
+
+def dense(type: TensorType) -> bool:
+    """Whether elements lie in row-major order without gaps."""
+    wanted = row_major_strides(type.shape)
+    return all(
+        size == 1 or one == two for size, one, two in zip(type.shape, type.strides, wanted, strict=True)
+    )
+
+
+def extent_of(type: TensorType) -> int:
+    """Bytes from the first to the last element of a tensor."""
+    return bytes_for(span_of(type.shape, type.strides)[1] + 1, bits_of(type.elem))
+
+
+def typed(elem: str, shape: tuple[int, ...], layout: str | None, quant: Quant | None) -> TensorType:
+    """A dense tensor."""
+    return TensorType(elem, shape, layout or ROWS_LAYOUT, row_major_strides(shape), quant)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The bytes of an operand that a tile needs, counted from the start of the operand."""
+
+    offset: int
+    type: TensorType
+
+    @property
+    def extent(self) -> int:
+        """Bytes from the first to the last element."""
+        return extent_of(self.type)
+
+
+def planar(part: Part, first: int, count: int) -> Part:
+    """Some channels of a tensor that lies channel by channel: contiguous, whatever the other axes are."""
+    type = part.type
+    lead = type.shape[:-1]
+    strides = (*row_major_strides(lead), prod(lead))
+    quant = cut_quant(type.quant, len(type.shape), first, count)
+    layout = type.layout if prod(lead) == 1 else None
+    if prod(lead) == 1:
+        strides = row_major_strides((*lead, count))
+    found = TensorType(type.elem, (*lead, count), layout, strides, quant)
+    return Part(part.offset + first * prod(lead) * bits_of(type.elem) // 8, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An operand that every tile needs whole."""
+
+    region: Region
+
+    def part(self, first: int, count: int) -> Part:
+        """The whole operand."""
+        assert self.region.type is not None
+        return Part(0, self.region.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """An operand with one row for each unit: `lead` axes of extent 1, the rows, then `inner` axes."""
+
+    region: Region
+    lead: tuple[int, ...]
+    inner: tuple[int, ...]
+    layout: str | None = None
+    quant: Quant | None = None
+
+    def part(self, first: int, count: int) -> Part:
+        """The rows of a tile."""
+        assert self.region.type is not None
+        elem = self.region.type.elem
+        pitch = bytes_for(prod(self.inner), bits_of(elem))
+        return Part(first * pitch, typed(elem, (*self.lead, count, *self.inner), self.layout, self.quant))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The image under a kernel that moves over rows; `period` rows of output belong to one image."""
+
+    region: Region
+    period: int
+    stride: int
+    reach: int
+    pad: int
+
+    def bounds(self, first: int, count: int) -> tuple[int, int, int, int, int]:
+        """Image, first row, end row, and the pads above and below of the rows under a tile."""
+        assert self.region.type is not None
+        height = self.region.type.shape[1]
+        image, row = divmod(first, self.period)
+        low = row * self.stride - self.pad
+        high = (row + count - 1) * self.stride - self.pad + self.reach
+        return image, max(0, low), min(height, high), max(0, -low), max(0, high - height)
+
+    def part(self, first: int, count: int) -> Part:
+        """The rows under a tile, halo included."""
+        type = self.region.type
+        assert type is not None
+        _, height, width, channels = type.shape
+        image, low, high, _, _ = self.bounds(first, count)
+        pitch = bytes_for(width * channels, bits_of(type.elem))
+        shape = (1, high - low, width, channels)
+        return Part((image * height + low) * pitch, typed(type.elem, shape, type.layout, type.quant))
+
+
+OperandSplit: TypeAlias = Whole | Rows | Window
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Output channels that can be computed apart: those of the last axis of W (or B), number 1 of the inputs."""
+
+    channels: int
+    depth: int
+
+    def weight(self, type: TensorType, first: int, count: int) -> Part:
+        """A chunk of weights that lie channel by channel."""
+        kernel = type.shape[:-1]
+        strides = (*row_major_strides(kernel), self.depth)
+        offset = bytes_for(first * self.depth, bits_of(type.elem))
+        quant = cut_quant(type.quant, len(type.shape), first, count)
+        return Part(offset, TensorType(type.elem, (*kernel, count), None, strides, quant))
+
+    @staticmethod
+    def table(type: TensorType, first: int, count: int) -> Part:
+        """A chunk of a bias."""
+        quant = cut_quant(type.quant, len(type.shape), first, count)
+        offset = first * bits_of(type.elem) // 8
+        return Part(offset, typed(type.elem, (*type.shape[:-1], count), type.layout, quant))
+
+    @staticmethod
+    def output(type: TensorType, first: int, count: int) -> Part:
+        """The channels of a tile that a chunk writes, in place between the others."""
+        shape = (*type.shape[:-1], count)
+        quant = cut_quant(type.quant, len(type.shape), first, count)
+        offset = first * bits_of(type.elem) // 8
+        return Part(offset, TensorType(type.elem, shape, None, type.strides, quant))
+
+
+def cut_quant(quant: Quant | None, rank: int, first: int, count: int) -> Quant | None:
+    """The descriptor of a part of the last axis."""
+    if isinstance(quant, PerChannel) and quant.axis in (rank - 1, -1):
+        end = first + count
+        return PerChannel(quant.axis, quant.scales[first:end], quant.zero_points[first:end])
+    return quant
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a task divides; a tile never reaches over a multiple of `period`."""
+
+    task: Task
+    units: int
+    period: int
+    inputs: tuple[OperandSplit, ...]
+    outputs: tuple[OperandSplit, ...]
+    attributes: Attributes
+    chunks: Chunks | None = None
+
+    def attributes_of(self, first: int, count: int) -> Attributes:
+        """The attributes of a tile: the pads of its own edges."""
+        window = next((item for item in self.inputs if isinstance(item, Window)), None)
+        if window is None:
+            return self.attributes
+        _, _, _, top, bottom = window.bounds(first, count)
+        _, left, _, right = _integers(self.task, "pads")
+        return {**self.attributes, "pads": (top, left, bottom, right)}
+
+
+def split_of(task: Task) -> Split:
+    """How a task divides; what cannot be divided is one unit."""
+    known = find_opcode(task.opcode)
+    if task.opcode in ("conv2d", "depthwise_conv2d", "maxpool", "avgpool"):
+        found = _windowed(task)
+    elif task.opcode in ("gemm", "matmul"):
+        found = _product(task)
+    elif is_elementwise(task):
+        found = _elementwise(task)
+    elif task.opcode in ("softmax", "log_softmax", "layernorm", "rmsnorm"):
+        found = _normalised(task)
+    elif known is not None and task.opcode in _VIEWS:
+        found = _view(task)
+    elif task.opcode == "gather":
+        found = _gathered(task)
+    else:
+        found = None
+    return found or undivided(task)
+
+
+def undivided(task: Task) -> Split:
+    """A task as one unit."""
+    inputs = tuple(Whole(region) for region in task.inputs)
+    outputs = tuple(Whole(region) for region in task.outputs)
+    return Split(task, 1, 1, inputs, outputs, task.attributes)
+
+
+def is_elementwise(task: Task) -> bool:
+    """Whether each element of the output depends on the elements at its own place alone."""
+    known = find_opcode(task.opcode)
+    return task.opcode in ("cast", "quantize", "dequantize") or (
+        known is not None and "eltwise" in known.families
+    )
+
+
+def _type(region: Region) -> TensorType:
+    assert region.type is not None
+    return region.type
+
+
+def _types(task: Task) -> list[TensorType]:
+    return [_type(region) for region in (*task.inputs, *task.outputs)]
+
+
+def _integers(task: Task, name: str) -> tuple[int, ...]:
+    found = task.attributes[name]
+    assert isinstance(found, tuple)
+    return found
+
+
+def _whole_bytes(type: TensorType, inner: tuple[int, ...]) -> bool:
+    return prod(inner) * bits_of(type.elem) % 8 == 0
+
+
+def _per_tensor(type: TensorType) -> bool:
+    return type.quant is None or isinstance(type.quant, PerTensor)
+
+
+# --- convolutions and pools ---------------------------------------------------------------------------------------
+
+
+def _windowed(task: Task) -> Split | None:
+    image, output = _type(task.inputs[0]), _type(task.outputs[0])
+    if not (dense(image) and dense(output) and _per_tensor(image) and _per_tensor(output)):
+        return None
+    if not (_whole_bytes(image, image.shape[2:]) and _whole_bytes(output, output.shape[2:])):
+        return None
+    pads, strides = _integers(task, "pads"), _integers(task, "strides")
+    if "kernel_shape" in task.attributes:
+        reach = _integers(task, "kernel_shape")[0]
+    else:
+        reach = (_type(task.inputs[1]).shape[0] - 1) * _integers(task, "dilations")[0] + 1
+    period = output.shape[1]
+    window = Window(task.inputs[0], period, strides[0], reach, pads[0])
+    rest = tuple(Whole(region) for region in task.inputs[1:])
+    rows = Rows(task.outputs[0], (1,), output.shape[2:], output.layout, output.quant)
+    units = output.shape[0] * period
+    split = Split(task, units, period, (window, *rest), (rows,), task.attributes)
+    # A tile whose rows all lie in the padding has nothing to read: such a task stays whole.
+    if any(window.bounds(row, 1)[1] >= window.bounds(row, 1)[2] for row in range(min(units, period))):
+        return None
+    if task.opcode == "conv2d" and task.attributes.get("groups", 1) == 1:
+        return replace(split, chunks=_chunks(task))
+    return split
+
+
+def _chunks(task: Task) -> Chunks | None:
+    """The channels of an imported weight that lies dense; anything else is needed whole."""
+    region = task.inputs[1]
+    weight, output = _type(region), _type(task.outputs[0])
+    depth = prod(weight.shape[:-1])
+    bias = _type(task.inputs[2]) if len(task.inputs) > 2 else None
+    if not region.buffer.imported or not dense(weight) or not dense(output):
+        return None
+    if bits_of(output.elem) % 8 or depth * bits_of(weight.elem) % 8:
+        return None
+    if bias is not None and (prod(bias.shape) != weight.shape[-1] or bits_of(bias.elem) % 8):
+        return None
+    return Chunks(weight.shape[-1], depth)
+
+
+# --- products -------------------------------------------------------------------------------------------------------
+
+
+def _product(task: Task) -> Split | None:
+    a, b, y = _type(task.inputs[0]), _type(task.inputs[1]), _type(task.outputs[0])
+    if not (dense(a) and dense(y) and _per_tensor(a) and _per_tensor(y)):
+        return None
+    if len(b.shape) > 2 and prod(b.shape[:-2]) > 1:
+        return _batched_product(task, a, b, y)
+    units = prod(a.shape[:-1])
+    if not (_whole_bytes(a, a.shape[-1:]) and _whole_bytes(y, y.shape[-1:])):
+        return None
+    kernel = task.inputs[1]
+    if len(b.shape) > 2:
+        kernel = replace(
+            kernel, type=replace(b, shape=b.shape[-2:], strides=b.strides[-2:], layout=ROWS_LAYOUT)
+        )
+        if not _per_tensor(b):
+            return None
+    inputs: list[OperandSplit] = [Rows(task.inputs[0], (), a.shape[-1:], None, a.quant), Whole(kernel)]
+    for region in task.inputs[2:]:
+        c = _type(region)
+        if prod(c.shape) == c.shape[-1]:
+            flat = replace(c, shape=c.shape[-1:], strides=c.strides[-1:], layout=ROWS_LAYOUT)
+            inputs.append(
+                Whole(replace(region, type=flat)) if _per_tensor(c) or len(c.shape) == 1 else Whole(region)
+            )
+        elif prod(c.shape) == prod(y.shape) and dense(c) and _per_tensor(c):
+            inputs.append(Rows(region, (), c.shape[-1:], None, c.quant))
+        else:
+            return None
+    rows = Rows(task.outputs[0], (), y.shape[-1:], None, y.quant)
+    split = Split(task, units, units, tuple(inputs), (rows,), task.attributes)
+    plain = len(b.shape) == 2 and (len(inputs) < 3 or isinstance(inputs[2], Whole))
+    return replace(split, chunks=_chunks(task) if plain else None)
+
+
+def _batched_product(task: Task, a: TensorType, b: TensorType, y: TensorType) -> Split | None:
+    """Products of one batch each; the right sides differ."""
+    if a.shape[:-2] != b.shape[:-2] or len(task.inputs) > 2 or not dense(b) or not _per_tensor(b):
+        return None
+    if not all(_whole_bytes(item, item.shape[-2:]) for item in (a, b, y)):
+        return None
+    units = prod(a.shape[:-2])
+    inputs = tuple(
+        Rows(region, (), _type(region).shape[-2:], None, _type(region).quant) for region in task.inputs
+    )
+    outputs = (Rows(task.outputs[0], (), y.shape[-2:], None, y.quant),)
+    return Split(task, units, units, inputs, outputs, task.attributes)
+
+
+# --- what goes by rows ----------------------------------------------------------------------------------------------
+
+
+def _elementwise(task: Task) -> Split | None:
+    types = _types(task)
+    shape = types[-1].shape
+    if not all(dense(item) and item.shape == shape and _last_axis_quant(item) for item in types):
+        return None
+    inner = shape[-1:]
+    if not all(_whole_bytes(item, inner) for item in types):
+        return None
+    return _by_rows(task, prod(shape[:-1]), len(shape) - 1, {})
+
+
+def _last_axis_quant(type: TensorType) -> bool:
+    """Whether joined leading axes leave the descriptor as it is."""
+    rank = len(type.shape)
+    return _per_tensor(type) or (isinstance(type.quant, PerChannel) and type.quant.axis in (rank - 1, -1))
+
+
+def _moved_quant(type: TensorType) -> Quant | None:
+    return replace(type.quant, axis=-1) if isinstance(type.quant, PerChannel) else type.quant
+
+
+def _by_rows(task: Task, units: int, kept: int, changed: Attributes) -> Split:
+    """Tasks whose operands all have `units` rows once their first `kept` axes are one."""
+    parts = [
+        Rows(region, (), _type(region).shape[kept:], None, _moved_quant(_type(region)))
+        for region in (*task.inputs, *task.outputs)
+    ]
+    count = len(task.inputs)
+    attributes = {**task.attributes, **changed}
+    return Split(task, units, units, tuple(parts[:count]), tuple(parts[count:]), attributes)
+
+
+def _normalised(task: Task) -> Split | None:
+    """Norms and softmax over their axis; scale and bias are needed whole."""
+    x, y = _type(task.inputs[0]), _type(task.outputs[0])
+    axis = task.attributes["axis"]
+    assert isinstance(axis, int)
+    axis %= len(x.shape)
+    if axis == 0 or not (dense(x) and dense(y)):
+        return None
+    if not all(_whole_bytes(item, item.shape[axis:]) for item in (x, y)):
+        return None
+    inputs: list[OperandSplit] = [Rows(task.inputs[0], (), x.shape[axis:])]
+    inputs += [Whole(region) for region in task.inputs[1:]]
+    outputs = (Rows(task.outputs[0], (), y.shape[axis:]),)
+    units = prod(x.shape[:axis])
+    return Split(task, units, units, tuple(inputs), outputs, {**task.attributes, "axis": 1})
+
+
+_VIEWS = frozenset({"transpose", "slice", "concat", "split", "pad", "reshape"})
+VIEWS = _VIEWS | {"gather"}
+"""Opcodes that move elements and compute nothing."""
+
+
+def _view(task: Task) -> Split | None:
+    """Views that leave their first axes alone."""
+    types = _types(task)
+    if not all(dense(item) and _per_tensor(item) for item in types):
+        return None
+    if task.opcode == "reshape":
+        return _reshaped(task, types)
+    kept = _untouched_axes(task, len(types[0].shape))
+    units = prod(types[0].shape[:kept])
+    if kept == 0 or not all(_whole_bytes(item, item.shape[kept:]) for item in types):
+        return None
+    return _by_rows(task, units, kept, _shifted(task, kept, len(types[0].shape)))
+
+
+def _reshaped(task: Task, types: list[TensorType]) -> Split | None:
+    """A copy: any common number of rows will do."""
+    size = prod(types[0].shape)
+    inner = max((item for item in (types[0].shape[-1], types[1].shape[-1]) if size % item == 0), default=size)
+    if not all(_whole_bytes(item, (inner,)) for item in types):
+        return None
+    parts = [
+        Rows(region, (), (inner,), None, _type(region).quant) for region in (*task.inputs, *task.outputs)
+    ]
+    attributes = {**task.attributes, "target_shape": (-1, inner)}
+    return Split(task, size // inner, size // inner, (parts[0],), (parts[1],), attributes)
+
+
+def _gathered(task: Task) -> Split | None:
+    """Rows of the table before its axis or, where there is one, rows of indices; the other operand is whole."""
+    table, indices, output = _types(task)
+    axis = task.attributes["axis"]
+    assert isinstance(axis, int)
+    axis %= len(table.shape)
+    before, inner = table.shape[:axis], table.shape[axis + 1 :]
+    if not all(dense(item) and _per_tensor(item) for item in (table, indices, output)):
+        return None
+    if prod(before) > 1:
+        parts = (Rows(task.inputs[0], (), table.shape[axis:], None, table.quant), Whole(task.inputs[1]))
+        units, shape, changed = prod(before), (*indices.shape, *inner), {"axis": 1}
+    else:
+        flat = replace(table, shape=table.shape[axis:], strides=table.strides[axis:], layout=ROWS_LAYOUT)
+        whole = Whole(replace(task.inputs[0], type=flat))
+        units, shape, changed = prod(indices.shape), inner, {"axis": 0}
+        return Split(
+            task,
+            units,
+            units,
+            (whole, Rows(task.inputs[1], (), (), None, indices.quant)),
+            (Rows(task.outputs[0], (), shape, None, output.quant),),
+            {**task.attributes, **changed},
+        )
+    rows = Rows(task.outputs[0], (), shape, None, output.quant)
+    return Split(task, units, units, parts, (rows,), {**task.attributes, **changed})
+
+
+def _untouched_axes(task: Task, rank: int) -> int:
+    """How many leading axes a view keeps as they are."""
+    if task.opcode in ("concat", "split"):
+        axis = task.attributes["axis"]
+        assert isinstance(axis, int)
+        return axis % rank
+    if task.opcode == "transpose":
+        perm = _integers(task, "perm")
+        return next((axis for axis in range(rank) if perm[axis] != axis), rank - 1)
+    if task.opcode == "pad":
+        pads = _integers(task, "pads")
+        return next((axis for axis in range(rank) if pads[axis] or pads[axis + rank]), rank - 1)
+    return min(axis % rank for axis in _integers(task, "axes"))
+
+
+def _shifted(task: Task, kept: int, rank: int) -> Attributes:
+    """The attributes of a view once its first `kept` axes are one."""
+    if task.opcode in ("concat", "split"):
+        return {"axis": 1}
+    if task.opcode == "transpose":
+        return {"perm": (0, *(axis - kept + 1 for axis in _integers(task, "perm")[kept:]))}
+    if task.opcode == "pad":
+        pads = _integers(task, "pads")
+        return {"pads": (0, *pads[kept:rank], 0, *pads[rank + kept :])}
+    return {"axes": tuple(axis % rank - kept + 1 for axis in _integers(task, "axes"))}

@@ -1,0 +1,208 @@
+"""From the program under construction to NEM: buffers, constants, regions, tasks and loops as nodes of the language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from lamella.base.quant import PerChannel, PerGroup, PerTensor, Quant
+from lamella.base.shape import row_major_strides
+from lamella.base.source import Trivia
+from lamella.lang.nem import nodes
+from lamella.lang.nem.nodes import Attribute, Chain, Expr, Integer, Items, Name, Operand, Real, Text, Value
+from lamella.lang.nem.resolved import AttributeValue, TensorType
+from lamella.lang.nem.words import MOVES, RESERVED
+from lamella.plan.tiling.program import OWN, Barrier, Bytes, Line, Place, Repeat, Step
+
+
+def integer(value: int) -> Expr:
+    """An integer literal; negative ones have a sign."""
+    return nodes.Negate(Integer(-value)) if value < 0 else Integer(value)
+
+
+def real(value: float) -> Expr:
+    """A FLOAT literal."""
+    return nodes.Negate(Real(-value)) if value < 0 else Real(value)
+
+
+def numbers(values: Iterable[int]) -> tuple[Expr, ...]:
+    """Integer literals."""
+    return tuple(integer(value) for value in values)
+
+
+class Writer:
+    """Makes statements of lines; quantisation tables and constants are declared once, before all tasks."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self.tables: dict[tuple[object, ...], str] = {}
+        self.constants: dict[tuple[str, int], str] = {}
+        self.heads: list[nodes.Statement] = []
+        self.named: set[str] = set(taken) | RESERVED
+        self.variable = self.fresh("i")
+        self.arenas: dict[str, str] = {}
+
+    # --- names ------------------------------------------------------------------------------------------------------
+
+    def fresh(self, wanted: str) -> str:
+        """A name that nothing else has."""
+        base = "".join(char if char.isalnum() and char.isascii() else "_" for char in wanted) or "t"
+        base = base if base[0].isalpha() or base[0] == "_" else f"t_{base}"
+        found, number = base, 2
+        while found in self.named:
+            found, number = f"{base}_{number}", number + 1
+        self.named.add(found)
+        return found
+
+    def table(self, values: Sequence[int] | Sequence[float], wanted: str) -> Name:
+        """A list by its name; equal lists are one."""
+        key = (type(values[0]).__name__, *values)
+        if key not in self.tables:
+            name = self.tables[key] = self.fresh(wanted)
+            items = tuple(real(v) if isinstance(v, float) else integer(v) for v in values)
+            self.heads.append(nodes.Let(Name(name), Items(items)))
+        return Name(self.tables[key])
+
+    def buffer(self, name: str) -> Name:
+        """A buffer by its name in the text; those of our own get one that nothing else has."""
+        if not name.startswith(OWN):
+            return Name(name)
+        if name not in self.arenas:
+            self.arenas[name] = self.fresh(name[len(OWN) :])
+        return Name(self.arenas[name])
+
+    def offset(self, place: Place) -> Expr:
+        """The expression of an offset; products come first, so that a reader from left to right is right."""
+        terms: list[Expr] = []
+        start = place.start
+        if place.step:
+            terms.append(Chain(Name(self.variable), (("*", Integer(place.step)),)))
+        if place.slot and place.slots > 1:
+            ring = Chain(Name(self.variable), (("mod", Integer(place.slots)),))
+            terms.append(Chain(ring, (("*", Integer(place.slot)),)))
+        if place.name:
+            terms.append(self._constant(place))
+            start -= place.named
+        if start or not terms:
+            terms.append(Integer(start))
+        return terms[0] if len(terms) == 1 else Chain(terms[0], tuple(("+", term) for term in terms[1:]))
+
+    def _constant(self, place: Place) -> Name:
+        key = place.name, place.named
+        if key not in self.constants:
+            name = self.constants[key] = self.fresh(place.name)
+            self.heads.append(nodes.Const(Name(name), Integer(place.named)))
+        return Name(self.constants[key])
+
+    # --- regions ----------------------------------------------------------------------------------------------------
+
+    def quant(self, quant: Quant) -> nodes.Quant:
+        """A quantisation descriptor; long tables are named."""
+        if isinstance(quant, PerTensor):
+            fields = [("scale", real(quant.scale)), ("zero_point", integer(quant.zero_point))]
+            return nodes.Quant("per_tensor", tuple(Attribute(Name(key), value) for key, value in fields))
+        listed: list[tuple[str, Value]] = [("axis", integer(quant.axis))]
+        if isinstance(quant, PerGroup):
+            listed.append(("group_size", Integer(quant.group_size)))
+        listed.append(("scales", self.table([float(item) for item in quant.scales], "scales")))
+        listed.append(("zero_points", self.table(quant.zero_points, "zeros")))
+        form = "per_channel" if isinstance(quant, PerChannel) else "per_group"
+        return nodes.Quant(form, tuple(Attribute(Name(key), value) for key, value in listed))
+
+    def type(self, type: TensorType) -> nodes.TypeAttributes:
+        """The type of a region, with a layout where it is dense."""
+        plain = type.layout is not None and type.strides == row_major_strides(type.shape)
+        return nodes.TypeAttributes(
+            elem=Name(type.elem),
+            shape=numbers(type.shape),
+            layout=Name(type.layout) if plain and type.layout else None,
+            strides=None if plain else numbers(type.strides),
+            quant=None if type.quant is None else self.quant(type.quant),
+        )
+
+    def region(self, item: Bytes) -> nodes.Region:
+        """A region with its type."""
+        type = None if item.type is None else self.type(item.type)
+        return nodes.Region(self.buffer(item.buffer), self.offset(item.place), Integer(item.extent), type)
+
+    # --- statements -------------------------------------------------------------------------------------------------
+
+    def lines(self, lines: Sequence[Line]) -> list[nodes.Statement]:
+        """The statements of a program."""
+        names: dict[int, str] = {}
+        found: list[nodes.Statement] = []
+        regions: dict[tuple[object, ...], str] = {}
+        for line in lines:
+            if isinstance(line, Step):
+                found += self.step(line, names, regions)
+            elif isinstance(line, Barrier):
+                found.append(nodes.Wait(tuple(Name(names[step.number]) for step in line.steps)))
+            else:
+                found.append(self.loop(line, names, regions))
+        return found
+
+    def loop(
+        self, line: Repeat, names: dict[int, str], regions: Mapping[tuple[object, ...], str]
+    ) -> nodes.Loop:
+        """A loop with its body; names of its own regions end with it."""
+        own = dict(regions)
+        body = [item for step in line.body for item in self.step(step, names, own)]
+        window = nodes.Decorator("max_in_flight", (Integer(line.window),))
+        decorators = (window,) if line.window > 1 else ()
+        last = Integer(line.trips - 1)
+        notes = _comments(line.comments)
+        return nodes.Loop(Name(self.variable), Integer(0), last, decorators, tuple(body), notes=notes)
+
+    def step(
+        self, step: Step, names: dict[int, str], regions: dict[tuple[object, ...], str]
+    ) -> list[nodes.Statement]:
+        """A task, and before it the regions that it is the first to name."""
+        found: list[nodes.Statement] = []
+        operands: list[Operand] = []
+        notes = _comments(step.comments)
+        for item in (*step.inputs, *step.outputs):
+            if step.opcode in MOVES or not item.name:
+                operands.append(Operand(self.region(item)))
+                continue
+            key = (item.buffer, item.place, item.extent, item.type)
+            if key not in regions:
+                regions[key] = self.fresh(item.name)
+                region = self.region(item)
+                found.append(nodes.RegionDef(Name(regions[key]), region, let=True, notes=notes))
+                notes = Trivia()
+            operands.append(Operand(Name(regions[key])))
+        if step.awaited:
+            names[step.number] = self.fresh(step.label or step.opcode)
+        count = len(step.inputs)
+        task = nodes.Task(
+            token=Name(names[step.number]) if step.awaited else None,
+            opcode=Name(step.opcode),
+            form="async",
+            inputs=tuple(operands[:count]),
+            outputs=tuple(operands[count:]),
+            attributes=tuple(Attribute(Name(key), value_of(v)) for key, v in step.attributes.items()),
+            deps=tuple(Name(names[other.number]) for other in step.deps),
+            decorators=(nodes.Decorator("seq_engine", (Integer(step.sequencer),)),) if step.sequencer else (),
+            notes=notes,
+        )
+        return [*found, task]
+
+
+_WORDS = frozenset(
+    {"i4", "i8", "i16", "i32", "u8", "u16", "u32", "f16", "bf16", "f32", "constant", "edge", "reflect"}
+)
+
+
+def value_of(value: AttributeValue) -> Value:
+    """An attribute value as the text has it."""
+    if isinstance(value, bool):
+        return Name("true" if value else "false")
+    if isinstance(value, int):
+        return integer(value)
+    if isinstance(value, float):
+        return real(value)
+    if isinstance(value, str):
+        return Name(value) if value in _WORDS else Text(value)
+    return Items(numbers(value))
+
+
+def _comments(lines: tuple[str, ...]) -> Trivia:
+    return Trivia(tuple(f"# {line}" for line in lines), blank=True) if lines else Trivia()

@@ -1,0 +1,179 @@
+"""Layers: the sections of a plan, by the comments that name them, and what each of them costs.
+
+A section begins with a comment line `# == NAME` or `# == NAME: what it does` and ends where the next one begins. A task
+whose own `@profile` tag is the name of a section belongs to that section, wherever it stands: so a plan says that a
+prefetch is for a later layer. In a plan without such comments the tag of a task or of a loop around it makes the
+section, else the outermost loop, else the task is alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lamella.lang.nem.resolved import Loop, Plan, Task
+from lamella.lang.nem.words import MOVES
+from lamella.plan.timing.cost import MACS, memories
+from lamella.plan.timing.report import TaskUse, TimingReport
+
+_SECTION = re.compile(r"^[ \t]*#[ \t]*==[ \t]*([^:\n]*?)[ \t]*(?:=*|:[ \t]*([^\n]*))[ \t]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a plan: its name, what its comment says of it, its first line, and its tasks by number."""
+
+    name: str
+    what: str
+    line: int
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerUse:
+    """What a section costs; `start` and `end` bound all its tasks, so sections that overlap share cycles.
+
+    `busy` are cycles by unit type, `unit` is the type that works most for its instances and `utilisation` its share of
+    the section's time. `ddr` are the bytes moved across DDR, `once` those bytes each counted once.
+    """
+
+    section: Section
+    start: int
+    end: int
+    unit: str
+    utilisation: float
+    busy: Mapping[str, int]
+    macs: int
+    ddr: int
+    once: int
+    energy: int | None
+
+    @property
+    def cycles(self) -> int:
+        """The time from the start of the first task to the end of the last."""
+        return self.end - self.start
+
+    def to_json(self) -> dict[str, object]:
+        """The layer as `sim --json` prints it."""
+        return {
+            "name": self.section.name,
+            "what": self.section.what,
+            "line": self.section.line,
+            "start": self.start,
+            "end": self.end,
+            "cycles": self.cycles,
+            "unit": self.unit,
+            "utilisation": self.utilisation,
+            "busy": dict(self.busy),
+            "macs": self.macs,
+            "ddr_bytes": self.ddr,
+            "ddr_once": self.once,
+            "energy_pj": None if self.energy is None else self.energy / 1000,
+        }
+
+
+# --- sections -----------------------------------------------------------------------------------------------
+
+
+def has_sections(plan: Plan) -> bool:
+    """Whether comments of a plan name sections."""
+    return _SECTION.search(plan.source.text) is not None
+
+
+def find_sections(plan: Plan) -> tuple[Section, ...]:
+    """The sections of a plan that have tasks, in the order of the text."""
+    marks = _marks(plan)
+    names = {name: (name, what, line) for line, name, what in reversed(marks)}
+    tasks: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+    for item, around in plan.walk():
+        if isinstance(item, Task):
+            key = names.get(item.profile) if marks else _without_comments(item, around)
+            tasks[key or _last_mark(marks, item.span.line)].append(item.number)
+    return tuple(Section(*key, tuple(numbers)) for key, numbers in tasks.items())
+
+
+def _marks(plan: Plan) -> list[tuple[int, str, str]]:
+    """Line, name and text of each comment that begins a section."""
+    text = plan.source.text
+    found: list[tuple[int, str, str]] = []
+    line, place = 1, 0
+    for match in _SECTION.finditer(text):
+        line += text.count("\n", place, match.start())
+        place = match.start()
+        if match[1]:
+            found.append((line, match[1], match[2] or ""))
+    return found
+
+
+def _last_mark(marks: list[tuple[int, str, str]], line: int) -> tuple[str, str, int]:
+    """The section that a line stands in; before the first comment there is one without a comment."""
+    found = ("before the first section", "", 0)
+    for at, name, what in marks:
+        if at > line:
+            break
+        found = (name, what, at)
+    return found
+
+
+def _without_comments(task: Task, around: tuple[Loop, ...]) -> tuple[str, str, int]:
+    tags = [task.profile, *(loop.profile for loop in reversed(around))]
+    tag = next((tag for tag in tags if tag), "")
+    if tag:
+        return tag, "", 0
+    if around:
+        loop = around[0]
+        return loop.debug or f"loop {loop.variable}, line {loop.span.line}", "", loop.span.line
+    return task.title, "", task.span.line
+
+
+# --- what they cost -----------------------------------------------------------------------------------------
+
+
+def find_layers(report: TimingReport, plan: Plan) -> tuple[LayerUse, ...]:
+    """What each section of a simulated plan costs, in the order of the text."""
+    uses = {use.number: use for use in report.tasks}
+    tasks = {task.number: task for task in plan.tasks()}
+    instances = Counter(unit.unit for unit in report.units)
+    return tuple(
+        _layer(section, [(uses[number], tasks[number]) for number in section.tasks], instances)
+        for section in find_sections(plan)
+    )
+
+
+def _layer(section: Section, members: list[tuple[TaskUse, Task]], instances: Mapping[str, int]) -> LayerUse:
+    busy: Counter[str] = Counter()
+    for use, _ in members:
+        busy[use.unit.partition(".")[2] or use.unit] += use.busy
+    unit = max(busy, key=lambda name: busy[name] / max(1, instances.get(name, 1)), default="")
+    start = min((use.first_start for use, _ in members if use.first_start is not None), default=0)
+    end = max((use.last_end for use, _ in members if use.last_end is not None), default=0)
+    room = (end - start) * max(1, instances.get(unit, 1))
+    far = [(use, task) for use, task in members if task.opcode in MOVES and "DDR" in memories(task)]
+    energies = [use.energy for use, _ in members if use.energy is not None]
+    return LayerUse(
+        section=section,
+        start=start,
+        end=end,
+        unit=unit,
+        utilisation=busy[unit] / room if room else 0.0,
+        busy=dict(busy),
+        macs=sum(use.work * use.count for use, _ in members if use.kind == MACS),
+        ddr=sum(use.work * use.count for use, _ in far),
+        once=_once(far),
+        energy=sum(energies) if energies else None,
+    )
+
+
+def _once(moves: Iterable[tuple[TaskUse, Task]]) -> int:
+    """The DDR bytes of moves, each byte of a buffer counted once in each direction."""
+    moved: Counter[tuple[str, bool]] = Counter()
+    sizes: dict[str, int] = {}
+    for use, task in moves:
+        sides = [(region, False) for region in task.inputs] + [(region, True) for region in task.outputs]
+        for region, written in sides:
+            if region.buffer.memory == "DDR":
+                moved[region.buffer.name, written] += use.work * use.count
+                sizes[region.buffer.name] = region.buffer.size
+    return sum(min(count, sizes[name]) for (name, _), count in moved.items())

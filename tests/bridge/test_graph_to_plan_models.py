@@ -1,0 +1,134 @@
+"""Whole models as plans: an encoder, a decoder with and without a cache; states, kernels and refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lamella
+from lamella.backend.reference import compile_model
+from lamella.base.diagnostic import LamellaError
+from lamella.base.dtype import F32
+from lamella.base.paths import shipped
+from lamella.graph.model import Model
+from lamella.pipeline.nem.numbers import PortedPlan
+from lamella.pipeline.nem.stages import executable
+from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.execution import with_numbers
+from tests.support.plan.selection import Drawing, assert_close, plans_of
+
+MODELS = shipped("models") / "models"
+OPEN = """import layout, math;
+graph Open {
+    @input { x: real[4]; }
+    @output { y: int[~, ~]; z: real[4]; }
+    @compose {
+        p = layout.nonzero(x);
+        y = math.add(p, 1);
+        z = math.neg(x);
+    }
+}
+"""
+
+
+def load(name: str, **options: object) -> Model:
+    """A small model of the library, its weights drawn."""
+    model = lamella.load(MODELS / f"{name}.module", preset="tiny", **options)
+    assert isinstance(model, Model)
+    return with_numbers(model, Options(), all_or_none=False)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_sequences(name: str) -> None:
+    """An encoder and a decoder over a sequence, selected and tiled."""
+    model = load(name, shape={"B": 1, "T": 5})
+    found = assert_close(model, "npm_pro", tiled=True)
+    assert not found.selection.kernels
+    assert {item.how for item in found.selection.report} == {"opcode", "view"}
+
+
+def _executables(model: Model) -> list[PortedPlan]:
+    plans = plans_of(model, after=None)
+    return [executable(item.program, item.numbers, model.graph, Options(seed=0)) for item in plans.stages]
+
+
+def test_decoder_with_cache() -> None:
+    """Token after token: caches and their counter are states of the plan, made where the old ones lie."""
+    model = load("llama", shape={"T": 1}, cache=6)
+    reference, plans = compile_model(model), _executables(model)
+    (name,) = reference.inputs
+    for token in ([[3]], [[1]], [[7]]):
+        (wanted,) = reference(**{name: np.asarray(token)}).values()
+        first, second = (next(iter(plan(**{name: np.asarray(token)}).values())) for plan in plans)
+        np.testing.assert_allclose(first, wanted, rtol=0, atol=2e-2 * np.abs(wanted).max())
+        np.testing.assert_array_equal(first, second)
+
+
+def test_a_full_cache_ends_the_run() -> None:
+    """One call more than there is room for is an error of the run, as it is in the model."""
+    model = load("llama", shape={"T": 1}, cache=2)
+    plan = _executables(model)[0]
+    (name,) = plan.inputs
+    for _ in range(2):
+        plan(**{name: np.asarray([[1]])})
+    with pytest.raises(LamellaError) as caught:
+        plan(**{name: np.asarray([[1]])})
+    assert {item.code for item in caught.value.findings} == {"NEM173"}
+
+
+def test_two_states_that_change_places() -> None:
+    """What one state becomes is what the other was."""
+    drawing = Drawing(1)
+    one, other = (drawing.weight(np.full((2, 40), number, np.float32), "s") for number in (1.0, 2.0))
+    x = drawing.builder.input("x", F32, (2, 40))
+    found = drawing.builder.call("math.add", drawing.builder.call("math.mul", one, x), other)
+    drawing.builder.update(one, other)
+    drawing.builder.update(other, one)
+    model = drawing.finish(found)
+    ones, reference = np.ones((2, 40), np.float32), compile_model(model)
+    plans = _executables(model)
+    for _ in range(3):
+        (wanted,) = reference(x=2 * ones).values()
+        for plan in plans:
+            (given,) = plan(x=2 * ones).values()
+            np.testing.assert_array_equal(given, wanted)
+
+
+def test_an_operation_without_opcode_is_a_kernel() -> None:
+    """What no opcode computes runs on the VPU, and the report says so."""
+    drawing = Drawing(2)
+    x = drawing.builder.input("x", F32, (3, 5))
+    sine = drawing.builder.call("math.sin", drawing.builder.call("math.mul", x, drawing.real(5)))
+    found = assert_close(drawing.finish(drawing.builder.call("math.cumsum", sine, axis=1)), tiled=True)
+    how = {item.operator: item.how for item in found.selection.report}
+    assert how["math.sin"] == how["math.cumsum"] == "compute"
+    assert "func" in found.selection.kernels
+
+
+def test_what_cannot_be_computed_is_one_finding_with_its_origin(tmp_path: Path) -> None:
+    """How many elements are not zero only the run tells: the operation is named, and nothing that reads it."""
+    path = tmp_path / "open.sknd"
+    path.write_text(OPEN, encoding="utf-8")
+    with pytest.raises(LamellaError) as caught:
+        lamella.lower(path, "nem", device="npm_lite")
+    (finding,) = caught.value.findings
+    assert (finding.code, finding.span.line) == ("NEM200", 6)
+    assert "layout.nonzero" in finding.message
+
+
+def test_control_flow_is_refused() -> None:
+    """A branch of the run has no opcode."""
+    drawing = Drawing(2)
+    builder = drawing.builder
+    x = builder.input("x", F32, (2,))
+    test = builder.call("math.lt", builder.call("math.sum_reduce", x, axes=[0], squeeze=True), 0.0)
+    (found,) = builder.branch(
+        test, lambda: [builder.call("math.neg", x)], lambda: [builder.call("math.abs", x)]
+    )
+    with pytest.raises(LamellaError) as caught:
+        plans_of(drawing.finish(found))
+    codes = [item.code for item in caught.value.findings]
+    assert codes[-1] == "NEM200"
+    assert "control flow" in caught.value.findings[-1].message
