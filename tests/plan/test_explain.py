@@ -93,9 +93,12 @@ def test_windows_are_widened_and_their_memory_is_told(file: PlanFile) -> None:
     text = TEXT.replace("[0..7]:", "[0..7] @max_in_flight(2):")
     wider = check(Source("wider.nem", text), Path("wider.nem")).plan
     assert wider is not None
-    title = "2 iterations of loop i (line 14) in flight, with rings for them: 32,768 bytes more of L1"
     remedies = {item.title: item.cycles for item in explained(file, "act").remedies}
-    assert remedies[title] == simulate(wider, detail=0).cycles
+    cycles = simulate(wider, detail=0).cycles
+    assert remedies["keep 2 iterations of loop i in flight"] == cycles
+    more = explained(PlanFile(wider, Source("wider.nem", text)), "act")
+    title = "3 iterations of loop i (line 14) in flight, with rings for them: 32,768 bytes more of L1"
+    assert any(item.title == title and item.cycles <= cycles for item in more.remedies)
 
 
 def test_the_roofline_says_which_roof(file: PlanFile) -> None:

@@ -237,7 +237,9 @@ def _roofs(
 
 def _remedies(file: PlanFile, numbers: frozenset[int], units: set[str]) -> list[Remedy]:
     """Changes with what they give, the best first."""
-    found = [*_other_devices(file, numbers, units), *_wider_windows(file, numbers), *_advised(file, numbers)]
+    advised = list(_advised(file, numbers))
+    windows = _wider_windows(file, numbers, {item.title for item in advised})
+    found = [*_other_devices(file, numbers, units), *windows, *advised]
     return sorted(found, key=lambda item: (item.cycles, item.layer_cycles or 0, item.title))
 
 
@@ -299,15 +301,19 @@ def _with_value(device: ResolvedDevice, unit: str, key: str, value: int) -> Reso
     return replace(device, characteristics={**device.characteristics, unit: values})
 
 
-def _wider_windows(file: PlanFile, numbers: frozenset[int]) -> Iterator[Remedy]:
-    """More iterations in flight of each loop around the layer: what deeper rings would give, and take of L1."""
+def _wider_windows(file: PlanFile, numbers: frozenset[int], advised: set[str]) -> Iterator[Remedy]:
+    """More iterations in flight of each loop around the layer: what deeper rings would give, and take of L1.
+
+    What advice found already is left out: there the rings were made and the plan was checked.
+    """
     loops: dict[int, Loop] = {}
     for item, around in file.plan.walk():
         if isinstance(item, Task) and item.number in numbers:
             loops |= {loop.number: loop for loop in around}
     for loop in loops.values():
         for window in dict.fromkeys((loop.window + 1, 2 * loop.window)):
-            if window <= loop.trips:
+            known = f"keep {window} iterations of loop {loop.variable} in flight" in advised
+            if window <= loop.trips and not known:
                 more = (window - loop.window) * _written(loop)
                 title = f"{window} iterations of loop {loop.variable} (line {loop.span.line}) in flight"
                 body = tuple(_widened(item, loop.number, window) for item in file.plan.body)

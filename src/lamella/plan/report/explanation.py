@@ -16,7 +16,7 @@ def explanation_text(found: Explanation) -> str:
 
 
 def _head(found: Explanation) -> Iterator[str]:
-    where = f" (line {found.line})" if found.line else ""
+    where = f" (line {found.line})" if found.line and "line" not in found.name else ""
     share = percent(found.layer_cycles / max(1, found.cycles))
     yield f"{name(found.name)}{where}: {count(found.layer_cycles)} of {count(found.cycles)} cycles, {share}"
     moved = [f"{in_bytes(size)} across {level}" for level, size in found.moved.items() if size]
