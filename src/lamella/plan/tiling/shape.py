@@ -56,6 +56,10 @@ class Machine:
         return -(-size // self.sdma) + self.sdma_overhead + self.dispatch
 
 
+CONVERSIONS = frozenset({"cast", "quantize", "dequantize"})
+"""Followers that never work in place, whatever their types."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """The parts of a tile's slot: a key for each operand and its offset; `size` is padded."""
@@ -141,7 +145,7 @@ class StageShape:
         tile = split.outputs[0].part(first, count).type
         for number, follower in enumerate(self.stage.followers):
             part = follower.part(follower.output, split.units, first, tile.shape, count)
-            if part.type.elem != tile.elem:
+            if part.type.elem != tile.elem or follower.task.opcode in CONVERSIONS:
                 key = f"y0_{number}"
             yield key, follower.output, _cut(part, span)
             tile = part.type
