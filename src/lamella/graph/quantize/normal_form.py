@@ -105,10 +105,12 @@ class _Known:
         self.made: dict[str, Tensor] = {}
 
     def compute(self, node: Node) -> bool:
-        """Compute an operation; False where an array is missing, or it makes more than plain tensors."""
+        """Compute an operation; False where an array or an extent is missing, or it makes more than plain tensors."""
         results = list(results_of(node))
         tensors = [item for item in results if isinstance(item, Tensor)]
         if not isinstance(node, Operation) or len(tensors) != len(results):
+            return False
+        if not all(isinstance(extent, int) for item in tensors for extent in item.shape):
             return False
         given = {item.name: self._array(item.name) for item in operands_of(node)}
         arrays = {name: array for name, array in given.items() if array is not None}
