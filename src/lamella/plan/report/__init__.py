@@ -108,7 +108,7 @@ def _level(level: MemoryTimeline) -> tuple[str, ...]:
 def _layers(scene: Scene) -> Iterator[str]:
     if not scene.layers:
         return
-    yield "layers, from the start of the first to the end of the last task of each"
+    yield "layers, each from its first task to its last, loads from DDR aside"
     shown = scene.layers[:MOST_LAYERS]
     head = ("layer", "line", "start", "cycles", "unit", "busy", "MACs", "DDR", "once", "energy")
     yield from _table([head, *map(_layer, shown)], "<>>><>>>>>")
