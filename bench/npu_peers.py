@@ -34,7 +34,7 @@ ACCELERATOR = "ethos-u85-2048"
 DEVICE = "ethos_u85_like"
 DEVICE_TEXT = """# The resources of an Ethos-U85 with 2048 MACs as Vela's default configuration has them:
 # DRAM 12 bytes a cycle, SRAM of 384 KB with 32 bytes read and 32 written. L1 stands for the buffers of the
-# accelerator itself, whose size Vela does not tell.
+# accelerator itself, whose size Vela does not tell; depthwise_macs is what Vela's estimates of such layers come to.
 include "nem_baseline_1.0.nem"
 
 device ethos_u85_like extends nem_baseline_1_0 {
@@ -45,7 +45,7 @@ device ethos_u85_like extends nem_baseline_1_0 {
         per_engine { NMU = 1  CSTL = 2  DMA = 2  VPU = 1  SEQ = 1  l1_size_bytes = 196608 }
     }
     unit_characteristics {
-        NMU  { int8_macs = 2048 }
+        NMU  { int8_macs = 2048  depthwise_macs = 144 }
         sDMA { bytes_per_cycle = 12  latency = 100 }
         DMA  { bytes_per_cycle = 16 }
         CSTL { bytes_per_cycle = 16 }
