@@ -1,4 +1,4 @@
-"""Integer graphs as NAC files: the same bits on its machine, and codes that say what they stand for when they are read."""
+"""Integer graphs as NAC files: the same bits on its machine, and codes that are known again when they are read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 import lamella
 from lamella.backend.reference import compile_model
+from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import results_of
 from tests.graph.test_quantize import network
@@ -28,6 +29,7 @@ def test_what_is_read_says_what_its_codes_stand_for(tmp_path: Path) -> None:
     lamella.save(found, path)
     lamella.save(lamella.load(path), text)
     again = lamella.load(text)
+    assert isinstance(again, Model)
     entries = [
         [
             item.quantization

@@ -1,6 +1,8 @@
-"""Whole models as plans: a classifier of images, an encoder, a decoder with and without a cache; states and refusals."""
+"""Whole models as plans: an encoder, a decoder with and without a cache; states, kernels and refusals."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import pytest
 import lamella
 from lamella.backend.reference import compile_model
 from lamella.base.diagnostic import LamellaError
-from lamella.base.dtype import F32, I64
+from lamella.base.dtype import F32
 from lamella.base.paths import shipped
 from lamella.graph.model import Model
 from lamella.pipeline.nem.numbers import PortedPlan
@@ -18,6 +20,17 @@ from lamella.pipeline.skriptnd.execution import with_numbers
 from tests.support.plan.selection import Drawing, assert_close, plans_of
 
 MODELS = shipped("models") / "models"
+OPEN = """import layout, math;
+graph Open {
+    @input { x: real[4]; }
+    @output { y: int[~, ~]; z: real[4]; }
+    @compose {
+        p = layout.nonzero(x);
+        y = math.add(p, 1);
+        z = math.neg(x);
+    }
+}
+"""
 
 
 def load(name: str, **options: object) -> Model:
@@ -94,14 +107,15 @@ def test_an_operation_without_opcode_is_a_kernel() -> None:
     assert "func" in found.selection.kernels
 
 
-def test_what_cannot_be_computed_is_one_finding_with_its_origin() -> None:
-    """A kernel cannot hold 64-bit sums of a run: the operation is named, and nothing that reads it."""
-    drawing = Drawing(2)
-    x = drawing.builder.input("x", I64, (3, 5))
-    total = drawing.builder.call("math.sum_reduce", drawing.builder.call("math.mod", x, x), axes=[1])
+def test_what_cannot_be_computed_is_one_finding_with_its_origin(tmp_path: Path) -> None:
+    """How many elements are not zero only the run tells: the operation is named, and nothing that reads it."""
+    path = tmp_path / "open.sknd"
+    path.write_text(OPEN, encoding="utf-8")
     with pytest.raises(LamellaError) as caught:
-        plans_of(drawing.finish(drawing.builder.call("math.mul", total, total)))
-    assert {item.code for item in caught.value.findings} == {"NEM200"}
+        lamella.lower(path, "nem", device="npm_lite")
+    (finding,) = caught.value.findings
+    assert (finding.code, finding.span.line) == ("NEM200", 6)
+    assert "layout.nonzero" in finding.message
 
 
 def test_control_flow_is_refused() -> None:

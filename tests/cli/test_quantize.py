@@ -71,6 +71,18 @@ def test_text_that_was_written_is_read_again(place: Path) -> None:
         assert call("run", target, *QUICK).exit_code == 0
 
 
+@pytest.mark.parametrize("ending", ["nac", "onnx"])
+@pytest.mark.parametrize("scheme", ["int8", "w4a8", "w8", "w4"])
+def test_all_schemes_leave_in_other_formats(place: Path, scheme: str, ending: str) -> None:
+    words = ("digits.sknd", "--data", "digits.npz", "--samples", "2", "--scheme", scheme, "--no-rank", *QUICK)
+    assert call("quantize", *words, "-o", "q.sknd").exit_code == 0
+    found = call("quantize", *words, "-o", f"q.{ending}")
+    assert found.exit_code == 0, found.output
+    image = np.load("digits.npz")["image"][:1].astype(np.float32)
+    ours, theirs = (lamella.compile(name)(image=image)["scores"] for name in ("q.sknd", f"q.{ending}"))
+    assert np.abs(theirs - ours).max() < 0.02 * np.abs(ours).max()
+
+
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lamella.graph.data import write_dat, write_safetensors
+from lamella.pipeline.data import files
 from tests.support.cli.skriptnd_models import COMPOUND, PACKS, TWO, call, report, write_models
 from tests.support.repository import ROOT
 
@@ -208,6 +209,17 @@ def test_show_of_data(tmp_path: Path) -> None:
     }
     assert call("check", "w.dat", "all.safetensors").exit_code == 0
     assert call("run", "w.dat").exit_code == 1
+
+
+def test_show_of_large_data_reads_its_header_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    write_safetensors(tmp_path / "all.safetensors", {"w": array, "b": np.array([True])})
+    small = report("show", "all.safetensors")
+    monkeypatch.setattr(files, "MOST_READ", 24)
+    assert report("show", "all.safetensors") == small
+    output = call("show", "all.safetensors").output
+    assert "2 tensors, 25 bytes, too many for their ranges to be shown" in output
+    assert "  w: float32[2, 3]\n" in f"{output}\n"
 
 
 def test_rules_are_listed_and_explained() -> None:

@@ -91,7 +91,9 @@ def _report_plan(found: PlanComparison, options: Options) -> NoReturn:
     if options.as_json:
         facts = {"tolerance": found.tolerance, "outputs": [gap_to_json(item) for item in found.gaps]}
         named = None if first is None else first.name
-        print_json({"equal": found.equal, "ok": found.equal, "diagnostics": [], **facts, "first_diverging": named})
+        print_json(
+            {"equal": found.equal, "ok": found.equal, "diagnostics": [], **facts, "first_diverging": named}
+        )
     else:
         for item in found.gaps:
             click.echo(f"output {printable(item.name)}: {gap_words(item)}")

@@ -30,8 +30,8 @@ from lamella.graph.binding import describes_quantization
 from lamella.graph.model import Model as GraphModel
 from lamella.pipeline.api import UNIT, lower_model, make_executable, read, save
 from lamella.pipeline.backends import JUDGES
-from lamella.pipeline.diff import first_divergence, measure
-from lamella.pipeline.languages import FOLDER, MODULE, REGISTRY, Model, Printing, language_of
+from lamella.pipeline.diff import as_graph, first_divergence, measure
+from lamella.pipeline.languages import FOLDER, MODULE, REGISTRY, Model, Printing, language_of, plan_reports
 from lamella.pipeline.options import Options, drawing
 
 TOLERANCE = 1e-3
@@ -46,6 +46,8 @@ def lower(file: Path, options: Options) -> None:
         _write_unit(file, options)
     with waiting(f"lowering {printable(str(file))}"):
         model = read(file, options)
+        if options.fit:
+            _fit(model, options)
         lowered = lower_model(model, options.to, options)
         reasons = REGISTRY[model.language].explain(model, options) if options.explain else []
     for line in reasons:
@@ -72,13 +74,32 @@ def _compare_written(
     found = printing.compare(model, lowered, target, options) if options.compare else None
     gaps = {} if found is None else {name: _difference(*pair) for name, pair in found.numbers.items()}
     placement = placement_of(lowered)
+    lines: Sequence[str] = getattr(lowered, "lines", ())
     if not options.as_json:
         print_placement(options.to, placement)
+        for line in lines:
+            click.echo(printable(line))
     ran = () if found is None else found.placement
     allowed = TOLERANCE if found is None or found.tolerance is None else found.tolerance
     find = _stage(gaps, allowed) or partial(first_divergence, model, options)
     seen = Difference(max(gaps.values()), find, allowed) if gaps else None
-    _report(target, seen, options.as_json, ran, placement)
+    more: Mapping[str, object] = getattr(lowered, "facts", {})
+    _report(target, seen, options.as_json, ran, placement, more)
+
+
+def _fit(model: Model, options: Options) -> NoReturn:
+    """Say what a model needs of the memories of a device, and end with the status."""
+    graph = as_graph(model, options)
+    if graph is None:
+        raise click.UsageError("--fit is for models that are graphs")
+    found = plan_reports().fit(graph, options)
+    if options.as_json:
+        print_json({"ok": found.fits, "diagnostics": [], **found.to_json()})
+    else:
+        for item in found.memories:
+            click.echo(item.line())
+        click.echo(f"fits {printable(found.device)}" if found.fits else printable(found.problem))
+    sys.exit(0 if found.fits else 1)
 
 
 def _stage(gaps: Mapping[str, float], tolerance: float) -> Callable[[], list[str]] | None:
@@ -146,6 +167,7 @@ def _report(
     as_json: bool,
     ran: Sequence[OperationPlacement] = (),
     placement: Sequence[OperationPlacement] = (),
+    more: Mapping[str, object] | None = None,
 ) -> NoReturn:
     """Say what was written, and where its numbers part; `ran` is where the operations of the comparison ran."""
     difference = None if seen is None else seen.largest
@@ -155,6 +177,7 @@ def _report(
         shown = difference if difference is None or np.isfinite(difference) else str(difference)
         facts = {"written": str(target), "largest_difference": shown, **placement_json(ran or placement)}
         facts |= {"first_diverging": lines} if lines else {}
+        facts |= more or {}
         print_json({"ok": close, "diagnostics": [], **facts})
     else:
         said = "" if difference is None else f": read again, largest difference {difference:.3g}"

@@ -215,7 +215,8 @@ class ComponentWriter:
     def quantization(self, tensor: Tensor) -> n.Quantization | None:
         """The entry of a tensor in `@quantize`."""
         found = tensor.quantization
-        if found is None:
+        if found is None or IDENTIFIER.fullmatch(tensor.name) is None:
+            # An item of a pack has no name of its own in the text; what its codes stand for, operations say again.
             return None
         given = attributes(found.attributes, self.library.find(found.operator))
         return n.Quantization(tensor.name, self._operator(found.operator), attributes=given)

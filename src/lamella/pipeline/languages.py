@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lamella.pipeline.module.observe import Observed
     from lamella.pipeline.nac.model import Model as NacModel
     from lamella.pipeline.nac.results import Results
+    from lamella.pipeline.nem.reports import FitReport
     from lamella.pipeline.options import Options
     from lamella.plan.stcb import Stream
 
@@ -207,6 +208,16 @@ class Printing(Prints, Protocol):
 
     def compare(self, before: Model, lowered: Model, path: Path, options: Options) -> Compared:
         """The numbers of a model and of what was written of it."""
+
+
+class PlanReports(Protocol):
+    """What is said of graphs on their way to plans."""
+
+    def explain_selection(self, model: GraphModel, options: Options) -> list[str]:
+        """How each operation of a graph is computed on a device."""
+
+    def fit(self, model: GraphModel, options: Options) -> FitReport:
+        """What a graph needs of the memories of a device."""
 
 
 class Architectures(Protocol):
@@ -537,6 +548,11 @@ def nac_writing() -> NacWriting:
 def nac_plans() -> NacPlans:
     """The plans of NAC applications."""
     return cast(NacPlans, _part("nac.plans"))
+
+
+def plan_reports() -> PlanReports:
+    """What is said of graphs on their way to plans."""
+    return cast(PlanReports, _part("nem.reports"))
 
 
 def plan_kernels() -> PlanKernels:

@@ -45,7 +45,7 @@ DIALECTS = ("specification", "newer")
 METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
 FORMS = ("sknd", "nac", "onnx", "ir", "tensor", "llvm", "asm", "ptx", "nem", "stcb")
-EXPLAINED = ("fuse",)
+EXPLAINED = ("fuse", "select")
 """Passes that say what they do."""
 
 ALWAYS = {
@@ -412,11 +412,11 @@ class Options(DiffOptions):
     explain: str | None = field(
         default=None,
         metadata=own(
-            "Say what this pass does to the graph, line by line: what it fuses, and what not and why.",
+            "Say what this pass does to the graph, line by line: what it fuses, or selects for a device, and why.",
             on("lower", GRAPHS | NAC),
             "--explain | lower | backend",
             choices=EXPLAINED,
-            needs=(Need(("to",), ("sknd",)),),
+            needs=(Need(("to",), ("sknd", *PLAN_FORMS)),),
         ),
     )
     target: str | None = field(
@@ -448,6 +448,15 @@ class Options(DiffOptions):
             on("lower, bind", NEM),
             "--allow-future | lower bind | backend",
             needs=(Need(("to",), ("stcb",), steps=("lower",)),),
+        ),
+    )
+    fit: bool = field(
+        default=False,
+        metadata=own(
+            "Plans: say what each memory of the device needs and has, and why; write nothing.",
+            on("lower", GRAPHS | NAC),
+            "--fit | lower | output",
+            needs=(Need(("to",), PLAN_FORMS), Need(("device",))),
         ),
     )
     compare: bool = field(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,9 +88,7 @@ def test_folders_hold_sets_or_one_array_for_each_input(two: Model, tmp_path: Pat
         ({"x": np.zeros((4, 3)), "s": np.ones(9)}, "the arrays give 2 and 3 batches"),
     ],
 )
-def test_what_does_not_fit_is_said(
-    two: Model, tmp_path: Path, arrays: dict[str, np.ndarray], words: str
-) -> None:
+def test_what_does_not_fit_is_said(two: Model, tmp_path: Path, arrays: dict[str, Any], words: str) -> None:
     np.savez(tmp_path / "d.npz", **arrays)
     with pytest.raises(InputError, match=words.replace("[", r"\[")):
         read_batches(tmp_path / "d.npz", two, 9, DEFAULT)

@@ -6,6 +6,7 @@ import numpy as np
 
 from tests.support.plan.selected import Selected, Tensor
 
+
 def device(random: np.random.Generator, least_l1: int = 4096) -> str:
     """A device with few units and little memory."""
     l1 = int(least_l1 * 2 ** random.uniform(0, 3)) // 64 * 64
@@ -57,7 +58,14 @@ def _layer(net: Selected, random: np.random.Generator, x: Tensor) -> Tensor:
     if kind == "conv" and room > 4:
         kernel = int(random.choice([3, 5]))
         bits = str(random.choice(["i8", "i8", "i4"]))
-        return net.conv(x, channels, kernel, int(random.integers(1, 3)), int(random.integers(0, kernel // 2 + 1)), bits=bits)
+        return net.conv(
+            x,
+            channels,
+            kernel,
+            int(random.integers(1, 3)),
+            int(random.integers(0, kernel // 2 + 1)),
+            bits=bits,
+        )
     return net.conv(x, channels, 1, 1, 0)
 
 

@@ -44,7 +44,13 @@ class Selected:
         self.random = np.random.default_rng(self.seed)
 
     def tensor(
-        self, elem: str, shape: tuple[int, ...], name: str = "", imported: bool = False, quant: str = "", layout: str = ""
+        self,
+        elem: str,
+        shape: tuple[int, ...],
+        name: str = "",
+        imported: bool = False,
+        quant: str = "",
+        layout: str = "",
     ) -> Tensor:
         """Declare a tensor."""
         self.count += 1
@@ -83,7 +89,14 @@ class Selected:
         return output
 
     def conv(
-        self, x: Tensor, channels: int, kernel: int = 3, stride: int = 1, pad: int = 1, groups: int = 1, bits: str = "i8"
+        self,
+        x: Tensor,
+        channels: int,
+        kernel: int = 3,
+        stride: int = 1,
+        pad: int = 1,
+        groups: int = 1,
+        bits: str = "i8",
     ) -> Tensor:
         """A convolution with bias."""
         n, h, w, c = x.shape
@@ -94,10 +107,14 @@ class Selected:
             inputs.append(self.tensor("i32", (channels,), imported=True))
         y = self.tensor(x.elem, (n, *out, channels))
         accum = "i32" if x.elem == "i8" else "f32"
-        attributes = f"pads={[pad] * 4} strides={[stride] * 2} dilations=[1, 1] groups={groups} accum_type={accum}"
+        attributes = (
+            f"pads={[pad] * 4} strides={[stride] * 2} dilations=[1, 1] groups={groups} accum_type={accum}"
+        )
         return self.task("conv2d", inputs, y, attributes)
 
-    def pool(self, x: Tensor, kind: str = "maxpool", kernel: int = 2, stride: int = 2, pad: int = 0) -> Tensor:
+    def pool(
+        self, x: Tensor, kind: str = "maxpool", kernel: int = 2, stride: int = 2, pad: int = 0
+    ) -> Tensor:
         """A pool."""
         n, h, w, c = x.shape
         out = tuple((size + 2 * pad - kernel) // stride + 1 for size in (h, w))
@@ -160,7 +177,9 @@ def same_bytes(plan: Plan, tiled: Tiled, result: Plan, seed: int = 0, order: str
         else:
             raw[buffer.name] = random.integers(0, 256, buffer.size, np.uint8)
             if types[buffer.name].elem == "i32":
-                raw[buffer.name] = random.integers(-999, 999, buffer.size // 4).astype(np.int32).view(np.uint8)
+                raw[buffer.name] = (
+                    random.integers(-999, 999, buffer.size // 4).astype(np.int32).view(np.uint8)
+                )
     wanted = before(**_given(before.inputs, raw, plan))
     after = compile_plan(result, seed=seed, order=order)
     given = _given(after.inputs, raw, plan)

@@ -226,7 +226,8 @@ def buffers() -> SearchStrategy[n.Buffer]:
     properties = (expressions(), st.none() | expressions(), st.booleans(), decorators())
 
     def at(level: str, index: SearchStrategy[n.Expr | None]) -> SearchStrategy[n.Buffer]:
-        return st.builds(n.Buffer, name_nodes(), st.just(level), index, *properties, notes=notes())
+        stored = {"codec": st.none() | name_nodes(), "stored": st.none() | expressions()}
+        return st.builds(n.Buffer, name_nodes(), st.just(level), index, *properties, **stored, notes=notes())
 
     return at("DDR", st.none()) | at("L2", st.none()) | at("L1", st.none() | expressions())
 

@@ -35,7 +35,7 @@ from lamella.bridge.graph_to_plan.offers import Offers
 from lamella.bridge.graph_to_plan.rows import TABLE, Row, RowCall
 from lamella.bridge.graph_to_plan.rows.call import Given, static
 from lamella.bridge.graph_to_plan.rows.quantised import boundary_quant
-from lamella.bridge.graph_to_plan.values import Value, is_whole, known, natural, placed
+from lamella.bridge.graph_to_plan.values import BufferRecord, Value, is_whole, known, natural, placed
 from lamella.graph.compose.decompose import compose_call, decompose
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Operation, Pack, Tensor, tensors
@@ -132,6 +132,8 @@ class _Selection:
         """The places of states."""
         self.finals: dict[str, Value] = {}
         """Codes of outputs whose numbers are made at the border."""
+        self.lost: set[str] = set()
+        """Tensors that nothing computes."""
         self.vpu = ComputeTasks(model.library, emit)
         self.findings: list[Diagnostic] = []
         self.report: list[SelectedOperation] = []
@@ -163,6 +165,7 @@ class _Selection:
             else:
                 kind = type(node).__name__.lower()
                 self._refuse(node.origin, f"a {kind} of the run", "NEM has no control flow but counted loops")
+                self.lost.update(item.name for item in results_of(node))
         if not self.findings:
             self._finish()
 
@@ -228,6 +231,10 @@ class _Selection:
 
     def _operation(self, operation: Operation, above: str = "") -> None:
         """Select one operation, or what it is made of."""
+        if any(item.name in self.lost for item in operands_of(operation)):
+            # One finding for one cause: what reads lost results stays silent.
+            self.lost.update(item.name for item in results_of(operation))
+            return
         assembly = self.emit.assembly
         assembly.origin, mark = operation, assembly.mark()
         self.emit.label = next((item.name for item in results_of(operation)), "t")
@@ -239,7 +246,7 @@ class _Selection:
         row, reason = self._row(operation.operator), "no opcode computes it"
         if row is not None:
             try:
-                self._take(operation, row(self._call(operation)))
+                self._take(operation, row(self._call(operation)), mark[0])
                 self._tell(operation, assembly.tasks[mark[1] :], above)
                 return
             except Unsupported as problem:
@@ -316,8 +323,8 @@ class _Selection:
         for tensor, array in zip(made, found, strict=True):
             self._try(operation.origin, operation.operator, partial(self._know, tensor, array))
 
-    def _take(self, operation: Operation, given: Value | Sequence[Value | None]) -> None:
-        """The results of a row, which have the shapes of the graph."""
+    def _take(self, operation: Operation, given: Value | Sequence[Value | None], start: int) -> None:
+        """The results of a row, which have the shapes of the graph; what was made on the way is called a part."""
         made = [item for item in results_of(operation) if isinstance(item, Tensor)]
         results = [given] if isinstance(given, Value) else list(given)
         for tensor, value in zip(made, results, strict=True):
@@ -330,8 +337,14 @@ class _Selection:
                     f"a result of shape {list(value.shape)} where {list(tensor.shape)} is wanted"
                 )
             self.values[tensor.name] = value
-            if value.buffer is not None and value.buffer.label == self.emit.label and len(made) > 1:
-                value.buffer.label = tensor.name
+        for buffer in self.emit.assembly.buffers[start:]:
+            if buffer.label == self.emit.label:
+                owner = next((item.name for item in made if self._is_in(item, buffer)), "")
+                buffer.label = owner or f"{buffer.label}_part"
+
+    def _is_in(self, tensor: Tensor, buffer: BufferRecord) -> bool:
+        """Whether a tensor of the graph lies in a buffer."""
+        return tensor.name in self.values and self.values[tensor.name].buffer is buffer
 
     def _decompose(self, operation: Operation, reason: str) -> None:
         """What an operation is made of, in its place; a finding where it is made of nothing."""
@@ -341,10 +354,7 @@ class _Selection:
             if not reason:
                 return
             self._refuse(operation.origin, operation.operator, reason)
-            # One finding for one cause: what reads the results stays silent.
-            for item in results_of(operation):
-                if isinstance(item, Tensor):
-                    self._know_nothing(item)
+            self.lost.update(item.name for item in results_of(operation))
             return
         body = compose_call(
             self.model.library, operation, lambda name: name in TABLE and name != operation.operator
@@ -356,6 +366,7 @@ class _Selection:
         inner = [node for node in body.nodes if isinstance(node, Operation)]
         if len(inner) != len(body.nodes):
             self._refuse(operation.origin, operation.operator, "it is made of control flow")
+            self.lost.update(item.name for item in results_of(operation))
             return
         for node in inner:
             for item in _read(node):
@@ -378,11 +389,6 @@ class _Selection:
         tasks[0].note = comment_of(operation)
         self.report.append(_reported(operation, "compute", tasks, reason))
         return ""
-
-    def _know_nothing(self, tensor: Tensor) -> None:
-        shape = tuple(extent if isinstance(extent, int) else 1 for extent in tensor.shape)
-        buffer = self.emit.assembly.buffer(shape, self.emit.real, tensor.name)
-        self.values[tensor.name] = placed(buffer, shape, self.emit.real)
 
     def _tell(self, operation: Operation, tasks: Sequence[TaskRecord], above: str) -> None:
         if tasks:

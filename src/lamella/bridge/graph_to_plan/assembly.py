@@ -18,7 +18,6 @@ from lamella.bridge.graph_to_plan.values import BufferRecord, Order, Value, fits
 from lamella.graph.nodes import Operation
 from lamella.lang.nem import nodes
 from lamella.lang.nem.nodes import Attribute, Expr, Integer, Items, Name, Negate, Real
-from lamella.lang.nem.registry import load_registry
 from lamella.lang.nem.words import ELEMENTS, RESERVED
 
 ALIGN = 64
@@ -190,7 +189,7 @@ class UniqueNames:
     """Identifiers that nothing else in the plan has."""
 
     def __init__(self) -> None:
-        self.taken = {*RESERVED, *ELEMENTS, *load_registry()}
+        self.taken = {*RESERVED, *ELEMENTS}
 
     def take(self, stem: str) -> str:
         """The stem itself, or with the first number that makes it new."""

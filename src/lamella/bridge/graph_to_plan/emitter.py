@@ -143,6 +143,13 @@ class Emitter:
     def _fill(self, value: Value, target: Value, order: Order) -> None:
         own = order_of(value)
         output = self.assembly.region(target, order)
+        planes = self._planes(value, order)
+        if planes:
+            pixels = replace(
+                target, shape=(target.count // len(planes), len(planes)), strides=(len(planes), 1)
+            )
+            self.run("concat", planes, self.assembly.region(pixels, (0, 1)), axis=1)
+            return
         if fits(value, own) and own != order and self.offers.has("view", (value.elem,)):
             perm = tuple(own.index(axis) for axis in order)
             self.run("transpose", [self.region(value, own)], output, perm=perm)
@@ -153,6 +160,20 @@ class Emitter:
         else:
             # Every device casts, also to the type that there is.
             self.run("cast", [source], output)
+
+    def _planes(self, value: Value, order: Order) -> list[RegionRecord]:
+        """The channels of one image that lie one behind the other, where its pixels are wanted so.
+
+        Joined pixel by pixel they need no more than a few rows at once, which a transposition of all would.
+        """
+        if order != IMAGE or len(value.shape) != 4 or value.shape[0] != 1 or not fits(value, (0, 1, 2, 3)):
+            return []
+        channels, size = value.shape[1], value.shape[2] * value.shape[3]
+        if is_spread(value) or not 1 < channels <= MOST_PLANES or not self.offers.has("view", (value.elem,)):
+            return []
+        plane = replace(value, shape=(size, 1), strides=(1, 1))
+        places = [value.offset + number * size for number in range(channels)]
+        return [self.assembly.region(replace(plane, offset=place), (0, 1)) for place in places]
 
     def write_to(self, value: Value, buffer: BufferRecord, elem: str) -> None:
         """Bring numbers into a buffer, row by row."""
@@ -529,6 +550,8 @@ def _bias_word(bias: Value | None) -> str:
 
 LARGEST = {"f16": 65504.0, "bf16": float.fromhex("0x1.fep+127"), "f32": float.fromhex("0x1.fffffep+127")}
 """The largest finite number of each float type."""
+MOST_PLANES = 4
+"""Channels of an image that are joined pixel by pixel."""
 WIDEST_ROW = 256
 """Weights of a convolution that multiplies by one number."""
 

@@ -18,6 +18,7 @@ from lamella.bridge.onnx.arrays import ExternalData
 from lamella.bridge.onnx.nodes import EXTENT, STATE, Node, TensorType, ValueInfo, plain_domain, subgraphs
 from lamella.bridge.onnx.nodes import Graph as OnnxGraph
 from lamella.bridge.onnx.nodes import Model as OnnxModel
+from lamella.bridge.onnx_to_graph.integers import integer_form
 from lamella.bridge.onnx_to_graph.values import Value, known_value
 from lamella.bridge.onnx_to_graph.walk import Scope, Translator
 from lamella.graph.build import Builder
@@ -227,7 +228,7 @@ class _Translation:
         for state, name in self._states.items():
             self._builder.update(self._walk.materialise(scope[state]), self._walk.materialise(scope[name]))
         finished = self._named(self._builder.finish(*outputs), reserved)
-        return Model(finished, self._builder.library, self._walk.data)
+        return integer_form(Model(finished, self._builder.library, self._walk.data))
 
     def _named(self, graph: Graph, reserved: list[str]) -> Graph:
         """The graph with tensors called as in the file."""

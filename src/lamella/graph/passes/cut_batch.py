@@ -45,8 +45,11 @@ class BatchCut:
     """The inputs that have the batch."""
 
 
-def cut_batch(model: Model) -> BatchCut | None:
-    """The graph for the part of its batch that takes the least time; None where that is the whole, or items meet."""
+def cut_batch(model: Model, parts: int | None = None) -> BatchCut | None:
+    """The graph for one of so many parts of its batch, else for the one that takes the least time.
+
+    None where that is the whole, or items meet.
+    """
     size = _batch_of(model.graph)
     if size is None:
         return None
@@ -54,11 +57,11 @@ def cut_batch(model: Model) -> BatchCut | None:
     flat = decompose(model, lambda name: "reshape" in library.traits(name))
     try:
         work = _Cutting(flat, size)
-        parts = work.choose()
-        cut = None if parts == 1 else work.cut(parts)
+        count = work.choose() if parts is None else parts
+        cut = None if count == 1 or size % count else work.cut(count)
     except (Fault, Found, Unsupported):
         return None
-    return None if cut is None else BatchCut(cut, parts, frozenset(_with_batch(model.graph.inputs, size)))
+    return None if cut is None else BatchCut(cut, count, frozenset(_with_batch(model.graph.inputs, size)))
 
 
 def _batch_of(graph: Graph) -> int | None:

@@ -47,7 +47,7 @@ def stored_type(element: ElementType) -> ElementType:
 
 def encode_bias(values: Array, units: Array) -> Array:
     """A bias as whole numbers of what one unit of the sums stands for."""
-    steps = np.rint(values.astype(np.float64) / units)
+    steps = np.rint(values.astype(np.float64).reshape(-1) / units)
     return np.clip(steps, I32.minimum, I32.maximum).astype(np.int32)
 
 
@@ -58,5 +58,5 @@ def widened(scales: Array, bias: Array | None, x_scale: float) -> Array:
     """
     if bias is None:
         return scales
-    least = np.abs(bias.astype(np.float64)) / (x_scale * MOST_BIAS)
+    least = np.abs(bias.astype(np.float64).reshape(-1)) / (x_scale * MOST_BIAS)
     return np.maximum(scales, least) if (least > scales).any() else scales

@@ -41,7 +41,7 @@ from lamella.graph.quantize.forms import (
 from lamella.graph.quantize.tensors import TensorForms, ends
 from lamella.graph.rewrite import Substitution, members, operands_of, results_of, uses
 
-CONV, LINEAR, PRODUCT = "nn.conv", "nn.linear", "linalg.matmul"
+CONV, LINEAR, PRODUCT, COPY = "nn.conv", "nn.linear", "linalg.matmul", "math.iden"
 BITS: Mapping[ElementType, int] = {I4: 4, I8: 8}
 _WHOLE = (BOOL, I8, I16, I32, I64, U8)
 
@@ -68,21 +68,30 @@ def to_integers(
     codes: Mapping[str, TensorCodes],
     island: ElementType = F32,
     keep: Collection[str] = (),
+    *,
+    exact: bool = False,
 ) -> IntegerModel:
     """The integer graph of a model in its normal form.
 
     `codes` has those of activations (one scale each) and of weights (one, one for each channel or group), by the names
     of the tensors; what has none stays real. Operations that make a tensor of `keep` stay real whatever codes there
     are. Real operations on numbers of 32 bits compute in the type `island`. Inputs and outputs stay what they are.
+    Where it is `exact`, a tensor that has codes has just these, and who reads real numbers of it reads those of the
+    codes; else one that is only moved or scaled keeps the codes of what it is made of, and numbers stay unrounded.
     """
-    return _IntegerPass(model, codes, island, frozenset(keep)).run()
+    return _IntegerPass(model, codes, island, frozenset(keep), exact).run()
 
 
 class _IntegerPass:
     def __init__(
-        self, model: Model, codes: Mapping[str, TensorCodes], island: ElementType, keep: frozenset[str]
+        self,
+        model: Model,
+        codes: Mapping[str, TensorCodes],
+        island: ElementType,
+        keep: frozenset[str],
+        exact: bool,
     ) -> None:
-        self.model, self.island, self.keep = model, island, keep
+        self.model, self.island, self.keep, self.exact = model, island, keep, exact
         self.forms = TensorForms(model, codes)
         self.chosen = codes
         self.moves = KnownMoves(model.library)
@@ -96,6 +105,9 @@ class _IntegerPass:
 
     def run(self) -> IntegerModel:
         """The integer graph, and what is real in it."""
+        for item in members(self.model.graph.inputs):
+            if self.exact and isinstance(item, Tensor) and item.name in self.chosen:
+                self._round(item)
         for node in self.model.graph.nodes:
             self.forms.origin = node.origin
             self._visit(node)
@@ -223,10 +235,10 @@ class _IntegerPass:
         return found if isinstance(found, Operation) and len(list(results_of(found))) == 1 else None
 
     def _make(
-        self, node: Operation, operator: str, inputs: Sequence[Argument], attributes: Mapping[str, Value]
+        self, result: Tensor, operator: str, inputs: Sequence[Argument], attributes: Mapping[str, Value]
     ) -> None:
         """Call an operator on codes for what an operation makes."""
-        name, codes = self._destination(single_output(node))
+        name, codes = self._destination(result)
         single = codes.single
         assert single is not None  # a destination has one scale
         made = self.forms.call(
@@ -255,7 +267,12 @@ class _IntegerPass:
         x = self._activation(node.inputs[0])
         self._need_codes(x)
         codes = self.forms.codes(x)
-        self._make(node, form.operator, [codes], {**ends("x", self.forms.single(x)), **form.attributes})
+        self._make(
+            single_output(node),
+            form.operator,
+            [codes],
+            {**ends("x", self.forms.single(x)), **form.attributes},
+        )
 
     def _combine(self, node: Operation) -> None:
         a, b = (self._activation(item) for item in node.inputs[:2])
@@ -268,7 +285,7 @@ class _IntegerPass:
             for item, align in ((a, "lhs_align"), (b, "rhs_align"))
         ]
         attributes = {**ends("a", self.forms.single(a)), **ends("b", self.forms.single(b))}
-        self._make(node, BINARY[node.operator], sides, attributes)
+        self._make(single_output(node), BINARY[node.operator], sides, attributes)
 
     def _rescale(self, node: Operation, a: Tensor, b: Tensor) -> bool:
         """A product with a positive number, which only says what codes stand for."""
@@ -285,6 +302,9 @@ class _IntegerPass:
             return False
         codes, old = self.forms.codes(x), self.forms.single(x)
         scale = old.scale * number if node.operator == "math.mul" else old.scale / number
+        if self.exact and result.name in self.chosen:
+            self._make(result, "quant.requantize", [codes], ends("x", PerTensor(scale, old.zero_point)))
+            return True
         self.forms.coded[result.name] = codes
         self.forms.meaning[result.name] = TensorCodes(PerTensor(scale, old.zero_point), codes.element)
         return True
@@ -312,6 +332,9 @@ class _IntegerPass:
         if not read or len(results) != len(list(results_of(node))):
             raise Unsupported("its results are a pack of open length")
         meaning = self._common_meaning(read, results)
+        if node.operator == COPY:
+            self.forms.add_codes(results[0].name, self.forms.codes(read[0], meaning), meaning)
+            return
         inputs: list[Argument] = list(node.inputs)
         for place in moved:
             inputs[place] = self._recoded(node.inputs[place], meaning)
@@ -325,6 +348,9 @@ class _IntegerPass:
         for old, new in zip(results, results_of(made), strict=True):
             assert isinstance(new, Tensor)  # as many as before
             self.forms.add_codes(old.name, new, meaning)
+            chosen = self.chosen.get(old.name) if self.exact else None
+            if chosen is not None and chosen != meaning:
+                self.forms.add_codes(old.name, self.forms.codes(old, chosen), chosen)
 
     def _move_name(self, argument: Argument) -> str:
         """What a result is called in codes; the items of a pack share a name."""
@@ -413,14 +439,14 @@ class _IntegerPass:
         window = tuple((size - 1) * gap + 1 for size, gap in zip(filters[2:], dilation, strict=True))
         padding = padding_of(given, WindowSizes(shape[2:], out[2:], window, stride))
         codes = self.forms.codes(x)
-        operands, bits = self._weights(node, x, weight, 0)
+        operands, bits = self._weights(x, weight, node.inputs[2], 0)
         groups = given.get("groups")
         attributes: dict[str, Value] = {
             **ends("x", self.forms.single(x)),
             **{"stride": stride, "dilation": dilation, "padding": padding, "w_bits": bits},
             "groups": groups or shape[1],
         }
-        self._make(node, "quant.conv", [codes, *operands], attributes)
+        self._make(single_output(node), "quant.conv", [codes, *operands], attributes)
 
     def _multiply(self, node: Operation) -> None:
         a, b, given = (
@@ -431,6 +457,9 @@ class _IntegerPass:
         turned = node.operator == LINEAR or bool(given.get("transB"))
         if node.operator == PRODUCT and node.inputs[2] is not None:
             raise Unsupported("a matrix is added to it")
+        result, bias = single_output(node), node.inputs[2] if node.operator == LINEAR else None
+        if bias is None:
+            result, bias = self._added(result)
         codes = self.forms.codes(a)
         attributes: dict[str, Value] = {
             **ends("a", self.forms.single(a)),
@@ -439,21 +468,40 @@ class _IntegerPass:
         operands: Sequence[Argument]
         if self.forms.fixed(b) is not None and b.name in self.chosen:
             rank = len(b.shape)
-            operands, bits = self._weights(node, a, b, rank - 2 if turned else rank - 1)
+            operands, bits = self._weights(a, b, bias, rank - 2 if turned else rank - 1)
             zero = self.chosen[b.name].single
             attributes |= {"b_bits": bits, "b_zero": 0 if zero is None else zero.zero_point}
         else:
             if self.forms.fixed(b) is not None:
                 raise Unsupported(f"no codes were chosen for its weight '{b.name}'")
             right, single = self.forms.codes(b), self.forms.single(b)
-            scale = self.forms.constant(single.scale, F64, (1,))
-            operands = [right, None, scale]
+            units = np.asarray([self.forms.single(a).scale * single.scale])
+            told = self.forms.bias(bias, units) if isinstance(bias, Tensor) else None
+            operands = [right, told, self.forms.constant(single.scale, F64, (1,))]
             attributes |= {"b_zero": single.zero_point, "b_bits": right.element.bits}
-        self._make(node, "quant.matmul", [codes, *operands], attributes)
+        self._make(result, "quant.matmul", [codes, *operands], attributes)
 
-    def _weights(self, node: Operation, x: Tensor, weight: Tensor, axis: int) -> tuple[list[Argument], int]:
+    def _added(self, result: Tensor) -> tuple[Tensor, Tensor | None]:
+        """A product with what the one operation that reads it adds to its columns, where that is known."""
+        reader = self._only_reader(result.name)
+        if reader is None or reader.operator != "math.add" or (self.exact and result.name in self.chosen):
+            return result, None
+        total, added = single_output(reader), reader.inputs[reader.inputs[0] == result]
+        values = self.forms.fixed(added)
+        aligned = all(value is None for value in dict(reader.attributes).values())
+        if values is None or not isinstance(added, Tensor) or not aligned or total.shape != result.shape:
+            return result, None
+        if (
+            values.size != result.shape[-1]
+            or values.shape[-1:] != result.shape[-1:]
+            or total.name in self.keep
+        ):
+            return result, None
+        return total, added
+
+    def _weights(self, x: Tensor, weight: Tensor, bias: Argument, axis: int) -> tuple[list[Argument], int]:
         """Weight, bias and scales of a product in codes, and the bits of the weight."""
-        codes, bias = self.chosen.get(weight.name), node.inputs[2] if len(node.inputs) > 2 else None
+        codes = self.chosen.get(weight.name)
         if codes is None:
             raise Unsupported(f"no codes were chosen for its weight '{weight.name}'")
         if codes.element not in BITS:
@@ -493,10 +541,31 @@ class _IntegerPass:
         made = self._in_island(node)
         if made is None:
             made = replace(node, inputs=tuple(self._real_argument(item, None) for item in node.inputs))
+        made = self._renamed(made, node)
         self.forms.nodes.append(replace(made, origin=node.origin))
         for old, new in zip(results_of(node), results_of(made), strict=True):
-            if isinstance(new, Tensor) and new.element.is_float:
+            if isinstance(old, Tensor) and isinstance(new, Tensor) and new.element.is_float:
                 self.forms.reals[old.name, new.element] = new
+                if self.exact and old.name in self.chosen:
+                    self._round(old)
+
+    def _renamed(self, made: Operation, node: Operation) -> Operation:
+        """An operation whose results give their names to what is rounded to codes."""
+        if not self.exact or not any(item.name in self.chosen for item in results_of(node)):
+            return made
+        outputs = tuple(
+            replace(new, name=self.forms.fresh(f"{new.name}.unrounded"))
+            if isinstance(new, Tensor) and isinstance(old, Tensor) and old.name in self.chosen
+            else new
+            for old, new in zip(node.outputs, made.outputs, strict=True)
+        )
+        return replace(made, outputs=outputs)
+
+    def _round(self, tensor: Tensor) -> None:
+        """Have real numbers of a tensor be those of its codes from now on."""
+        self.forms.codes(tensor)
+        for key in [key for key in self.forms.reals if key[0] == tensor.name]:
+            del self.forms.reals[key]
 
     def _in_island(self, node: Operation) -> Operation | None:
         """An operation in the type of islands; None where it is in it, or cannot be."""

@@ -19,23 +19,15 @@ from lamella.graph.nodes import Constant, Graph, Node, Operation, Single, Tensor
 from lamella.graph.passes import PASSES
 from lamella.graph.passes.fold_constants import Evaluate, array_of
 from lamella.graph.passes.products import FixedTensors
+from lamella.graph.quantize.norms import raise_norms
 from lamella.graph.rewrite import members, operands_of, rename, results_of, uses
 
 WHOLE = frozenset(
-    {
-        "nn.softmax",
-        "nn.avg_pool",
-        "math.mean_reduce",
-        "aten.softmax",
-        "aten.log_softmax",
-        "aten.safe_softmax",
-        "aten.layer_norm",
-        "aten.native_layer_norm",
-        "aten.rms_norm",
-        "llm.softmax",
-        "llm.layer_norm",
-        "llm.rms_norm",
-    }
+    (
+        *("nn.softmax", "aten.softmax", "aten.log_softmax", "aten.safe_softmax", "llm.softmax"),
+        *("aten.layer_norm", "aten.native_layer_norm", "aten.rms_norm", "aten.fused_rms_norm"),
+        *("llm.layernorm", "llm.rmsnorm", "nn.avg_pool", "math.mean_reduce"),
+    )
 )
 """Compounds that stay: targets have them, and real numbers stay inside."""
 STEPS = (
@@ -51,7 +43,7 @@ def to_normal_form(model: Model, evaluate: Evaluate) -> Model:
     flat = decompose(model, lambda name: name in WHOLE)
     for name in STEPS:
         flat = PASSES[name](flat)
-    flat = _computed(flat, evaluate)
+    flat = raise_norms(_computed(flat, evaluate))
     for name in ("simplify", "dce", "variable_dce"):
         flat = PASSES[name](flat)
     return _shortened(flat)

@@ -446,13 +446,13 @@ TOO_LONG = Rule(
     "{needed} task instances exceed the limit of {limit}",
     hint="raise it with --limit max_expansion=N",
 )
+BAD_INPUT = Rule("NEM177", "Execution Semantics", "input '{name}' {problem}")
 KERNEL_FAULT = Rule(
     "NEM178",
     "Generic Compute Escape Hatch",
     "{task}: a step of kernel '{name}' has no value{iteration}",
     hint="it divides by zero, or takes an element that does not exist",
 )
-BAD_INPUT = Rule("NEM177", "Execution Semantics", "input '{name}' {problem}")
 
 # Binding
 NO_DEVICE = Rule(

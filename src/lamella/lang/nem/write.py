@@ -202,6 +202,8 @@ def _argument_words(argument: Value | UnitRef) -> list[str]:
 
 
 WIDTH = 110
+TABLE = 32
+"""Items of a list beyond which it is a table on one line: scales of channels are looked up, not read."""
 
 
 def _filled(words: Sequence[str], first: str, others: str) -> list[str]:
@@ -298,6 +300,8 @@ class NemWriter(Lines):
     @statement.register
     def _(self, node: Let) -> None:
         words = words_of(node.value)
+        if len(words) > TABLE:
+            words = [" ".join(words)]
         self.put(node.notes, [[f"let {node.name.id} = {words[0]}", *words[1:]]])
 
     @statement.register

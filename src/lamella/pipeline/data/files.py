@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.diagnostic import Diagnostic, LamellaError, printable
 from lamella.base.errors import InputError
 from lamella.base.jsontext import parse_json
 from lamella.base.limits import Limits
-from lamella.base.paths import read_bytes, read_text, shown
+from lamella.base.paths import map_bytes, read_bytes, read_text, shown
 from lamella.base.source import Source
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.graph.data import read_dat, read_safetensors
+from lamella.graph.data.safetensors import decode_index
 from lamella.pipeline.languages import DOCUMENT, NEM, Description
 from lamella.pipeline.options import Options
 
@@ -162,7 +164,8 @@ def _value(value: object) -> str:
     return printable(str(value), LONGEST) if not isinstance(value, bool | None) else str(value).lower()
 
 
-SHOWN = 6
+MOST_READ = 1 << 24
+"""Bytes of a file whose numbers are read to be shown."""
 
 
 def check(path: Path, options: Options) -> list[Diagnostic]:
@@ -179,19 +182,50 @@ def canonical(path: Path, limits: Limits) -> tuple[str, str]:
 
 
 def describe(name: str, options: Options) -> Description:
-    """Each tensor with its type, shape and range."""
+    """Each tensor with its type and shape, and the range of its numbers where these are not too many to be read."""
     path = Path(name)
     if path.suffix.lower() == DOCUMENT:
         return describe_document(path, options)
-    arrays = _read(path, options.limits)
-    total = sum(array.nbytes for array in arrays.values())
-    lines = [f"{printable(shown(path))}: {len(arrays)} tensor{'s' * (len(arrays) != 1)}, {total:,} bytes"]
-    lines += [f"  {printable(item)}: {_facts(array)}" for item, array in arrays.items()]
+    tensors = _tensors(path, options.limits)
+    total = sum(item.size for item in tensors)
+    lines = [f"{printable(shown(path))}: {len(tensors)} tensor{'s' * (len(tensors) != 1)}, {total:,} bytes"]
+    if total > MOST_READ:
+        lines[0] += ", too many for their ranges to be shown"
+    lines += [f"  {printable(item.name)}: {item.facts}" for item in tensors]
     data = {
-        item: {"dtype": str(array.dtype), "shape": list(array.shape), "bytes": array.nbytes}
-        for item, array in arrays.items()
+        item.name: {"dtype": item.dtype, "shape": list(item.shape), "bytes": item.size} for item in tensors
     }
     return Description("\n".join(lines), {"file": shown(path), "kind": "data", "tensors": data})
+
+
+@dataclass(frozen=True, slots=True)
+class _ShownTensor:
+    """A tensor of a file: its name, type, shape and bytes, and what its numbers are like where they were read."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+    numbers: str = ""
+
+    @property
+    def facts(self) -> str:
+        return f"{self.dtype}{list(self.shape)}{self.numbers}"
+
+
+def _tensors(path: Path, limits: Limits) -> list[_ShownTensor]:
+    """The tensors of a file; of a large one its header alone."""
+    if path.suffix.lower() == ".safetensors":
+        index = decode_index(map_bytes(path, limits).data, shown(path))
+        if sum(item.end - item.begin for item in index.entries) > MOST_READ:
+            return [
+                _ShownTensor(item.name, str(numpy_dtype(item.element)), item.shape, item.end - item.begin)
+                for item in index.entries
+            ]
+    return [
+        _ShownTensor(name, str(array.dtype), array.shape, array.nbytes, _numbers(array))
+        for name, array in _read(path, limits).items()
+    ]
 
 
 def _read(path: Path, limits: Limits) -> dict[str, Array]:
@@ -200,11 +234,10 @@ def _read(path: Path, limits: Limits) -> dict[str, Array]:
     return {path.name.removesuffix(".dat"): read_dat(path, limits).values}
 
 
-def _facts(array: Array) -> str:
-    """Type, shape and what the numbers are like."""
-    head = f"{array.dtype}{list(array.shape)}"
+def _numbers(array: Array) -> str:
+    """What the numbers of an array are like."""
     if not array.size or array.dtype.kind in "bc":
-        return head
+        return ""
     with np.errstate(all="ignore"):
         numbers = array.astype(np.float64)
-        return f"{head}  {numbers.min():.6g} .. {numbers.max():.6g}, mean {numbers.mean():.6g}"
+        return f"  {numbers.min():.6g} .. {numbers.max():.6g}, mean {numbers.mean():.6g}"

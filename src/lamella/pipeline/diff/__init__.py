@@ -70,6 +70,7 @@ __all__ = [
     "PlanComparison",
     "Side",
     "are_kernels",
+    "as_graph",
     "compare",
     "compare_kernels",
     "compare_plan",

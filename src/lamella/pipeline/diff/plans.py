@@ -13,9 +13,10 @@ from lamella.graph.model import Model
 from lamella.pipeline.diff.gap import Gap, measure
 from lamella.pipeline.diff.sides import load_side, make_sides
 from lamella.pipeline.languages import NEM, language_of
+from lamella.pipeline.nem.lowering import tolerance
 from lamella.pipeline.nem.numbers import PlanNumbers, PortedPlan, read_numbers
 from lamella.pipeline.nem.program import Program, plan_of, read_checked
-from lamella.pipeline.nem.stages import executable, tolerance_of
+from lamella.pipeline.nem.stages import executable
 from lamella.pipeline.options import Options
 
 STEPS = 3
@@ -78,7 +79,7 @@ def _compare(
         wanted, found = reference(**inputs), plan(**inputs)
         mark = f" (call {step + 1})" if steps > 1 else ""
         gaps += [measure(f"{name}{mark}", wanted[name], found[name]) for name in wanted]
-    return PlanComparison(tuple(gaps), tolerance_of(plan_of(program)))
+    return PlanComparison(tuple(gaps), tolerance(plan_of(program)))
 
 
 def _drawn(model: Model, options: Options, step: int) -> dict[str, Array]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lamella.backend.npu.stream import plan_of
 from lamella.backend.npu.vpu import count_work, kernels_of
-from lamella.base.diagnostic import Diagnostic, errors
+from lamella.base.diagnostic import NOTE, Diagnostic, errors
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Source
 from lamella.lang.nem.check.kernels import COMPUTE, check_kernels, kernel_name
@@ -19,12 +19,16 @@ from lamella.plan.stcb.nodes import Stream
 def read_kernels(
     source: Source, limits: Limits = DEFAULT
 ) -> tuple[Mapping[str, ComputeKernel] | None, list[Diagnostic]]:
-    """The kernels of a text, and what is wrong with it; none where there are errors."""
+    """The kernels of a text, and what is wrong with it; none where there are errors.
+
+    What the language cannot decide without the sizes of a call is not said: every launch is tested or proved.
+    """
     parsed = parse(source, limits)
     found = [*parsed.findings]
     if not errors(found):
         found += check(parsed.program)
-    return (None if errors(found) else kernels_of(parsed.program)), found
+    told = [item for item in found if item.severity != NOTE]
+    return (None if errors(found) else kernels_of(parsed.program)), told
 
 
 def link(plan: Plan, kernels: Mapping[str, ComputeKernel], file: str) -> tuple[Plan, list[Diagnostic]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lamella.base import arrays
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError, Unsupported
-from lamella.base.source import Source
+from lamella.base.source import NOWHERE, Source
 from lamella.base.writer import make_folder, write_text
 from lamella.bridge.graph_to_plan import SelectedPlan, graph_to_plan
 from lamella.graph.model import Model
@@ -17,6 +18,7 @@ from lamella.lang.nem import Document, write
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.documents import SHIPPED
 from lamella.lang.nem.nodes import Buffer, DeviceRef, Include, Name, Text
+from lamella.lang.nem.resolved import Plan, Task
 from lamella.lang.nem.rules import NOT_TILED
 from lamella.pipeline.nem.files import devices_of, find_file, read_library
 from lamella.pipeline.nem.numbers import ENDING, INPUT, OUTPUT, STATE, PlanNumbers, list_ports
@@ -27,6 +29,18 @@ from lamella.plan.bind import bind
 from lamella.plan.stcb import Stream
 from lamella.plan.tiling import StageReport, TilingOptions, tile
 
+COMMENT = "# "
+"""What a comment of a plan begins with."""
+HOW = {
+    "opcode": "opcodes",
+    "view": "views",
+    "decomposed": "what they are made of",
+    "compute": "kernels on the VPU",
+}
+"""How operations are computed, in words."""
+ROUNDED = ("f16", "bf16", "f32")
+FLOAT_TOLERANCE = 2e-2
+"""How far the outputs of a plan may lie from those of its model in f32, in parts of the largest."""
 SELECT = "select"
 """The stage before tiling, as --after names it."""
 
@@ -66,9 +80,56 @@ class LoweredPlan:
         return self.stages[-1]
 
     @property
+    def lines(self) -> tuple[str, ...]:
+        """What was selected, for people: how many operations became what, and in which type real numbers are."""
+        report = self.selection.report
+        counts = Counter(item.how for item in report)
+        tasks = sum(len(item.opcodes) for item in report)
+        said = ", ".join(f"{counts[how]} by {words}" for how, words in HOW.items() if counts[how])
+        real = f", real numbers in {self.selection.real}" if tolerance_of(self) else ""
+        return (f"{len(report)} operations, {tasks} tasks: {said}{real}",)
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """The same as data, operation by operation."""
+        rows = [
+            {
+                "name": item.operation,
+                "operator": item.operator,
+                "how": item.how,
+                "opcodes": list(item.opcodes),
+                "reason": item.reason,
+                "work": item.work,
+                "origin": item.origin,
+            }
+            for item in self.selection.report
+        ]
+        return {
+            "operations": rows,
+            "stages": [item.name for item in self.stages],
+            "real": self.selection.real,
+        }
+
+    @property
     def findings(self) -> tuple[Diagnostic, ...]:
         """What was found on the way."""
         return (*self.model.findings, *self.final.program.findings)
+
+
+def tolerance_of(lowered: LoweredPlan) -> float:
+    """How far a plan may be from its model: not at all where it computes with integers alone."""
+    return tolerance(plan_of(lowered.final.program))
+
+
+def tolerance(plan: Plan) -> float:
+    """The same of a plan."""
+    types = [
+        item.type.elem
+        for task in plan.tasks()
+        for item in (*task.inputs, *task.outputs)
+        if item.type is not None and task.opcode not in ("transfer", "store")
+    ]
+    return FLOAT_TOLERANCE if any(elem in ROUNDED for elem in types) else 0.0
 
 
 def from_graph(model: Model, path: Path, options: Options) -> LoweredPlan:
@@ -122,8 +183,25 @@ def _stage(name: str, document: Document, numbers: PlanNumbers, kernels: str, op
     source = Source(f"{name}.nem", write(document))
     program = check_program(source, None, options.device, options.limits, kernels=text)
     if errors(program.findings):
-        raise LamellaError(program.findings)
+        raise LamellaError([_from_model(item) for item in program.findings])
     return PlanStage(name, program, numbers, kernels)
+
+
+def _name_of(task: Task) -> str:
+    """What tiling calls a task: its token, or its opcode and number where nobody waits for it."""
+    return task.token or f"{task.opcode}{task.number}"
+
+
+def _from_model(finding: Diagnostic) -> Diagnostic:
+    """A finding in a plan that we wrote, with the operation of the model that its task belongs to."""
+    source = finding.span.source
+    if not source.text:
+        return finding
+    for number in range(finding.span.line, 0, -1):
+        line = source.line(number)
+        if line.startswith(COMMENT):
+            return finding.from_origin(line.removeprefix(COMMENT))
+    return finding
 
 
 def _tile(
@@ -136,7 +214,10 @@ def _tile(
     try:
         tiled = tile(plan, device, TilingOptions(outputs=kept))
     except Unsupported as problem:
-        raise LamellaError([NOT_TILED.at(plan.body[0].span, device=device.name, reason=problem)]) from None
+        words = str(problem).split()
+        place = next((task for task in plan.tasks() if _name_of(task) in words), None)
+        span = NOWHERE if place is None else place.span
+        raise LamellaError([_from_model(NOT_TILED.at(span, device=device.name, reason=problem))]) from None
     images = {name: arrays.to_memory(item) for name, item in chosen.numbers.arrays.items()}
     buffers = {item.name.id for item in tiled.document.statements if isinstance(item, Buffer)}
     kept_arrays = {name: item for name, item in chosen.numbers.arrays.items() if name in buffers}

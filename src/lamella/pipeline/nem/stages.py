@@ -13,9 +13,8 @@ from lamella.base.writer import make_folder, write_text
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, tensors
 from lamella.lang.nem.documents import SHIPPED
-from lamella.lang.nem.resolved import Plan
 from lamella.pipeline.languages import Compared
-from lamella.pipeline.nem.lowering import LoweredPlan, write_stage
+from lamella.pipeline.nem.lowering import LoweredPlan, tolerance_of, write_stage
 from lamella.pipeline.nem.numbers import PlanNumbers, PortedPlan, read_numbers
 from lamella.pipeline.nem.program import Program, plan_of, read_checked
 from lamella.pipeline.nem.streams import save_stream
@@ -25,9 +24,6 @@ from lamella.plan.stcb import Stream, read_stream
 BOUND = ".stcb"
 STAGES = "stages"
 """The folder of the plans on the way to the last one."""
-FLOAT_TOLERANCE = 2e-2
-"""How far the outputs of a plan may lie from those of its model in f32, in parts of the largest."""
-ROUNDED = ("f16", "bf16", "f32")
 
 
 def printed(model: LoweredPlan) -> str:
@@ -76,7 +72,7 @@ def compare(before: object, lowered: LoweredPlan, path: Path, options: Options) 
         again = read_stream(read_bytes(path, options.limits), options.limits)
         found = executable(again, lowered.final.numbers, graph.graph, options)(**inputs)
         numbers |= {f"bound: {name}": (wanted[name], found[name]) for name in wanted}
-    return Compared(numbers, tolerance=tolerance_of(plan_of(lowered.final.program)))
+    return Compared(numbers, tolerance=tolerance_of(lowered))
 
 
 def executable(
@@ -97,14 +93,3 @@ def shapes_of(graph: Graph) -> dict[str, tuple[int, ...]]:
     """The shapes of results, which a plan has with one axis at least."""
     made = [item for argument in graph.outputs for item in tensors(argument)]
     return {item.name: tuple(extent for extent in item.shape if isinstance(extent, int)) for item in made}
-
-
-def tolerance_of(plan: Plan) -> float:
-    """How far a plan may be from its model: not at all where it computes with integers alone."""
-    types = [
-        item.type.elem
-        for task in plan.tasks()
-        for item in (*task.inputs, *task.outputs)
-        if item.type is not None and task.opcode not in ("transfer", "store")
-    ]
-    return FLOAT_TOLERANCE if any(elem in ROUNDED for elem in types) else 0.0

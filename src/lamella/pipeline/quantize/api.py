@@ -22,7 +22,7 @@ from lamella.pipeline.given import options_of
 from lamella.pipeline.languages import SKRIPTND, language_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.quantize.data import CalibrationData, draw_batches, read_batches, split_batches
-from lamella.pipeline.quantize.narrow import narrow_weights
+from lamella.pipeline.quantize.narrow import narrow_weights, widen_codes
 from lamella.pipeline.quantize.post_training import Chosen, PostTraining, Settings
 from lamella.pipeline.quantize.ranges import METHODS, QUANTILE
 from lamella.pipeline.quantize.report import QuantizationReport, compare_outputs, make_report
@@ -30,6 +30,8 @@ from lamella.pipeline.quantize.scheme import SCHEMES, read_granularity
 from lamella.pipeline.skriptnd.execution import with_numbers
 
 ENDINGS = (".sknd", ".nac", ".nacs", ".onnx")
+BYTES = (".nac", ".nacs")
+"""Endings of formats whose narrowest integers are bytes."""
 PERCENTILE = "percentile"
 LEAST_BUDGET = 1e-6
 """The error below which a simulation is asked for none at all."""
@@ -45,7 +47,9 @@ class Quantized:
 
     def save(self, path: str | Path) -> None:
         """Write the model by the ending of the path."""
-        SKRIPTND.save(self.model, Path(path))
+        target = Path(path)
+        model = widen_codes(self.model) if target.suffix.lower() in BYTES else self.model
+        SKRIPTND.save(model, target)
 
 
 def quantize(
@@ -100,7 +104,7 @@ def quantize_graph(
         chosen = work.choose(budget)
         quantised, real = _lowered(chosen, settings)
         outputs = compare_outputs(model, quantised, data.batches, options)
-        report = make_report(chosen, settings.scheme.name, outputs, data, real)
+        report = make_report(model, chosen, settings.scheme.name, outputs, data, real)
         is_kept = settings.accuracy_budget is None or report.error <= settings.accuracy_budget
         if is_kept or not chosen.found.layers or budget is None:
             return Quantized(quantised, report, model.findings)

@@ -19,7 +19,7 @@ from lamella.base.dtype import F32, I4, I8
 from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Operation, Tensor, Value
-from lamella.graph.rewrite import FreshNames, defined
+from lamella.graph.rewrite import FreshNames, Substitution, defined
 from lamella.pipeline.quantize.weights import WeightCodes
 
 
@@ -42,6 +42,24 @@ def narrow_weights(model: Model, weights: Mapping[str, WeightCodes]) -> Model:
         nodes += _decoding(model, tensor, codes, scales, names)
     nodes_after = (*nodes, *graph.nodes)
     return replace(model, graph=replace(graph, variables=tuple(variables), nodes=nodes_after), data=data)
+
+
+def widen_codes(model: Model) -> Model:
+    """The model whose codes of 4 bits lie in bytes, for formats without such a type."""
+
+    def widen(tensor: Tensor) -> Tensor:
+        return replace(tensor, element=I8) if tensor.element == I4 else tensor
+
+    graph = Substitution(widen).graph(model.graph)
+    nodes = tuple(_with_types(node) if isinstance(node, Operation) else node for node in graph.nodes)
+    narrow = {item.name for item in model.graph.variables if item.element == I4}
+    data = {name: cast(array, I8) if name in narrow else array for name, array in (model.data or {}).items()}
+    return replace(model, graph=replace(graph, nodes=nodes), data=data)
+
+
+def _with_types(operation: Operation) -> Operation:
+    types = tuple((name, I8 if element == I4 else element) for name, element in operation.types)
+    return replace(operation, types=types)
 
 
 class _Stored:

@@ -318,9 +318,17 @@ class PostTraining:
         return Mixing(self.found, simulation, schemes, sizes, self.progress)
 
     def _other_bytes(self) -> int:
-        """The bytes of all variables that are no weights of layers."""
-        weights = {layer.weight for layer in self.found.layers.values()}
-        return sum(variable_bytes(item) for item in self.model.graph.variables if item.name not in weights)
+        """The bytes of all variables that are no weights of layers, and of biases that correction will add."""
+        layers = self.found.layers.values()
+        weights = {layer.weight for layer in layers}
+        there = sum(variable_bytes(item) for item in self.model.graph.variables if item.name not in weights)
+        if not self.settings.correct_biases:
+            return there
+        products = [layer.product for layer in layers if layer.product is not None]
+        without = [item for item in products if item.bias is not None and item.operand(item.bias) is None]
+        return there + sum(
+            variable_bytes(Tensor("bias", F32, (item.result.shape[item.channel],))) for item in without
+        )
 
     def _assigned_weights(self, found: Layers, assignment: Assignment) -> dict[str, WeightCodes]:
         """The codes of weights by name; of layers that share a weight the one with more bits decides."""

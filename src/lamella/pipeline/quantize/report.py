@@ -160,6 +160,7 @@ def _reasons(real: Sequence[tuple[str, str, str]]) -> list[tuple[int, str, str]]
 
 
 def make_report(
+    model: Model,
     chosen: Chosen,
     scheme: str,
     outputs: Sequence[OutputError],
@@ -182,7 +183,7 @@ def make_report(
     sizes = [(variable_bytes(item), item.name) for item in chosen.model.graph.variables]
     after = sum(chosen.weights[name].bytes if name in chosen.weights else size for size, name in sizes)
     notes = (data.note(), *chosen.notes)
-    before = sum(size for size, _ in sizes)
+    before = sum(variable_bytes(item) for item in model.graph.variables)
     return QuantizationReport(
         chosen.model.graph.name, scheme, tuple(rows), stays, tuple(outputs), before, after, notes
     )

@@ -31,7 +31,7 @@ from lamella.lang.skriptnd import parse, write
 from lamella.lang.skriptnd.nodes import Document
 from lamella.lang.skriptnd.rules.graphs import OPEN_EXTENTS
 from lamella.pipeline import languages
-from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, ONNX, PLANS, STREAM_ENDINGS
+from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, ONNX, PLANS, STREAM_ENDINGS, plan_reports
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.compose import ORIGINS
 from lamella.pipeline.skriptnd.loading import ENDING, MAIN, STORE_FILE
@@ -107,6 +107,8 @@ OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy"}) - {ENDING, STORE_FILE}
 """Files that are no graph; any other name is that of a folder, whatever it ends with."""
 KERNEL_FORMS = ("tensor", "llvm", "asm", "ptx")
 """What kernels are lowered to."""
+SELECTION = "select"
+"""The pass from a graph to opcodes, as --explain names it."""
 PLAN_FORMS = ("nem", "stcb")
 """What plans are lowered to."""
 BINARY_FORM = "nac"
@@ -131,7 +133,7 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
         return _to_plan(model, to, options)
     if to not in KERNEL_FORMS:
         return with_numbers(model, options)
-    _require_extents(model, to)
+    require_extents(model, to)
     if to == "ptx" and options.target is None:
         options = replace(options, target="cuda")
     kernels = cast("KernelGraph", KERNELS.from_graph(model, Path(), options))
@@ -145,7 +147,7 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
 
 def _to_plan(model: Model, to: str, options: Options) -> languages.Model:
     """The plan of a graph whose extents are known; variables without numbers are drawn from the seed."""
-    _require_extents(model, to)
+    require_extents(model, to)
     whole = with_numbers(model, options, all_or_none=False)
     return PLANS.lower(PLANS.from_graph(whole, Path(), options), to, options)
 
@@ -160,7 +162,9 @@ def _after_passes(model: Model, names: Sequence[str], options: Options) -> Model
 
 
 def explain(model: Model, options: Options) -> list[str]:
-    """What fusion groups, and what it leaves apart and why."""
+    """What fusion groups, and what it leaves apart and why; or what is selected for a device."""
+    if options.explain == SELECTION:
+        return plan_reports().explain_selection(model, options)
     before = _after_passes(model, (*options.passes, *passes_until(FUSE, options.precision)[:-1]), options)
     try:
         return fuse_model(before).lines()
@@ -199,7 +203,7 @@ def with_numbers(model: Model, options: Options, all_or_none: bool = True) -> Mo
     return replace(model, data=run.state, findings=(*model.findings, *run.find_random()))
 
 
-def _require_extents(model: Model, to: str) -> None:
+def require_extents(model: Model, to: str) -> None:
     """Kernels are written for known extents: those of the inputs that are open must be given."""
     found = {
         symbol.name: (symbol, item.name)

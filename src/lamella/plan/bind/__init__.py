@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -506,11 +507,11 @@ def _bind_loops(
     plan: Plan, device: ResolvedDevice, addresses: Mapping[str, int], limits: Limits
 ) -> tuple[Stream | None, list[Diagnostic]]:
     """Unroll a program of few instances; of a longer one, bind some iterations of its long loops and repeat them."""
-    whole: frozenset[int] = frozenset()
+    tried: Counter[int] = Counter()
     short = plan.instances() > limits.max_unrolled
     while True:
         placement = Placement(plan, device)
-        some, cuts = shorten(plan, placement, whole) if short else (plan, [])
+        some, cuts = shorten(plan, placement, tried) if short else (plan, [])
         builder = StreamBuilder(some, device, addresses)
         stream, found, items = _build(expand(some, limits, "max_records"), placement, builder)
         if stream is None or not cuts:
@@ -518,7 +519,7 @@ def _bind_loops(
         long = restore(stream, _marks(items, len(stream.engines)), cuts, iterations(plan))
         if isinstance(long, Stream):
             return _within(long, plan, found, limits)
-        whole |= long
+        tried.update(long)
 
 
 def _within(

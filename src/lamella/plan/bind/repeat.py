@@ -1,16 +1,18 @@
 """Long loops without unrolling: a few iterations are bound, and what repeats in them stands for all.
 
-A loop at the top of a program with T iterations is bound with K of them, T - K a multiple of the period. Then the
-records of p iterations are looked for, p a multiple of P, that are followed by two periods of the same records: same
-units, same bits, addresses that have grown by the same steps. Those are written once, as a `Repeat`, T - K iterations
-are added to them, and what follows is moved on by as many.
+A loop at the top of a program with T iterations is bound with K of them, T - K a multiple of a period p. Then the
+records of p iterations are looked for that are followed by two periods of the same records: same units, same bits,
+addresses that have grown by the same steps. Those are written once, as a `Repeat`, T - K iterations are added to them,
+and what follows is moved on by as many. Where nothing repeats, a longer period is tried.
 
-Why the long stream keeps the order of the program. P is a multiple of the window and of the periods of all offsets, so
-that iterations i and i + P ask for the same order and the same units. A dependency leads to the same iteration or to
-those of the window, and what holds it up in the stream, a path over queues and token bits, stands between its two ends.
-Three periods in a row are the same, so each such path in the long stream is one in the short stream, moved by whole
-periods. A token that is used across the loop keeps its bit throughout in the short stream, so no record of the period
-uses it. That bits stay unambiguous is proved again by every reader, on the long stream.
+Why the long stream keeps the order of the program. p is a multiple of the window and of the periods of all offsets, so
+that iterations i and i + p ask for the same order and the same units. What holds an order up in a stream is a path over
+queues and token bits, all of it between its two ends. An order inside the loop leads to the same iteration or to those
+of the window; three periods in a row are the same, so its path is one of the short stream, moved by whole periods. An
+order that leads across the loop keeps its path, too: queues stay in order, and a token that crosses the place where
+periods are added reaches the copy of its waiter, which stands before the waiter itself in the same queue. A token that
+is held across the loop keeps its bit throughout in the short stream, so no record of the period uses it. That bits stay
+unambiguous is proved again by every reader, on the long stream.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ from lamella.plan.stcb.nodes import Repeat, Stream, StridedAccess, TaskRecord
 
 LONGEST_PERIOD = 64
 """Iterations of the shortest period that is looked at."""
-MULTIPLES = (1, 2, 3, 4, 6, 12)
-"""Periods that are tried: units are given to tasks in turns that may take longer than what the text repeats."""
-KEPT = 36
-"""Iterations that are bound, in shortest periods: three of the longest that is tried."""
+MULTIPLES = (1, 2, 4, 12)
+"""Periods that are tried, in shortest ones: units are given to tasks in turns that may take longer than the text."""
+KEPT = 6
+"""Periods that are bound: three that are the same, and room for how they begin and end."""
 
 Advance = tuple[int, int]
 """After so many iterations an index has grown by so much, from wherever it starts."""
@@ -38,7 +40,7 @@ Box = Mapping[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A loop that is bound with fewer iterations: all of them, those that are kept, and the shortest period."""
+    """A loop that is bound with fewer iterations: all of them, those that are kept, and the period that is tried."""
 
     loop: Loop
     trips: int
@@ -52,13 +54,18 @@ def iterations(plan: Plan) -> Box:
     return {loop.number: (loop.first, loop.last) for loop in loops}
 
 
-def shorten(plan: Plan, placement: Placement, whole: frozenset[int] = frozenset()) -> tuple[Plan, list[Cut]]:
-    """The plan with its long loops cut short; those in `whole` stay as they are."""
+def shorten(plan: Plan, placement: Placement, tried: Mapping[int, int]) -> tuple[Plan, list[Cut]]:
+    """The plan with its long loops cut short; `tried` says how many multiples of a loop's period were in vain."""
     box = iterations(plan)
     cuts: list[Cut] = []
     body: list[Item] = []
     for item in plan.body:
-        cut = _cut(item, box, placement) if isinstance(item, Loop) and item.number not in whole else None
+        place = tried.get(item.number, 0) if isinstance(item, Loop) else len(MULTIPLES)
+        cut = (
+            _cut(item, MULTIPLES[place], box, placement)
+            if place < len(MULTIPLES) and isinstance(item, Loop)
+            else None
+        )
         if cut is None:
             body.append(item)
             continue
@@ -67,12 +74,12 @@ def shorten(plan: Plan, placement: Placement, whole: frozenset[int] = frozenset(
     return replace(plan, body=tuple(body)), cuts
 
 
-def _cut(loop: Loop, box: Box, placement: Placement) -> Cut | None:
-    period = _period(loop, box, placement)
-    if period is None or next(iter(_tasks(loop.body)), None) is None:
+def _cut(loop: Loop, multiple: int, box: Box, placement: Placement) -> Cut | None:
+    shortest = _period(loop, box, placement)
+    if shortest is None or next(iter(_tasks(loop.body)), None) is None:
         return None
-    longest = period * max(MULTIPLES)
-    kept = KEPT * period + loop.trips % longest
+    period = multiple * shortest
+    kept = KEPT * period + loop.trips % period
     return Cut(loop, loop.trips, kept, period) if kept < loop.trips else None
 
 
@@ -218,15 +225,13 @@ class _Folding:
         return found
 
     def run(self) -> list[Repeat] | None:
-        """Fold the loop in all engines; None where no period is found."""
-        for multiple in MULTIPLES:
-            period = multiple * self.cut.period
-            alike = [self._alike(number, period) for number in range(self.cut.kept - period)]
-            start = _first_run(alike, 2 * period)
-            if start is not None and self._is_block(start, period):
-                copies = _run_length(alike, start) // period
-                return self._fold(start, period, copies)
-        return None
+        """Fold the loop in all engines; None where nothing repeats."""
+        period = self.cut.period
+        alike = [self._alike(number, period) for number in range(self.cut.kept - period)]
+        start = _first_run(alike, 2 * period)
+        if start is None or not self._is_block(start, period):
+            return None
+        return self._fold(start, period, _run_length(alike, start) // period)
 
     def _is_block(self, start: int, period: int) -> bool:
         """Whether the records of a period stand side by side on each engine."""

@@ -15,13 +15,13 @@ from lamella.lang.nem import nodes
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import Document, Integer, Name
 from lamella.lang.nem.parse import parse
-from lamella.lang.nem.resolved import Plan
-from lamella.plan.tiling.emit import L2_BUFFER, LOOP_VARIABLE, Generator, TiledStage, tiled_stage
+from lamella.lang.nem.resolved import Plan, Region
+from lamella.plan.tiling.emit import Generator, TiledStage, tiled_stage
 from lamella.plan.tiling.engines import allot
 from lamella.plan.tiling.fill import choose_fill
 from lamella.plan.tiling.layouts import settle_layouts
 from lamella.plan.tiling.pack import Packing
-from lamella.plan.tiling.program import Line, Place, Repeat, Step, l1_buffer, order
+from lamella.plan.tiling.program import L2_BUFFER, Bytes, Line, Place, Repeat, Step, l1_buffer, order
 from lamella.plan.tiling.search import Choice
 from lamella.plan.tiling.shape import Machine, StageShape
 from lamella.plan.tiling.stages import Network, Stage, group
@@ -81,10 +81,14 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     generator = Generator(network, machine, stages)
     generator.place()
     lines = order(generator.generate(), machine.tokens)
-    return Tiled(_document(network, generator, lines), generator.packing, tuple(_report(item) for item in stages))
+    return Tiled(
+        _document(network, generator, lines), generator.packing, tuple(_report(item) for item in stages)
+    )
 
 
-def _begin_eagerly(network: Network, shapes: list[StageShape], choices: list[Choice], machine: Machine) -> None:
+def _begin_eagerly(
+    network: Network, shapes: list[StageShape], choices: list[Choice], machine: Machine
+) -> None:
     """Let a plan that is little more than its first stage begin before its operands are there."""
     filled = choose_fill(shapes[0], machine.l1) if shapes else None
     waiting = machine.fetch(_weight_bytes(network, shapes[0].stage)) if shapes else 0
@@ -104,7 +108,14 @@ def _report(item: TiledStage) -> StageReport:
     opcodes = tuple(task.opcode for task in item.stage.tasks)
     choice = item.choice
     return StageReport(
-        item.stage.name, opcodes, count, choice.height, choice.chunk, choice.engines, choice.cycles, item.l1_bytes
+        item.stage.name,
+        opcodes,
+        count,
+        choice.height,
+        choice.chunk,
+        choice.engines,
+        choice.cycles,
+        item.l1_bytes,
     )
 
 
@@ -112,46 +123,18 @@ def _document(network: Network, generator: Generator, lines: list[Line]) -> Docu
     """The whole text: the head of the selected plan, buffers, constants, ports, then the tasks."""
     plan = network.plan
     head = parse(plan.source).document
-    writer = Writer()
-    writer.named |= {item.name for item in plan.buffers} | {L2_BUFFER, LOOP_VARIABLE, generator.packing.name}
-    writer.named |= {l1_buffer(engine) for engine in range(generator.machine.engines)}
+    kept = {item.name for item in plan.buffers} | {generator.packing.name}
+    writer = Writer(kept | _port_regions(network).keys())
     ports = _ports(network, writer)
-    constants = _constants(lines)
-    writer.named |= {name for name, _ in constants}
     body = writer.lines(lines)
-    buffers = _buffers(network, generator, lines)
-    statements = [
-        *buffers,
-        *(nodes.Const(Name(name), Integer(value)) for name, value in constants),
-        *writer.heads,
-        *ports,
-        *body,
-    ]
+    buffers = _buffers(network, generator, writer, lines)
+    statements = [*buffers, *writer.heads, *ports, *body]
     return Document(head.includes, head.declarations, head.device, head.name, tuple(statements))
 
 
-def _steps(lines: list[Line]) -> list[Step]:
-    found: list[Step] = []
-    for line in lines:
-        if isinstance(line, Step):
-            found.append(line)
-        elif isinstance(line, Repeat):
-            found += line.body
-    return found
-
-
-def _constants(lines: list[Line]) -> list[tuple[str, int]]:
-    """The named offsets of L2 in the order of their first use."""
-    found: dict[str, int] = {}
-    for step in _steps(lines):
-        for item in (*step.inputs, *step.outputs):
-            place: Place = item.place
-            if place.name:
-                found.setdefault(place.name, place.named)
-    return list(found.items())
-
-
-def _buffers(network: Network, generator: Generator, lines: list[Line]) -> list[nodes.Statement]:
+def _buffers(
+    network: Network, generator: Generator, writer: Writer, lines: list[Line]
+) -> list[nodes.Statement]:
     """The arenas as large as they are used, the packed weights, and the buffers of inputs and outputs."""
     ends: dict[str, int] = {}
     for line in lines:
@@ -167,28 +150,33 @@ def _buffers(network: Network, generator: Generator, lines: list[Line]) -> list[
     if generator.packing.name in ends:
         found.append(_buffer(generator.packing.name, "DDR", generator.packing.size, imported=True))
     if L2_BUFFER in ends:
-        found.append(_buffer(L2_BUFFER, "L2", ends[L2_BUFFER]))
+        found.append(_buffer(writer.buffer(L2_BUFFER).id, "L2", ends[L2_BUFFER]))
     for engine in range(generator.machine.engines):
         if l1_buffer(engine) in ends:
-            found.append(_buffer(l1_buffer(engine), "L1", ends[l1_buffer(engine)], engine))
+            name = l1_buffer(engine)
+            found.append(_buffer(writer.buffer(name).id, "L1", ends[name], engine))
     return found
 
 
-def _buffer(name: str, level: str, size: int, engine: int | None = None, imported: bool = False) -> nodes.Statement:
+def _buffer(
+    name: str, level: str, size: int, engine: int | None = None, imported: bool = False
+) -> nodes.Statement:
     index = None if engine is None else Integer(engine)
     return nodes.Buffer(Name(name), level, index, Integer(size), Integer(64), imported, notes=Trivia())
 
 
-def _ports(network: Network, writer: Writer) -> list[nodes.Statement]:
+def _port_regions(network: Network) -> dict[str, Region]:
     """The named regions of inputs and outputs, as the selected plan has them."""
+    ports = network.inputs | network.outputs
+    return {name: region for name, region in network.plan.regions.items() if region.buffer.name in ports}
+
+
+def _ports(network: Network, writer: Writer) -> list[nodes.Statement]:
     found: list[nodes.Statement] = []
-    for name, region in network.plan.regions.items():
-        if region.buffer.name not in network.inputs | network.outputs or region.type is None:
-            continue
-        writer.named.add(name)
-        type = writer.type(region.type)
-        place = nodes.Region(Name(region.buffer.name), Integer(region.offset.constant), Integer(region.extent), type)
-        found.append(nodes.RegionDef(Name(name), place, let=True))
+    for name, region in _port_regions(network).items():
+        if region.type is not None:
+            here = Bytes(region.buffer.name, Place(region.offset.constant), region.extent, region.type)
+            found.append(nodes.RegionDef(Name(name), writer.region(here), let=True))
     return found
 
 

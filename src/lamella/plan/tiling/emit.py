@@ -1,8 +1,8 @@
 """The generator of tiled programs: stages one after the other, weights fetched ahead of them.
 
-Statements after a loop start when it is complete, so whatever is to run beside a loop is written before it: fetches of
-later weights, tiles with other pads than those of the loop, weights of the next stage. Everything outside loops starts as
-soon as its bytes are there, in whatever order the text has.
+Statements after a loop start when it is complete, so whatever is to run beside a loop is written before it: fetches
+of later weights, tiles with other pads than those of the loop, weights of the next stage. Everything outside loops
+starts as soon as its bytes are there, in whatever order the text has.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from lamella.lang.nem.resolved import Region, TensorType
 from lamella.plan.tiling.fill import new_rows, spans_of, tapered
 from lamella.plan.tiling.memory import Block, lowest, place
 from lamella.plan.tiling.pack import Packing
-from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
+from lamella.plan.tiling.program import L2_BUFFER, Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
 from lamella.plan.tiling.search import LOOP_FROM, Choice, slots_of
 from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, tiles_of
 from lamella.plan.tiling.split import Part, extent_of, planar
 from lamella.plan.tiling.stages import Network, Stage
 
-L2_BUFFER = "l2"
-LOOP_VARIABLE = "i"
 STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
 PIECE = 1 << 15
@@ -60,6 +58,7 @@ class TiledStage:
     base: int = 0
     weights: dict[int, int] = field(default_factory=dict)
     packed: dict[tuple[str, int], int] = field(default_factory=dict)
+    distant: dict[tuple[str, int], int] = field(default_factory=dict)
     prepared: bool = False
     stream: Block | None = None
     streamed_at: int = 0
@@ -85,13 +84,16 @@ class TiledStage:
     def chunk_bytes(self) -> int:
         """Bytes of L1 for a chunk of weights."""
         chunks, weight = self.stage.split.chunks, dict(self.shape.wholes)[1]
-        assert chunks is not None and weight.type is not None
+        assert chunks is not None
+        assert weight.type is not None
         most = max(count for _, count in self.chunks())
         return aligned(chunks.weight(weight.type, 0, most).extent, ALIGN)
 
     @property
     def l1_bytes(self) -> int:
         """Bytes of L1 in use on an engine."""
+        if self.choice.remote:
+            return 0
         return self.beside + self.slots * self.slot.size
 
     def span(self, engine: int) -> Span | None:
@@ -121,7 +123,7 @@ class Generator:
         self.network = network
         self.machine = machine
         self.stages = stages
-        self.packing = Packing()
+        self.packing = Packing(_unused("weights", network))
         self.lines: list[Draft] = []
         self.homes: dict[str, Block] = {}
         self.fetches: list[Fetch] = []
@@ -154,15 +156,21 @@ class Generator:
 
     def _pack(self, tiled: TiledStage) -> None:
         """Put the weights of a stage side by side into the packed buffer."""
+        for index, region in enumerate(tiled.stage.task.inputs):
+            if region.buffer.name in self.network.weights and (tiled.choice.remote or index in tiled.shape.distant):
+                tiled.distant[region.buffer.name, region.offset.constant] = self.packing.add(region, by_channel=False)
         start = self.packing.size = aligned(self.packing.size, ALIGN)
         indexed = list(enumerate(tiled.stage.task.inputs))
-        others = [(-1, region) for item in tiled.stage.followers for region in item.inputs if region is not None]
+        others = [
+            (-1, region) for item in tiled.stage.followers for region in item.inputs if region is not None
+        ]
         # The weight that is taken in chunks is the last, behind vectors that all chunks need.
         ordered = sorted([*indexed, *others], key=lambda item: item[0] == 1)
         size = 0
         for index, region in ordered:
             key = region.buffer.name, region.offset.constant
-            if region.buffer.name in self.network.weights and key not in tiled.packed:
+            known = tiled.packed.keys() | tiled.distant.keys()
+            if region.buffer.name in self.network.weights and key not in known:
                 by_channel = index == 1 and bool(tiled.choice.chunk)
                 at = self.packing.add(region, by_channel)
                 if by_channel and tiled.choice.streamed:
@@ -174,7 +182,14 @@ class Generator:
             number = tiled.stage.number
             block = Block(f"{tiled.stage.name}_w", size, number, number)
             self.fetches.append(
-                Fetch(f"{tiled.stage.name}_fetch", self.packing.name, start, block, number, pieces=self._pieces(size))
+                Fetch(
+                    f"{tiled.stage.name}_fetch",
+                    self.packing.name,
+                    start,
+                    block,
+                    number,
+                    pieces=self._pieces(size),
+                )
             )
 
     def _pieces(self, size: int) -> int:
@@ -216,13 +231,17 @@ class Generator:
         """The ring through which a stage reads and writes what lies in DDR; a slot of it for each slot of L1."""
         tiled.staged = {}
         end = 0
+        if tiled.choice.remote:
+            return None
         for first, count in {tile for tiles in tiled.tiles for tile in (tiles[:2] + tiles[-2:])}:
             for key, region, part in self._moving(tiled, first, count):
                 if region.buffer.name in self.ddr:
                     tiled.staged[key] = max(tiled.staged.get(key, 0), aligned(part.extent, ALIGN))
         for index, region in tiled.shape.wholes:
             if region.buffer.name in self.ddr:
-                raise Unsupported(f"{tiled.stage.name} reads {region.name or index} whole, which does not fit into L2")
+                raise Unsupported(
+                    f"{tiled.stage.name} reads {region.name or index} whole, which does not fit into L2"
+                )
         for key, size in tiled.staged.items():
             tiled.staged[key] = end
             end += size
@@ -254,10 +273,9 @@ class Generator:
 
     def _can_stage(self, name: str) -> bool:
         """Whether every use of a buffer goes by tiles."""
-        for tiled in self.stages:
-            if any(region.buffer.name == name for _, region in tiled.shape.wholes):
-                return False
-        return True
+        staying = [tiled for tiled in self.stages if not tiled.choice.remote]
+        wholes = {region.buffer.name for tiled in staying for _, region in tiled.shape.wholes}
+        return name not in wholes
 
     def _peak_stage(self) -> int:
         live = [
@@ -277,6 +295,9 @@ class Generator:
             self._prefetch(number)
             if tiled.choice.eager:
                 continue
+            if tiled.choice.remote:
+                self._stay(tiled)
+                continue
             self._prepare(tiled)
             later = self.stages[number + 1] if number + 1 < len(self.stages) else None
             begin = len(self.lines)
@@ -289,6 +310,25 @@ class Generator:
             if not isinstance(first, Settle):
                 first.comments = (*self._headline(tiled), *first.comments)
         return self.lines
+
+    def _stay(self, tiled: TiledStage) -> None:
+        """A task on operands where they lie."""
+        task = tiled.stage.task
+        inputs = tuple(self._lying(tiled, region) for region in task.inputs)
+        outputs = tuple(self._lying(tiled, region) for region in task.outputs)
+        comments = (f"{tiled.stage.name}: {task.opcode} in place, too large for L1",)
+        step = Step(task.opcode, inputs, outputs, task.attributes, label=tiled.stage.name, comments=comments)
+        self.lines += [step, Settle([step])]
+
+    def _lying(self, tiled: TiledStage, region: Region) -> Bytes:
+        """An operand in L2 or DDR, with its type."""
+        key = region.buffer.name, region.offset.constant
+        if key in tiled.distant:
+            return Bytes(self.packing.name, Place(tiled.distant[key]), region.extent, region.type)
+        if region.buffer.name in self.ddr:
+            return Bytes(region.buffer.name, Place(region.offset.constant), region.extent, region.type)
+        found = self._source(tiled, region, 0, region.extent)
+        return Bytes(found.buffer, found.place, found.extent, region.type)
 
     def _fill(self, tiled: TiledStage) -> None:
         """The first stage, chunk by chunk over all tiles, with its fetches where they are needed."""
@@ -334,9 +374,13 @@ class Generator:
     def _prepare_early(self, tiled: TiledStage) -> None:
         """Load the weights of the next stage, where they are on their way and nothing else lies whole in L1."""
         number = tiled.stage.number
-        fetched = all(item.issued for item in self.fetches if item.use == number and item.buffer == self.packing.name)
-        packed = all((region.buffer.name, region.offset.constant) in tiled.packed for _, region in tiled.shape.wholes)
-        if fetched and packed and not tiled.choice.streamed:
+        fetched = all(
+            item.issued for item in self.fetches if item.use == number and item.buffer == self.packing.name
+        )
+        packed = all(
+            (region.buffer.name, region.offset.constant) in tiled.packed for _, region in tiled.shape.wholes
+        )
+        if fetched and packed and not (tiled.choice.streamed or tiled.choice.remote):
             self._prepare(tiled)
 
     def _headline(self, tiled: TiledStage) -> tuple[str, ...]:
@@ -346,7 +390,9 @@ class Generator:
         tile = f"{count} tiles of {choice.height} of {split.units} rows" if split.units > 1 else "one tile"
         chunk = f", chunks of {choice.chunk} channels" if choice.chunk else ""
         where = f" on {choice.engines} engines" if choice.engines > 1 else ""
-        return (f"== {tiled.stage.name}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",)
+        return (
+            f"== {tiled.stage.name}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",
+        )
 
     def _prefetch(self, stage: int) -> None:
         """Fetch what this stage needs, and what later ones need while there is room and a token."""
@@ -392,7 +438,9 @@ class Generator:
             tiled.weights[index] = at
             at += aligned(region.extent, ALIGN)
             for engine in self._engines(tiled):
-                for low, size in _divide(region.extent, min(self.machine.counts["DMA"], region.extent // PIECE)):
+                for low, size in _divide(
+                    region.extent, min(self.machine.counts["DMA"], region.extent // PIECE)
+                ):
                     source = self._source(tiled, region, low, size)
                     target = Bytes(l1_buffer(engine), Place(tiled.weights[index] + low), size)
                     self.lines.append(Step("transfer", (source,), (target,), label=f"{stage.name}_load"))
@@ -430,7 +478,8 @@ class Generator:
     @staticmethod
     def _chunk(tiled: TiledStage, number: int, engine: int) -> Part:
         chunks, type = tiled.stage.split.chunks, tiled.stage.task.inputs[1].type
-        assert chunks is not None and type is not None
+        assert chunks is not None
+        assert type is not None
         return chunks.weight(type, *tiled.chunks(engine)[number])
 
     @staticmethod
@@ -441,7 +490,11 @@ class Generator:
         """Bytes of an operand in L2."""
         key = region.buffer.name, region.offset.constant
         if key in tiled.packed:
-            fetch = next(item for item in self.fetches if item.use == tiled.stage.number and item.buffer == self.packing.name)
+            fetch = next(
+                item
+                for item in self.fetches
+                if item.use == tiled.stage.number and item.buffer == self.packing.name
+            )
             return self._l2(fetch.block, tiled.packed[key] + offset, size)
         return self._l2(self.homes[region.buffer.name], region.offset.constant + offset, size)
 
@@ -459,11 +512,13 @@ class Generator:
             self._groups(tiled)
             return True
         begin, length = run
-        flight = tiled.slots - 2
+        flight = max(1, tiled.slots - 2)
+        beside = flight if tiled.slots > 1 else 0
         for engine, tiles in enumerate(tiled.tiles):
             for number, tile in enumerate([*tiles[:begin], *tiles[begin + length :]]):
-                slot = Place(self._slots_at(tiled) + (flight + number % 2) * tiled.slot.size)
-                self.lines += _Pass(self, tiled, engine, tile, slot, flight + number % 2).lines()
+                index = beside + number % 2 if beside else 0
+                slot = Place(self._slots_at(tiled) + index * tiled.slot.size)
+                self.lines += _Pass(self, tiled, engine, tile, slot, index).lines()
         body: list[Step] = []
         for engine, tiles in enumerate(tiled.tiles):
             slot = Place(self._slots_at(tiled), slot=tiled.slot.size, slots=flight)
@@ -471,7 +526,7 @@ class Generator:
             body += _Pass(self, tiled, engine, tiles[begin], slot, 0, step).lines()
         if later is not None and tiled.l1_bytes + later.l1_bytes <= self.machine.l1:
             self._prepare_early(later)
-        self.lines.append(Repeat(LOOP_VARIABLE, length, flight, body))
+        self.lines.append(Repeat(length, flight, body))
         return False
 
     def _slots_at(self, tiled: TiledStage) -> int:
@@ -484,7 +539,9 @@ class Generator:
         longest = max(len(tiles) for tiles in tiled.tiles)
         for start in range(0, longest, slots):
             passes = [
-                _Pass(self, tiled, engine, tile, Place(self._slots_at(tiled) + number * tiled.slot.size), number)
+                _Pass(
+                    self, tiled, engine, tile, Place(self._slots_at(tiled) + number * tiled.slot.size), number
+                )
                 for engine, tiles in enumerate(tiled.tiles)
                 for number, tile in enumerate(tiles[start : start + slots])
             ]
@@ -496,9 +553,19 @@ class Generator:
             for number in range(len(chunks)):
                 if not resident:
                     self._load_chunks(tiled, number, sorted({item.engine for item in passes}))
-                self.lines += [item.main(number) for item in passes if number < len(tiled.chunks(item.engine))]
+                self.lines += [
+                    item.main(number) for item in passes if number < len(tiled.chunks(item.engine))
+                ]
             for item in passes:
                 self.lines += item.finish()
+
+
+def _unused(wanted: str, network: Network) -> str:
+    """A name that no buffer or region of the selected plan has."""
+    taken = {item.name for item in network.plan.buffers} | set(network.plan.regions)
+    while wanted in taken:
+        wanted += "_"
+    return wanted
 
 
 def _shifted(item: Bytes, low: int, size: int) -> Bytes:
@@ -519,13 +586,15 @@ def _uniform_run(tiled: TiledStage) -> tuple[int, int] | None:
     lengths = {len(tiles) for tiles in tiled.tiles if tiles}
     if min(lengths) < LOOP_FROM or any(not tiles for tiles in tiled.tiles):
         return None
-    shapes = [[_signature(tiled, tile) for tile in tiles] for tiles in tiled.tiles]
+    kinds = [[_signature(tiled, tile) for tile in tiles] for tiles in tiled.tiles]
+    places = [[_offsets(tiled, tile) for tile in tiles] for tiles in tiled.tiles]
     best = (0, 0)
-    for begin in range(min(lengths)):
+    for begin in range(min(lengths) - 1):
+        steps = [_steps(each, begin) for each in places]
         end = begin + 1
         while end < min(lengths) and all(
-            kinds[end] == kinds[begin] and tiles[end][0] - tiles[end - 1][0] == tiles[begin][1]
-            for kinds, tiles in zip(shapes, tiled.tiles, strict=True)
+            kind[end] == kind[begin] and _steps(each, end - 1) == step
+            for kind, each, step in zip(kinds, places, steps, strict=True)
         ):
             end += 1
         if end - begin > best[1]:
@@ -534,17 +603,33 @@ def _uniform_run(tiled: TiledStage) -> tuple[int, int] | None:
 
 
 def _signature(tiled: TiledStage, tile: Tile) -> tuple[object, ...]:
-    split = tiled.stage.split
+    """What the tiles of a loop have in common: their types and pads."""
     parts = [part.type for _, _, part in tiled.shape.loads(*tile)]
-    window = split.attributes_of(*tile).get("pads")
-    return (tile[1], tuple(parts), window)
+    return (tile[1], tuple(parts), tiled.stage.split.attributes_of(*tile).get("pads"))
+
+
+def _offsets(tiled: TiledStage, tile: Tile) -> list[int]:
+    """Where the parts of a tile begin in their tensors: an image further, an input may move by more than its output."""
+    shape = tiled.shape
+    return [part.offset for _, _, part in (*shape.loads(*tile), *shape.stored(*tile))]
+
+
+def _steps(places: list[list[int]], number: int) -> list[int]:
+    return [after - before for before, after in zip(places[number], places[number + 1], strict=True)]
 
 
 class _Pass:
     """One tile on its way through an engine; `step` units lie between it and the tile of the next iteration."""
 
     def __init__(
-        self, generator: Generator, tiled: TiledStage, engine: int, tile: Tile, slot: Place, number: int, step: int = 0
+        self,
+        generator: Generator,
+        tiled: TiledStage,
+        engine: int,
+        tile: Tile,
+        slot: Place,
+        number: int,
+        step: int = 0,
     ) -> None:
         self.generator, self.tiled, self.engine = generator, tiled, engine
         self.tile, self.slot, self.number, self.step = tile, slot, number, step
@@ -552,7 +637,9 @@ class _Pass:
         first, count = tile
         self.span = tiled.span(engine)
         self.parts = {key: part for key, _, part in tiled.shape.loads(first, count, self.span)}
-        self.next = {key: part for key, _, part in tiled.shape.loads(first + step, count)} if step else self.parts
+        self.next = (
+            {key: part for key, _, part in tiled.shape.loads(first + step, count)} if step else self.parts
+        )
 
     def lines(self) -> list[Step]:
         """All tasks of the tile."""
@@ -561,7 +648,7 @@ class _Pass:
 
     def _here(self, key: str, part: Part | None, extent: int, name: str = "") -> Bytes:
         """Bytes of the slot, typed where a part is given."""
-        offset = self.tiled.slot.offsets[key] + (0 if part is None else 0)
+        offset = self.tiled.slot.offsets[key]
         at = Place(self.slot.start + offset, 0, self.slot.slot, self.slot.slots)
         return Bytes(l1_buffer(self.engine), at, extent, None if part is None else part.type, name)
 
@@ -577,7 +664,9 @@ class _Pass:
             else:
                 source = self.generator._source(self.tiled, region, part.offset, part.extent)
                 near = _moving(source, step)
-            found.append(Step("transfer", (near,), (self._here(key, None, part.extent),), label=f"{self.label}_x"))
+            found.append(
+                Step("transfer", (near,), (self._here(key, None, part.extent),), label=f"{self.label}_x")
+            )
         return found
 
     def _far(self, region: Region, part: Part, step: int) -> Bytes:
@@ -603,7 +692,9 @@ class _Pass:
                 part = self.parts[f"x{index}"]
                 inputs.append(self._here(f"x{index}", part, part.extent, f"{self.label}_X"))
             else:
-                inputs.append(self._whole(index, tiled.shape.seen(item.region, item.part(*self.tile)), number))
+                inputs.append(
+                    self._whole(index, tiled.shape.seen(item.region, item.part(*self.tile)), number)
+                )
         outputs: list[Bytes] = []
         for index, item in enumerate(split.outputs):
             part = item.part(*self.tile)
@@ -633,8 +724,15 @@ class _Pass:
         type, offset, name = part.type, 0, f"{self.label}_W"
         if tiled.choice.chunk and split.chunks is not None and index in (1, 2):
             first, count = tiled.chunks(self.engine)[number]
-            cut = split.chunks.weight(type, first, count) if index == 1 else split.chunks.table(type, first, count)
+            cut = (
+                split.chunks.weight(type, first, count)
+                if index == 1
+                else split.chunks.table(type, first, count)
+            )
             type, offset = cut.type, cut.offset
+        if index in tiled.shape.distant:
+            found = self.generator._lying(tiled, region)
+            return Bytes(found.buffer, found.place, extent_of(type), type)
         if index in tiled.shape.vectors:
             found = self.generator._source(tiled, region, offset, extent_of(type))
             return Bytes(found.buffer, found.place, found.extent, type)
@@ -661,7 +759,13 @@ class _Pass:
                     inputs.append(self._here(f"f{number}_{index}", part, part.extent, f"{self.label}_R"))
             output = self._here(result[0], result[2], result[2].extent, f"{self.label}_Y")
             found.append(
-                Step(follower.task.opcode, tuple(inputs), (output,), follower.task.attributes, label=f"{self.label}_a")
+                Step(
+                    follower.task.opcode,
+                    tuple(inputs),
+                    (output,),
+                    follower.task.attributes,
+                    label=f"{self.label}_a",
+                )
             )
             current = result
         return [*found, *self._stores()]
@@ -708,7 +812,9 @@ def tiled_stage(stage: Stage, shape: StageShape, choice: Choice) -> TiledStage:
         whole = (0, split.units)
         found = TiledStage(stage, shape, choice, [[whole] for _ in range(choice.engines)], Slot({}, 0))
         # The last engine may have nothing left to do.
-        found.tiles = [tiles for engine, tiles in enumerate(found.tiles) if (found.span(engine) or (0, 0))[1] > 0]
+        found.tiles = [
+            tiles for engine, tiles in enumerate(found.tiles) if (found.span(engine) or (0, 0))[1] > 0
+        ]
         found.slot = shape.slot([whole], found.span(0))
         return found
     tiles = tiles_of(split.units, split.period, choice.height)

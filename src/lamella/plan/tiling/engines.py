@@ -1,9 +1,9 @@
 """How many engines work on each stage: as few as keep pace with the weights that come from DDR.
 
 Weights arrive at the rate of the sDMAs, at most as far ahead as L2 holds them. As long as all stages up to any one are
-computed before the weights of that stage, and what L2 holds beyond them, could be there, DDR is never idle, and more engines would
-only make the program longer. So every stage begins with one engine; where the stages up to some point take longer than
-that, the stage that gains the most gets twice as many, again and again.
+computed before its weights, and what L2 holds beyond them, could be there, DDR is never idle, and more engines would
+only make the program longer. So every stage begins with one engine and few tasks; where the stages up to some point
+take longer than that, the one that gains the most gets more tiles, then more engines, again and again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The first stage from a cold start: nothing runs yet that could hide its fetches.
 
-Where everything of a stage fits into L1, its tasks are written chunk by chunk over all tiles. The first product needs one
-chunk of weights and one tile of the input; during the first chunk the rest of the input arrives, and each later chunk of
-weights while the one before is computed. Tiles leave as their last chunk is done.
+Where everything of a stage fits into L1, its tasks are written chunk by chunk over all tiles. The first product needs
+one chunk of weights and one tile of the input; during the first chunk the rest of the input arrives, and each later
+chunk of weights while the one before is computed. Tiles leave as their last chunk is done.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ def choose_fill(shape: StageShape, room: int) -> Choice | None:
     """
     split = shape.stage.split
     chunks = split.chunks
-    if chunks is None or split.units != split.period or not isinstance(split.inputs[0], Window) or shape.streamed:
+    if (
+        chunks is None
+        or split.units != split.period
+        or not isinstance(split.inputs[0], Window)
+        or shape.streamed
+    ):
         return None
     best: Choice | None = None
     for count in range(2, max(2, shape.machine.tokens - LIVE) + 1):
@@ -56,14 +61,17 @@ def spans_of(channels: int, chunk: int, parts: int) -> list[Span]:
 
 def _candidates(shape: StageShape, tiles: list[tuple[int, int]], room: int) -> Iterator[Choice]:
     chunks, weight = shape.stage.split.chunks, shape.stage.task.inputs[1].type
-    assert chunks is not None and weight is not None
+    assert chunks is not None
+    assert weight is not None
     slot = shape.slot(tiles).size
     chunk = chunks.channels // 2
     while chunk >= 8:
         for parts in range(2, 5):
             spans = spans_of(chunks.channels, chunk, parts)
             most = max(chunk, spans[-1][1])
-            needed = parts * aligned(most * chunks.depth * bits_of(weight.elem) // 8, ALIGN) + len(tiles) * slot
+            needed = (
+                parts * aligned(most * chunks.depth * bits_of(weight.elem) // 8, ALIGN) + len(tiles) * slot
+            )
             if spans[-1][1] > 0 and needed <= room:
                 cycles = _cycles(shape, tiles, spans)
                 yield Choice(0, chunk, parts, len(tiles), 1, cycles, needed, eager=True)
@@ -85,7 +93,8 @@ def _cycles(shape: StageShape, tiles: list[tuple[int, int]], spans: list[Span]) 
     """Cycles of a cold start, step by step: what each product waits for, and the way out of each tile."""
     machine, split = shape.machine, shape.stage.split
     chunks, weight = split.chunks, shape.stage.task.inputs[1].type
-    assert chunks is not None and weight is not None
+    assert chunks is not None
+    assert weight is not None
     fresh = list(new_rows(shape, tiles))
     arrived = [0] * len(tiles)
     clock, now, out = 0, 0.0, 0.0

@@ -17,7 +17,9 @@ from lamella.plan.tiling.split import Whole
 from lamella.plan.tiling.stages import Network
 
 
-def settle_layouts(network: Network, shapes: list[StageShape], choices: list[Choice], machine: Machine) -> set[str]:
+def settle_layouts(
+    network: Network, shapes: list[StageShape], choices: list[Choice], machine: Machine
+) -> set[str]:
     """Make neighbours agree, in place; the buffers that are planar.
 
     Where a reader cannot take what a maker leaves, either the reader shares channels too or the maker shares rows:
@@ -33,7 +35,10 @@ def settle_layouts(network: Network, shapes: list[StageShape], choices: list[Cho
         rows = _choose(shapes, choices, machine, maker, across=False)
         if reader is not None and reader not in settled and rows is not None:
             other = _choose(shapes, choices, machine, reader, across=True)
-            if other is not None and other.cycles - choices[reader].cycles < rows.cycles - choices[maker].cycles:
+            if (
+                other is not None
+                and other.cycles - choices[reader].cycles < rows.cycles - choices[maker].cycles
+            ):
                 choices[reader] = other
                 continue
         settled.add(maker)

@@ -1,8 +1,8 @@
 """Placement in L2: activations by their live ranges, weights in what they leave free, early where there is room.
 
-Time counts in stages. Every block that a stage cannot do without (its activations, its weights, its staging rings) has a
-place from the beginning, found offline, the largest block first. Weights may also come earlier: then they take any gap
-that nothing needs from the stage at which they are fetched to the one that uses them.
+Time counts in stages. Every block that a stage cannot do without (its activations, its weights, its staging rings)
+has a place from the beginning, found offline, the largest block first. Weights may also come earlier: then they take
+any gap that nothing needs from the stage at which they are fetched to the one that uses them.
 """
 
 from __future__ import annotations

@@ -31,7 +31,9 @@ class Piece:
     def bytes_of(self, source: Array) -> Array:
         """Its bytes, in the order of the packed buffer."""
         start = self.region.offset.constant
-        raw: Array = np.ascontiguousarray(source).view(np.uint8).reshape(-1)[start : start + self.region.extent]
+        raw: Array = (
+            np.ascontiguousarray(source).view(np.uint8).reshape(-1)[start : start + self.region.extent]
+        )
         type = self.region.type
         if not self.by_channel or type is None:
             return raw
@@ -43,15 +45,15 @@ class Piece:
             padded = np.concatenate([turned, np.zeros(turned.size % 2, np.uint8)])
             found: Array = padded[::2] | padded[1::2] << 4
             return found
-        turned = raw.view(f"u{bits // 8}").reshape(shape).T
-        return np.ascontiguousarray(turned).view(np.uint8).reshape(-1)
+        columns: Array = raw.view(f"u{bits // 8}").reshape(shape).T
+        return np.ascontiguousarray(columns).view(np.uint8).reshape(-1)
 
 
 @dataclass(slots=True)
 class Packing:
     """The packed buffer: its name, its size, and what lies where."""
 
-    name: str = "weights"
+    name: str
     size: int = 0
     pieces: list[Piece] = field(default_factory=list)
 

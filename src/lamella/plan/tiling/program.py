@@ -17,7 +17,10 @@ from typing import TypeAlias
 
 from lamella.lang.nem.resolved import AttributeValue, TensorType
 
-L1_BUFFER = "l1_"
+OWN = "<"
+"""How the names of our own buffers begin, which no program can use; the text gives them others."""
+L1_BUFFER = f"{OWN}l1_"
+L2_BUFFER = f"{OWN}l2"
 
 
 def l1_buffer(engine: int) -> str:
@@ -27,7 +30,7 @@ def l1_buffer(engine: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A byte offset: `start + step · i + slot · (i mod slots)` in iteration i; `name` is a constant `named` inside it."""
+    """`start + step · i + slot · (i mod slots)` bytes in iteration i; `name` is a constant that equals `named`."""
 
     start: int
     step: int = 0
@@ -39,7 +42,9 @@ class Place:
     def bounds(self, trips: int) -> tuple[int, int]:
         """The smallest and the largest offset over all iterations."""
         reach = self.step * (trips - 1)
-        return self.start + min(0, reach), self.start + max(0, reach) + self.slot * (min(self.slots, trips) - 1)
+        return self.start + min(0, reach), self.start + max(0, reach) + self.slot * (
+            min(self.slots, trips) - 1
+        )
 
     def moves_like(self, other: Place) -> bool:
         """Whether the distance of two offsets is the same in every iteration."""
@@ -78,14 +83,15 @@ class Step:
     def engine(self) -> int:
         """The engine whose L1 it touches; moves between DDR and L2 count for their sequencer."""
         touched = (item.buffer for item in (*self.inputs, *self.outputs))
-        return next((int(name[len(L1_BUFFER) :]) for name in touched if name.startswith(L1_BUFFER)), self.sequencer)
+        return next(
+            (int(name[len(L1_BUFFER) :]) for name in touched if name.startswith(L1_BUFFER)), self.sequencer
+        )
 
 
 @dataclass(slots=True, eq=False)
 class Repeat:
     """A loop over `trips` iterations, at most `window` in flight."""
 
-    variable: str
     trips: int
     window: int
     body: list[Step]
@@ -202,7 +208,10 @@ def _accesses(step: Step, trips: int) -> Iterator[tuple[str, int, int, bool]]:
 def _meet_in_iteration(early: Step, late: Step, trips: int) -> bool:
     """Whether two steps of a loop body touch common bytes in one iteration, one of them writing."""
     for one, first in (*((item, False) for item in early.inputs), *((item, True) for item in early.outputs)):
-        for two, second in (*((item, False) for item in late.inputs), *((item, True) for item in late.outputs)):
+        for two, second in (
+            *((item, False) for item in late.inputs),
+            *((item, True) for item in late.outputs),
+        ):
             if one.buffer == two.buffer and (first or second) and _overlap(one, two, trips):
                 return True
     return False
@@ -210,7 +219,9 @@ def _meet_in_iteration(early: Step, late: Step, trips: int) -> bool:
 
 def _overlap(one: Bytes, two: Bytes, trips: int) -> bool:
     if one.place.moves_like(two.place):
-        return one.place.start < two.place.start + two.extent and two.place.start < one.place.start + one.extent
+        return (
+            one.place.start < two.place.start + two.extent and two.place.start < one.place.start + one.extent
+        )
     low, high = one.place.bounds(trips)
     other_low, other_high = two.place.bounds(trips)
     return low < other_high + two.extent and other_low < high + one.extent
@@ -286,7 +297,9 @@ def _demand(line: Draft, uses: Mapping[int, int]) -> dict[int, int]:
     found: dict[int, int] = {}
     for position in range(len(line.body)):
         alive = Counter(
-            line.body[begun[number]].engine for number, end in ends.items() if begun[number] <= position <= end
+            line.body[begun[number]].engine
+            for number, end in ends.items()
+            if begun[number] <= position <= end
         )
         for engine, count in alive.items():
             found[engine] = max(found.get(engine, 0), count * min(line.window, line.trips))

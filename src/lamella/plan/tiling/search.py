@@ -1,8 +1,9 @@
 """The search for the tiles of a stage: heights, chunks of output channels and iterations in flight.
 
-Each candidate is priced by a closed form of the pipelined loop, with the costs of the simulator: the busiest unit of an
-engine decides, unless too few tiles are in flight to hide the way of one through all units; filling and draining come on
-top. What does not fit into L1 is no candidate. The search is exhaustive over a pruned set and keeps the first of equals.
+Each candidate is priced by a closed form of the pipelined loop, with the costs of the simulator: the busiest unit of
+an engine decides, unless too few tiles are in flight to hide the way of one through all units; filling and draining
+come on top. What does not fit into L1 is no candidate. The search goes through a pruned set and keeps the first of
+equals.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
 from lamella.plan.tiling.shape import ALIGN, StageShape, tiles_of
-from lamella.plan.tiling.split import Rows, bits_of
+from lamella.plan.tiling.split import VIEWS, Rows, bits_of
 
 LOOP_FROM = 4
 """Tiles of an engine from which on they are written as a loop."""
@@ -36,6 +37,8 @@ class Choice:
     """Whether the engines share the output channels rather than the rows."""
     eager: bool = False
     """Whether tasks begin before their stage's operands are all there: the first stage of a plan."""
+    remote: bool = False
+    """Whether the task works on operands where they lie: a view that cannot be divided and does not fit into L1."""
     edge: int = 0
     """Rows of the first and the last tile of such a stage."""
 
@@ -65,12 +68,19 @@ def choose(shape: StageShape, limits: Limits) -> Choice:
         search.look(kept[1:])
     if limits.across is not False and can_share_channels(shape, limits.engines):
         search.look_across()
+    if search.best is None and can_stay(shape):
+        return Choice(shape.stage.split.units, 0, 1, 1, 1, shape.main_cycles(1.0), 0, remote=True)
     if search.best is None:
         raise Unsupported(
             f"{shape.stage.name} needs {search.smallest} bytes of L1 for its smallest tile; "
             f"the device has {limits.room}"
         )
     return search.best
+
+
+def can_stay(shape: StageShape) -> bool:
+    """Whether a stage may work on memories other than L1: it only moves elements."""
+    return shape.stage.task.opcode in VIEWS and not shape.stage.followers
 
 
 def can_share_channels(shape: StageShape, engines: int) -> bool:
@@ -120,7 +130,9 @@ class _Search:
                 continue
             found = self._price_across(kept, mine)
             tasks = limits.engines * (3 + 2 * kept.parts)
-            choice = Choice(units, kept.chunk, kept.ring, 1, limits.engines, found, needed, shape.streamed, True)
+            choice = Choice(
+                units, kept.chunk, kept.ring, 1, limits.engines, found, needed, shape.streamed, True
+            )
             self._keep(choice, tasks)
 
     def _price_across(self, kept: _Kept, mine: int) -> int:
@@ -131,7 +143,9 @@ class _Search:
         units, share = shape.stage.split.units, mine / chunks.channels
         loads = sum(machine.load(part.extent) for _, _, part in shape.loads(0, units, (0, mine)))
         out = sum(machine.put(part.extent) for _, _, part in shape.stored(0, units, (0, mine)))
-        weights = sum(machine.load(region.extent) for _, region in shape.wholes) * share / machine.counts["DMA"]
+        weights = (
+            sum(machine.load(region.extent) for _, region in shape.wholes) * share / machine.counts["DMA"]
+        )
         parallel = min(kept.parts, machine.counts[shape.costs[0].unit])
         main = kept.parts * shape.main_cycles(share / kept.parts) / parallel
         busy = max(weights, main, _ring_cycles(shape, kept, share, share))
@@ -166,8 +180,11 @@ def _heights(period: int) -> list[int]:
 
 
 def slots_of(each: int, flight: int) -> int:
-    """Slots of an engine for so many tiles: those of the ring, and two for tiles beside a loop."""
-    return min(each, flight) + (2 if each >= LOOP_FROM else 0)
+    """Slots of an engine for so many tiles: those of the ring, and two for tiles beside a loop.
+
+    Where one tile is in flight at a time, tiles beside the loop come before it, in the same slot.
+    """
+    return min(each, flight) + (2 if each >= LOOP_FROM and flight > 1 else 0)
 
 
 class _Kept(NamedTuple):

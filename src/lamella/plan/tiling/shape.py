@@ -1,7 +1,7 @@
 """The shape of a stage on the device: which bytes a tile takes in L1, and what its parts cost.
 
-A tile has a *slot*: its input rows, the tile that the main task writes, and what followers add. Weights stand beside the
-slots, whole or as a ring of chunks of output channels; vectors (bias, scale) are read from L2 where they lie.
+A tile has a *slot*: its input rows, the tile that the main task writes, and what followers add. Weights stand beside
+the slots, whole or as a ring of chunks of output channels; vectors (bias, scale) are read from L2 where they lie.
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ class Machine:
         return -(-size // self.sdma) + self.sdma_overhead + self.dispatch
 
 
+CONVERSIONS = frozenset({"cast", "quantize", "dequantize"})
+"""Followers that never work in place, whatever their types."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """The parts of a tile's slot: a key for each operand and its offset; `size` is padded."""
@@ -78,20 +82,26 @@ class StageShape:
     def streamed(self) -> bool:
         """Whether the weights pass through L2 in chunks, because they would take half of it."""
         weight = dict(self.wholes).get(1)
-        return weight is not None and self.stage.split.chunks is not None and 2 * weight.extent > self.machine.l2
+        return (
+            weight is not None and self.stage.split.chunks is not None and 2 * weight.extent > self.machine.l2
+        )
 
     @cached_property
     def vectors(self) -> set[int]:
-        """Inputs of the main task that are read from L2: imported vectors behind the first two operands."""
-        found: set[int] = set()
-        for index, item in enumerate(self.stage.split.inputs):
-            if not isinstance(item, Whole) or item.region.type is None or index == 0:
-                continue
-            type = item.region.type
-            if item.region.buffer.imported and prod(type.shape) == type.shape[-1] and index >= 1:
-                if self.stage.task.opcode not in ("gemm", "matmul", "conv2d", "depthwise_conv2d") or index == 2:
-                    found.add(index)
-        return found
+        """Inputs of the main task that are read from L2: imported vectors that are no factor of a product."""
+        first = 2 if self.stage.task.opcode in _PRODUCTS else 1
+        return {
+            index
+            for index, item in enumerate(self.stage.split.inputs)
+            if index >= first and isinstance(item, Whole) and _is_vector(item.region)
+        }
+
+    @cached_property
+    def distant(self) -> set[int]:
+        """Inputs that are read where they lie: a table of which only some rows are asked for, too large for L1."""
+        item = self.stage.split.inputs[0]
+        large = isinstance(item, Whole) and 2 * item.region.extent > self.machine.l1
+        return {0} if self.stage.task.opcode == "gather" and large else set()
 
     @cached_property
     def wholes(self) -> list[tuple[int, Region]]:
@@ -99,7 +109,7 @@ class StageShape:
         return [
             (index, item.region)
             for index, item in enumerate(self.stage.split.inputs)
-            if isinstance(item, Whole) and index not in self.vectors
+            if isinstance(item, Whole) and index not in self.vectors | self.distant
         ]
 
     @cached_property
@@ -135,7 +145,7 @@ class StageShape:
         tile = split.outputs[0].part(first, count).type
         for number, follower in enumerate(self.stage.followers):
             part = follower.part(follower.output, split.units, first, tile.shape, count)
-            if part.type.elem != tile.elem:
+            if part.type.elem != tile.elem or follower.task.opcode in CONVERSIONS:
                 key = f"y0_{number}"
             yield key, follower.output, _cut(part, span)
             tile = part.type
@@ -172,6 +182,14 @@ class StageShape:
         return int(-(-cost.work * share // cost.rate)) + max(0, overhead)
 
 
+_PRODUCTS = frozenset({"gemm", "matmul", "conv2d", "depthwise_conv2d"})
+
+
+def _is_vector(region: Region) -> bool:
+    type = region.type
+    return region.buffer.imported and type is not None and prod(type.shape) == type.shape[-1]
+
+
 def _cut(part: Part, span: Span | None) -> Part:
     return part if span is None else planar(part, *span)
 
@@ -183,7 +201,9 @@ def tiles_of(units: int, period: int, height: int) -> list[tuple[int, int]]:
     for image in range(units // period):
         row = image * period
         for number in range(count):
-            size = min(height, (image + 1) * period - row) if number < count - 1 else (image + 1) * period - row
+            size = (
+                min(height, (image + 1) * period - row) if number < count - 1 else (image + 1) * period - row
+            )
             if size > 0:
                 found.append((row, size))
             row += size

@@ -1,8 +1,9 @@
 """How a task divides into tiles: along which rows, which bytes of each operand a tile needs, and by which attributes.
 
-A task has `units`, rows of its output that can be computed apart from each other. An operand follows them in one of three
-ways: *rows* (as many as the output), a *window* (the rows under a kernel: halos overlap, pads stand only at the edges) or
-*whole* (weights, tables). Transfers copy contiguous bytes, so the rows are those of the outermost axis that is not 1.
+A task has `units`, rows of its output that can be computed apart from each other. An operand follows them in one of
+three ways: *rows* (as many as the output), a *window* (the rows under a kernel: halos overlap, pads stand only at the
+edges) or *whole* (weights, tables). Transfers copy contiguous bytes, so the rows are those of the outermost axis that
+is not 1.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def bits_of(elem: str) -> int:
 def dense(type: TensorType) -> bool:
     """Whether elements lie in row-major order without gaps."""
     wanted = row_major_strides(type.shape)
-    return all(size == 1 or one == two for size, one, two in zip(type.shape, type.strides, wanted, strict=True))
+    return all(
+        size == 1 or one == two for size, one, two in zip(type.shape, type.strides, wanted, strict=True)
+    )
 
 
 def extent_of(type: TensorType) -> int:
@@ -208,6 +211,8 @@ def split_of(task: Task) -> Split:
         found = _normalised(task)
     elif known is not None and task.opcode in _VIEWS:
         found = _view(task)
+    elif task.opcode == "gather":
+        found = _gathered(task)
     else:
         found = None
     return found or undivided(task)
@@ -223,7 +228,9 @@ def undivided(task: Task) -> Split:
 def is_elementwise(task: Task) -> bool:
     """Whether each element of the output depends on the elements at its own place alone."""
     known = find_opcode(task.opcode)
-    return task.opcode in ("cast", "quantize", "dequantize") or (known is not None and "eltwise" in known.families)
+    return task.opcode in ("cast", "quantize", "dequantize") or (
+        known is not None and "eltwise" in known.families
+    )
 
 
 def _type(region: Region) -> TensorType:
@@ -306,7 +313,9 @@ def _product(task: Task) -> Split | None:
         return None
     kernel = task.inputs[1]
     if len(b.shape) > 2:
-        kernel = replace(kernel, type=replace(b, shape=b.shape[-2:], strides=b.strides[-2:], layout=ROWS_LAYOUT))
+        kernel = replace(
+            kernel, type=replace(b, shape=b.shape[-2:], strides=b.strides[-2:], layout=ROWS_LAYOUT)
+        )
         if not _per_tensor(b):
             return None
     inputs: list[OperandSplit] = [Rows(task.inputs[0], (), a.shape[-1:], None, a.quant), Whole(kernel)]
@@ -314,7 +323,9 @@ def _product(task: Task) -> Split | None:
         c = _type(region)
         if prod(c.shape) == c.shape[-1]:
             flat = replace(c, shape=c.shape[-1:], strides=c.strides[-1:], layout=ROWS_LAYOUT)
-            inputs.append(Whole(replace(region, type=flat)) if _per_tensor(c) or len(c.shape) == 1 else Whole(region))
+            inputs.append(
+                Whole(replace(region, type=flat)) if _per_tensor(c) or len(c.shape) == 1 else Whole(region)
+            )
         elif prod(c.shape) == prod(y.shape) and dense(c) and _per_tensor(c):
             inputs.append(Rows(region, (), c.shape[-1:], None, c.quant))
         else:
@@ -392,6 +403,8 @@ def _normalised(task: Task) -> Split | None:
 
 
 _VIEWS = frozenset({"transpose", "slice", "concat", "split", "pad", "reshape"})
+VIEWS = _VIEWS | {"gather"}
+"""Opcodes that move elements and compute nothing."""
 
 
 def _view(task: Task) -> Split | None:
@@ -411,14 +424,42 @@ def _view(task: Task) -> Split | None:
 def _reshaped(task: Task, types: list[TensorType]) -> Split | None:
     """A copy: any common number of rows will do."""
     size = prod(types[0].shape)
-    inner = max(
-        (item for item in (types[0].shape[-1], types[1].shape[-1]) if size % item == 0), default=size
-    )
+    inner = max((item for item in (types[0].shape[-1], types[1].shape[-1]) if size % item == 0), default=size)
     if not all(_whole_bytes(item, (inner,)) for item in types):
         return None
-    parts = [Rows(region, (), (inner,), None, _type(region).quant) for region in (*task.inputs, *task.outputs)]
+    parts = [
+        Rows(region, (), (inner,), None, _type(region).quant) for region in (*task.inputs, *task.outputs)
+    ]
     attributes = {**task.attributes, "target_shape": (-1, inner)}
     return Split(task, size // inner, size // inner, (parts[0],), (parts[1],), attributes)
+
+
+def _gathered(task: Task) -> Split | None:
+    """Rows of the table before its axis or, where there is one, rows of indices; the other operand is whole."""
+    table, indices, output = _types(task)
+    axis = task.attributes["axis"]
+    assert isinstance(axis, int)
+    axis %= len(table.shape)
+    before, inner = table.shape[:axis], table.shape[axis + 1 :]
+    if not all(dense(item) and _per_tensor(item) for item in (table, indices, output)):
+        return None
+    if prod(before) > 1:
+        parts = (Rows(task.inputs[0], (), table.shape[axis:], None, table.quant), Whole(task.inputs[1]))
+        units, shape, changed = prod(before), (*indices.shape, *inner), {"axis": 1}
+    else:
+        flat = replace(table, shape=table.shape[axis:], strides=table.strides[axis:], layout=ROWS_LAYOUT)
+        whole = Whole(replace(task.inputs[0], type=flat))
+        units, shape, changed = prod(indices.shape), inner, {"axis": 0}
+        return Split(
+            task,
+            units,
+            units,
+            (whole, Rows(task.inputs[1], (), (), None, indices.quant)),
+            (Rows(task.outputs[0], (), shape, None, output.quant),),
+            {**task.attributes, **changed},
+        )
+    rows = Rows(task.outputs[0], (), shape, None, output.quant)
+    return Split(task, units, units, parts, (rows,), {**task.attributes, **changed})
 
 
 def _untouched_axes(task: Task, rank: int) -> int:

@@ -16,7 +16,17 @@ from lamella.base.errors import Unsupported
 from lamella.base.quant import PerTensor
 from lamella.lang.nem.resolved import Loop, Plan, Region, Task, Wait
 from lamella.lang.nem.words import MOVES
-from lamella.plan.tiling.split import OperandSplit, Part, Split, Whole, bits_of, dense, is_elementwise, split_of, typed
+from lamella.plan.tiling.split import (
+    OperandSplit,
+    Part,
+    Split,
+    Whole,
+    bits_of,
+    dense,
+    is_elementwise,
+    split_of,
+    typed,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +42,10 @@ class Follower:
         assert region.type is not None
         type = region.type
         pitch = prod(type.shape) // units * bits_of(type.elem) // 8
-        return Part(first * pitch, typed(type.elem, tile, type.layout if len(tile) == len(type.shape) else None, type.quant))
+        return Part(
+            first * pitch,
+            typed(type.elem, tile, type.layout if len(tile) == len(type.shape) else None, type.quant),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +111,15 @@ def group(plan: Plan, outputs: Collection[str] | None = None) -> Network:
         for region in task.outputs:
             writers[region.buffer.name].append(task)
     weights = {
-        item.name for item in plan.buffers if item.imported and item.name in readers and item.name not in writers
+        item.name
+        for item in plan.buffers
+        if item.imported and item.name in readers and item.name not in writers
     }
     kept = set(outputs or ()) | {name for name in writers if name not in readers}
     kept |= {name for name in inputs if name in writers}
     network = Network(plan, [], weights, inputs - weights, kept)
     fused = _Fusion(tasks, readers, writers, kept | inputs)
-    network.stages = [
-        replace(stage, number=number) for number, stage in enumerate(fused.stages())
-    ]
+    network.stages = [replace(stage, number=number) for number, stage in enumerate(fused.stages())]
     for stage in network.stages:
         for region in (*stage.inputs(), *stage.outputs):
             name = region.buffer.name
@@ -165,7 +178,8 @@ class _Fusion:
         candidates = [
             open_stages[region.buffer.name]
             for region in task.inputs
-            if region.buffer.name in open_stages and self._private(region, task, open_stages[region.buffer.name])
+            if region.buffer.name in open_stages
+            and self._private(region, task, open_stages[region.buffer.name])
         ]
         for stage in reversed(candidates):
             follower = self._follower(task, stage)

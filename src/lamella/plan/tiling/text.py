@@ -10,8 +10,8 @@ from lamella.base.source import Trivia
 from lamella.lang.nem import nodes
 from lamella.lang.nem.nodes import Attribute, Chain, Expr, Integer, Items, Name, Operand, Real, Text, Value
 from lamella.lang.nem.resolved import AttributeValue, TensorType
-from lamella.lang.nem.words import MOVES
-from lamella.plan.tiling.program import Barrier, Bytes, Line, Place, Repeat, Step
+from lamella.lang.nem.words import MOVES, RESERVED
+from lamella.plan.tiling.program import OWN, Barrier, Bytes, Line, Place, Repeat, Step
 
 
 def integer(value: int) -> Expr:
@@ -29,33 +29,16 @@ def numbers(values: Iterable[int]) -> tuple[Expr, ...]:
     return tuple(integer(value) for value in values)
 
 
-def offset_of(place: Place, variable: str) -> Expr:
-    """The expression of an offset."""
-    terms: list[Expr] = []
-    start = place.start
-    # Products come first: a reader from left to right is then right.
-    if place.step:
-        terms.append(Chain(Name(variable), (("*", Integer(place.step)),)))
-    if place.slot and place.slots > 1:
-        ring = Chain(Name(variable), (("mod", Integer(place.slots)),))
-        terms.append(Chain(ring, (("*", Integer(place.slot)),)))
-    if place.name:
-        terms.append(Name(place.name))
-        start -= place.named
-    if start or not terms:
-        terms.append(Integer(start))
-    if len(terms) == 1:
-        return terms[0]
-    return Chain(terms[0], tuple(("+", term) for term in terms[1:]))
-
-
 class Writer:
     """Makes statements of lines; quantisation tables and constants are declared once, before all tasks."""
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Iterable[str]) -> None:
         self.tables: dict[tuple[object, ...], str] = {}
+        self.constants: dict[tuple[str, int], str] = {}
         self.heads: list[nodes.Statement] = []
-        self.named: set[str] = set()
+        self.named: set[str] = set(taken) | RESERVED
+        self.variable = self.fresh("i")
+        self.arenas: dict[str, str] = {}
 
     # --- names ------------------------------------------------------------------------------------------------------
 
@@ -77,6 +60,37 @@ class Writer:
             items = tuple(real(v) if isinstance(v, float) else integer(v) for v in values)
             self.heads.append(nodes.Let(Name(name), Items(items)))
         return Name(self.tables[key])
+
+    def buffer(self, name: str) -> Name:
+        """A buffer by its name in the text; those of our own get one that nothing else has."""
+        if not name.startswith(OWN):
+            return Name(name)
+        if name not in self.arenas:
+            self.arenas[name] = self.fresh(name[len(OWN) :])
+        return Name(self.arenas[name])
+
+    def offset(self, place: Place) -> Expr:
+        """The expression of an offset; products come first, so that a reader from left to right is right."""
+        terms: list[Expr] = []
+        start = place.start
+        if place.step:
+            terms.append(Chain(Name(self.variable), (("*", Integer(place.step)),)))
+        if place.slot and place.slots > 1:
+            ring = Chain(Name(self.variable), (("mod", Integer(place.slots)),))
+            terms.append(Chain(ring, (("*", Integer(place.slot)),)))
+        if place.name:
+            terms.append(self._constant(place))
+            start -= place.named
+        if start or not terms:
+            terms.append(Integer(start))
+        return terms[0] if len(terms) == 1 else Chain(terms[0], tuple(("+", term) for term in terms[1:]))
+
+    def _constant(self, place: Place) -> Name:
+        key = place.name, place.named
+        if key not in self.constants:
+            name = self.constants[key] = self.fresh(place.name)
+            self.heads.append(nodes.Const(Name(name), Integer(place.named)))
+        return Name(self.constants[key])
 
     # --- regions ----------------------------------------------------------------------------------------------------
 
@@ -104,10 +118,10 @@ class Writer:
             quant=None if type.quant is None else self.quant(type.quant),
         )
 
-    def region(self, item: Bytes, variable: str) -> nodes.Region:
+    def region(self, item: Bytes) -> nodes.Region:
         """A region with its type."""
         type = None if item.type is None else self.type(item.type)
-        return nodes.Region(Name(item.buffer), offset_of(item.place, variable), Integer(item.extent), type)
+        return nodes.Region(self.buffer(item.buffer), self.offset(item.place), Integer(item.extent), type)
 
     # --- statements -------------------------------------------------------------------------------------------------
 
@@ -118,7 +132,7 @@ class Writer:
         regions: dict[tuple[object, ...], str] = {}
         for line in lines:
             if isinstance(line, Step):
-                found += self.step(line, "", names, regions)
+                found += self.step(line, names, regions)
             elif isinstance(line, Barrier):
                 found.append(nodes.Wait(tuple(Name(names[step.number]) for step in line.steps)))
             else:
@@ -129,17 +143,16 @@ class Writer:
         self, line: Repeat, names: dict[int, str], regions: Mapping[tuple[object, ...], str]
     ) -> nodes.Loop:
         """A loop with its body; names of its own regions end with it."""
-        variable = line.variable
         own = dict(regions)
-        body = [item for step in line.body for item in self.step(step, variable, names, own)]
+        body = [item for step in line.body for item in self.step(step, names, own)]
         window = nodes.Decorator("max_in_flight", (Integer(line.window),))
         decorators = (window,) if line.window > 1 else ()
         last = Integer(line.trips - 1)
         notes = _comments(line.comments)
-        return nodes.Loop(Name(variable), Integer(0), last, decorators, tuple(body), notes=notes)
+        return nodes.Loop(Name(self.variable), Integer(0), last, decorators, tuple(body), notes=notes)
 
     def step(
-        self, step: Step, variable: str, names: dict[int, str], regions: dict[tuple[object, ...], str]
+        self, step: Step, names: dict[int, str], regions: dict[tuple[object, ...], str]
     ) -> list[nodes.Statement]:
         """A task, and before it the regions that it is the first to name."""
         found: list[nodes.Statement] = []
@@ -147,12 +160,12 @@ class Writer:
         notes = _comments(step.comments)
         for item in (*step.inputs, *step.outputs):
             if step.opcode in MOVES or not item.name:
-                operands.append(Operand(self.region(item, variable)))
+                operands.append(Operand(self.region(item)))
                 continue
             key = (item.buffer, item.place, item.extent, item.type)
             if key not in regions:
                 regions[key] = self.fresh(item.name)
-                region = self.region(item, variable)
+                region = self.region(item)
                 found.append(nodes.RegionDef(Name(regions[key]), region, let=True, notes=notes))
                 notes = Trivia()
             operands.append(Operand(Name(regions[key])))
@@ -173,7 +186,9 @@ class Writer:
         return [*found, task]
 
 
-_WORDS = frozenset({"i4", "i8", "i16", "i32", "u8", "u16", "u32", "f16", "bf16", "f32", "constant", "edge", "reflect"})
+_WORDS = frozenset(
+    {"i4", "i8", "i16", "i32", "u8", "u16", "u32", "f16", "bf16", "f32", "constant", "edge", "reflect"}
+)
 
 
 def value_of(value: AttributeValue) -> Value:

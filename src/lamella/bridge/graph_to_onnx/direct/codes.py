@@ -182,6 +182,9 @@ def _matmul(call: Call) -> list[Held] | None:
     inputs = [right, scale, *([call.emitter.number(zero, right.element)] if zero else [])]
     where: dict[str, Given] = {} if axis is None else {"axis": axis}
     weight = call.emitter.add("DequantizeLinear", inputs, F32, **where)
+    if ranks == [2, 2] and turned == [False, True]:
+        bias = _bias(call, scale, several, "a_")
+        return _to_codes(call, call.emitter.add("Gemm", (left, weight, bias), F32, transB=1))
     sides = [
         _turned(call, item, rank, flag)
         for item, rank, flag in zip((left, weight), ranks, turned, strict=True)

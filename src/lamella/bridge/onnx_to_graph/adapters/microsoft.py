@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
+import numpy as np
+
 from lamella.base import dim
 from lamella.base.dim import Extent
 from lamella.base.dtype import BOOL, F32, I32, I64, U8, ElementType
@@ -18,7 +20,18 @@ from lamella.bridge.onnx_to_graph.adapters.attention import (
     rotate,
 )
 from lamella.bridge.onnx_to_graph.adapters.networks import NETWORKS, average_pool
-from lamella.bridge.onnx_to_graph.adapters.quantised import QUANTISED, along, centred, product, to_codes
+from lamella.bridge.onnx_to_graph.adapters.quantised import (
+    QUANTISED,
+    along,
+    centred,
+    input_numbers,
+    known_scale,
+    known_zero,
+    output_codes,
+    product,
+    to_codes,
+    to_numbers,
+)
 from lamella.bridge.onnx_to_graph.site import NodeSite, Results
 from lamella.graph.nodes import Tensor
 
@@ -371,6 +384,9 @@ def _zero_points(site: NodeSite, bits: int, shape: tuple[int, int], element: Ele
 
 def _to_real(site: NodeSite, index: int, x: Tensor | None = None) -> Tensor:
     """Codes with the scale and the zero point that follow them as numbers."""
+    known = input_numbers(site, index) if x is None else None
+    if known is not None:
+        return known
     given = site.tensor(index) if x is None else x
     scale, zero = site.cast(site.tensor(index + 1), F32), site.optional(index + 2)
     wide = site.cast(given, F32)
@@ -381,6 +397,9 @@ def _to_real(site: NodeSite, index: int, x: Tensor | None = None) -> Tensor:
 
 def _to_output(site: NodeSite, found: Tensor, index: int, element: ElementType) -> Tensor:
     """Numbers as codes, by the scale and the zero point of the result."""
+    known = output_codes(site, found, index, element)
+    if known is not None:
+        return known
     scale = along(site, site.cast(site.tensor(index), F32), found, 1)
     zero = site.optional(index + 1)
     moved = None if zero is None else along(site, zero, found, 1)
@@ -421,6 +440,9 @@ def _qlinear_concat(site: NodeSite) -> Results:
     parts = [_to_real(site, index) for index in range(2, len(site.values), 3)]
     axis = site.axis_in(site.integer("axis"), len(parts[0].shape))
     found = site.call("layout.concat", tuple(parts), axis=axis)
+    known = output_codes(site, found, 0, zero.element)
+    if known is not None:
+        return known
     quotient = site.call("math.div", found, along(site, site.cast(scale, F32), found, 1))
     return to_codes(site, quotient, along(site, zero, found, 1), zero.element)
 
@@ -469,7 +491,32 @@ def _qattention(site: NodeSite) -> Results:
     return _self_attention(site, projected, site.optional(5), site.optional(8), None)
 
 
+def _known_gemm(site: NodeSite) -> Tensor | None:
+    """A product of codes whose scales are known, as one of numbers between codes."""
+    scales, turned, weight = (
+        [known_scale(site, place) for place in (1, 4)],
+        site.flag("transB"),
+        site.content(3),
+    )
+    zero = known_zero(site, 5)
+    if site.flag("transA") or site.real("alpha", 1.0) != 1.0 or weight is None or zero is None:
+        return None
+    a_scale, b_scale = scales
+    if a_scale is None or b_scale is None or a_scale.size != 1 or known_scale(site, 7) is None:
+        return None
+    rows = site.materialise(site.known_result(weight if turned else np.ascontiguousarray(weight.T)))
+    a, b = input_numbers(site, 0), to_numbers(site, rows, b_scale, zero, 0)
+    units = a_scale.reshape(()) * b_scale
+    bias = to_numbers(site, site.tensor(6), units, np.zeros((), np.int64), 0) if site.has(6) else None
+    if a is None or b is None or (bias is None) == site.has(6):
+        return None
+    return output_codes(site, site.call("nn.linear", a, b, bias), 7, site.element(0))
+
+
 def _qgemm(site: NodeSite) -> Results:
+    known = _known_gemm(site)
+    if known is not None:
+        return known
     a, b = site.tensor(0), site.tensor(3)
     a = site.transpose(a, (1, 0)) if site.flag("transA") else a
     b = site.transpose(b, (1, 0)) if site.flag("transB") else b

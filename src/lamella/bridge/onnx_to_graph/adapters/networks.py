@@ -262,9 +262,9 @@ def _as_real(site: NodeSite, x: Tensor) -> Tensor:
 def _max_pool(site: NodeSite) -> Results:
     x = site.tensor()
     given = _pool_attributes(site, x)
-    found = site.call("nn.max_pool", _as_real(site, x), **given)
     if len(site.node.outputs) < 2 or not site.node.outputs[1]:
-        return site.cast(found, x.element)
+        return site.call("nn.max_pool", x, **given)
+    found = site.call("nn.max_pool", _as_real(site, x), **given)
     padding = given.pop("padding")
     assert isinstance(padding, tuple)  # as it was made above
     places = site.call(

@@ -1,0 +1,175 @@
+"""Models as plans at the command line: lower, run, diff, --fit, --explain, streams."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import lamella
+from lamella.base.dtype import F32
+from lamella.cli import lamella as command
+from lamella.graph.data.safetensors import decode_store, write_safetensors
+from tests.support.plan.selection import Drawing
+
+TINY = """include "npm_lite.nem"
+device tiny extends npm_lite {
+    topology {
+        num_engines = 1
+        l2_size_bytes = 65536
+        device_units { sDMA = 1 WDM = 0 }
+        per_engine { NMU = 1 CSTL = 2 DMA = 2 VPU = 1 SEQ = 1 l1_size_bytes = 256 }
+    }
+}
+"""
+
+
+def call(*arguments: str | Path) -> Result:
+    """A command that ends in order."""
+    result = CliRunner().invoke(command, [str(item) for item in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of codes and one of real numbers, and their plans."""
+    found = tmp_path_factory.mktemp("plans")
+    drawing = Drawing(1)
+    x = drawing.builder.input("x", F32, (1, 3, 6, 6))
+    codes = drawing.builder.call("quant.quantize", x, scale=0.03, zero_point=4)
+    means = {"x_scale": 0.03, "x_zero": 4, "y_scale": 0.05, "y_zero": -9}
+    scales = drawing.weight(drawing.random.uniform(0.002, 0.01, 5))
+    made = drawing.builder.call(
+        "quant.conv", codes, drawing.codes(5, 3, 3, 3), None, scales, padding=[1, 1, 1, 1], **means
+    )
+    numbers = drawing.builder.call("quant.dequantize", made, scale=0.05, zero_point=-9)
+    lamella.save(drawing.finish(numbers), found / "codes.sknd")
+    drawing = Drawing(2)
+    x = drawing.builder.input("x", F32, (3, 8))
+    hidden = drawing.builder.call("nn.linear", x, drawing.real(6, 8), drawing.real(6))
+    lamella.save(drawing.finish(drawing.builder.call("math.sin", hidden)), found / "reals.sknd")
+    for name, form in (("codes", "stcb"), ("reals", "nem")):
+        result = call(
+            "lower", found / f"{name}.sknd", "--to", form, "--device", "npm_lite", "-o", found / name
+        )
+        assert result.exit_code == 0, result.output
+    return found
+
+
+def test_the_plan_is_the_one_program_of_its_folder(folder: Path) -> None:
+    """Stages lie below, a device that is not shipped beside it."""
+    assert [item.name for item in (folder / "codes").glob("*.nem")] == ["codes.nem"]
+    assert (folder / "codes" / "stages" / "1_select.nem").is_file()
+    assert call("check", folder / "codes" / "codes.nem").exit_code == 0
+
+
+def test_diff_says_equal(folder: Path) -> None:
+    """Codes bit by bit, real numbers within the tolerance that is printed."""
+    found = json.loads(call("diff", folder / "codes.sknd", folder / "codes" / "codes.nem", "--json").output)
+    assert (found["equal"], found["tolerance"], found["outputs"][0]["max_abs"]) == (True, 0.0, 0.0)
+    found = json.loads(call("diff", folder / "reals.sknd", folder / "reals" / "reals.nem", "--json").output)
+    assert found["equal"] is True
+    assert 0 < found["outputs"][0]["max_abs"] < found["tolerance"]
+
+
+def test_diff_sees_one_other_byte(folder: Path, tmp_path: Path) -> None:
+    """A weight that differs by one code is not equal; the status is 1."""
+    plan, numbers = (folder / "codes" / f"codes{ending}" for ending in (".nem", ".safetensors"))
+    content = decode_store(numbers.read_bytes(), "numbers")
+    name, array = next(iter(content.arrays.items()))
+    changed = array.copy()
+    changed.view(np.uint8).reshape(-1)[30] ^= 3
+    write_safetensors(tmp_path / "codes.safetensors", {**content.arrays, name: changed}, content.metadata)
+    (tmp_path / "codes.nem").write_text(plan.read_text(encoding="utf-8"), encoding="utf-8")
+    result = call("diff", folder / "codes.sknd", tmp_path / "codes.nem", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.output)["equal"] is False
+
+
+def test_plan_stream_and_model_give_the_same(folder: Path, tmp_path: Path) -> None:
+    """The plan, its stream and the model on the npu are called alike: with real numbers, by the model's names."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(3).standard_normal((1, 3, 6, 6)).astype("f4"))
+    ways = {
+        "plan": [folder / "codes" / "codes.nem"],
+        "stream": [folder / "codes" / "codes.stcb"],
+        "model": [folder / "codes.sknd", "--backend", "npu", "--device", "npm_pro"],
+        "reference": [folder / "codes.sknd", "--backend", "reference"],
+    }
+    found = {}
+    for name, words in ways.items():
+        result = call("run", *words, "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / name)
+        assert result.exit_code == 0, result.output
+        (file,) = (tmp_path / name).glob("*.npy")
+        found[name] = np.load(file)
+    assert found["plan"].dtype == np.float32
+    for name in ways:
+        np.testing.assert_array_equal(found[name], found["reference"], err_msg=name)
+
+
+def test_numbers_beside_a_plan_are_told_of(folder: Path) -> None:
+    """One note says where the weights come from."""
+    result = call("run", folder / "codes" / "codes.nem", "--seed", "1")
+    assert result.stderr.count("NEM202") == 1
+    assert "codes.safetensors" in result.stderr
+
+
+def test_after_select(folder: Path) -> None:
+    """The selected plan on standard output; its tasks name their operations."""
+    text = call(
+        "lower", folder / "codes.sknd", "--to", "nem", "--device", "npm_lite", "--after", "select"
+    ).output
+    assert "codes.sknd:" in text
+    assert "L1" not in text
+
+
+def test_explain_lists_operations(folder: Path) -> None:
+    """Each operation with what it becomes."""
+    lines = call(
+        "lower", folder / "reals.sknd", "--to", "nem", "--device", "npm_lite", "--explain", "select"
+    ).output
+    assert "gemm" in lines
+    assert "compute" in lines
+    assert "kernels on the VPU" in lines.splitlines()[-1]
+
+
+def test_json_lists_operations(folder: Path, tmp_path: Path) -> None:
+    """The report as data."""
+    words = ("--to", "nem", "--device", "npm_lite", "-o", tmp_path / "out", "--json", "--no-compare")
+    found = json.loads(call("lower", folder / "reals.sknd", *words).output)
+    assert [item["how"] for item in found["operations"]] == ["opcode", "compute"]
+
+
+def test_fit(folder: Path, tmp_path: Path) -> None:
+    """Bytes of each memory; where a layer does not fit, which and by how much."""
+    words = ("lower", folder / "codes.sknd", "--to", "nem", "--fit", "--json", "--device")
+    found = json.loads(call(*words, "npm_lite").output)
+    assert found["fits"] is True
+    assert [item["level"] for item in found["memories"]] == ["DDR", "L2", "L1"]
+    device = tmp_path / "tiny.nem"
+    device.write_text(TINY, encoding="utf-8")
+    result = call(*words, device)
+    found = json.loads(result.output)
+    (row,) = [item for item in found["memories"] if item["level"] == "L1"]
+    assert (result.exit_code, found["fits"], row["available"]) == (1, False, 256)
+    assert row["short"] == row["needed"] - 256 > 0
+    assert row["reason"].startswith("the smallest tile of ")
+    refused = call("lower", folder / "codes.sknd", "--to", "nem", "--device", device, "-o", tmp_path / "out")
+    assert refused.exit_code == 1
+    assert "NEM201" in refused.stderr
+    assert "from: " in refused.stderr
+
+
+def test_a_device_of_ones_own_goes_with_the_plan(folder: Path, tmp_path: Path) -> None:
+    """Its file is copied beside the plan, which is checked from there."""
+    device = tmp_path / "mine.nem"
+    device.write_text(
+        TINY.replace("tiny", "mine").replace("l1_size_bytes = 256", "l1_size_bytes = 65536"), encoding="utf-8"
+    )
+    result = call("lower", folder / "codes.sknd", "--to", "nem", "--device", device, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert sorted(item.name for item in (tmp_path / "out").glob("*.nem")) == ["codes.nem", "mine.nem"]
+    assert call("check", tmp_path / "out" / "codes.nem").exit_code == 0

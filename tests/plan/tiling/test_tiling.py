@@ -1,0 +1,179 @@
+"""Tiled plans: legal, with the bytes of the selected plan, never below a bound, readable."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lamella.base.diagnostic import WARNING
+from lamella.base.errors import Unsupported
+from lamella.base.source import Source
+from lamella.lang.nem import check, parse, write
+from lamella.plan.tiling import TilingOptions, tile
+from lamella.plan.timing import simulate
+from lamella.plan.timing.cost import MachineModel, cost_of
+from lamella.plan.verify import verify
+from tests.support.plan.drawn import device, images, rows
+from tests.support.plan.selected import Selected, read_text, same_bytes, tiled_plan
+
+NPU_2048 = """include "nem_baseline_1.0.nem"
+device npu2048 extends nem_baseline_1_0 {
+    topology {
+        num_engines = 1
+        l2_size_bytes = L2
+        device_units { sDMA = 1 WDM = 0 }
+        per_engine { NMU = 1 CSTL = 2 DMA = 4 VPU = 1 SEQ = 1 l1_size_bytes = 393216 }
+    }
+    unit_characteristics {
+        NMU { int8_macs = 2048 }
+        sDMA { bytes_per_cycle = 16 latency = 100 }
+        DMA { bytes_per_cycle = 32 }
+        CSTL { bytes_per_cycle = 32 }
+        SEQ { max_active_tokens = 16 }
+    }
+}
+device npu2048"""
+
+
+def residual(target: str, size: int = 32, width: int = 16, seed: int = 0) -> Selected:
+    """A small residual network with a classifier."""
+    net = Selected(device=target, seed=seed)
+    y = net.conv(net.tensor("i8", (1, size, size, 3), name="x"), width, 3, 1, 1)
+    for stage in range(3):
+        channels = width << stage
+        z = net.conv(net.conv(y, channels, 3, 1 + (stage > 0), 1), channels, 3, 1, 1)
+        y = net.add(z, y if y.shape == z.shape else net.conv(y, channels, 1, 2, 0))
+    y = net.pool(y, "avgpool", y.shape[1], y.shape[1])
+    flat = net.tensor("i8", (1, y.shape[-1]), quant=net.quants[y.name])
+    net.linear(net.task("reshape", [y], flat, f"target_shape={list(flat.shape)}"), 40)
+    return net
+
+
+def roofs(net: Selected) -> int:
+    """The largest roof of a selected plan on its device: work over peak, and bytes of weights over DDR."""
+    plan = net.plan()
+    machine = MachineModel(plan.device)
+    busy: dict[str, float] = {}
+    for task in plan.tasks():
+        cost = cost_of(task, machine)
+        busy[cost.unit] = busy.get(cost.unit, 0) + cost.work / cost.rate / machine.total(
+            cost.unit, machine.engines
+        )
+    weights = sum(buffer.size for buffer in plan.buffers if buffer.imported)
+    busy["DDR"] = weights / (machine.value("sDMA", "bytes_per_cycle", 16) * machine.total("sDMA", 1))
+    return int(max(busy.values()))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_drawn_plans_keep_their_bytes_on_drawn_devices(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    target = device(random, 8192)
+    net = (images if seed % 2 else rows)(random, target, seed)
+    plan = net.plan()
+    tiled, result, _ = tiled_plan(plan)
+    same_bytes(plan, tiled, result, seed, "random" if seed % 3 == 0 else "program")
+    assert simulate(result).cycles >= roofs(net)
+
+
+@pytest.mark.parametrize("name", ["npm_lite", "npm_mid", "npm_pro"])
+def test_a_network_is_tiled_for_every_device(name: str) -> None:
+    net = residual(f'include "{name}.nem"\ndevice {name}')
+    plan = net.plan()
+    tiled, result, text = tiled_plan(plan)
+    same_bytes(plan, tiled, result, order="random:5")
+    assert write(parse(Source("again.nem", text)).document) == text
+    findings = [*check(Source("again.nem", text)).findings, *verify(result)]
+    assert [item for item in findings if item.severity in ("error", WARNING)] == []
+    report = simulate(result)
+    assert not report.forced
+    assert roofs(net) <= report.cycles
+    assert {"DDR", "L2"} == {item.level for item in report.traffic}
+
+
+@pytest.mark.parametrize("l2", [1048576, 524288])
+def test_one_convolution_is_near_its_bounds(l2: int) -> None:
+    net = Selected(device=NPU_2048.replace("L2", str(l2)))
+    net.conv(net.tensor("i8", (1, 64, 16, 64), name="x"), 128, 3, 1, 0)
+    plan = net.plan()
+    tiled, result, _ = tiled_plan(plan)
+    same_bytes(plan, tiled, result)
+    report = simulate(result)
+    compulsory = sum(buffer.size for buffer in plan.buffers)
+    moved = next(item.moved for item in report.traffic if item.level == "DDR")
+    assert moved <= 1.1 * compulsory
+    assert 31_248 <= report.cycles <= 1.1 * 31_248
+
+
+def test_engines_share_the_work() -> None:
+    fast = """include "npm_pro.nem"
+device fast extends npm_pro { unit_characteristics { sDMA { bytes_per_cycle = 128 } NMU { int8_macs = 512 } } }
+device fast"""
+    cycles = []
+    for engines in (1, 2, 4):
+        net = residual(fast, size=48, width=32)
+        plan = net.plan()
+        tiled, result, _ = tiled_plan(plan, engines)
+        same_bytes(plan, tiled, result)
+        cycles.append(simulate(result).cycles)
+    assert cycles[0] > 1.4 * cycles[1] > 1.8 * cycles[2]
+
+
+def test_less_memory_costs_time_and_not_the_plan() -> None:
+    cycles = []
+    for l1 in (65536, 32768, 16384, 8192):
+        target = NPU_2048.replace("L2", "262144").replace("393216", str(l1))
+        net = Selected(device=target)
+        y = net.conv(net.tensor("i8", (1, 24, 24, 16), name="x"), 32, 3, 1, 1)
+        net.add(net.conv(y, 32, 3, 1, 1), y)
+        plan = net.plan()
+        tiled, result, _ = tiled_plan(plan)
+        same_bytes(plan, tiled, result)
+        assert all(item.l1_bytes <= l1 for item in tiled.stages)
+        cycles.append(simulate(result).cycles)
+    assert cycles[-1] >= cycles[0]
+
+
+def test_activations_that_do_not_fit_pass_through_ddr() -> None:
+    small, large = (
+        Selected(device=NPU_2048.replace("L2", l2).replace("393216", "32768")) for l2 in ("49152", "1048576")
+    )
+    moved = []
+    for net in (small, large):
+        y = net.conv(net.tensor("i8", (1, 32, 32, 8), name="x"), 32, 3, 1, 1)
+        net.conv(net.conv(y, 32, 3, 1, 1), 8, 1, 1, 0)
+        plan = net.plan()
+        tiled, result, _ = tiled_plan(plan)
+        same_bytes(plan, tiled, result)
+        moved.append(next(item.moved for item in simulate(result).traffic if item.level == "DDR"))
+    assert moved[0] > moved[1]
+
+
+def test_what_fits_nowhere_is_refused_with_its_size() -> None:
+    net = Selected(device=NPU_2048.replace("L2", "1048576").replace("393216", "4096"))
+    net.conv(net.tensor("i8", (1, 8, 64, 64), name="x"), 8, 3, 1, 1)
+    plan = net.plan()
+    assert plan.device is not None
+    with pytest.raises(
+        Unsupported, match=r"conv2d_t4 needs \d+ bytes of L1 for its smallest tile.* has 4096"
+    ):
+        tile(plan, plan.device, TilingOptions())
+
+
+def test_a_tiled_plan_is_not_tiled_again() -> None:
+    net = Selected()
+    net.unary("relu", net.tensor("i8", (64, 4096), name="x"))
+    _, result, text = tiled_plan(net.plan())
+    assert "loop" in text
+    assert result.device is not None
+    with pytest.raises(Unsupported, match="tiled already"):
+        tile(result, result.device)
+
+
+def test_names_of_the_model_stay_its_own() -> None:
+    net = Selected()
+    x = net.tensor("i8", (64, 4096), name="i")
+    net.linear(net.unary("relu", x), 8)
+    text = net.text().replace("t2", "weights").replace("t3", "l2").replace("t5", "l1_0")
+    plan = read_text(text)
+    tiled, result, _ = tiled_plan(plan)
+    same_bytes(plan, tiled, result)
