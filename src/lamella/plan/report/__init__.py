@@ -13,6 +13,7 @@ from dataclasses import asdict
 from hashlib import sha256
 from typing import TypeAlias
 
+from lamella.base.diagnostic import printable
 from lamella.base.paths import read_shipped
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.report.build import (
@@ -27,6 +28,7 @@ from lamella.plan.report.build import (
     find_named,
     in_bytes,
     in_thousands,
+    network_facts,
     percent,
     scene_of,
     with_slices,
@@ -48,6 +50,12 @@ WIDTH = 110
 def summary(report: TimingReport, plan: Plan) -> str:
     """The simulation in text: device, cycles, bounds, units, memory, tasks, and what the numbers include."""
     return summarise(scene_of(report, plan))
+
+
+def bound_line(report: TimingReport) -> str:
+    """How far a plan is from what no plan of its network can beat, in one line."""
+    facts = [f"{label} {value}" for label, value, _ in network_facts(report)]
+    return ", ".join([f"{count(report.cycles)} cycles on {printable(report.device)}", *facts])
 
 
 def summarise(scene: Scene) -> str:
@@ -442,4 +450,4 @@ def _columns(
     }
 
 
-__all__ = ["chrome_trace", "find_named", "html_page", "summary"]
+__all__ = ["bound_line", "chrome_trace", "find_named", "html_page", "summary"]
