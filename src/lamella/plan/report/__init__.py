@@ -28,7 +28,6 @@ from lamella.plan.report.build import (
     find_named,
     in_bytes,
     in_thousands,
-    network_facts,
     percent,
     scene_of,
     with_slices,
@@ -54,8 +53,14 @@ def summary(report: TimingReport, plan: Plan) -> str:
 
 def bound_line(report: TimingReport) -> str:
     """How far a plan is from what no plan of its network can beat, in one line."""
-    facts = [f"{label} {value}" for label, value, _ in network_facts(report)]
-    return ", ".join([f"{count(report.cycles)} cycles on {printable(report.device)}", *facts])
+    said = f"{count(report.cycles)} cycles on {printable(report.device)}"
+    network = report.network
+    if network is None:
+        return said
+    said += f": {report.cycles / max(1, network.largest.cycles):.3f} × the network's bound"
+    if not network.compulsory:
+        return said
+    return f"{said}, DDR bytes {report.moved('DDR') / network.compulsory:.3f} × the compulsory ones"
 
 
 def summarise(scene: Scene) -> str:

@@ -356,7 +356,7 @@ def find_facts(report: TimingReport) -> Iterator[Fact]:
     what = f" ({binding.what})" if binding.what else ""
     yield "cycles", count(report.cycles), ""
     yield "schedule ÷ bound", f"{report.ratio:.3f}", f"{binding.name.replace('_', '-')}{what} is binding"
-    yield from network_facts(report)
+    yield from _network(report)
     if report.microseconds is not None and report.clock_khz is not None:
         yield "time", _time(report.microseconds), f"at {in_thousands(report.clock_khz * 1000, 'Hz')}"
     if report.energy is not None:
@@ -368,7 +368,7 @@ def find_facts(report: TimingReport) -> Iterator[Fact]:
         yield f"{traffic.level} traffic", in_bytes(traffic.moved), times
 
 
-def network_facts(report: TimingReport) -> Iterator[Fact]:
+def _network(report: TimingReport) -> Iterator[Fact]:
     """How far the plan is from what no plan of its network can beat."""
     network = report.network
     if network is None:
