@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.records import dataclass
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
-from lamella.pipeline.diff_options import REALS, DiffOptions
+from lamella.pipeline.diff_options import REALS
 from lamella.pipeline.effects import (
     ANY,
     BY_KERNELS,
@@ -37,6 +37,7 @@ from lamella.pipeline.effects import (
     row,
 )
 from lamella.pipeline.languages import LANGUAGES, ONNX
+from lamella.pipeline.plan_options import PLAN_FORMS, PlanOptions
 
 if TYPE_CHECKING:
     from lamella.base.arrays import Array
@@ -61,14 +62,13 @@ LOADERS = "run convert lower diff bench quantize"
 LATE = "compile, lower, diff, bench, quantize, plan, answer, write nac, write graph"
 """Steps in which a NAC file becomes a graph or a machine."""
 CODE = ("tensor", "llvm", "asm", "ptx")
-PLAN_FORMS = ("nem", "stcb")
 NOT_MACHINE = Need(("backend",), (None, "interpreter"), TENSOR)
 ON_INTERPRETER = Need(("backend",), ("interpreter",), BY_KERNELS, ("compile",))
 BY_ARCHITECTURE = Need(("architecture",), on=FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
-class Options(DiffOptions):
+class Options(PlanOptions):
     """What the API and the commands are given; each language and each backend takes what concerns it."""
 
     given: frozenset[str] = frozenset()
@@ -308,14 +308,6 @@ class Options(DiffOptions):
             "--quantized | run | backend",
         ),
     )
-    order: str = field(
-        default="program",
-        metadata=row(
-            "NEM: another legal order of the tasks.",
-            on("compile", NEM | kinds("stream")),
-            "--order program|random[:N] | run | backend",
-        ),
-    )
     kernel: str | None = field(
         default=None,
         metadata=row(
@@ -439,24 +431,6 @@ class Options(DiffOptions):
             "Run this pass over the graph, such as cse, dce or simplify; an unknown name lists all; repeatable.",
             on("lower", GRAPHS | NAC),
             "--pass NAME | lower | backend",
-        ),
-    )
-    allow_future: bool = field(
-        default=False,
-        metadata=row(
-            "NEM: bind opcodes of future hardware too.",
-            on("lower, bind", NEM),
-            "--allow-future | lower bind | backend",
-            needs=(Need(("to",), ("stcb",), steps=("lower",)),),
-        ),
-    )
-    fit: bool = field(
-        default=False,
-        metadata=own(
-            "Plans: say what each memory of the device needs and has, and why; write nothing.",
-            on("lower", GRAPHS | NAC),
-            "--fit | lower | output",
-            needs=(Need(("to",), PLAN_FORMS), Need(("device",))),
         ),
     )
     compare: bool = field(
@@ -773,10 +747,6 @@ class Options(DiffOptions):
             "--save OUT | train | training",
         ),
     )
-    timeline: Path | None = field(
-        default=None,
-        metadata=own("Write a Chrome trace that Perfetto opens.", on("sim", NEM), "--trace | sim | output"),
-    )
     html: Path | None = field(
         default=None,
         metadata=own(
@@ -787,31 +757,6 @@ class Options(DiffOptions):
                 "diff": "Write a self-contained page with the graph coloured by error.",
                 "quantize": "Write a self-contained page with the ranked layers.",
             },
-        ),
-    )
-    advise: bool = field(
-        default=False,
-        metadata=own(
-            "Propose changes, each with its re-simulated gain.", on("sim", NEM), "--advise | sim | output"
-        ),
-    )
-    fix: Path | None = field(
-        default=None, metadata=own("Write the improved program.", on("sim", NEM), "--fix | sim | output")
-    )
-    layer: str | None = field(
-        default=None,
-        metadata=own(
-            "Explain a layer (a section, loop, task or line): its roofs, and what would change it, simulated.",
-            on("sim", NEM),
-            "--explain LAYER | sim | output",
-        ),
-    )
-    untiled: Path | None = field(
-        default=None,
-        metadata=own(
-            "Compare with the bounds of the network: the program before tiling, one task for each operation.",
-            on("sim", NEM),
-            "--against UNTILED.nem | sim | output",
         ),
     )
 

@@ -36,6 +36,7 @@ from lamella.bridge.graph_to_plan.offers import Offers
 from lamella.bridge.graph_to_plan.rows import TABLE, Row, RowCall
 from lamella.bridge.graph_to_plan.rows.call import Given, static
 from lamella.bridge.graph_to_plan.rows.quantised import boundary_quant
+from lamella.bridge.graph_to_plan.rules import NOT_SELECTED
 from lamella.bridge.graph_to_plan.values import BufferRecord, Value, is_whole, known, natural, placed
 from lamella.graph.compose.decompose import compose_call, decompose
 from lamella.graph.model import Model
@@ -45,7 +46,6 @@ from lamella.graph.passes.fold_constants import Evaluate, array_of
 from lamella.graph.rewrite import operands_of, results_of, uses
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import DeviceRef, Document
-from lamella.lang.nem.rules import NOT_SELECTED
 from lamella.ops.fault import Fault
 
 LIBRARY = "ops/"

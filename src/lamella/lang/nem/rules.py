@@ -508,11 +508,6 @@ CODEC_DATA = Rule(
     "NEM199", "Device-Level Execution Units", "what is stored of '{name}' as {codec}: {problem}"
 )
 
-# From a graph
-NOT_SELECTED = Rule("NEM200", "Opcodes", "{name} cannot be computed on this device: {reason}")
-NOT_TILED = Rule("NEM201", "Memory capacity rule", "the plan does not fit {device}: {reason}")
-PLAN_NUMBERS = Rule("NEM202", "Buffers", "'{file}' fills {count} buffers", NOTE)
-
 RULES = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
 
 BY_CODE = {rule.code: rule for rule in RULES}

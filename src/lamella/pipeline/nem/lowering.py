@@ -13,6 +13,7 @@ from lamella.base.source import NOWHERE, Source
 from lamella.base.writer import make_folder, write_text
 from lamella.bridge.graph_to_plan import SelectedPlan, graph_to_plan
 from lamella.bridge.graph_to_plan.assembly import identifier
+from lamella.bridge.graph_to_plan.rules import NOT_TILED
 from lamella.graph.model import Model
 from lamella.graph.nodes import tensors
 from lamella.lang.nem import Document, write
@@ -20,7 +21,6 @@ from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.documents import SHIPPED
 from lamella.lang.nem.nodes import Buffer, DeviceRef, Include, Name, Text
 from lamella.lang.nem.resolved import Plan, Task
-from lamella.lang.nem.rules import NOT_TILED
 from lamella.pipeline.nem.files import devices_of, find_file, read_library
 from lamella.pipeline.nem.numbers import ENDING, INPUT, OUTPUT, STATE, PlanNumbers, list_ports
 from lamella.pipeline.nem.program import KERNELS, Program, check_program, plan_of

@@ -29,9 +29,9 @@ from lamella.base.paths import is_there, read_bytes, shown
 from lamella.base.quant import Quant
 from lamella.base.safetensors import ELEMENTS
 from lamella.base.source import NOWHERE, Source, Span
+from lamella.bridge.graph_to_plan.rules import PLAN_NUMBERS
 from lamella.graph.data.safetensors import decode_store, write_safetensors
 from lamella.lang.nem.resolved import TensorType
-from lamella.lang.nem.rules import PLAN_NUMBERS
 
 ENDING = ".safetensors"
 PORTS = "lamella.ports"

@@ -11,10 +11,10 @@ from pathlib import Path
 from lamella.base.diagnostic import LamellaError, printable
 from lamella.base.errors import InputError
 from lamella.base.liveness import live_ranges
+from lamella.bridge.graph_to_plan.rules import NOT_TILED
 from lamella.graph.model import Model
 from lamella.lang.nem.device import ResolvedTopology
 from lamella.lang.nem.resolved import Plan
-from lamella.lang.nem.rules import NOT_TILED
 from lamella.pipeline.nem.lowering import SELECT, LoweredPlan, from_graph
 from lamella.pipeline.nem.program import plan_of
 from lamella.pipeline.options import Options

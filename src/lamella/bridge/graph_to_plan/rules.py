@@ -1,0 +1,9 @@
+"""The rules of the way from a graph to a plan; their codes are of NEM, which plans are written in."""
+
+from __future__ import annotations
+
+from lamella.base.diagnostic import NOTE, Rule
+
+NOT_SELECTED = Rule("NEM200", "Opcodes", "{name} cannot be computed on this device: {reason}")
+NOT_TILED = Rule("NEM201", "Memory capacity rule", "the plan does not fit {device}: {reason}")
+PLAN_NUMBERS = Rule("NEM202", "Buffers", "'{file}' fills {count} buffers", NOTE)

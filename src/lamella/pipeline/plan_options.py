@@ -1,0 +1,74 @@
+"""The rows of the table of options that speak of plans: how a graph becomes one, and how one is simulated."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from pathlib import Path
+
+from lamella.base.records import dataclass
+from lamella.pipeline.diff_options import DiffOptions
+from lamella.pipeline.effects import GRAPHS, NAC, NEM, Need, kinds, on, own, row
+
+PLAN_FORMS = ("nem", "stcb")
+"""What plans are written as."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions(DiffOptions):
+    """What a comparison is given, and what plans are."""
+
+    allow_future: bool = field(
+        default=False,
+        metadata=row(
+            "NEM: bind opcodes of future hardware too.",
+            on("lower, bind", NEM),
+            "--allow-future | lower bind | backend",
+            needs=(Need(("to",), ("stcb",), steps=("lower",)),),
+        ),
+    )
+    fit: bool = field(
+        default=False,
+        metadata=own(
+            "Plans: say what each memory of the device needs and has, and why; write nothing.",
+            on("lower", GRAPHS | NAC),
+            "--fit | lower | output",
+            needs=(Need(("to",), PLAN_FORMS), Need(("device",))),
+        ),
+    )
+    timeline: Path | None = field(
+        default=None,
+        metadata=own("Write a Chrome trace that Perfetto opens.", on("sim", NEM), "--trace | sim | output"),
+    )
+    advise: bool = field(
+        default=False,
+        metadata=own(
+            "Propose changes, each with its re-simulated gain.", on("sim", NEM), "--advise | sim | output"
+        ),
+    )
+    fix: Path | None = field(
+        default=None, metadata=own("Write the improved program.", on("sim", NEM), "--fix | sim | output")
+    )
+    layer: str | None = field(
+        default=None,
+        metadata=own(
+            "Explain a layer (a section, loop, task or line): its roofs, and what would change it, simulated.",
+            on("sim", NEM),
+            "--explain LAYER | sim | output",
+        ),
+    )
+    untiled: Path | None = field(
+        default=None,
+        metadata=own(
+            "Compare with the bounds of the network: the program before tiling, one task for each operation.",
+            on("sim", NEM),
+            "--against UNTILED.nem | sim | output",
+        ),
+    )
+    order: str = field(
+        default="program",
+        metadata=row(
+            "NEM: another legal order of the tasks.",
+            on("compile", NEM | kinds("stream")),
+            "--order program|random[:N] | run | backend",
+        ),
+    )
