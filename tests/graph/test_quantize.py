@@ -174,6 +174,20 @@ def test_codes_around_zero_keep_the_rectifier() -> None:
     assert (actual >= 0).all()
 
 
+def test_everything_behind_a_product_disappears() -> None:
+    """A bias that is added, and a clamp in two steps."""
+    body = "a = linalg.matmul(x, w); c = math.add(a, b); d = math.max(c, 0.0); e = math.min(d, 1.5); y = math.tanh(e);"
+    blocks = "@variable { w: real[4, 3]; b: real[3]; }"
+    model = with_weights(small("x: real[2, 5, 4];", body, "y: real[2, 5, 3]", blocks))
+    normal = to_normal_form(model, evaluator(model.library))
+    fed = inputs_of(normal)
+    assert normal.data is not None
+    found = to_integers(normal, {**choose(normal, fed), "w": symmetric(normal.data["w"], 1)})
+    names = [item.operator for item in found.model.graph.operations()]
+    assert names == ["quant.quantize", "quant.matmul", "quant.tanh", "quant.dequantize"]
+    assert noise(compile_model(model)(**fed)["y"], compile_model(found.model)(**fed)["y"]) < 1e-3
+
+
 def test_a_weight_that_two_products_read_is_stored_once() -> None:
     body = "a = nn.linear(x, w, b); c = nn.linear(a, w, b); y = math.tanh(c);"
     found = quantise(

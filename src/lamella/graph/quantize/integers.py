@@ -102,6 +102,8 @@ class _IntegerPass:
                 self.readers.setdefault(item.name, []).append(node)
         self.inputs = {item.name for item in members(model.graph.inputs)}
         self.floats: list[FloatOperation] = []
+        self.gone: set[str] = set()
+        """Tensors that nothing makes any more: they are on the way to one that is made in their place."""
 
     def run(self) -> IntegerModel:
         """The integer graph, and what is real in it."""
@@ -146,8 +148,8 @@ class _IntegerPass:
         if not isinstance(node, Operation):
             self._keep_region(node)
             return
-        if all(item.name in self.forms.coded for item in results_of(node)):
-            return  # it has disappeared into the range of what it reads
+        if all(item.name in self.forms.coded or item.name in self.gone for item in results_of(node)):
+            return  # it has disappeared into what it reads
         if not any(item.element.is_float for item in (*members(node.inputs), *results_of(node))):
             self.forms.nodes.append(node)
             return
@@ -191,17 +193,18 @@ class _IntegerPass:
 
     # --- where results go -------------------------------------------------------------------------------------
 
-    def _destination(self, result: Tensor) -> tuple[str, TensorCodes]:
-        """The tensor that an operation makes in codes: what cuts its result off disappears into their range."""
-        name = result.name
-        while (after := self._bounding(name)) is not None:
-            name = after
+    def _destination(self, result: Tensor) -> tuple[list[str], TensorCodes]:
+        """The tensors up to the one that is made in codes: what cuts a result off disappears into their range."""
+        names = [result.name]
+        while (after := self._bounding(names[-1])) is not None:
+            names.append(after)
+        name = names[-1]
         codes = self.chosen.get(name) or self.chosen.get(result.name)
         if codes is None:
             codes = self._later_codes(result.name)
         if codes is None or codes.single is None:
             raise Unsupported(f"no codes were chosen for '{result.name}'")
-        return name, codes
+        return names, codes
 
     def _bounding(self, name: str) -> str | None:
         """The result of the one operation that reads a tensor, where codes of that already keep to its bounds."""
@@ -238,13 +241,14 @@ class _IntegerPass:
         self, result: Tensor, operator: str, inputs: Sequence[Argument], attributes: Mapping[str, Value]
     ) -> None:
         """Call an operator on codes for what an operation makes."""
-        name, codes = self._destination(result)
+        (*between, name), codes = self._destination(result)
         single = codes.single
         assert single is not None  # a destination has one scale
         made = self.forms.call(
             operator, inputs, self.forms.code_name(name), {**attributes, **ends("y", single)}, codes.element
         )
         self.forms.add_codes(name, made, codes)
+        self.gone.update(between)
 
     # --- element by element -----------------------------------------------------------------------------------
 
