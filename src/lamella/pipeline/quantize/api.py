@@ -115,7 +115,10 @@ def quantize_graph(
 def _lowered(chosen: Chosen, settings: Settings) -> tuple[Model, Mapping[str, str]]:
     """The graph with codes in it, and why operations compute in real numbers that were to be integers."""
     if not settings.scheme.is_integer:
-        return narrow_weights(chosen.model, chosen.weights), {}
+        tables = {name: codes for name, codes in chosen.codes().items() if name in chosen.tables}
+        with_tables = to_integers(chosen.model, tables).model if tables else chosen.model
+        layers = {name: codes for name, codes in chosen.weights.items() if name not in tables}
+        return narrow_weights(with_tables, layers), {}
     found = to_integers(chosen.model, chosen.codes(), settings.islands, chosen.found.floats)
     return found.model, {item.tensor: item.reason for item in found.floats}
 
