@@ -111,6 +111,8 @@ def test_size_budgets_are_kept_by_what_hurts_least(network: Model, digits: tuple
     assert errors[0] < errors[1] < errors[2]
     with pytest.raises(InputError, match="does not fit into 3,000 bytes"):
         quantised(network, digits, "w4a8", rank=False, size_budget=3000)
+    with pytest.raises(InputError, match="cannot both be kept"):
+        quantised(network, digits, "w4a8", rank=False, size_budget=5000, accuracy_budget=0.001)
 
 
 def test_the_report_ranks_what_hurts(network: Model, digits: tuple[Array, Array]) -> None:

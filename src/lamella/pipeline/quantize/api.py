@@ -107,9 +107,18 @@ def quantize_graph(
         report = make_report(model, chosen, settings.scheme.name, outputs, data, real)
         is_kept = settings.accuracy_budget is None or report.error <= settings.accuracy_budget
         if is_kept or not chosen.found.layers or budget is None:
+            _require_size(report, settings)
             return Quantized(quantised, report, model.findings)
         # The simulation saw some of the data, and integers round a little otherwise: ask more of it.
         budget = budget / 2 if budget > LEAST_BUDGET else 0.0
+
+
+def _require_size(report: QuantizationReport, settings: Settings) -> None:
+    """InputError where layers that were promoted for accuracy are too large for the other budget."""
+    if settings.size_budget is not None and report.bytes_after > settings.size_budget:
+        size = f"{report.bytes_after:,} bytes for an error of {report.error:.3g}"
+        hint = f"it takes {size}; allow more of either"
+        raise InputError("the budgets of accuracy and size cannot both be kept", hint=hint)
 
 
 def _lowered(chosen: Chosen, settings: Settings) -> tuple[Model, Mapping[str, str]]:
