@@ -13,6 +13,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import F32
 from lamella.base.paths import shipped
 from lamella.graph.model import Model
+from lamella.graph.passes.decompose_all import decompose_all
 from lamella.pipeline.nem.numbers import PortedPlan
 from lamella.pipeline.nem.stages import executable
 from lamella.pipeline.options import Options
@@ -47,6 +48,19 @@ def test_sequences(name: str) -> None:
     found = assert_close(model, "npm_pro", tiled=True)
     assert not found.selection.kernels
     assert {item.how for item in found.selection.report} == {"opcode", "view"}
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_sequences_in_pieces(name: str, tmp_path: Path) -> None:
+    """Norms and attention that are taken apart, and written as text, become the same opcodes."""
+    whole = load(name, shape={"B": 1, "T": 5})
+    lamella.save(decompose_all(whole), tmp_path / "pieces.sknd")
+    model = lamella.load(tmp_path / "pieces.sknd")
+    assert isinstance(model, Model)
+    found = assert_close(model, "npm_pro")
+    assert not found.selection.kernels
+    opcodes = {opcode for item in found.selection.report for opcode in item.opcodes}
+    assert {"softmax", "layernorm" if name == "bert" else "rmsnorm"} <= opcodes
 
 
 def _executables(model: Model) -> list[PortedPlan]:

@@ -270,6 +270,8 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
     ("lower", "sknd", "lower plain.sknd --to tensor --shape n=2", {"after": "--after fold-constants"}),
     ("lower", "sknd", "lower net.sknd --to sknd -o out", {"explain": "--explain fuse"}),
     ("lower", "sknd", "lower plain.sknd --to llvm --shape n=2", {"target": "--target cuda"}),
+    ("lower", "sknd", "lower plain.sknd --to nem --shape n=2", {"device": "--device npm_lite"}),
+    ("lower", "sknd", "lower plain.sknd --to nem --shape n=2 --device npm_lite", {"fit": "--fit"}),
     (
         "load",
         "module",
@@ -414,6 +416,8 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
     ("lower", "nac", "lower plain.nac --to tensor --shape n=2", {"after": "--after fold-constants"}),
     ("lower", "nac", "lower plain.nac --to sknd -o out", {"explain": "--explain fuse"}),
     ("lower", "nac", "lower plain.nac --to llvm --shape n=2", {"target": "--target cuda"}),
+    ("lower", "nac", "lower plain.nac --to nem --shape n=2", {"device": "--device npm_lite"}),
+    ("lower", "nac", "lower plain.nac --to nem --shape n=2 --device npm_lite", {"fit": "--fit"}),
     (
         "diff",
         "nac",

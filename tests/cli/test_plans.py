@@ -21,7 +21,7 @@ device tiny extends npm_lite {
         num_engines = 1
         l2_size_bytes = 65536
         device_units { sDMA = 1 WDM = 0 }
-        per_engine { NMU = 1 CSTL = 2 DMA = 2 VPU = 1 SEQ = 1 l1_size_bytes = 256 }
+        per_engine { NMU = 1 CSTL = 2 DMA = 2 VPU = 1 SEQ = 1 l1_size_bytes = 64 }
     }
 }
 """
@@ -154,8 +154,8 @@ def test_fit(folder: Path, tmp_path: Path) -> None:
     result = call(*words, device)
     found = json.loads(result.output)
     (row,) = [item for item in found["memories"] if item["level"] == "L1"]
-    assert (result.exit_code, found["fits"], row["available"]) == (1, False, 256)
-    assert row["short"] == row["needed"] - 256 > 0
+    assert (result.exit_code, found["fits"], row["available"]) == (1, False, 64)
+    assert row["short"] == row["needed"] - 64 > 0
     assert row["reason"].startswith("the smallest tile of ")
     refused = call("lower", folder / "codes.sknd", "--to", "nem", "--device", device, "-o", tmp_path / "out")
     assert refused.exit_code == 1
@@ -167,7 +167,7 @@ def test_a_device_of_ones_own_goes_with_the_plan(folder: Path, tmp_path: Path) -
     """Its file is copied beside the plan, which is checked from there."""
     device = tmp_path / "mine.nem"
     device.write_text(
-        TINY.replace("tiny", "mine").replace("l1_size_bytes = 256", "l1_size_bytes = 65536"), encoding="utf-8"
+        TINY.replace("tiny", "mine").replace("l1_size_bytes = 64", "l1_size_bytes = 65536"), encoding="utf-8"
     )
     result = call("lower", folder / "codes.sknd", "--to", "nem", "--device", device, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output

@@ -31,6 +31,7 @@ from lamella.bridge.graph_to_plan.assembly import (
 )
 from lamella.bridge.graph_to_plan.compute import ComputeTasks
 from lamella.bridge.graph_to_plan.emitter import Emitter, stored_array
+from lamella.bridge.graph_to_plan.joining import join_parts, original_of
 from lamella.bridge.graph_to_plan.offers import Offers
 from lamella.bridge.graph_to_plan.rows import TABLE, Row, RowCall
 from lamella.bridge.graph_to_plan.rows.call import Given, static
@@ -39,7 +40,6 @@ from lamella.bridge.graph_to_plan.values import BufferRecord, Value, is_whole, k
 from lamella.graph.compose.decompose import compose_call, decompose
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Operation, Pack, Tensor, tensors
-from lamella.graph.passes.dce import dce
 from lamella.graph.passes.fold_batch_norm import fold_batch_norm
 from lamella.graph.passes.fold_constants import Evaluate, array_of
 from lamella.graph.rewrite import operands_of, results_of, uses
@@ -98,7 +98,9 @@ def graph_to_plan(
     LamellaError holds one finding for each operation that the device cannot compute.
     """
     kept = decompose(model, lambda name: name in TABLE)
-    selection = _Selection(dce(fold_batch_norm(kept)), evaluate, Emitter(Assembly(), Offers(device), real))
+    selection = _Selection(
+        fold_batch_norm(join_parts(kept)), evaluate, Emitter(Assembly(), Offers(device), real)
+    )
     selection.run()
     if selection.findings:
         raise LamellaError(selection.findings)
@@ -255,21 +257,8 @@ class _Selection:
         self._decompose(operation, reason)
 
     def _row(self, name: str) -> Row | None:
-        """The row of an operator: by its name, or that of the private one of the library that it is a copy of.
-
-        A graph that is written as text calls private formulas of the library by copies of them.
-        """
-        if name in TABLE or not name.startswith("main."):
-            return TABLE.get(name)
-        library = self.model.library
-        copy, word = library.find(name), name.removeprefix("main.")
-        for private in (item for item in TABLE if "._" in item and word.startswith(item.replace(".", ""))):
-            found = library.find(private)
-            if found is None or copy is None:
-                continue
-            if replace(found.operator, name=copy.operator.name) == copy.operator:
-                return TABLE[private]
-        return None
+        """The row of an operator: by its name, or that of the private one of the library that it is a copy of."""
+        return TABLE.get(name) or TABLE.get(original_of(self.model.library, name))
 
     def _is_final(self, operation: Operation) -> bool:
         """Whether an operation gives an output its numbers: the port then holds the codes, and says what they mean."""

@@ -12,6 +12,7 @@ from lamella.base.errors import InputError, Unsupported
 from lamella.base.source import NOWHERE, Source
 from lamella.base.writer import make_folder, write_text
 from lamella.bridge.graph_to_plan import SelectedPlan, graph_to_plan
+from lamella.bridge.graph_to_plan.assembly import identifier
 from lamella.graph.model import Model
 from lamella.graph.nodes import tensors
 from lamella.lang.nem import Document, write
@@ -156,7 +157,9 @@ def from_graph(model: Model, path: Path, options: Options) -> LoweredPlan:
     device, head = find_device(options)
     evaluate = evaluator(model.library, options.limits)
     selection = graph_to_plan(model, evaluate, device)
-    document = replace(selection.document, includes=head.includes, device=head.device, name=Name("selected"))
+    document = replace(
+        selection.document, includes=head.includes, device=head.device, name=_program_name(model)
+    )
     chosen = _stage(SELECT, document, _numbers(model, selection), selection.kernels, options)
     stages, tiles = [chosen], tuple[StageReport, ...]()
     if device is not None and options.after != SELECT:
@@ -164,6 +167,11 @@ def from_graph(model: Model, path: Path, options: Options) -> LoweredPlan:
         stages.append(tiled)
     file = None if options.device is None or options.device in SHIPPED else Path(options.device)
     return LoweredPlan(model, selection, tuple(stages), tiles, file)
+
+
+def _program_name(model: Model) -> Name:
+    """The name of the graph as one of a program, which must not be that of a port."""
+    return Name(f"{identifier(model.graph.name)}_plan")
 
 
 def find_device(options: Options) -> tuple[ResolvedDevice | None, Document]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
@@ -515,16 +516,16 @@ class Generator:
         if run is None:
             self._groups(tiled)
             return True
-        begin, length = run
+        begins, length = run
         flight = max(1, tiled.slots - 2)
         beside = flight if tiled.slots > 1 else 0
-        for engine, tiles in enumerate(tiled.tiles):
+        for engine, (begin, tiles) in enumerate(zip(begins, tiled.tiles, strict=True)):
             for number, tile in enumerate([*tiles[:begin], *tiles[begin + length :]]):
                 index = beside + number % 2 if beside else 0
                 slot = Place(self._slots_at(tiled) + index * tiled.slot.size)
                 self.lines += _Pass(self, tiled, engine, tile, slot, index).lines()
         body: list[Step] = []
-        for engine, tiles in enumerate(tiled.tiles):
+        for engine, (begin, tiles) in enumerate(zip(begins, tiled.tiles, strict=True)):
             slot = Place(self._slots_at(tiled), slot=tiled.slot.size, slots=flight)
             step = tiles[begin + 1][0] - tiles[begin][0]
             body += _Pass(self, tiled, engine, tiles[begin], slot, 0, step).lines()
@@ -584,25 +585,27 @@ def _divide(size: int, pieces: int) -> list[tuple[int, int]]:
     return [(low, min(each, size - low)) for low in range(0, size, each)]
 
 
-def _uniform_run(tiled: TiledStage) -> tuple[int, int] | None:
-    """The longest run of tiles, at the same positions of all engines, that differ by a constant step only."""
-    lengths = {len(tiles) for tiles in tiled.tiles if tiles}
-    if min(lengths) < LOOP_FROM or any(not tiles for tiles in tiled.tiles):
+def _uniform_run(tiled: TiledStage) -> tuple[list[int], int] | None:
+    """Runs of tiles that differ by a constant step only: where that of each engine begins, and their common length."""
+    if any(len(tiles) < LOOP_FROM for tiles in tiled.tiles):
         return None
-    kinds = [[_signature(tiled, tile) for tile in tiles] for tiles in tiled.tiles]
-    places = [[_offsets(tiled, tile) for tile in tiles] for tiles in tiled.tiles]
-    best = (0, 0)
-    for begin in range(min(lengths) - 1):
-        steps = [_steps(each, begin) for each in places]
-        end = begin + 1
-        while end < min(lengths) and all(
-            kind[end] == kind[begin] and _steps(each, end - 1) == step
-            for kind, each, step in zip(kinds, places, steps, strict=True)
-        ):
-            end += 1
-        if end - begin > best[1]:
-            best = begin, end - begin
-    return best if best[1] >= 3 else None
+    runs = [_longest_run(tiled, tiles) for tiles in tiled.tiles]
+    length = min(count for _, count in runs)
+    return ([begin for begin, _ in runs], length) if length >= LOOP_FROM - 1 else None
+
+
+def _longest_run(tiled: TiledStage, tiles: list[Tile]) -> tuple[int, int]:
+    kinds = [_signature(tiled, tile) for tile in tiles]
+    places = [_offsets(tiled, tile) for tile in tiles]
+    steps = [[then - now for now, then in zip(*pair, strict=True)] for pair in pairwise(places)]
+    best, begin = (0, 1), 0
+    for end in range(1, len(tiles)):
+        if kinds[end] != kinds[begin]:
+            begin = end
+        elif steps[end - 1] != steps[begin]:
+            begin = end - 1
+        best = max(best, (begin, end - begin + 1), key=lambda run: run[1])
+    return best
 
 
 def _signature(tiled: TiledStage, tile: Tile) -> tuple[object, ...]:
@@ -615,10 +618,6 @@ def _offsets(tiled: TiledStage, tile: Tile) -> list[int]:
     """Where the parts of a tile begin in their tensors: an image further, an input may move by more than its output."""
     shape = tiled.shape
     return [part.offset for _, _, part in (*shape.loads(*tile), *shape.stored(*tile))]
-
-
-def _steps(places: list[list[int]], number: int) -> list[int]:
-    return [after - before for before, after in zip(places[number], places[number + 1], strict=True)]
 
 
 class _Pass:

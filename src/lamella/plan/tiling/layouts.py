@@ -33,7 +33,7 @@ def settle_layouts(
             return set(planar)
         maker, reader = conflict
         rows = _choose(shapes, choices, machine, maker, across=False)
-        if reader is not None and reader not in settled and rows is not None:
+        if reader is not None and not choices[reader].across and reader not in settled and rows is not None:
             other = _choose(shapes, choices, machine, reader, across=True)
             if (
                 other is not None

@@ -245,7 +245,7 @@ class _Tiles:
         self.height = height
         self.each = -(-len(tiles) // engines)
         self.slot = shape.slot(some).size
-        first, count = max(some, key=lambda tile: tile[1])
+        first, count = max(some, key=lambda tile: (tile[1], sum(part.extent for _, _, part in shape.loads(*tile))))
         machine = shape.machine
         self.share = count / split.units
         self.loads = [machine.load(part.extent) for _, _, part in shape.loads(first, count)]

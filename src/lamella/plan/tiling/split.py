@@ -113,12 +113,16 @@ class Window:
     stride: int
     reach: int
     pad: int
+    end_pad: int
 
     def bounds(self, first: int, count: int) -> tuple[int, int, int, int, int]:
         """Image, first row, end row, and the pads above and below of the rows under a tile."""
         assert self.region.type is not None
         height = self.region.type.shape[1]
         image, row = divmod(first, self.period)
+        if count == self.period:
+            # All rows of the output take all rows of the image, also those that the last window does not reach.
+            return image, 0, height, self.pad, self.end_pad
         low = row * self.stride - self.pad
         high = (row + count - 1) * self.stride - self.pad + self.reach
         return image, max(0, low), min(height, high), max(0, -low), max(0, high - height)
@@ -271,7 +275,7 @@ def _windowed(task: Task) -> Split | None:
     else:
         reach = (_type(task.inputs[1]).shape[0] - 1) * _integers(task, "dilations")[0] + 1
     period = output.shape[1]
-    window = Window(task.inputs[0], period, strides[0], reach, pads[0])
+    window = Window(task.inputs[0], period, strides[0], reach, pads[0], pads[2])
     rest = tuple(Whole(region) for region in task.inputs[1:])
     rows = Rows(task.outputs[0], (1,), output.shape[2:], output.layout, output.quant)
     units = output.shape[0] * period

@@ -87,7 +87,8 @@ def _visible(call: RowCall, queries: int, keys: int, position: Value | None) -> 
     """The mask of an attention; with a position of the run it is a row of a table."""
     if call.given("alibi_slopes"):
         raise Unsupported("slopes of distances")
-    causal, window = call.flag("causal"), call.attributes.get("window_size")
+    causal = call.flag("causal")
+    window = call.attributes.get("window_size", call.attributes.get("window"))
     if not causal and window is None:
         return None
     steps = np.arange(keys)
@@ -109,6 +110,31 @@ def as_index(value: Value) -> Value:
     if value.is_float:
         raise Unsupported("an index that is no integer")
     return value
+
+
+def _scores(call: RowCall) -> Value:
+    """Products of queries and keys; heads of queries that share one of keys are rows of one product."""
+    q, k = call.value(0), call.value(1)
+    rows = call.emit.reshape(q, (*k.shape[:-2], _share(q, k) * q.shape[-2], q.shape[-1]))
+    return call.emit.reshape(call.emit.matmul(rows, turned(k)), call.shape())
+
+
+def _mix(call: RowCall) -> Value:
+    """Weighted sums of values."""
+    weights, values = call.value(0), call.value(1)
+    batch, heads, share, queries, keys = weights.shape
+    rows = call.emit.reshape(weights, (batch, heads, share * queries, keys))
+    return call.emit.reshape(call.emit.matmul(rows, values), call.shape())
+
+
+def _see(call: RowCall) -> Value:
+    """Scaled scores, those of hidden keys far below all others."""
+    if call.optional(1) is not None or call.given("slopes"):
+        raise Unsupported("segments or slopes of distances")
+    scores = call.value(0)
+    scaled = call.emit.elementwise("mul", [scores, call.emit.constant(call.real("scale", 1.0))])
+    mask = _visible(call, scores.shape[-2], scores.shape[-1], call.optional(2))
+    return scaled if mask is None else call.emit.elementwise("add", [scaled, mask])
 
 
 def _rotate(call: RowCall) -> Value:
@@ -202,7 +228,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
     {
         **{"llm.flash_attention": _attention, "aten.scaled_dot_product_attention": _scaled_attention},
         **{"llm._rotate": _rotate, "llm.positions": _positions, "llm.advance": _advance},
-        **{"llm.remember": _remember},
+        **{"llm.remember": _remember, "llm._scores": _scores, "llm._mix": _mix, "llm._see": _see},
     }
 )
 """The rows of transformers."""
