@@ -1,10 +1,10 @@
 """Plans for integer networks beside those of Arm's Vela: cycles over the bound, bytes over the compulsory ones.
 
-python -m bench.npu_peers [--vela FOLDER] [--plans FOLDER] [--write FOLDER]
+python -m bench.npu_peers [--vela FOLDER] [--write FOLDER]
 
 Vela (ethos-u-vela) is run where Python finds it, or from the folder that `pip install --target FOLDER ethos-u-vela`
-filled. A plan of ours is read from `--plans FOLDER` as NETWORK.nem; `--write` leaves the TensorFlow Lite files, the
-untiled programs and the device there. Vela's cycles are its own estimate, like ours: no silicon stands behind either.
+filled. `--write` leaves the TensorFlow Lite files, the programs before and after tiling and the device there. Vela's
+cycles are its own estimate, like ours: no silicon stands behind either.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.npu_networks import Layer, Network, convolution, mobilenet_v2, resnet18, to_nem, to_tflite
+from lamella.lang.nem import write
 from lamella.lang.nem.resolved import Plan
 from lamella.pipeline.nem.program import plan_of, read_checked
+from lamella.plan.tiling import tile
 from lamella.plan.timing import simulate
 from lamella.plan.timing.cost import MachineModel, cost_of
 from lamella.plan.timing.network_bounds import NetworkBounds, find_network_bounds
@@ -31,22 +33,23 @@ HEAD = "network        MACs M   bound cycles  binding    tool       cycles  ÷ b
 ACCELERATOR = "ethos-u85-2048"
 DEVICE = "ethos_u85_like"
 DEVICE_TEXT = """# The resources of an Ethos-U85 with 2048 MACs as Vela's default configuration has them:
-# DRAM 12 bytes and SRAM 32 bytes a cycle; its 384 KB are cut into two halves, as our data path has two levels.
+# DRAM 12 bytes a cycle, SRAM of 384 KB with 32 bytes read and 32 written. L1 stands for the buffers of the
+# accelerator itself, whose size Vela does not tell; depthwise_macs is what Vela's estimates of such layers come to.
 include "nem_baseline_1.0.nem"
 
 device ethos_u85_like extends nem_baseline_1_0 {
     topology {
         num_engines = 1
-        l2_size_bytes = 196608
-        device_units { sDMA = 4  WDM = 0 }
+        l2_size_bytes = 393216
+        device_units { sDMA = 1  WDM = 0 }
         per_engine { NMU = 1  CSTL = 2  DMA = 2  VPU = 1  SEQ = 1  l1_size_bytes = 196608 }
     }
     unit_characteristics {
-        NMU  { int8_macs = 2048 }
-        sDMA { bytes_per_cycle = 12  latency = 500 }
-        DMA  { bytes_per_cycle = 32 }
-        CSTL { bytes_per_cycle = 32 }
-        SEQ  { ddr_bytes_per_cycle = 12  l2_bytes_per_cycle = 32  clock_khz = 1000000 }
+        NMU  { int8_macs = 2048  depthwise_macs = 144 }
+        sDMA { bytes_per_cycle = 12  latency = 100 }
+        DMA  { bytes_per_cycle = 16 }
+        CSTL { bytes_per_cycle = 16 }
+        SEQ  { clock_khz = 1000000 }
     }
 }
 """
@@ -76,7 +79,6 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--vela", type=Path, help="the folder that pip installed Vela into")
-    parser.add_argument("--plans", type=Path, help="the folder of our plans, NETWORK.nem")
     parser.add_argument("--write", type=Path, help="where to leave the files")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -86,36 +88,37 @@ def main() -> None:
         layers: list[LayerCycles] = []
         print(HEAD)
         for network in (convolution(), resnet18(), mobilenet_v2()):
-            layers += _compare(network, folder, given.vela, given.plans)
+            layers += _compare(network, folder, given.vela)
         _print_layers(layers)
 
 
-def _compare(network: Network, folder: Path, vela: Path | None, plans: Path | None) -> list[LayerCycles]:
+def _compare(network: Network, folder: Path, vela: Path | None) -> list[LayerCycles]:
     model, program = folder / f"{network.name}.tflite", folder / f"{network.name}_untiled.nem"
     model.write_bytes(to_tflite(network))
     program.write_text(to_nem(network, DEVICE))
     untiled = plan_of(read_checked(program))
     bounds = find_network_bounds(untiled)
-    own = None if plans is None else plans / f"{network.name}.nem"
-    if own is not None and own.exists():
-        began = time.perf_counter()
-        report = simulate(plan_of(read_checked(own)))
-        _print(
-            network, bounds, "lamella", Row(report.cycles, report.moved("DDR"), time.perf_counter() - began)
-        )
+    _print(network, bounds, "lamella", _run_ours(untiled, folder / f"{network.name}.nem"))
     found = _run_vela(model, folder, vela)
-    if found is None:
-        _print(network, bounds, "-", None)
-        return []
     _print(network, bounds, "Vela", found)
-    return _layers(network, untiled, folder)
+    return [] if found is None else _layers(network, untiled, folder)
+
+
+def _run_ours(untiled: Plan, path: Path) -> Row | None:
+    """Our plan of a program, written, checked and simulated."""
+    if untiled.device is None:
+        return None
+    began = time.perf_counter()
+    path.write_text(write(tile(untiled, untiled.device).document))
+    report = simulate(plan_of(read_checked(path)))
+    return Row(report.cycles, report.moved("DDR"), time.perf_counter() - began)
 
 
 def _print(network: Network, bounds: NetworkBounds, tool: str, row: Row | None) -> None:
     largest = bounds.largest
     head = f"{network.name:<13} {bounds.macs / 1e6:7.1f}  {largest.cycles:13,}  {largest.name:<8}  {tool:>9}"
     if row is None:
-        print(f"{head}  (Vela is not installed)")
+        print(f"{head}  (no plan)")
         return
     cycles = f"{row.cycles:11,}  {row.cycles / largest.cycles:7.2f}"
     print(f"{head} {cycles}  {row.bytes:12,}  {row.bytes / bounds.compulsory:6.2f}  {row.seconds:8.2f}")

@@ -34,14 +34,16 @@ def sim(file: Path, options: Options) -> None:
     program = read_checked(file, options.device, limits, options.root)
     plan = plan_of(program)
     report = simulate(plan, limits)
+    untiled = None
     if options.untiled is not None:
-        report = _against(report, plan, options.untiled, options)
+        untiled = plan_of(read_checked(options.untiled, options.device, limits, options.root))
+        report = _against(report, plan, untiled, options.untiled)
     if options.timeline is not None:
         write_text(options.timeline, json.dumps(chrome_trace(report, plan), allow_nan=False))
     if options.html is not None:
         write_text(options.html, html_page(report, plan))
     if options.layer is not None:
-        _explain(options.layer, program, report, options)
+        _explain(options.layer, _plan_file(program, untiled, options), program, report, options)
         return
     found = (
         advise(program.source, program.path, options.device, limits, options.root) if options.advise else []
@@ -63,11 +65,13 @@ def sim(file: Path, options: Options) -> None:
         _fix(program, options.fix, options)
 
 
-def _explain(layer: str, program: Program, report: TimingReport, options: Options) -> None:
+def _plan_file(program: Program, untiled: Plan | None, options: Options) -> PlanFile:
+    plan, device = plan_of(program), options.device
+    return PlanFile(plan, program.source, program.path, device, options.limits, options.root, untiled)
+
+
+def _explain(layer: str, file: PlanFile, program: Program, report: TimingReport, options: Options) -> None:
     """Print why a layer takes its time, and what would change that."""
-    file = PlanFile(
-        plan_of(program), program.source, program.path, options.device, options.limits, options.root
-    )
     found = explain(layer, file, report)
     if options.as_json:
         print_json({**found.to_json(), "ok": True})
@@ -76,9 +80,8 @@ def _explain(layer: str, program: Program, report: TimingReport, options: Option
         click.echo(explanation_text(found), nl=False)
 
 
-def _against(report: TimingReport, plan: Plan, path: Path, options: Options) -> TimingReport:
+def _against(report: TimingReport, plan: Plan, untiled: Plan, path: Path) -> TimingReport:
     """The report with the bounds of the network whose program before tiling is given."""
-    untiled = plan_of(read_checked(path, options.device, options.limits, options.root))
     network = find_network_bounds(untiled, plan.device)
     if report.macs < network.macs:
         raise InputError(

@@ -12,14 +12,16 @@ from math import ceil
 from pathlib import Path
 
 from lamella.base.diagnostic import LamellaError
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Unsupported
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Source
 from lamella.base.suggest import nearest
+from lamella.lang.nem import check, write
 from lamella.lang.nem.device import InheritedValue, ResolvedDevice
 from lamella.lang.nem.resolved import Index, Item, Loop, Plan, Task
 from lamella.lang.nem.words import MOVES
 from lamella.plan.advise import advise
+from lamella.plan.tiling import tile
 from lamella.plan.timing import schedule_plan
 from lamella.plan.timing.cost import (
     MACS,
@@ -112,7 +114,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """A plan with the text it was read from, which advice changes."""
+    """A plan with the text it was read from, which advice changes, and how to read such a text."""
 
     plan: Plan
     source: Source
@@ -120,6 +122,8 @@ class PlanFile:
     device: str | None = None
     limits: Limits = DEFAULT
     root: Path | None = None
+    untiled: Plan | None = None
+    """The program that the plan was made from, which can be tiled again for another device."""
 
 
 def explain(name: str, file: PlanFile, report: TimingReport) -> Explanation:
@@ -239,7 +243,7 @@ def _remedies(file: PlanFile, numbers: frozenset[int], units: set[str]) -> list[
     """Changes with what they give, the best first."""
     advised = list(_advised(file, numbers))
     windows = _wider_windows(file, numbers, {item.title for item in advised})
-    found = [*_other_devices(file, numbers, units), *windows, *advised]
+    found = [*_other_devices(file, numbers, units), *windows, *advised, *_tiled_again(file)]
     return sorted(found, key=lambda item: (item.cycles, item.layer_cycles or 0, item.title))
 
 
@@ -299,6 +303,38 @@ def _with_rates(device: ResolvedDevice, unit: str, rates: Mapping[str, int]) -> 
 def _with_value(device: ResolvedDevice, unit: str, key: str, value: int) -> ResolvedDevice:
     values = {**device.characteristics.get(unit, {}), key: InheritedValue(value, device.name)}
     return replace(device, characteristics={**device.characteristics, unit: values})
+
+
+def _tiled_again(file: PlanFile) -> Iterator[Remedy]:
+    """The plan that tiling finds for the device, and for devices with more memory or a faster way to DDR."""
+    device, untiled = file.plan.device, file.untiled
+    if device is None or device.topology is None or untiled is None:
+        return
+    near, far = device.topology.l1_size_bytes, device.topology.l2_size_bytes
+    changes = {
+        "tiled again": device,
+        f"{2 * near:,} bytes of L1, tiled again": _with_memory(device, 2 * near, far),
+        f"{2 * far:,} bytes of L2, tiled again": _with_memory(device, near, 2 * far),
+        "sDMA twice as fast, tiled again": _with_rates(
+            device, "sDMA", rates_of("sDMA", MachineModel(device))
+        ),
+    }
+    for title, changed in changes.items():
+        try:
+            made = tile(untiled, changed)
+        except Unsupported:
+            continue
+        source = Source(file.source.name, write(made.document))
+        plan = check(source, file.path, file.device, file.limits, file.root).plan
+        if plan is not None:
+            cycles = schedule_plan(replace(plan, device=changed), file.limits).cycles
+            yield Remedy(title, "tiling", cycles)
+
+
+def _with_memory(device: ResolvedDevice, near: int, far: int) -> ResolvedDevice:
+    if device.topology is None:
+        return device
+    return replace(device, topology=replace(device.topology, l1_size_bytes=near, l2_size_bytes=far))
 
 
 def _wider_windows(file: PlanFile, numbers: frozenset[int], advised: set[str]) -> Iterator[Remedy]:

@@ -193,3 +193,14 @@ def test_without_a_device_everything_is_a_default() -> None:
 def test_a_task_takes_at_least_one_cycle() -> None:
     empty = move("L2", "L1", size=0)
     assert price(empty, with_keys("DMA", latency=0)).cycles == 1
+
+
+def test_convolutions_of_single_channels_have_a_limit_of_their_own() -> None:
+    """A grouped convolution with one input channel for each output; one of a single channel is an ordinary one."""
+    device = with_keys("NMU", depthwise_macs=100)
+    image, made = ("i8", (1, 9, 9, 64)), ("i8", (1, 7, 7, 64))
+    macs = 7 * 7 * 64 * 9
+    assert price(compute("conv2d", image, ("i8", (3, 3, 1, 64)), made), device).cycles == -(-macs // 100) + 2
+    assert price(compute("conv2d", image, ("i8", (3, 3, 1, 64)), made)).cycles == -(-macs // 4096) + 2
+    single = compute("conv2d", ("i8", (1, 9, 9, 1)), ("i8", (3, 3, 1, 64)), made)
+    assert price(single, device).cycles == -(-macs // 4096) + 2

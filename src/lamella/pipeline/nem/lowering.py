@@ -26,8 +26,11 @@ from lamella.pipeline.nem.program import KERNELS, Program, check_program, plan_o
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.run_passes import evaluator
 from lamella.plan.bind import bind
+from lamella.plan.report import bound_line
 from lamella.plan.stcb import Stream
 from lamella.plan.tiling import StageReport, TilingOptions, tile
+from lamella.plan.timing import TimingReport, simulate
+from lamella.plan.timing.network_bounds import find_network_bounds
 
 COMMENT = "# "
 """What a comment of a plan begins with."""
@@ -87,7 +90,9 @@ class LoweredPlan:
         tasks = sum(len(item.opcodes) for item in report)
         said = ", ".join(f"{counts[how]} by {words}" for how, words in HOW.items() if counts[how])
         real = f", real numbers in {self.selection.real}" if tolerance_of(self) else ""
-        return (f"{len(report)} operations, {tasks} tasks: {said}{real}",)
+        first = f"{len(report)} operations, {tasks} tasks: {said}{real}"
+        timing = simulated(self)
+        return (first,) if timing is None else (first, bound_line(timing))
 
     @property
     def facts(self) -> dict[str, object]:
@@ -104,16 +109,30 @@ class LoweredPlan:
             }
             for item in self.selection.report
         ]
+        timing = simulated(self)
         return {
             "operations": rows,
             "stages": [item.name for item in self.stages],
             "real": self.selection.real,
+            "network": None if timing is None else {"plan_cycles": timing.cycles, **timing.against()},
         }
 
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
         """What was found on the way."""
         return (*self.model.findings, *self.final.program.findings)
+
+
+def simulated(lowered: LoweredPlan) -> TimingReport | None:
+    """The simulation of a tiled plan beside the bounds of its network; None where there is none."""
+    selected, *tiled = (plan_of(stage.program) for stage in lowered.stages)
+    if not tiled:
+        return None
+    try:
+        report = simulate(tiled[-1], detail=0)
+    except LamellaError:
+        return None
+    return replace(report, network=find_network_bounds(selected, tiled[-1].device))
 
 
 def tolerance_of(lowered: LoweredPlan) -> float:

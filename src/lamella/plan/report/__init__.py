@@ -13,6 +13,7 @@ from dataclasses import asdict
 from hashlib import sha256
 from typing import TypeAlias
 
+from lamella.base.diagnostic import printable
 from lamella.base.paths import read_shipped
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.report.build import (
@@ -48,6 +49,18 @@ WIDTH = 110
 def summary(report: TimingReport, plan: Plan) -> str:
     """The simulation in text: device, cycles, bounds, units, memory, tasks, and what the numbers include."""
     return summarise(scene_of(report, plan))
+
+
+def bound_line(report: TimingReport) -> str:
+    """How far a plan is from what no plan of its network can beat, in one line."""
+    said = f"{count(report.cycles)} cycles on {printable(report.device)}"
+    network = report.network
+    if network is None:
+        return said
+    said += f": {report.cycles / max(1, network.largest.cycles):.3f} × the network's bound"
+    if not network.compulsory:
+        return said
+    return f"{said}, DDR bytes {report.moved('DDR') / network.compulsory:.3f} × the compulsory ones"
 
 
 def summarise(scene: Scene) -> str:
@@ -108,7 +121,7 @@ def _level(level: MemoryTimeline) -> tuple[str, ...]:
 def _layers(scene: Scene) -> Iterator[str]:
     if not scene.layers:
         return
-    yield "layers, from the start of the first to the end of the last task of each"
+    yield "layers, each from its first task to its last, loads from DDR aside"
     shown = scene.layers[:MOST_LAYERS]
     head = ("layer", "line", "start", "cycles", "unit", "busy", "MACs", "DDR", "once", "energy")
     yield from _table([head, *map(_layer, shown)], "<>>><>>>>>")
@@ -442,4 +455,4 @@ def _columns(
     }
 
 
-__all__ = ["chrome_trace", "find_named", "html_page", "summary"]
+__all__ = ["bound_line", "chrome_trace", "find_named", "html_page", "summary"]

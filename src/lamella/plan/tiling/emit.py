@@ -398,7 +398,7 @@ class Generator:
         chunk = f", chunks of {choice.chunk} channels" if choice.chunk else ""
         where = f" on {choice.engines} engines" if choice.engines > 1 else ""
         return (
-            f"{tiled.stage.name}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",
+            f"== {tiled.stage.name}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",
         )
 
     def _prefetch(self, stage: int) -> None:

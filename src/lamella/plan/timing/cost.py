@@ -5,6 +5,7 @@ outputs, or of the larger side for pools and reductions; for `compute` the scala
 text tells them, and not less than the elements of its outputs. Rates and latencies are `unit_characteristics`:
 
     NMU   int4_macs int8_macs int16_macs fp16_macs (4096), int4x8_macs (int8_macs), fp32_macs (fp16_macs / 2), latency 2
+          depthwise_macs: a convolution of each channel alone is no faster than this (no limit)
     CSTL  elems_per_cycle 256, bytes_per_cycle 32 (store), latency 1
     DMA   bytes_per_cycle 32, latency 4, setup_cycles 0      sDMA  bytes_per_cycle 16, latency 100, setup_cycles 0
     VPU   elems_per_cycle 64, bytes_per_cycle 32, macs_per_cycle 64, latency 4
@@ -279,8 +280,17 @@ def _shape(task: Task, position: int) -> tuple[int, ...]:
 def rate_on(unit: str, kind: str, task: Task, machine: MachineModel) -> int:
     """Work of a kind that one instance of a unit does in a cycle of a task."""
     if unit == "NMU" and kind == MACS:
-        return _mac_rate(list(_operand_types(task.inputs[:2])), machine)
+        rate = _mac_rate(list(_operand_types(task.inputs[:2])), machine)
+        thin = machine.given("NMU", "depthwise_macs") if _is_depthwise(task) else None
+        return rate if thin is None or thin <= 0 else min(rate, thin)
     return machine.value(unit, _RATES[kind], _RATE.get((unit, kind), _SLOWEST), least=1)
+
+
+def _is_depthwise(task: Task) -> bool:
+    """Whether each output channel of a convolution reads one input channel of several."""
+    if task.opcode == "depthwise_conv2d":
+        return True
+    return task.opcode == "conv2d" and _shape(task, 1)[2:3] == (1,) and _shape(task, 0)[-1:] != (1,)
 
 
 def rates_of(unit: str, machine: MachineModel) -> dict[str, int]:
@@ -289,7 +299,7 @@ def rates_of(unit: str, machine: MachineModel) -> dict[str, int]:
         found = {_RATES[kind]: rate for (name, kind), rate in _RATE.items() if name == unit}
         return {key: machine.value(unit, key, rate, least=1) for key, rate in found.items()}
     rates = {key: _macs(key, machine) for key in ("int4_macs", "int8_macs", "int16_macs", "fp16_macs")}
-    given = {key: machine.given(unit, key) for key in ("int4x8_macs", "fp32_macs")}
+    given = {key: machine.given(unit, key) for key in ("int4x8_macs", "fp32_macs", "depthwise_macs")}
     return rates | {key: rate for key, rate in given.items() if rate is not None}
 
 

@@ -1,9 +1,10 @@
 """Layers: the sections of a plan, by the comments that name them, and what each of them costs.
 
 A section begins with a comment line `# == NAME` or `# == NAME: what it does` and ends where the next one begins. A task
-whose own `@profile` tag is the name of a section belongs to that section, wherever it stands: so a plan says that a
-prefetch is for a later layer. In a plan without such comments the tag of a task or of a loop around it makes the
-section, else the outermost loop, else the task is alone.
+whose own `@profile` tag is the name of a section, or whose token begins with that name and `_` (the longest such name
+counts), belongs to that section, wherever it stands: so a plan says that a prefetch is for a later layer. In a plan
+without such comments the tag of a task or of a loop around it makes the section, else the outermost loop, else the task
+is alone.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class LayerUse:
-    """What a section costs; `start` and `end` bound all its tasks, so sections that overlap share cycles.
+    """What a section costs; sections that overlap share cycles.
 
-    `busy` are cycles by unit type, `unit` is the type that works most for its instances and `utilisation` its share of
-    the section's time. `ddr` are the bytes moved across DDR, `once` those bytes each counted once.
+    `start` and `end` bound its tasks without those that touch DDR, which may run long before, where it has others.
+    `busy` are cycles by unit type, `unit` is the type that works most in that time for its instances and `utilisation`
+    its share. `ddr` are the bytes moved across DDR, `once` those bytes each counted once.
     """
 
     section: Section
@@ -52,7 +54,7 @@ class LayerUse:
 
     @property
     def cycles(self) -> int:
-        """The time from the start of the first task to the end of the last."""
+        """The time from start to end."""
         return self.end - self.start
 
     def to_json(self) -> dict[str, object]:
@@ -83,15 +85,26 @@ def has_sections(plan: Plan) -> bool:
 
 
 def find_sections(plan: Plan) -> tuple[Section, ...]:
-    """The sections of a plan that have tasks, in the order of the text."""
+    """The sections of a plan that have tasks, in the order of their comments, or of their first tasks."""
     marks = _marks(plan)
     names = {name: (name, what, line) for line, name, what in reversed(marks)}
     tasks: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for item, around in plan.walk():
         if isinstance(item, Task):
-            key = names.get(item.profile) if marks else _without_comments(item, around)
+            key = _named(item, names) if marks else _without_comments(item, around)
             tasks[key or _last_mark(marks, item.span.line)].append(item.number)
-    return tuple(Section(*key, tuple(numbers)) for key, numbers in tasks.items())
+    found = (Section(*key, tuple(numbers)) for key, numbers in tasks.items())
+    return tuple(sorted(found, key=lambda section: section.line) if marks else found)
+
+
+def _named(task: Task, names: Mapping[str, tuple[str, str, int]]) -> tuple[str, str, int] | None:
+    """The section that a task names by its tag, or by how its token begins."""
+    if task.profile in names:
+        return names[task.profile]
+    name = task.token
+    while name and name not in names:
+        name = name.rpartition("_")[0]
+    return names.get(name)
 
 
 def _marks(plan: Plan) -> list[tuple[int, str, str]]:
@@ -143,27 +156,36 @@ def find_layers(report: TimingReport, plan: Plan) -> tuple[LayerUse, ...]:
 
 
 def _layer(section: Section, members: list[tuple[TaskUse, Task]], instances: Mapping[str, int]) -> LayerUse:
-    busy: Counter[str] = Counter()
-    for use, _ in members:
-        busy[use.unit.partition(".")[2] or use.unit] += use.busy
-    unit = max(busy, key=lambda name: busy[name] / max(1, instances.get(name, 1)), default="")
-    start = min((use.first_start for use, _ in members if use.first_start is not None), default=0)
-    end = max((use.last_end for use, _ in members if use.last_end is not None), default=0)
-    room = (end - start) * max(1, instances.get(unit, 1))
     far = [(use, task) for use, task in members if task.opcode in MOVES and "DDR" in memories(task)]
+    loads = {use.number for use, _ in far}
+    near = [use for use, _ in members if use.number not in loads] or [use for use, _ in members]
+    busy = _busy(use for use, _ in members)
+    inside = _busy(near)
+    unit = max(inside, key=lambda name: inside[name] / max(1, instances.get(name, 1)), default="")
+    start = min((use.first_start for use in near if use.first_start is not None), default=0)
+    end = max((use.last_end for use in near if use.last_end is not None), default=0)
+    room = (end - start) * max(1, instances.get(unit, 1))
     energies = [use.energy for use, _ in members if use.energy is not None]
     return LayerUse(
         section=section,
         start=start,
         end=end,
         unit=unit,
-        utilisation=busy[unit] / room if room else 0.0,
+        utilisation=inside[unit] / room if room else 0.0,
         busy=dict(busy),
         macs=sum(use.work * use.count for use, _ in members if use.kind == MACS),
         ddr=sum(use.work * use.count for use, _ in far),
         once=_once(far),
         energy=sum(energies) if energies else None,
     )
+
+
+def _busy(uses: Iterable[TaskUse]) -> Counter[str]:
+    """Cycles by unit type, of all engines together."""
+    found: Counter[str] = Counter()
+    for use in uses:
+        found[use.unit.partition(".")[2] or use.unit] += use.busy
+    return found
 
 
 def _once(moves: Iterable[tuple[TaskUse, Task]]) -> int:

@@ -276,7 +276,7 @@ class TimingReport:
             "timeline_covers": self.covered,
         }
         if self.network is not None:
-            found["network"] = {**self.network.to_json(), **self._against(self.network)}
+            found["network"] = self.against()
         if instances:
             found["timeline"] = [self._instance_json(item) for item in self.timeline]
         return found
@@ -290,9 +290,13 @@ class TimingReport:
         """The bytes that cross a memory level."""
         return sum(item.moved for item in self.traffic if item.level == level)
 
-    def _against(self, network: NetworkBounds) -> dict[str, object]:
-        """Cycles and DDR bytes over what no plan of the network can avoid."""
+    def against(self) -> dict[str, object]:
+        """The bounds of the network, and cycles and DDR bytes over what no plan can avoid; empty where unknown."""
+        network = self.network
+        if network is None:
+            return {}
         return {
+            **network.to_json(),
             "ratio": self.cycles / max(1, network.largest.cycles),
             "traffic_ratio": self.moved("DDR") / network.compulsory if network.compulsory else None,
         }
