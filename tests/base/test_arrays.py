@@ -21,6 +21,7 @@ from lamella.base.arrays import (
     from_memory,
     numpy_dtype,
     pack_nibbles,
+    sign_extended,
     to_exchange,
     to_memory,
     unpack_nibbles,
@@ -85,6 +86,14 @@ def test_signed_nibbles_return(values: list[int]) -> None:
     assert unpack_nibbles(packed, len(values), signed=True).tolist() == values
     assert pack_nibbles(np.array(values, np.int64)).tolist() == expected
     assert pack_nibbles(np.array(values, np.int8).astype(ml_dtypes.int4)).tolist() == expected
+
+
+@given(st.lists(st.integers(-8, 7), max_size=33))
+def test_signs_reach_the_upper_bits_of_a_byte(values: list[int]) -> None:
+    found = sign_extended(np.array(values, np.int8).astype(ml_dtypes.int4))
+    assert found.dtype == ml_dtypes.int4
+    assert found.astype(np.int64).tolist() == values
+    assert found.view(np.int8).tolist() == values
 
 
 @given(st.lists(st.integers(0, 15), max_size=33))

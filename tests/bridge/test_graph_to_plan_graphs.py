@@ -30,7 +30,7 @@ class CodeNetwork:
     def __init__(self, seed: int) -> None:
         self.drawing = Drawing(seed)
         self.random = self.drawing.random
-        self.call = self.drawing.builder.call
+        self.call = self.drawing.call
 
     def fresh(self) -> tuple[float, int]:
         """What codes may mean."""
@@ -151,13 +151,11 @@ def test_wide_codes() -> None:
     """Sums that leave as codes of 16 bits: the nearest variant has a bias, so it gets one of zeros."""
     drawing = Drawing(3)
     x = drawing.builder.input("x", F32, (4, 6))
-    codes = drawing.builder.call("quant.quantize", x, scale=0.05, zero_point=0)
+    codes = drawing.call("quant.quantize", x, scale=0.05, zero_point=0)
     scales = drawing.weight(np.full(1, 0.01))
     means = {"a_scale": 0.05, "y_scale": 0.003, "transB": True}
-    wide = drawing.builder.call(
-        "quant.matmul", codes, drawing.codes(5, 6), None, scales, types={"Q": I16}, **means
-    )
-    model = drawing.finish(drawing.builder.call("quant.dequantize", wide, scale=0.003))
+    wide = drawing.call("quant.matmul", codes, drawing.codes(5, 6), None, scales, types={"Q": I16}, **means)
+    model = drawing.finish(drawing.call("quant.dequantize", wide, scale=0.003))
     found = assert_equal(model, None)
     (task,) = [item for item in found.selection.report if item.operator == "quant.matmul"]
     assert task.opcodes == ("gemm",)
@@ -169,7 +167,7 @@ class RealNetwork:
     def __init__(self, seed: int) -> None:
         self.drawing = Drawing(seed)
         self.random = self.drawing.random
-        self.call = self.drawing.builder.call
+        self.call = self.drawing.call
 
     def image(self, x: Tensor) -> Tensor:
         """A convolution, a norm of channels, an activation and a residual."""

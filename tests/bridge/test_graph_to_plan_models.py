@@ -83,7 +83,7 @@ def test_two_states_that_change_places() -> None:
     drawing = Drawing(1)
     one, other = (drawing.weight(np.full((2, 40), number, np.float32), "s") for number in (1.0, 2.0))
     x = drawing.builder.input("x", F32, (2, 40))
-    found = drawing.builder.call("math.add", drawing.builder.call("math.mul", one, x), other)
+    found = drawing.call("math.add", drawing.call("math.mul", one, x), other)
     drawing.builder.update(one, other)
     drawing.builder.update(other, one)
     model = drawing.finish(found)
@@ -100,8 +100,8 @@ def test_an_operation_without_opcode_is_a_kernel() -> None:
     """What no opcode computes runs on the VPU, and the report says so."""
     drawing = Drawing(2)
     x = drawing.builder.input("x", F32, (3, 5))
-    sine = drawing.builder.call("math.sin", drawing.builder.call("math.mul", x, drawing.real(5)))
-    found = assert_close(drawing.finish(drawing.builder.call("math.cumsum", sine, axis=1)), tiled=True)
+    sine = drawing.call("math.sin", drawing.call("math.mul", x, drawing.real(5)))
+    found = assert_close(drawing.finish(drawing.call("math.cumsum", sine, axis=1)), tiled=True)
     how = {item.operator: item.how for item in found.selection.report}
     assert how["math.sin"] == how["math.cumsum"] == "compute"
     assert "func" in found.selection.kernels

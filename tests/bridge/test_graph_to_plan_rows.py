@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from lamella.base.dtype import BOOL, F32, I64
 from lamella.bridge.graph_to_plan.rows import TABLE
 from lamella.graph.model import Model
-from lamella.graph.nodes import Argument, Single, Tensor, Value, tensors
+from lamella.graph.nodes import Argument, Tensor, Value, tensors
 from tests.support.plan.selection import Drawing, assert_close, assert_equal
 
 SCALES: Mapping[str, Value] = {"x_scale": 0.05, "x_zero": 3, "y_scale": 0.04, "y_zero": -5}
@@ -23,7 +24,6 @@ PAIR: Mapping[str, Value] = {
     "y_zero": 1,
 }
 Case = Callable[[Drawing, Tensor], Tensor | tuple[Tensor, ...]]
-Given = Value | list[Single]
 
 
 def made(argument: Argument) -> Tensor | tuple[Tensor, ...]:
@@ -31,12 +31,12 @@ def made(argument: Argument) -> Tensor | tuple[Tensor, ...]:
     return argument if isinstance(argument, Tensor) else tensors(argument)
 
 
-def call(operator: str, *rest: tuple[int, ...] | float | None, **attributes: Given) -> Case:
+def call(operator: str, *rest: tuple[int, ...] | float | None, **attributes: Any) -> Case:
     """An operator on the input; what else it takes is drawn: shapes of weights, or numbers."""
 
     def build(drawing: Drawing, x: Tensor) -> Tensor | tuple[Tensor, ...]:
         others = [drawing.real(*item) if isinstance(item, tuple) else item for item in rest]
-        return made(drawing.builder.call_all(operator, x, *others, **attributes)[0])
+        return made(drawing.call_all(operator, x, *others, **attributes)[0])
 
     return build
 
@@ -45,8 +45,8 @@ def positive(case: Case) -> Case:
     """A case on numbers above zero."""
 
     def build(drawing: Drawing, x: Tensor) -> Tensor | tuple[Tensor, ...]:
-        square = drawing.builder.call("math.mul", x, x)
-        return case(drawing, drawing.builder.call("math.add", square, 0.5))
+        square = drawing.call("math.mul", x, x)
+        return case(drawing, drawing.call("math.add", square, 0.5))
 
     return build
 
@@ -60,12 +60,12 @@ def ids(case: Callable[[Drawing, Tensor], Tensor]) -> Case:
     return build
 
 
-def pack(operator: str, **attributes: Given) -> Case:
+def pack(operator: str, **attributes: Any) -> Case:
     """An operator on two tensors in a pack."""
 
     def build(drawing: Drawing, x: Tensor) -> Tensor | tuple[Tensor, ...]:
-        other = drawing.builder.call("math.neg", x)
-        return drawing.builder.call(operator, (x, other), **attributes)
+        other = drawing.call("math.neg", x)
+        return drawing.call(operator, (x, other), **attributes)
 
     return build
 
@@ -74,14 +74,23 @@ def select(drawing: Drawing, x: Tensor) -> Tensor:
     """A choice by a condition that is known."""
     mask = drawing.weight(drawing.random.integers(0, 2, (4, 6)).astype(np.bool_))
     assert mask.element == BOOL
-    return drawing.builder.call("math.select", mask, x, 0.25)
+    return drawing.call("math.select", mask, x, 0.25)
 
 
-def attention(operator: str, **attributes: Given) -> Case:
+def attention(operator: str, **attributes: Any) -> Case:
     """Attention of the input with itself in two heads."""
 
     def build(drawing: Drawing, x: Tensor) -> Tensor | tuple[Tensor, ...]:
-        return made(drawing.builder.call_all(operator, x, x, x, **attributes)[0])
+        return made(drawing.call_all(operator, x, x, x, **attributes)[0])
+
+    return build
+
+
+def pair(name: str) -> Case:
+    """An operator on the codes of the input and known ones of fewer axes."""
+
+    def build(drawing: Drawing, x: Tensor) -> Tensor | tuple[Tensor, ...]:
+        return drawing.call(f"quant.{name}", x, drawing.codes(3, 1), **PAIR)
 
     return build
 
@@ -91,12 +100,12 @@ def rotate(drawing: Drawing, x: Tensor) -> Tensor:
     angles = drawing.random.uniform(0, 6, (8, 2))
     freqs = drawing.weight(np.stack([np.cos(angles), np.sin(angles)], -1).astype(np.float32))
     words = {"interleaved": False, "sign": 1.0}
-    return drawing.builder.call("llm._rotate", x, freqs, None, time=2, columns=2, **words)
+    return drawing.call("llm._rotate", x, freqs, None, time=2, columns=2, **words)
 
 
 def heads(drawing: Drawing, x: Tensor) -> Tensor:
     """Some heads of packed ones."""
-    return drawing.builder.call("llm._take_heads", x, first=1, count=2)
+    return drawing.call("llm._take_heads", x, first=1, count=2)
 
 
 ROWS: Mapping[str, tuple[tuple[int, ...], Case]] = {
@@ -124,7 +133,7 @@ ROWS: Mapping[str, tuple[tuple[int, ...], Case]] = {
     **{name: ((3, 4), call(name)) for name in ("nn.elu", "nn.softplus")},
     "llm.bias_add": ((3, 4), call("llm.bias_add", (4,))),
     "llm.swiglu": ((3, 4), call("llm.swiglu", (3, 4))),
-    "layout.cast": ((1,), ids(lambda d, i: d.builder.call("layout.cast", i, types={"R": F32}))),
+    "layout.cast": ((1,), ids(lambda d, i: d.call("layout.cast", i, types={"R": F32}))),
     "nn.linear": ((3, 4), call("nn.linear", (5, 4), (5,))),
     "linalg.matmul": ((2, 3, 4), call("linalg.matmul", (2, 5, 4), None, transB=True)),
     "linalg.matvec": ((3, 4), call("linalg.matvec", (4,))),
@@ -156,15 +165,15 @@ ROWS: Mapping[str, tuple[tuple[int, ...], Case]] = {
     "layout.concat": ((2, 3), pack("layout.concat", axis=1)),
     "layout.stack": ((2, 3), pack("layout.stack", axis=1)),
     "layout.pad": ((2, 3), call("layout.pad", padding=[1, 0, 0, 2], method="REFLECT")),
-    "layout.gather": ((5, 3), ids(lambda d, i: d.builder.call("layout.gather", d.real(5, 3), i, axis=0))),
+    "layout.gather": ((5, 3), ids(lambda d, i: d.call("layout.gather", d.real(5, 3), i, axis=0))),
     "layout.tile": ((2, 3), call("layout.tile", axes=[1], repeats=[2])),
     "layout.broadcast": ((2, 1), call("layout.broadcast", axes=[1], shape=[3])),
     "layout.uniform": (
         (3,),
-        lambda d, x: d.builder.call("math.add", x, d.builder.call("layout.uniform", 2.0, shape=[3])),
+        lambda d, x: d.call("math.add", x, d.call("layout.uniform", 2.0, shape=[3])),
     ),
-    "aten.embedding": ((1,), ids(lambda d, i: d.builder.call("aten.embedding", d.real(5, 3), i))),
-    "llm.embedding": ((1,), ids(lambda d, i: d.builder.call("llm.embedding", i, d.real(5, 3)))),
+    "aten.embedding": ((1,), ids(lambda d, i: d.call("aten.embedding", d.real(5, 3), i))),
+    "llm.embedding": ((1,), ids(lambda d, i: d.call("llm.embedding", i, d.real(5, 3)))),
     "llm._take_heads": ((2, 3, 4, 5), heads),
     "llm._first_rows": ((5, 3), call("llm._first_rows", count=2)),
     "llm.flash_attention": ((1, 2, 3, 6), attention("llm.flash_attention", causal=True)),
@@ -185,13 +194,7 @@ CODES: Mapping[str, tuple[tuple[int, ...], Case]] = {
     },
     "quant.leaky_relu": ((3, 4), call("quant.leaky_relu", alpha=0.3, **SCALES)),
     "quant.clamp": ((3, 4), call("quant.clamp", low=-1.5, high=0.7, **SCALES)),
-    **{
-        f"quant.{name}": (
-            (2, 3, 4),
-            lambda d, x, name=name: d.builder.call(f"quant.{name}", x, d.codes(3, 1), **PAIR),
-        )
-        for name in ("add", "sub", "mul", "div", "min", "max")
-    },
+    **{f"quant.{name}": ((2, 3, 4), pair(name)) for name in ("add", "sub", "mul", "div", "min", "max")},
     "quant.avg_pool": (
         (1, 3, 6, 7),
         call("quant.avg_pool", size=[3, 2], stride=[2, 2], padding=[1, 0, 1, 1], **SCALES),
@@ -232,10 +235,10 @@ def test_codes(operator: str) -> None:
     shape, case = CODES[operator]
 
     def build(drawing: Drawing, x: Tensor) -> Tensor:
-        codes = drawing.builder.call("quant.quantize", x, scale=0.02, zero_point=3)
+        codes = drawing.call("quant.quantize", x, scale=0.02, zero_point=3)
         found = case(drawing, codes)
         assert isinstance(found, Tensor)
-        return drawing.builder.call("quant.dequantize", found, scale=0.04, zero_point=-5)
+        return drawing.call("quant.dequantize", found, scale=0.04, zero_point=-5)
 
     found = assert_equal(model_of(shape, build))
     assert not found.selection.kernels

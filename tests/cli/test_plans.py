@@ -40,18 +40,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("plans")
     drawing = Drawing(1)
     x = drawing.builder.input("x", F32, (1, 3, 6, 6))
-    codes = drawing.builder.call("quant.quantize", x, scale=0.03, zero_point=4)
+    codes = drawing.call("quant.quantize", x, scale=0.03, zero_point=4)
     means = {"x_scale": 0.03, "x_zero": 4, "y_scale": 0.05, "y_zero": -9}
     scales = drawing.weight(drawing.random.uniform(0.002, 0.01, 5))
-    made = drawing.builder.call(
+    made = drawing.call(
         "quant.conv", codes, drawing.codes(5, 3, 3, 3), None, scales, padding=[1, 1, 1, 1], **means
     )
-    numbers = drawing.builder.call("quant.dequantize", made, scale=0.05, zero_point=-9)
+    numbers = drawing.call("quant.dequantize", made, scale=0.05, zero_point=-9)
     lamella.save(drawing.finish(numbers), found / "codes.sknd")
     drawing = Drawing(2)
     x = drawing.builder.input("x", F32, (3, 8))
-    hidden = drawing.builder.call("nn.linear", x, drawing.real(6, 8), drawing.real(6))
-    lamella.save(drawing.finish(drawing.builder.call("math.sin", hidden)), found / "reals.sknd")
+    hidden = drawing.call("nn.linear", x, drawing.real(6, 8), drawing.real(6))
+    lamella.save(drawing.finish(drawing.call("math.sin", hidden)), found / "reals.sknd")
     for name, form in (("codes", "stcb"), ("reals", "nem")):
         result = call(
             "lower", found / f"{name}.sknd", "--to", form, "--device", "npm_lite", "-o", found / name
@@ -93,7 +93,7 @@ def test_diff_sees_one_other_byte(folder: Path, tmp_path: Path) -> None:
 def test_plan_stream_and_model_give_the_same(folder: Path, tmp_path: Path) -> None:
     """The plan, its stream and the model on the npu are called alike: with real numbers, by the model's names."""
     np.save(tmp_path / "x.npy", np.random.default_rng(3).standard_normal((1, 3, 6, 6)).astype("f4"))
-    ways = {
+    ways: dict[str, list[str | Path]] = {
         "plan": [folder / "codes" / "codes.nem"],
         "stream": [folder / "codes" / "codes.stcb"],
         "model": [folder / "codes.sknd", "--backend", "npu", "--device", "npm_pro"],

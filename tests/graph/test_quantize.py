@@ -275,3 +275,85 @@ def test_control_flow_stays_real() -> None:
     assert verify(found.model.graph, found.model.library) == []
     assert "control flow" in [item.operator for item in found.floats]
     assert noise(compile_model(model)(**fed)["y"], compile_model(found.model)(**fed)["y"]) < 1e-2
+
+
+# --- the normal form -----------------------------------------------------------------------------------------------
+
+SPELLED = {
+    "attention": (
+        "q: real[2, 4, 3, 6]; k: real[2, 2, 5, 6]; v: real[2, 2, 5, 4];",
+        "y, l = llm.flash_attention(q, k, v);",
+        "y: real[2, 4, 3, 4]",
+        {"linalg.matmul", "nn.softmax"},
+    ),
+    "one query": (
+        "q: real[1, 4, 1, 6]; k: real[1, 4, 5, 6]; v: real[1, 4, 5, 4];",
+        "y, l = llm.flash_attention{softmax_scale=0.3}(q, k, v);",
+        "y: real[1, 4, 1, 4]",
+        {"linalg.matmul", "nn.softmax"},
+    ),
+    "attention at a position": (
+        "q: real[1, 2, 1, 6]; k: real[1, 2, 5, 6]; v: real[1, 2, 5, 4]; p: int[];",
+        "y, l = llm.flash_attention(q, k, v, ~, p);",
+        "y: real[1, 2, 1, 4]",
+        {"linalg.matmul", "nn.softmax", "llm._see"},
+    ),
+    "rope": (
+        "q: real[1, 2, 3, 8]; k: real[1, 1, 3, 8]; f: real[5, 4, 2];",
+        "a, b = llm.rope(q, k, f); y = layout.concat{axis=1}([a, b]);",
+        "y: real[1, 3, 3, 8]",
+        {"math.mul", "math.neg"},
+    ),
+    "swiglu": ("g: real[2, 3]; u: real[2, 3];", "y = llm.swiglu(g, u);", "y: real[2, 3]", {"nn.silu"}),
+    "rms norm": (
+        "x: real[2, 6]; w: real[6];",
+        """s = math.pow(x, 2.0); m = math.mean_reduce{axes=[-1]}(s); e = math.add(m, 0.00001);
+        r = math.rsqrt(e); n = math.mul(x, r); y = math.mul(w, n);""",
+        "y: real[2, 6]",
+        {"aten.rms_norm"},
+    ),
+    "layer norm": (
+        "x: real[2, 6]; w: real[6]; b: real[6];",
+        """m = math.mean_reduce{axes=[1]}(x); d = math.sub(x, m); s = math.mul(d, d);
+        v = math.mean_reduce{axes=[1]}(s); e = math.add(v, 0.00001); r = math.sqrt(e); n = math.div(d, r);
+        k = math.mul(n, w); y = math.add(k, b);""",
+        "y: real[2, 6]",
+        {"aten.layer_norm"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SPELLED)
+def test_the_normal_form_keeps_the_numbers(case: str) -> None:
+    inputs, body, outputs, expected = SPELLED[case]
+    model = small(inputs, body, outputs)
+    normal = to_normal_form(model, evaluator(model.library))
+    assert verify(normal.graph, normal.library) == []
+    found = {item.operator for item in normal.graph.operations()}
+    assert expected <= found
+    assert not {name for name in found if name.startswith("llm.") and name != "llm._see"}
+    if case.endswith("norm"):
+        assert found == expected
+    fed = inputs_of(normal)
+    wanted, actual = compile_model(model)(**fed)["y"], compile_model(normal)(**fed)["y"]
+    np.testing.assert_allclose(actual, wanted, 1e-5, 1e-6)
+
+
+def test_weights_are_computed_before_the_run() -> None:
+    """Nothing that depends on weights alone is left to compute, and statistics that stay are no states."""
+    body = "a = nn.conv{padding=[1, 1, 1, 1]}(x, w); n = norm: layer.batch_norm(a); y = nn.relu(n);"
+    model = with_weights(
+        small("x: real[1, 2, 4, 4];", body, "y: real[1, 3, 4, 4]", "@variable { w: real[3, 2, 3, 3]; }")
+    )
+    assert model.data is not None
+    data = {
+        name: np.abs(values) + 0.5 if "variance" in name else values for name, values in model.data.items()
+    }
+    model = replace(model, data=data)
+    normal = to_normal_form(model, evaluator(model.library))
+    assert [item.operator for item in normal.graph.operations()] == ["nn.conv", "nn.relu"]
+    assert "w" in [item.name for item in normal.graph.variables]
+    assert normal.graph.updates == ()
+    fed = inputs_of(normal)
+    wanted, actual = compile_model(model)(**fed)["y"], compile_model(normal)(**fed)["y"]
+    np.testing.assert_allclose(actual, wanted, 1e-4, 1e-5)

@@ -80,6 +80,13 @@ def test_what_is_wrong_with_the_kernels_is_told_there(plan: Path) -> None:
     assert [item.code[:3] for item in program.findings] == ["TEN"]
 
 
+def test_an_access_that_leaves_its_region_ends_the_run(plan: Path) -> None:
+    far = KERNEL.replace("store %w, %y[%i]", "%k = arith.add %i, %i : index\n    store %w, %y[%k]")
+    plan.with_suffix(".tensor").write_text(far, encoding="utf-8")
+    with pytest.raises(LamellaError, match="index 8 of mode 0 leaves '%y', whose size there is 8"):
+        lamella.compile(lamella.load(plan))(X=np.zeros(8, np.int16))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

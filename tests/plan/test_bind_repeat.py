@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,11 +53,21 @@ def lengthened(plan: Plan, seed: int, most: int) -> Plan:
     chooser, body = random.Random(seed), []
     for item in plan.body:
         if isinstance(item, Loop) and item.trips > 0:
-            each = replace(plan, body=(item,)).instances() // item.trips
-            trips = min(chooser.randint(40, 400), max(1, most // max(1, each)))
-            item = replace(item, last=item.first + trips - 1)
+            inner = [part for part in item.body if isinstance(part, Loop) and part.trips > 0]
+            if inner and chooser.random() < 0.6:
+                longer = _longer(plan, inner[0], chooser, most // 3)
+                parts = tuple(longer if part is inner[0] else part for part in item.body)
+                item = replace(item, last=item.first + min(item.trips, 3) - 1, body=parts)
+            else:
+                item = _longer(plan, item, chooser, most)
         body.append(item)
     return replace(plan, body=tuple(body))
+
+
+def _longer(plan: Plan, loop: Loop, chooser: random.Random, most: int) -> Loop:
+    each = replace(plan, body=(loop,)).instances() // loop.trips
+    trips = min(chooser.randint(40, 400), max(1, most // max(1, each)))
+    return replace(loop, last=loop.first + trips - 1)
 
 
 def broken(plan: Plan, stream: Stream, seed: int | None) -> list[int]:
@@ -72,11 +83,11 @@ def broken(plan: Plan, stream: Stream, seed: int | None) -> list[int]:
     return found
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(0, 10**9), st.integers(1, 3), st.integers(6, 20))
 def test_every_order_of_the_program_is_kept(seed: int, engines: int, bits: int) -> None:
     short = on_engines(Short(seed).plan(), engines, seed)
-    plan = replace(lengthened(short, seed, 1500), device=device(engines=engines, tokens=bits))
+    plan = replace(lengthened(short, seed, 800), device=device(engines=engines, tokens=bits))
     stream = folded(plan)
     assert sorted(record.seq for _, record in stream.records()) == list(range(stream.count()))
     assert stream.count() == plan.instances() + len(stream.engines)
@@ -106,35 +117,37 @@ loop i in [0..T - 1] @max_in_flight({window}):
     store.async(dst=region(Y, i * B, B), src=a, deps=[r])
 endloop
 transfer.async(dst=Z, src=V, deps=[w])
-loop j in [0..T / 2]:
-    transfer.async(dst=region(Z, (j mod 4) * B, B), src=region(Y, (T - 1 - j) * B, B))
+loop k in [0..1]:
+    loop j in [0..T / 2]:
+        transfer.async(dst=region(Z, ((j + k) mod 4) * B, B), src=region(Y, (T - 1 - j - k) * B, B))
+    endloop
 endloop
 """
 
 
 def rings(trips: int, window: int, dma: int = 2) -> Plan:
-    """A pipeline through rings, a token that is held across it, and a loop that counts down."""
+    """A pipeline through rings, a token that is held across it, and a loop that counts down inside another."""
     text = device_text(DMA=dma) + RINGS.format(trips=trips, window=window)
     program = check_program(Source("rings", text), Path("rings.nem"))
     assert program.plan is not None, [str(item) for item in program.findings]
     return program.plan
 
 
-@pytest.mark.parametrize(("trips", "window", "dma"), [(700, 3, 2), (613, 1, 1), (901, 2, 3)])
+@pytest.mark.parametrize(("trips", "window", "dma"), [(190, 3, 2), (163, 2, 3)])
 def test_a_repeated_stream_gives_the_bytes_of_the_program(trips: int, window: int, dma: int) -> None:
     plan = rings(trips, window, dma)
     stream = folded(plan)
-    assert len(stream.repeats) >= 1
+    assert [item.variable for item in stream.repeats] == [0, 1, 1]
     assert sum(map(len, stream.engines)) < stream.count() / 2
     assert from_bytes(to_bytes(stream)) == stream == from_json(to_json(stream))
-    assert equals_program(Bound(plan, stream, []), range(2))
+    assert equals_program(Bound(plan, stream, []), range(1))
 
 
 def test_a_million_instances_are_few_records() -> None:
-    plan = rings(220_000, 3)
+    plan = rings(195_000, 3)
     stream, findings = bind(plan)
     assert stream is not None, findings
-    assert stream.count() == plan.instances() + 1 > 980_000
+    assert stream.count() == plan.instances() + 1 > 970_000
     assert len(to_bytes(stream)) < 100_000
     assert any(line.startswith("  repeat ") for line in list_stream(stream))
 
@@ -185,6 +198,46 @@ def test_what_turns_round_does_not() -> None:
 # --- readers ---------------------------------------------------------------------------------------------------
 
 
+@cache
+def written() -> str:
+    """A stream with repeats, as text."""
+    return to_json(folded(rings(200, 1)))
+
+
+SIMPLE = """
+buffer X : DDR (size=640, import)
+buffer M : L2 (size=16)
+buffer Y : L2 (size=640)
+loop i in [0..39]:
+    l = transfer.async(dst=M, src=region(X, i * 16, 16))
+    transfer.async(dst=region(Y, i * 16, 16), src=M, deps=[l])
+endloop
+"""
+
+
+@cache
+def simple() -> bytes:
+    """A short stream with a repeat."""
+    program = check_program(Source("simple", device_text() + SIMPLE), Path("simple.nem"))
+    assert program.plan is not None
+    stream = folded(program.plan)
+    assert stream.repeats
+    return to_bytes(stream)
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 1 << 20), st.integers(1, 255), st.integers(0, 40))
+def test_any_changed_byte_is_read_or_refused(place: int, change: int, behind: int) -> None:
+    """The last bytes of the file are the repeat; half of the changes are made there."""
+    data = bytearray(simple())
+    data[-1 - behind if place % 2 else place % len(data)] ^= change
+    try:
+        stream = from_bytes(bytes(data), replace(DEFAULT, max_records=2000))
+    except LamellaError:
+        return
+    assert to_bytes(stream) == bytes(data)
+
+
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
@@ -194,20 +247,21 @@ def test_what_turns_round_does_not() -> None:
         ("length", 0, "repeat nothing"),
         ("seq_step", 0, "does not count"),
         ("seq_step", 1, "given twice"),
+        ("variable", 2**40, "does not count"),
         ("variable_step", 2**62, "does not count"),
         ("steps", [[0]], "does not stand by itself"),
         ("engine", 3, "not in order"),
     ],
 )
 def test_a_wrong_repeat_is_refused(field: str, value: object, message: str) -> None:
-    top = json.loads(to_json(folded(rings(400, 1))))
+    top = json.loads(written())
     top["repeats"][0][field] = value
     with pytest.raises(LamellaError, match=message):
         from_json(json.dumps(top))
 
 
 def test_copies_that_leave_their_buffer_are_refused() -> None:
-    top = json.loads(to_json(folded(rings(400, 1))))
+    top = json.loads(written())
     steps = top["repeats"][0]["steps"]
     top["repeats"][0]["steps"] = [[step * 1000 for step in item] for item in steps]
     with pytest.raises(LamellaError, match=r"lie in no buffer|into another"):

@@ -145,6 +145,15 @@ def test_machine_code_gives_the_bytes_of_the_interpreter(name: str, monkeypatch:
     assert all(by_letter[key].tobytes() == fast[key].tobytes() for key in by_letter)
 
 
+@pytest.mark.parametrize("name", NAMES[::2])
+def test_lanes_give_the_bytes_of_the_interpreter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, inputs, _ = case(name)
+    found = compile_plan(plan)(**inputs)
+    monkeypatch.setattr(vpu, "runs_in_lanes", lambda function: False)
+    by_letter = compile_plan(plan)(**inputs)
+    assert all(by_letter[key].tobytes() == found[key].tobytes() for key in by_letter)
+
+
 def test_a_function_that_is_not_fixed_to_the_bit_is_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, inputs, _ = case("math.exp")
     monkeypatch.setattr(vpu, "WORTH_COMPILING", 0)

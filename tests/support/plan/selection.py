@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array, element_type_of
-from lamella.graph.build import Builder
+from lamella.graph.build import Builder, Given
 from lamella.graph.model import Model
-from lamella.graph.nodes import Tensor
+from lamella.graph.nodes import Argument, Tensor
 from lamella.ops.library import Library
 from lamella.pipeline.nem.lowering import LoweredPlan, PlanStage, from_graph
 from lamella.pipeline.nem.stages import executable
@@ -52,6 +53,14 @@ class Drawing:
         """A variable of codes."""
         half = 1 << (bits - 1)
         return self.weight(self.random.integers(-half, half, shape).astype(np.int8))
+
+    def call(self, operator: str, *inputs: Given, **attributes: Any) -> Tensor:
+        """An operation of one result; attributes are whatever the operator takes."""
+        return self.builder.call(operator, *inputs, **attributes)
+
+    def call_all(self, operator: str, *inputs: Given, **attributes: Any) -> tuple[Argument, ...]:
+        """An operation of several results."""
+        return self.builder.call_all(operator, *inputs, **attributes)
 
     def finish(self, *outputs: Tensor) -> Model:
         """The model."""

@@ -216,7 +216,7 @@ def _alloca(worker: Worker, item: nodes.Alloca) -> tuple[RunValue, ...]:
     reach = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     count = reach + 1 if math.prod(shape) else 0
     worker.group.allocate(count * dtype_of(item.type.element).itemsize)
-    return (MemrefReference("alloca", _make_garbage(item.type.element, count), 0, shape, stride),)
+    return (MemrefReference("alloca", make_garbage(item.type.element, count), 0, shape, stride),)
 
 
 def _blas(worker: Worker, item: nodes.Blas) -> tuple[RunValue, ...]:
@@ -281,7 +281,7 @@ def _describe_shapes(shapes: Sequence[Shape]) -> str:
     return ", ".join(f"{name}={shape}" for name, shape in zip(names, shown, strict=True))
 
 
-def _make_garbage(element: str, count: int) -> Array:
+def make_garbage(element: str, count: int) -> Array:
     """Memory that nobody has written: NaN where the type has one, else a pattern that shows."""
     dtype = dtype_of(element)
     if is_integer(dtype):

@@ -1,8 +1,9 @@
 """The VPU: `compute` tasks as kernels of the tensor language, by its letter.
 
-A kernel that holds only instructions whose result the language fixes to the bit may run as machine code, which then
-gives the same bytes as the interpreter; one with functions such as `exp`, or with sums whose order is open, is always
-interpreted. So a plan gives the same bytes on every machine.
+Three ways give the same bytes. The interpreter is the judge. A `foreach` over arrays (`lanes.py`) takes its arithmetic
+for many indices at a time. A kernel that holds only instructions whose result the language fixes to the bit may run as
+machine code where it has much to do; one with functions such as `exp`, which the interpreter computes in double and
+rounds once, never does.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 from lamella.backend import cpu, interpreter
 from lamella.backend.arguments import dtype_of, written_parameters
 from lamella.backend.named import NamedKernels
+from lamella.backend.npu.lanes import run_in_lanes, runs_in_lanes
 from lamella.backend.npu.opcodes import OpcodeInput, OpcodeReport, apply
 from lamella.backend.npu.opcodes.call import element_of
 from lamella.base.arrays import Array, numpy_dtype
@@ -147,6 +149,7 @@ class _Launchable:
     function: Function
     judge: NamedKernels
     exact: bool
+    lanes: bool
 
 
 class Vpu:
@@ -179,7 +182,12 @@ class Vpu:
         groups = attributes.get(GROUPS, 1)
         given = dict(zip((item.name for item in memrefs), arrays, strict=True))
         arguments = [given.get(item.name, attributes.get(item.name)) for item in found.kernel.parameters]
-        self._way(found, given, attributes).call(name, arguments, groups if isinstance(groups, int) else 1)
+        count = groups if isinstance(groups, int) else 1
+        way = self._way(found, given, attributes)
+        if way is not None or not run_in_lanes(found.function, arguments, count, self.limits):
+            for array in arrays[len(inputs) :]:
+                array[...] = 0
+            (way or found.judge).call(name, arguments, count)
         fault = given.get(FAULT)
         if fault is not None and fault.size == 1 and fault.item():
             report(KERNEL_FAULT, name=name)
@@ -192,22 +200,23 @@ class Vpu:
             function = _function(kernel.text)
             judge = interpreter.compile_program(Program((function,)), limits=self.limits)
             exact = all(_is_exact(item.instruction) for item in walk(function.body))
-            self._ready[name] = _Launchable(kernel, function, judge, exact)
+            self._ready[name] = _Launchable(kernel, function, judge, exact, runs_in_lanes(function))
         return self._ready[name]
 
     def _way(
         self, found: _Launchable, arrays: Mapping[str, Array], scalars: Mapping[str, AttributeValue]
-    ) -> NamedKernels:
-        """What runs a launch: machine code where that is worth it, gives the same bytes and can be had."""
+    ) -> NamedKernels | None:
+        """What runs a launch: machine code where that is worth it, gives the same bytes and can be had; None: lanes."""
+        slow = None if found.lanes else found.judge
         integers = {name: value for name, value in scalars.items() if isinstance(value, int)}
         shapes = {name: array.shape for name, array in arrays.items()}
         work = count_operations(found.function, shapes, integers, integers.get(GROUPS, 1))
         if not found.exact or (work is not None and work < WORTH_COMPILING):
-            return found.judge
+            return slow
         name = found.kernel.name
         if name not in self._fast:
             self._fast[name] = _compiled(found.function, self.limits)
-        return self._fast[name] or found.judge
+        return self._fast[name] or slow
 
 
 def _is_exact(instruction: Instruction) -> bool:

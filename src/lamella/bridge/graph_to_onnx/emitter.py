@@ -28,7 +28,9 @@ from lamella.bridge.onnx.nodes import (
 )
 from lamella.graph.rewrite import FreshNames
 
-Given: TypeAlias = "int | float | str | bool | Sequence[int] | Sequence[float] | Graph | DataType"
+Given: TypeAlias = (
+    "int | float | str | bool | Sequence[int] | Sequence[float] | Sequence[str] | Graph | DataType"
+)
 """What the attribute of a node may be given as."""
 
 
@@ -269,7 +271,10 @@ def _kind_of(given: Given) -> tuple[AttributeKind, AttributeValue]:
         return AttributeKind.INT, int(given)
     if isinstance(given, float):
         return AttributeKind.FLOAT, given
-    items = tuple(given)
+    words = tuple(item.encode() for item in given if isinstance(item, str))
+    items = tuple(item for item in given if not isinstance(item, str))
+    if words:
+        return AttributeKind.STRINGS, words
     if any(isinstance(item, float) for item in items):
         return AttributeKind.FLOATS, tuple(float(item) for item in items)
     return AttributeKind.INTS, tuple(int(item) for item in items)

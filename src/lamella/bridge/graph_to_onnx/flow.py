@@ -9,13 +9,19 @@ from lamella.base.dim import Extent
 from lamella.base.dtype import BOOL, I64, ElementType
 from lamella.bridge.graph_to_onnx.arithmetic import apply, cast
 from lamella.bridge.graph_to_onnx.emitter import Emitter, Value, value_info
+from lamella.bridge.graph_to_onnx.recurrent import emit_recurrent, find_recurrent
 from lamella.bridge.graph_to_onnx.scope import Held, Scope, dimensions
 from lamella.bridge.onnx.nodes import Graph
-from lamella.graph.nodes import Branch, Loop, Node, Pack, Region, Tensor
+from lamella.graph.nodes import Argument, Branch, Loop, Node, Pack, Region, Tensor
 
 
 class Translates(Protocol):
     """What translates the nodes of a region."""
+
+    rows: dict[tuple[str, ...], Value]
+    """Values whose rows are tensors, by the names of these."""
+    makers: dict[str, Node]
+    """The nodes that were translated, by the names of what they make."""
 
     def nodes(self, scope: Scope, nodes: Sequence[Node]) -> None:
         """Translate nodes in their order."""
@@ -70,7 +76,11 @@ def _single(scope: Scope, value: Value) -> Value:
 
 def emit_loop(translation: Translates, scope: Scope, node: Loop) -> list[Held]:
     """The results of a loop: carried tensors, then what the steps gave, one below the other."""
-    scans = [_stacked(scope, item) for item in node.scans]
+    scans = [_stacked(translation, scope, item) for item in node.scans]
+    network = find_recurrent(node, translation.makers)
+    if network is not None:
+        last, steps = emit_recurrent(scope, network, scans[0][0])
+        return [*last, _rows(translation, scope, node.outputs[-1], steps)]
     count = _count(scope, node)
     carried = [scope.value(item) for item in node.carried]
     first = None
@@ -82,21 +92,27 @@ def emit_loop(translation: Translates, scope: Scope, node: Loop) -> list[Held]:
     found = scope.emitter.add_all("Loop", (count, first, *carried), elements, body=body)
     kept = len(node.carried)
     results: list[Held] = list(found[:kept])
-    for argument, value in zip(node.outputs[kept:], found[kept:], strict=True):
-        results.append(_unstacked(scope, argument, value) if isinstance(argument, tuple) else value)
-    return results
+    pairs = zip(node.outputs[kept:], found[kept:], strict=True)
+    return [*results, *(_rows(translation, scope, argument, value) for argument, value in pairs)]
 
 
-def _stacked(scope: Scope, scan: tuple[Tensor, ...] | Pack) -> tuple[Value, Extent]:
+def _stacked(translation: Translates, scope: Scope, scan: tuple[Tensor, ...] | Pack) -> tuple[Value, Extent]:
     """The items of a scan as one value, and how many they are."""
     if isinstance(scan, Pack):
         return scope.value(scan), scan.size
+    whole = translation.rows.get(tuple(item.name for item in scan))
+    if whole is not None:
+        return whole, len(scan)
     emitter, values = scope.emitter, [scope.value(item) for item in scan]
     rows = [emitter.add("Unsqueeze", (item, emitter.integers(0)), item.element) for item in values]
     return emitter.add("Concat", rows, values[0].element, axis=0), len(scan)
 
 
-def _unstacked(scope: Scope, argument: tuple[Tensor, ...], value: Value) -> tuple[Value, ...]:
+def _rows(translation: Translates, scope: Scope, argument: Argument, value: Value) -> Held:
+    """What the steps of a loop gave, as the graph holds it: whole, or one value for each step."""
+    if not isinstance(argument, tuple):
+        return value
+    translation.rows[tuple(item.name for item in argument)] = value
     emitter = scope.emitter
     places = [emitter.number(place, I64) for place in range(len(argument))]
     return tuple(emitter.add("Gather", (value, place), value.element, axis=0) for place in places)

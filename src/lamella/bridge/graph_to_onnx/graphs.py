@@ -18,7 +18,10 @@ from lamella.graph.binding import bind_operation, quantizer_of
 from lamella.graph.compose.decompose import compose_call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Branch, Constant, Loop, Node, Operation, Pack, Tensor
+from lamella.graph.rewrite import results_of
 from lamella.ops.library import Library
+
+STACK, UNSTACK = "layout.stack", "layout.unstack"
 
 
 class GraphTranslation:
@@ -28,6 +31,8 @@ class GraphTranslation:
         self.library: Library = model.library
         self._depth = 0
         """How many operators are being decomposed: what they are made of has names of its own."""
+        self.rows: dict[tuple[str, ...], Value] = {}
+        self.makers: dict[str, Node] = {}
 
     def nodes(self, scope: Scope, nodes: Sequence[Node]) -> None:
         """Translate nodes in their order."""
@@ -48,15 +53,37 @@ class GraphTranslation:
             results = self._whole(scope, node)
         for argument, held in zip(node.outputs, results, strict=True):
             self.put(scope, argument, held)
+        self.makers |= {item.name: node for item in results_of(node)}
         emitter.stem, emitter.about = before
 
     def _whole(self, scope: Scope, operation: Operation) -> list[Held]:
         """The results of an operation; Found names the innermost operator that ONNX has no way to say."""
+        whole = self._by_rows(scope, operation)
+        if whole is not None:
+            return [whole]
         try:
             return self._operation(scope, operation)
         except Unsupported as problem:
             finding = NOT_IN_ONNX.at(NOWHERE, what=f"operator '{operation.operator}'", reason=str(problem))
             raise Found(with_origin(finding, operation.origin)) from None
+
+    def _by_rows(self, scope: Scope, operation: Operation) -> Value | None:
+        """The value whose rows an operation puts together again; those that it takes apart are kept in mind."""
+        attributes = dict(operation.attributes)
+        if attributes.get("axis") != 0 or operation.operator not in (STACK, UNSTACK):
+            return None
+        sides = operation.inputs[0], operation.outputs[0]
+        whole, parts = sides[::-1] if operation.operator == STACK else sides
+        if not isinstance(whole, Tensor) or not isinstance(parts, tuple) or not parts:
+            return None
+        # Joined end to end, without an axis of their own, they would be no rows.
+        if len(whole.shape) != len(parts[0].shape) + 1 or any(item.quantization for item in parts):
+            return None
+        names = tuple(item.name for item in parts)
+        if operation.operator == STACK:
+            return self.rows.get(names)
+        self.rows[names] = scope.value(whole)
+        return None
 
     def _operation(self, scope: Scope, operation: Operation) -> list[Held]:
         """The results of an operation, by the first way that can say it."""

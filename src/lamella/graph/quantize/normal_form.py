@@ -20,6 +20,7 @@ from lamella.graph.passes import PASSES
 from lamella.graph.passes.fold_constants import Evaluate, array_of
 from lamella.graph.passes.products import FixedTensors
 from lamella.graph.quantize.norms import raise_norms
+from lamella.graph.quantize.spellings import SPELLINGS, spell_out
 from lamella.graph.rewrite import members, operands_of, rename, results_of, uses
 
 WHOLE = frozenset(
@@ -40,7 +41,11 @@ _FOLDED = re.compile(r"(\.(scaled|folded|shift)(_\d+)?)+$")
 
 def to_normal_form(model: Model, evaluate: Evaluate) -> Model:
     """The model whose tensors codes are chosen for; weights must have data."""
-    flat = decompose(model, lambda name: name in WHOLE)
+    # A state that is given its own value is none: statistics of batch norms that are not trained.
+    updates = tuple(item for item in model.graph.updates if item.value.name != item.variable.name)
+    still = replace(model, graph=replace(model.graph, updates=updates))
+    flat = spell_out(decompose(still, lambda name: name in WHOLE or name in SPELLINGS))
+    flat = decompose(flat, lambda name: name in WHOLE)
     for name in STEPS:
         flat = PASSES[name](flat)
     flat = raise_norms(_computed(flat, evaluate))
@@ -100,10 +105,12 @@ class _Known:
         self.made: dict[str, Tensor] = {}
 
     def compute(self, node: Node) -> bool:
-        """Compute an operation; False where an array is missing, or it makes more than plain tensors."""
+        """Compute an operation; False where an array or an extent is missing, or it makes more than plain tensors."""
         results = list(results_of(node))
         tensors = [item for item in results if isinstance(item, Tensor)]
         if not isinstance(node, Operation) or len(tensors) != len(results):
+            return False
+        if not all(isinstance(extent, int) for item in tensors for extent in item.shape):
             return False
         given = {item.name: self._array(item.name) for item in operands_of(node)}
         arrays = {name: array for name, array in given.items() if array is not None}

@@ -246,10 +246,12 @@ class TensorForms:
             return self.meaning[tensor.name]
         chosen = self.chosen.get(tensor.name)
         values, uniform = self.fixed(tensor), self.uniform(tensor)
-        if uniform is not None and chosen is None:
+        if uniform is not None and chosen is None and np.isfinite(uniform):
             return TensorCodes(PerTensor(abs(uniform) or 1.0))
         if chosen is None and values is not None and values.size:
             largest = float(np.abs(values.astype(np.float64)).max())
+            if not np.isfinite(largest):
+                raise Unsupported(f"'{tensor.name}' holds what no code stands for")
             return TensorCodes(PerTensor(largest / I8.maximum or 1.0))
         if chosen is None:
             raise Unsupported(f"no codes were chosen for '{tensor.name}'")

@@ -85,6 +85,7 @@ def describe_plan(plan: Plan) -> str:
         for buffer in plan.buffers:
             if buffer.level == level:
                 flag = "  import" if buffer.imported else ""
+                flag += f"  {buffer.codec}, {buffer.stored:,} stored" if buffer.codec else ""
                 name = f"{buffer.name}{f' @{printable(buffer.debug)}' if buffer.debug else ''}"
                 lines.append(f"    {name:20} {buffer.size:>12,}  align {buffer.align}{flag}")
     return "\n".join([*lines, "", "program", *_items(plan)])

@@ -16,7 +16,9 @@ import numpy.typing as npt
 from lamella.base.arrays import Array
 from lamella.base.dtype import F32
 from lamella.graph.model import Model
-from lamella.graph.nodes import Argument, Operation, Tensor
+from lamella.graph.nodes import Argument, Node, Operation, Tensor
+from lamella.graph.passes.products import WeightedProduct
+from lamella.graph.rewrite import FreshNames, defined, results_of, uses
 from lamella.pipeline.options import Options
 from lamella.pipeline.quantize.calibrate import Observer
 from lamella.pipeline.quantize.data import Batch
@@ -62,48 +64,49 @@ class LayerError:
         return decibels(relative_error(self.lost, self.size))
 
 
+RoundedOperands = tuple[Mapping[str, Codes], Mapping[str, WeightCodes]]
+"""The codes of activations, by the tensors whose ranges decide, and of weights."""
+
+
 def probe_layers(
-    model: Model,
-    found: Layers,
-    codes: tuple[Mapping[str, Codes], Mapping[str, WeightCodes]],
-    batches: Iterable[Batch],
-    options: Options,
+    model: Model, found: Layers, codes: RoundedOperands, batches: Iterable[Batch], options: Options
 ) -> dict[str, LayerError]:
-    """The error of each layer alone, its operands rounded to their codes: those of activations and of weights."""
+    """The error of each layer alone, its operands rounded to their codes."""
     new = start_graph(model)
-    rounded: dict[str, Tensor] = {}
-    pairs: dict[str, tuple[Tensor, Tensor]] = {}
-    for layer in found.layers.values():
-        inputs = tuple(_operand(new, item, found, codes, rounded) for item in layer.operation.inputs)
-        copy = new.call(
-            layer.operation.operator, inputs, f"{layer.name}.probe", **dict(layer.operation.attributes)
-        )
-        (result,) = layer.operation.outputs
-        assert isinstance(result, Tensor)
-        pairs[layer.name] = result, copy
+    copies = _copy_layers(new, found, codes)
     graph = replace(
         model.graph,
         nodes=(*model.graph.nodes, *new.nodes),
         variables=(*model.graph.variables, *new.variables),
     )
     probed = replace(model, graph=graph, data={**(model.data or {}), **new.data}, hints=())
-    observer = Observer(probed, [item for pair in pairs.values() for item in pair], options)
-    errors: dict[str, LayerError] = {}
+    results = [found.tensors[name] for name in copies]
+    observer = Observer(probed, [*results, *copies.values()], options)
+    errors = {name: LayerError(np.zeros(())) for name in copies}
     for batch in batches:
         values = observer(batch)
-        for name, (exact, copy) in pairs.items():
-            layer = found.layers[name]
-            axis = layer.product.channel if layer.product is not None else 0
-            error = errors.setdefault(name, LayerError(np.zeros(())))
-            error.add(values[exact.name], values[copy.name], axis)
+        for name, copy in copies.items():
+            product = found.layers[name].product
+            errors[name].add(values[name], values[copy.name], 0 if product is None else product.channel)
     return errors
+
+
+def _copy_layers(new: SimulatedGraph, found: Layers, codes: RoundedOperands) -> dict[str, Tensor]:
+    """A second result of each layer, from rounded operands."""
+    rounded: dict[str, Tensor] = {}
+    copies: dict[str, Tensor] = {}
+    for name, layer in found.layers.items():
+        call = layer.operation
+        inputs = tuple(_operand(new, item, found, codes, rounded) for item in call.inputs)
+        copies[name] = new.call(call.operator, inputs, f"{name}.probe", **dict(call.attributes))
+    return copies
 
 
 def _operand(
     new: SimulatedGraph,
     argument: Argument,
     found: Layers,
-    codes: tuple[Mapping[str, Codes], Mapping[str, WeightCodes]],
+    codes: RoundedOperands,
     rounded: dict[str, Tensor],
 ) -> Argument:
     """An operand as the codes of it say it; what has none is as it is."""
@@ -119,6 +122,9 @@ def _operand(
     return rounded.get(name, argument)
 
 
+# --- bias correction ----------------------------------------------------------------------------------------
+
+
 def correct_biases(
     model: Model, errors: Mapping[str, LayerError], layers: Iterable[Layer]
 ) -> tuple[Model, set[str]]:
@@ -126,48 +132,52 @@ def correct_biases(
 
     A layer without a bias gets one where its operator takes it; one whose bias others read too is left alone.
     """
-    graph = model.graph
-    data = dict(model.data or {})
-    names = {item.name for item in graph.variables}
-    read: dict[str, int] = {}
-    for operation in graph.operations():
-        for item in operation.inputs:
-            if isinstance(item, Tensor):
-                read[item.name] = read.get(item.name, 0) + 1
-    changed: dict[str, Operation] = {}
-    variables = list(graph.variables)
+    work = _Correction(model)
     for layer in layers:
-        product = layer.product
-        if product is None or product.bias is None or layer.name not in errors:
-            continue
-        bias, means = product.operand(product.bias), errors[layer.name].means()
+        if layer.product is not None and layer.product.bias is not None and layer.name in errors:
+            work.correct(layer.product, errors[layer.name].means())
+    return work.corrected_model(), set(work.changed)
+
+
+class _Correction:
+    """Biases under correction: their numbers, and the operations that read new ones."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.variables = list(model.graph.variables)
+        self.data = dict(model.data or {})
+        self.names = FreshNames(item.name for item in defined(model.graph))
+        self.reads = uses(model.graph)
+        self.changed: dict[str, Operation] = {}
+        """By result the operation that makes it."""
+
+    def correct(self, product: WeightedProduct, means: Vector) -> None:
+        """Take the mean errors of a product's channels out of its bias, where the bias is its own."""
+        bias = product.operand(product.bias)
         if bias is None:
-            bias = Tensor(_free(f"{layer.name}.bias", names), F32, means.shape)
-            variables.append(bias)
-            data[bias.name] = np.zeros(means.shape, np.float32)
-            inputs = list(product.operation.inputs)
-            inputs[product.bias] = bias
-            changed[layer.name] = replace(product.operation, inputs=tuple(inputs))
-        elif bias.name not in names or read.get(bias.name) != 1:
-            continue
-        names.add(bias.name)
-        changed.setdefault(layer.name, product.operation)
-        data[bias.name] = (np.asarray(data[bias.name], np.float64) - means).astype(np.float32)
-    nodes = tuple(
-        changed.get(_result_name(node), node) if isinstance(node, Operation) else node for node in graph.nodes
-    )
-    return replace(model, graph=replace(graph, nodes=nodes, variables=tuple(variables)), data=data), set(
-        changed
-    )
+            bias = self._add_bias(product, means.shape)
+        elif bias.name not in self.data or self.reads.get(bias.name) != 1:
+            return
+        self.changed.setdefault(product.result.name, product.operation)
+        self.data[bias.name] = (np.asarray(self.data[bias.name], np.float64) - means).astype(np.float32)
 
+    def _add_bias(self, product: WeightedProduct, shape: tuple[int, ...]) -> Tensor:
+        assert product.bias is not None
+        bias = Tensor(self.names.take(f"{product.result.name}.bias"), F32, shape)
+        self.variables.append(bias)
+        self.data[bias.name] = np.zeros(shape, np.float32)
+        inputs = list(product.operation.inputs)
+        inputs[product.bias] = bias
+        self.changed[product.result.name] = replace(product.operation, inputs=tuple(inputs))
+        return bias
 
-def _free(stem: str, names: set[str]) -> str:
-    name = stem
-    while name in names:
-        name += "_"
-    return name
+    def corrected_model(self) -> Model:
+        """The model with the new biases."""
+        graph = self.model.graph
+        nodes = tuple(self._node(node) for node in graph.nodes)
+        return replace(
+            self.model, graph=replace(graph, nodes=nodes, variables=tuple(self.variables)), data=self.data
+        )
 
-
-def _result_name(node: Operation) -> str:
-    found = node.outputs[0] if node.outputs else None
-    return found.name if isinstance(found, Tensor) else ""
+    def _node(self, node: Node) -> Node:
+        return self.changed.get(next((item.name for item in results_of(node)), ""), node)

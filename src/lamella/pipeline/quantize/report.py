@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -171,6 +171,7 @@ def make_report(
     squares = {name: error * error for name, error in chosen.alone.items() if math.isfinite(error)}
     whole = sum(squares.values())
     rows = [_layer_row(chosen, name, squares, whole) for name in chosen.assignment]
+    rows = [replace(row, scheme=_real_scheme(chosen, row)) if row.name in real else row for row in rows]
     rows.sort(key=lambda row: (-(row.error or 0.0), row.sqnr if row.sqnr is not None else math.inf, row.name))
     operators = {
         item.name: node.operator
@@ -187,6 +188,12 @@ def make_report(
     return QuantizationReport(
         chosen.model.graph.name, scheme, tuple(rows), stays, tuple(outputs), before, after, notes
     )
+
+
+def _real_scheme(chosen: Chosen, row: LayerRow) -> str:
+    """What a layer is that the integer graph has no form for: real numbers, with a weight that may be codes."""
+    codes = chosen.weights.get(row.weight or "")
+    return REAL if codes is None else f"w{codes.bits}"
 
 
 def _layer_row(chosen: Chosen, name: str, squares: Mapping[str, float], whole: float) -> LayerRow:

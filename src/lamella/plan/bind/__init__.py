@@ -538,10 +538,9 @@ def _marks(items: Sequence[BoundItem], engines: int) -> list[list[Mark]]:
     found: list[list[Mark]] = [[] for _ in range(engines)]
     for item in items:
         for node in item.members:
-            loop, value = next(iter(node.iteration.items()), (None, 0))
-            found[item.engine].append(Mark(node.task, loop, value))
+            found[item.engine].append(Mark(node.task, tuple(node.iteration.items())))
     for marks in found:
-        marks.append(Mark(None, None, 0))
+        marks.append(Mark(None))
     return found
 
 

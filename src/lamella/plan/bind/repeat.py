@@ -1,6 +1,6 @@
 """Long loops without unrolling: a few iterations are bound, and what repeats in them stands for all.
 
-A loop at the top of a program with T iterations is bound with K of them, T - K a multiple of a period p. Then the
+A loop with T iterations is bound with K of them, T - K a multiple of a period p. Then the
 records of p iterations are looked for that are followed by two periods of the same records: same units, same bits,
 addresses that have grown by the same steps. Those are written once, as a `Repeat`, T - K iterations are added to them,
 and what follows is moved on by as many. Where nothing repeats, a longer period is tried.
@@ -9,9 +9,10 @@ Why the long stream keeps the order of the program. p is a multiple of the windo
 that iterations i and i + p ask for the same order and the same units. What holds an order up in a stream is a path over
 queues and token bits, all of it between its two ends. An order inside the loop leads to the same iteration or to those
 of the window; three periods in a row are the same, so its path is one of the short stream, moved by whole periods. An
-order that leads across the loop keeps its path, too: queues stay in order, and a token that crosses the place where
-periods are added reaches the copy of its waiter, which stands before the waiter itself in the same queue. A token that
-is held across the loop keeps its bit throughout in the short stream, so no record of the period uses it. That bits stay
+order that leads into the loop reaches the records that are added through those before them in the same queue. An order
+that leads across the loop keeps its path, too: queues stay in order, and a token that crosses the place where periods
+are added reaches the copy of its waiter, which stands before the waiter itself in the same queue. A token that is held
+across the loop keeps its bit throughout in the short stream, so no record of the period uses it. That bits stay
 unambiguous is proved again by every reader, on the long stream.
 """
 
@@ -43,6 +44,8 @@ class Cut:
     """A loop that is bound with fewer iterations: all of them, those that are kept, and the period that is tried."""
 
     loop: Loop
+    depth: int
+    """Loops around it."""
     trips: int
     kept: int
     period: int
@@ -56,31 +59,43 @@ def iterations(plan: Plan) -> Box:
 
 def shorten(plan: Plan, placement: Placement, tried: Mapping[int, int]) -> tuple[Plan, list[Cut]]:
     """The plan with its long loops cut short; `tried` says how many multiples of a loop's period were in vain."""
-    box = iterations(plan)
-    cuts: list[Cut] = []
-    body: list[Item] = []
-    for item in plan.body:
-        place = tried.get(item.number, 0) if isinstance(item, Loop) else len(MULTIPLES)
-        cut = (
-            _cut(item, MULTIPLES[place], box, placement)
-            if place < len(MULTIPLES) and isinstance(item, Loop)
-            else None
-        )
-        if cut is None:
-            body.append(item)
-            continue
-        cuts.append(cut)
-        body.append(replace(cut.loop, last=cut.loop.first + cut.kept - 1))
-    return replace(plan, body=tuple(body)), cuts
+    shortening = _Shortening(iterations(plan), placement, tried)
+    body = shortening.items(plan.body, 0)
+    return replace(plan, body=body), shortening.cuts
 
 
-def _cut(loop: Loop, multiple: int, box: Box, placement: Placement) -> Cut | None:
-    shortest = _period(loop, box, placement)
-    if shortest is None or next(iter(_tasks(loop.body)), None) is None:
-        return None
-    period = multiple * shortest
-    kept = KEPT * period + loop.trips % period
-    return Cut(loop, loop.trips, kept, period) if kept < loop.trips else None
+class _Shortening:
+    """Cuts the outermost loops that can be cut."""
+
+    def __init__(self, box: Box, placement: Placement, tried: Mapping[int, int]) -> None:
+        self.box = box
+        self.placement = placement
+        self.tried = tried
+        self.cuts: list[Cut] = []
+
+    def items(self, body: Sequence[Item], depth: int) -> tuple[Item, ...]:
+        """A statement list with its long loops cut short, or with those inside them."""
+        found: list[Item] = []
+        for item in body:
+            if not isinstance(item, Loop) or item.trips <= 0:
+                found.append(item)
+                continue
+            cut = self._cut(item, depth)
+            if cut is None:
+                found.append(replace(item, body=self.items(item.body, depth + 1)))
+            else:
+                self.cuts.append(cut)
+                found.append(replace(item, last=item.first + cut.kept - 1))
+        return tuple(found)
+
+    def _cut(self, loop: Loop, depth: int) -> Cut | None:
+        multiples = MULTIPLES[self.tried.get(loop.number, 0) :]
+        shortest = _period(loop, self.box, self.placement) if multiples else None
+        if shortest is None or next(iter(_tasks(loop.body)), None) is None:
+            return None
+        period = multiples[0] * shortest
+        kept = KEPT * period + loop.trips % period
+        return Cut(loop, depth, loop.trips, kept, period) if kept < loop.trips else None
 
 
 def _period(loop: Loop, box: Box, placement: Placement) -> int | None:
@@ -166,13 +181,22 @@ def _range_of_operation(atom: Operation, box: Box) -> tuple[int, int]:
 # --- what repeats in a stream --------------------------------------------------------------------------------
 
 
+Around = tuple[int, ...]
+"""The iterations of the loops around a loop, which is executed once in each of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a written record comes from: the task, and the outermost loop around it with its iteration."""
+    """Where a written record comes from: the task, and the iterations of the loops around it, the outermost first."""
 
     task: Task | None
-    loop: int | None
-    iteration: int
+    iterations: tuple[tuple[int, int], ...] = ()
+
+    def inside(self, cut: Cut) -> Around | None:
+        """The iterations of the loops around a loop that the record is in; None where it is not in that loop."""
+        if len(self.iterations) <= cut.depth or self.iterations[cut.depth][0] != cut.loop.number:
+            return None
+        return tuple(value for _, value in self.iterations[: cut.depth])
 
 
 @dataclass(slots=True)
@@ -192,8 +216,8 @@ def restore(
     ]
     repeats: list[Repeat] = []
     failed: set[int] = set()
-    for cut in cuts:
-        found = _Folding(engines, cut, box).run()
+    for cut, around in _executions(engines, cuts):
+        found = _Folding(engines, cut, around, box).run()
         if found is None:
             failed.add(cut.loop.number)
         else:
@@ -207,12 +231,27 @@ def restore(
     )
 
 
-class _Folding:
-    """One loop: its iterations on every engine, and the period that they come to."""
+def _executions(engines: Sequence[_Written], cuts: Sequence[Cut]) -> list[tuple[Cut, Around]]:
+    """Every execution of a loop that was cut, in the order of the program."""
+    first: dict[tuple[int, Around], int] = {}
+    by_number = {cut.loop.number: cut for cut in cuts}
+    for engine in engines:
+        for record, mark in zip(engine.records, engine.marks, strict=True):
+            cut = next((by_number[loop] for loop, _ in mark.iterations if loop in by_number), None)
+            around = None if cut is None else mark.inside(cut)
+            if cut is not None and around is not None:
+                key = cut.loop.number, around
+                first[key] = min(record.seq, first.get(key, record.seq))
+    return [(by_number[loop], around) for loop, around in sorted(first, key=lambda item: first[item])]
 
-    def __init__(self, engines: Sequence[_Written], cut: Cut, box: Box) -> None:
+
+class _Folding:
+    """One execution of a loop: its iterations on every engine, and the period that they come to."""
+
+    def __init__(self, engines: Sequence[_Written], cut: Cut, around: Around, box: Box) -> None:
         self.engines = engines
         self.cut = cut
+        self.around = around
         self.box = box
         self.places = [self._places(engine) for engine in engines]
 
@@ -220,8 +259,8 @@ class _Folding:
         """The places of the records of each iteration."""
         found: list[list[int]] = [[] for _ in range(self.cut.kept)]
         for place, mark in enumerate(engine.marks):
-            if mark.loop == self.cut.loop.number:
-                found[mark.iteration - self.cut.loop.first].append(place)
+            if mark.inside(self.cut) == self.around:
+                found[mark.iterations[self.cut.depth][1] - self.cut.loop.first].append(place)
         return found
 
     def run(self) -> list[Repeat] | None:
@@ -283,9 +322,9 @@ class _Folding:
             if period_places:
                 steps = tuple(self._steps(engine.marks[place].task, period) for place in period_places)
                 count = 1 + copies + missing
-                repeats.append(
-                    Repeat(number, period_places[0], len(period_places), count, each * period, period, steps)
-                )
+                place, length = period_places[0], len(period_places)
+                variable = self.cut.depth, period
+                repeats.append(Repeat(number, place, length, count, each * period, *variable, steps))
             self._move(engine, gone, behind, missing, period, each)
         return repeats
 
@@ -300,9 +339,10 @@ class _Folding:
                 continue
             if record.seq >= behind:
                 record = replace(record, seq=record.seq + each * period * missing)
-                if mark.loop == self.cut.loop.number:
+                if mark.inside(self.cut) == self.around:
                     record = _grown(record, self._steps(mark.task, period), missing)
-                    record = _later(record, missing * period)
+                    origin = record.origin.later(self.cut.depth, missing * period)
+                    record = replace(record, origin=origin)
             records.append(record)
             marks.append(mark)
         engine.records, engine.marks = records, marks
@@ -328,9 +368,3 @@ def _grown(record: TaskRecord, steps: Sequence[int], times: int) -> TaskRecord:
         return tuple(replace(item, addr=item.addr + times * step) for item, step in pairs)
 
     return replace(record, src=move(record.src, steps), dst=move(record.dst, steps[len(record.src) :]))
-
-
-def _later(record: TaskRecord, iterations: int) -> TaskRecord:
-    (name, value), *rest = record.origin.iteration
-    origin = replace(record.origin, iteration=((name, value + iterations), *rest))
-    return replace(record, origin=origin)

@@ -65,7 +65,7 @@ def to_bytes(stream: Stream) -> bytes:
         for record in records:
             body.data += write_record(record, texts, write_access)
     for repeat in stream.repeats:
-        body.u32(repeat.engine, repeat.first, repeat.length)
+        body.u32(repeat.engine, repeat.first, repeat.length, repeat.variable)
         body.i64((repeat.count, repeat.seq_step, repeat.variable_step))
         for steps in repeat.steps:
             body.u32(len(steps))
@@ -144,7 +144,7 @@ def _read_stream(reader: Reader) -> Stream:
             tuple(read_record(words, read_access) for _ in range(words.count(RECORD_BYTES, "records")))
             for _ in range(reader.count(counts[3], 4, "engines"))
         ),
-        repeats=tuple(_read_repeat(words) for _ in range(reader.count(counts[5], 36, "repeats"))),
+        repeats=tuple(_read_repeat(words) for _ in range(reader.count(counts[5], 40, "repeats"))),
     )
     reader.finish("the stream")
     if to_texts(stream) != texts:
@@ -198,10 +198,10 @@ def _read_kernel(words: WordReader) -> StreamKernel:
 
 
 def _read_repeat(words: WordReader) -> Repeat:
-    engine, first, length = words.u32(), words.u32(), words.u32()
+    engine, first, length, variable = (words.u32() for _ in range(4))
     count, seq_step, variable_step = words.i64s(3)
     steps = tuple(words.i64s(words.u32()) for _ in range(words.reader.count(length, 4, "steps")))
-    return Repeat(engine, first, length, count, seq_step, variable_step, steps)
+    return Repeat(engine, first, length, count, seq_step, variable, variable_step, steps)
 
 
 def _read_tensor(words: WordReader) -> NamedTensor:

@@ -62,7 +62,7 @@ def to_json(stream: Stream) -> str:
 def _repeat(item: Repeat) -> dict[str, Json]:
     return {
         **{"engine": item.engine, "first": item.first, "length": item.length, "count": item.count},
-        **{"seq_step": item.seq_step, "variable_step": item.variable_step},
+        **{"seq_step": item.seq_step, "variable": item.variable, "variable_step": item.variable_step},
         "steps": [list(steps) for steps in item.steps],
     }
 
@@ -298,6 +298,7 @@ def _read_repeat(value: Json) -> Repeat:
         length=entry.take("length", fields.natural),
         count=entry.take("count", fields.natural),
         seq_step=entry.take("seq_step", fields.natural),
+        variable=entry.take("variable", fields.natural),
         variable_step=entry.take("variable_step", fields.natural),
         steps=tuple(fields.integers(item, "steps") for item in entry.take("steps", fields.items)),
     )

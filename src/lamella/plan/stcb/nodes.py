@@ -82,6 +82,14 @@ class RecordOrigin:
     debug: str = ""
     profile: str = ""
 
+    def later(self, place: int, iterations: int) -> RecordOrigin:
+        """The same statement in a later iteration of the loop whose variable stands at a place."""
+        moved = tuple(
+            (name, value + iterations) if number == place else (name, value)
+            for number, (name, value) in enumerate(self.iteration)
+        )
+        return replace(self, iteration=moved)
+
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
@@ -147,7 +155,7 @@ class StreamKernel:
 class Repeat:
     """Records of an engine that stand for many: `length` of them from place `first` on, `count` times in a row.
 
-    From one copy to the next, sequence numbers grow by `seq_step`, the first loop variable of origins by
+    From one copy to the next, sequence numbers grow by `seq_step`, the loop variable at place `variable` of origins by
     `variable_step`, and the address of each operand, sources before destinations, by its number in `steps`.
     """
 
@@ -156,6 +164,7 @@ class Repeat:
     length: int
     count: int
     seq_step: int
+    variable: int
     variable_step: int
     steps: tuple[tuple[int, ...], ...]
 
@@ -169,17 +178,12 @@ class Repeat:
         if not number:
             return record
         grown = [number * step for step in self.steps[place]]
-        origin = record.origin
-        if origin.iteration:
-            (name, value), *rest = origin.iteration
-            iteration = ((name, value + number * self.variable_step), *rest)
-            origin = replace(origin, iteration=iteration)
         return replace(
             record,
             seq=record.seq + number * self.seq_step,
             src=_shifted(record.src, grown),
             dst=_shifted(record.dst, grown[len(record.src) :]),
-            origin=origin,
+            origin=record.origin.later(self.variable, number * self.variable_step),
         )
 
 

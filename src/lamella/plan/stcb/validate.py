@@ -166,6 +166,7 @@ def join(clocks: list[Clock], size: int) -> Clock:
 NAME = re.compile(r"[A-Za-z_][0-9A-Za-z_]*")
 MOST_UNITS = 1 << 16
 MOST_RECORDS = 1 << 32
+MOST_LOOPS = 1 << 16
 
 
 def validate_stream(stream: Stream, limits: Limits = DEFAULT) -> Stream:
@@ -419,7 +420,8 @@ def _repeats(stream: Stream, checked: _Checked, limits: Limits) -> Iterator[str]
         last, ends[item.engine] = item.engine, item.end
         if records[item.end - 1].chain or (item.first and records[item.first - 1].chain):
             yield f"a repeat of engine {item.engine} cuts a chain"
-        if item.seq_step < 1 or not 0 <= item.variable_step <= LARGEST // item.count:
+        counts = 0 <= item.variable < MOST_LOOPS and 0 <= item.variable_step <= LARGEST // item.count
+        if item.seq_step < 1 or not counts:
             yield f"a repeat of engine {item.engine} does not count its copies"
         yield from _last_copy(item, records[item.first : item.end], checked)
 

@@ -8,7 +8,7 @@ starts as soon as its bytes are there, in whatever order the text has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
@@ -17,7 +17,7 @@ from lamella.plan.tiling.fill import new_rows, spans_of, tapered
 from lamella.plan.tiling.memory import Block, lowest, place
 from lamella.plan.tiling.pack import Packing
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
-from lamella.plan.tiling.search import LOOP_FROM, Choice, slots_of
+from lamella.plan.tiling.search import LOOP_FROM, Choice, pieces_of, slots_of
 from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, tiles_of
 from lamella.plan.tiling.split import Part, extent_of, planar
 from lamella.plan.tiling.stages import Network, Stage
@@ -157,8 +157,12 @@ class Generator:
     def _pack(self, tiled: TiledStage) -> None:
         """Put the weights of a stage side by side into the packed buffer."""
         for index, region in enumerate(tiled.stage.task.inputs):
-            if region.buffer.name in self.network.weights and (tiled.choice.remote or index in tiled.shape.distant):
-                tiled.distant[region.buffer.name, region.offset.constant] = self.packing.add(region, by_channel=False)
+            if region.buffer.name in self.network.weights and (
+                tiled.choice.remote or index in tiled.shape.distant
+            ):
+                tiled.distant[region.buffer.name, region.offset.constant] = self.packing.add(
+                    region, by_channel=False
+                )
         start = self.packing.size = aligned(self.packing.size, ALIGN)
         indexed = list(enumerate(tiled.stage.task.inputs))
         others = [
@@ -472,7 +476,7 @@ class Generator:
         pieces = min(-(-self.machine.counts["DMA"] // tiled.choice.ring), part.extent // PIECE)
         for engine in engines:
             for low, size in _divide(part.extent, pieces):
-                near, target = _shifted(source, low, size), Bytes(l1_buffer(engine), Place(at + low), size)
+                near, target = _piece(source, low, size), Bytes(l1_buffer(engine), Place(at + low), size)
                 self.lines.append(Step("transfer", (near,), (target,), label=f"{tiled.stage.name}_w"))
 
     @staticmethod
@@ -568,10 +572,9 @@ def _unused(wanted: str, network: Network) -> str:
     return wanted
 
 
-def _shifted(item: Bytes, low: int, size: int) -> Bytes:
+def _piece(item: Bytes, low: int, size: int) -> Bytes:
     """A part of a range."""
-    place = item.place
-    return Bytes(item.buffer, Place(place.start + low, name=place.name, named=place.named), size)
+    return Bytes(item.buffer, replace(item.place, start=item.place.start + low), size)
 
 
 def _divide(size: int, pieces: int) -> list[tuple[int, int]]:
@@ -652,6 +655,11 @@ class _Pass:
         at = Place(self.slot.start + offset, 0, self.slot.slot, self.slot.slots)
         return Bytes(l1_buffer(self.engine), at, extent, None if part is None else part.type, name)
 
+    def _share(self, unit: str, size: int) -> int:
+        """Moves that share the bytes of a tile; in a loop there are other tiles to keep the units busy."""
+        tiles = max(len(each) for each in self.tiled.tiles)
+        return 1 if self.step else pieces_of(self.generator.machine, unit, tiles, size)
+
     def loads(self) -> list[Step]:
         """Load the inputs of the tile."""
         found: list[Step] = []
@@ -664,9 +672,10 @@ class _Pass:
             else:
                 source = self.generator._source(self.tiled, region, part.offset, part.extent)
                 near = _moving(source, step)
-            found.append(
-                Step("transfer", (near,), (self._here(key, None, part.extent),), label=f"{self.label}_x")
-            )
+            here = self._here(key, None, part.extent)
+            for low, size in _divide(part.extent, self._share("DMA", part.extent)):
+                source, target = _piece(near, low, size), _piece(here, low, size)
+                found.append(Step("transfer", (source,), (target,), label=f"{self.label}_x"))
         return found
 
     def _far(self, region: Region, part: Part, step: int) -> Bytes:
@@ -777,14 +786,16 @@ class _Pass:
         for (key, region, part), (_, _, moved) in zip(now, later, strict=True):
             step = moved.offset - part.offset
             here = self._here(key, None, part.extent)
-            if region.buffer.name in self.generator.ddr:
+            staged = region.buffer.name in self.generator.ddr
+            if staged:
                 near = self._staged(f"out_{key}", part.extent)
-                yield Step("store", (here,), (near,), label=f"{self.label}_st")
-                far = self._far(region, part, step)
-                yield Step("transfer", (near,), (far,), label=f"{self.label}_out")
             else:
-                target = self.generator._source(self.tiled, region, part.offset, part.extent)
-                yield Step("store", (here,), (_moving(target, step),), label=f"{self.label}_st")
+                near = _moving(self.generator._source(self.tiled, region, part.offset, part.extent), step)
+            for low, size in _divide(part.extent, self._share("CSTL", part.extent)):
+                ends = (_piece(here, low, size),), (_piece(near, low, size),)
+                yield Step("store", *ends, label=f"{self.label}_st")
+            if staged:
+                yield Step("transfer", (near,), (self._far(region, part, step),), label=f"{self.label}_out")
 
 
 def _requantised(type: TensorType, own: TensorType | None) -> TensorType:

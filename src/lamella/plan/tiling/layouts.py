@@ -76,7 +76,7 @@ def _conflicts(
             name = region.buffer.name
             again = name in makers or name in network.outputs or region.extent != region.buffer.size
             if name in planar and again:
-                yield makers.get(name, number), None
+                yield number if choices[number].across else makers[name], None
             makers[name] = number
     for number, (shape, choice) in enumerate(zip(shapes, choices, strict=True)):
         for region in _main_operands(shape):

@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
-from lamella.plan.tiling.shape import ALIGN, StageShape, tiles_of
+from lamella.plan.tiling.shape import ALIGN, Machine, StageShape, tiles_of
 from lamella.plan.tiling.split import VIEWS, Rows, bits_of
 
+SHARE = 2048
+"""Bytes that are worth a move of their own."""
 LOOP_FROM = 4
 """Tiles of an engine from which on they are written as a loop."""
 
@@ -68,7 +70,7 @@ def choose(shape: StageShape, limits: Limits) -> Choice:
         search.look(kept[1:])
     if limits.across is not False and can_share_channels(shape, limits.engines):
         search.look_across()
-    if search.best is None and can_stay(shape):
+    if search.best is None and not limits.across and can_stay(shape):
         return Choice(shape.stage.split.units, 0, 1, 1, 1, shape.main_cycles(1.0), 0, remote=True)
     if search.best is None:
         raise Unsupported(
@@ -141,8 +143,10 @@ class _Search:
         chunks = shape.stage.split.chunks
         assert chunks is not None
         units, share = shape.stage.split.units, mine / chunks.channels
-        loads = sum(machine.load(part.extent) for _, _, part in shape.loads(0, units, (0, mine)))
-        out = sum(machine.put(part.extent) for _, _, part in shape.stored(0, units, (0, mine)))
+        parts = [part.extent for _, _, part in shape.loads(0, units, (0, mine))]
+        loads = sum(machine.load(size) for size in parts) / pieces_of(machine, "DMA", 1, max(parts))
+        size = sum(part.extent for _, _, part in shape.stored(0, units, (0, mine)))
+        out = machine.put(size) / pieces_of(machine, "CSTL", 1, size)
         weights = (
             sum(machine.load(region.extent) for _, region in shape.wholes) * share / machine.counts["DMA"]
         )
@@ -152,7 +156,7 @@ class _Search:
         if shape.streamed:
             size = sum(region.extent for _, region in shape.wholes)
             busy = max(busy, machine.fetch(size) / machine.counts["sDMA"])
-        return int(loads / min(2, machine.counts["DMA"]) + busy + shape.follower_cycles(share) + out)
+        return int(loads + busy + shape.follower_cycles(share) + out)
 
     def _try(self, tiles: _Tiles, kept: _Kept, flight: int) -> None:
         limits = self.limits
@@ -185,6 +189,11 @@ def slots_of(each: int, flight: int) -> int:
     Where one tile is in flight at a time, tiles beside the loop come before it, in the same slot.
     """
     return min(each, flight) + (2 if each >= LOOP_FROM and flight > 1 else 0)
+
+
+def pieces_of(machine: Machine, unit: str, tiles: int, size: int) -> int:
+    """Moves that share the bytes of a tile: where there are fewer tiles than units, the others would stand still."""
+    return max(1, min(machine.counts[unit] // tiles, size // SHARE)) if tiles < LOOP_FROM else 1
 
 
 class _Kept(NamedTuple):
@@ -259,14 +268,15 @@ class _Tiles:
         if shape.streamed:
             size = sum(region.extent for _, region in shape.wholes)
             busy["sDMA"] = groups * machine.fetch(size) / machine.counts["sDMA"]
-        load = max(self.loads, default=0)
-        way = load + main + self.after + self.out
+        load = sum(self.loads) / pieces_of(machine, "DMA", each, max(self.loads, default=0) * machine.dma)
+        out = self.out / pieces_of(machine, "CSTL", each, self.out * machine.store)
+        way = load + main + self.after + out
         if kept.ring < kept.parts:
             # In groups: all loads, then chunk after chunk, then all stores.
-            around = groups * (sum(self.loads) * flight / machine.counts["DMA"] + self.after + self.out)
+            around = groups * (sum(self.loads) * flight / machine.counts["DMA"] + self.after + out)
             ring = groups * _ring_cycles(shape, kept, 1.0, self.share * min(flight, each))
             return int(max(*busy.values(), ring) + around)
-        return int(max(*busy.values(), each * way / max(1, flight)) + load / 2 + self.out / 2)
+        return int(max(*busy.values(), each * way / max(1, flight)) + load / 2 + out / 2)
 
     def tasks(self, kept: _Kept, flight: int) -> int:
         """Tasks of an engine as they are written: those of a loop count once."""
