@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.records import dataclass
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
-from lamella.pipeline.diff_options import REALS, DiffOptions
+from lamella.pipeline.diff_options import REALS
 from lamella.pipeline.effects import (
     ANY,
     BY_KERNELS,
@@ -37,6 +37,7 @@ from lamella.pipeline.effects import (
     row,
 )
 from lamella.pipeline.languages import LANGUAGES, ONNX
+from lamella.pipeline.training_options import TrainingOptions
 
 if TYPE_CHECKING:
     from lamella.base.arrays import Array
@@ -68,7 +69,7 @@ BY_ARCHITECTURE = Need(("architecture",), on=FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
-class Options(DiffOptions):
+class Options(TrainingOptions):
     """What the API and the commands are given; each language and each backend takes what concerns it."""
 
     given: frozenset[str] = frozenset()
@@ -745,73 +746,6 @@ class Options(DiffOptions):
             on("plan", NAC),
             "--rewrite | run | plans",
             needs=(Need(("patch",)),),
-        ),
-    )
-    steps: int = field(
-        default=1,
-        metadata=own(
-            "How many steps are taken, each on the same inputs and targets; 1 by default.",
-            on("train", NAC),
-            "--steps N | train | training",
-            least=1,
-            most=1_000_000,
-        ),
-    )
-    targets: tuple[str, ...] = field(
-        default=(),
-        metadata=own(
-            "What is aimed at, by number; repeatable.",
-            on("train", NAC),
-            "--target K=FILE.npy | train | training",
-        ),
-    )
-    save: Path | None = field(
-        default=None,
-        metadata=own(
-            "Write what was trained: weights (.safetensors), or FILE with them (.nac, .nacs).",
-            on("train", NAC),
-            "--save OUT | train | training",
-        ),
-    )
-    timeline: Path | None = field(
-        default=None,
-        metadata=own("Write a Chrome trace that Perfetto opens.", on("sim", NEM), "--trace | sim | output"),
-    )
-    html: Path | None = field(
-        default=None,
-        metadata=own(
-            "Write a self-contained page with the timeline.",
-            {**on("sim", NEM), **on("diff, quantize", GRAPHS | NAC)},
-            "--html | sim diff quantize | output",
-            helps={
-                "diff": "Write a self-contained page with the graph coloured by error.",
-                "quantize": "Write a self-contained page with the ranked layers.",
-            },
-        ),
-    )
-    advise: bool = field(
-        default=False,
-        metadata=own(
-            "Propose changes, each with its re-simulated gain.", on("sim", NEM), "--advise | sim | output"
-        ),
-    )
-    fix: Path | None = field(
-        default=None, metadata=own("Write the improved program.", on("sim", NEM), "--fix | sim | output")
-    )
-    layer: str | None = field(
-        default=None,
-        metadata=own(
-            "Explain a layer (a section, loop, task or line): its roofs, and what would change it, simulated.",
-            on("sim", NEM),
-            "--explain LAYER | sim | output",
-        ),
-    )
-    untiled: Path | None = field(
-        default=None,
-        metadata=own(
-            "Compare with the bounds of the network: the program before tiling, one task for each operation.",
-            on("sim", NEM),
-            "--against UNTILED.nem | sim | output",
         ),
     )
 
