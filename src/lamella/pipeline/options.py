@@ -365,8 +365,7 @@ class Options(TrainingOptions):
     contents: Mapping[str, Array] = field(
         default_factory=dict,
         metadata=row(
-            "ONNX: arrays of inputs; the graph is made for those that must be known before the run, such as shapes.",
-            on("load, diff", kinds("onnx")),
+            "ONNX: arrays of inputs that must be known before the run.", on("load, diff", kinds("onnx"))
         ),
     )
     random: bool = field(
