@@ -6,15 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lamella
 from lamella.backend.reference import compile_model
-from lamella.base.dtype import BF16, F16, F32, I4, I8, I16
+from lamella.base.dtype import BF16, F16, F32, I4, I8, I16, ElementType
 from lamella.base.quant import PerChannel, PerTensor
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.quantize import TensorCodes, to_integers, to_normal_form
-from lamella.graph.rewrite import results_of
+from lamella.graph.rewrite import defined, members, results_of
 from lamella.graph.verify import verify
 from lamella.pipeline.skriptnd.run_passes import evaluator
 from tests.support.graph.quantised import (
@@ -26,7 +28,9 @@ from tests.support.graph.quantised import (
     symmetric,
     with_weights,
 )
+from tests.support.graph.running import random_arrays
 from tests.support.graph.texts import model_of, small, written
+from tests.support.strategies.graph import models
 
 NETWORK = """
     a = nn.conv{padding=[1, 1, 1, 1], stride=[2, 2]}(x, w1, b1);
@@ -128,7 +132,7 @@ def test_the_text_is_the_graph(quantised: Quantised) -> None:
 
 
 @pytest.mark.parametrize("island", [F16, BF16])
-def test_islands_have_the_type_that_is_asked_for(island: lamella.base.dtype.ElementType) -> None:
+def test_islands_have_the_type_that_is_asked_for(island: ElementType) -> None:
     found = quantise(network(), island)
     softmax = next(item for item in found.found.model.graph.operations() if item.operator == "nn.softmax")
     assert [item.element for item in results_of(softmax)] == [island]
@@ -172,6 +176,20 @@ def test_codes_around_zero_keep_the_rectifier() -> None:
     wanted, actual = compile_model(model)(**fed)["y"], compile_model(found.model)(**fed)["y"]
     np.testing.assert_allclose(actual, wanted, atol=0.1)
     assert (actual >= 0).all()
+
+
+def test_everything_behind_a_product_disappears() -> None:
+    """A bias that is added, and a clamp in two steps."""
+    body = "a = linalg.matmul(x, w); c = math.add(a, b); d = math.max(c, 0.0); e = math.min(d, 1.5); y = math.tanh(e);"
+    blocks = "@variable { w: real[4, 3]; b: real[3]; }"
+    model = with_weights(small("x: real[2, 5, 4];", body, "y: real[2, 5, 3]", blocks))
+    normal = to_normal_form(model, evaluator(model.library))
+    fed = inputs_of(normal)
+    assert normal.data is not None
+    found = to_integers(normal, {**choose(normal, fed), "w": symmetric(normal.data["w"], 1)})
+    names = [item.operator for item in found.model.graph.operations()]
+    assert names == ["quant.quantize", "quant.matmul", "quant.tanh", "quant.dequantize"]
+    assert noise(compile_model(model)(**fed)["y"], compile_model(found.model)(**fed)["y"]) < 1e-3
 
 
 def test_a_weight_that_two_products_read_is_stored_once() -> None:
@@ -357,3 +375,33 @@ def test_weights_are_computed_before_the_run() -> None:
     fed = inputs_of(normal)
     wanted, actual = compile_model(model)(**fed)["y"], compile_model(normal)(**fed)["y"]
     np.testing.assert_allclose(actual, wanted, 1e-4, 1e-5)
+
+
+@given(
+    model=models(),
+    chosen=st.integers(0, 2**30),
+    island=st.sampled_from((F32, F16)),
+    exact=st.booleans(),
+)
+def test_any_graph_with_any_codes_is_whole(
+    model: Model, chosen: int, island: ElementType, exact: bool
+) -> None:
+    """Whatever has codes and whatever has none: the graph is whole, runs, and gives tensors of the same types."""
+    model = replace(model, data=random_arrays(model.graph.variables, {}, 3))
+    normal = to_normal_form(model, evaluator(model.library))
+    assert verify(normal.graph, normal.library) == []
+    codes = {
+        item.name: TensorCodes(PerTensor(2.0**-8, -7), I16)
+        for place, item in enumerate(defined(normal.graph))
+        if isinstance(item, Tensor) and item.element.is_float and (chosen >> place % 30) & 1
+    }
+    found = to_integers(normal, codes, island, exact=exact).model
+    assert verify(found.graph, found.library) == []
+    fed = random_arrays(list(members(model.graph.inputs)), {"n": 2}, 0)
+    wanted, actual = compile_model(model)(**fed), compile_model(found)(**fed)
+    assert {name: (values.dtype, values.shape) for name, values in actual.items()} == {
+        name: (values.dtype, values.shape) for name, values in wanted.items()
+    }
+    if not codes and island == F32:
+        for name, values in wanted.items():
+            np.testing.assert_allclose(actual[name], values, 1e-4, 1e-4)

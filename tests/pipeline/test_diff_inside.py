@@ -139,3 +139,18 @@ def test_a_step_that_alone_is_wrong_is_named(tmp_path: Path) -> None:
     assert found.diverging is not None
     assert found.diverging.inside is not None
     assert found.diverging.inside.where == f"step 4 of {STEPS}"
+
+
+def test_items_of_an_open_number_are_scanned(tmp_path: Path) -> None:
+    """A pack whose length only the run tells has no numbers of its own in a comparison."""
+    texts = [
+        _loop("scan", ["math.tanh", function])
+        .replace("whole: real[5, 3, 4]", f"whole: real[n|{STEPS}, 3, 4]")
+        .replace("items..(5)", "items..(n)")
+        for function in ("math.sin", "nn.silu")
+    ]
+    found = _diff(tmp_path, texts[0], texts[1])
+    assert found.diverging is not None
+    assert found.diverging.inside is not None
+    assert found.diverging.inside.where == f"step 1 of {STEPS}"
+    assert _made(found) == ["h3"]

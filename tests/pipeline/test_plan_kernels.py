@@ -111,3 +111,8 @@ def test_a_stream_with_other_kernels_is_refused(
         lamella.compile(lamella.load(path))
     with pytest.raises(LamellaError, match=message):
         check(path, Options())
+
+
+def test_a_task_without_an_operation_is_one_error(plan: Path) -> None:
+    plan.write_text(PROGRAM.replace(' op="twice"', ""), encoding="utf-8")
+    assert codes(plan) == ["NEM084"]

@@ -157,6 +157,14 @@ def test_weights_that_do_not_fit_are_refused() -> None:
         assert [item.code for item in caught.value.findings] == ["NEM199"]
 
 
+@pytest.mark.parametrize("device", ["npm_pro", "npm_lite"])
+def test_a_seed_gives_a_plan_and_its_stream_the_same_weights(device: str) -> None:
+    plan = plan_with("shared2", device)
+    stream, _ = bind(plan)
+    assert stream is not None
+    assert compile_plan(plan, seed=5)()["A"].tobytes() == compile_stream(stream, seed=5)()["A"].tobytes()
+
+
 def test_without_wdm_nothing_is_stored_otherwise() -> None:
     plan, data = plan_with("shared4", "npm_lite"), np.arange(7000, dtype=np.uint16).view(np.uint8)[:7000]
     assert compile_plan(plan)(W=data)["A"].tobytes() == data.tobytes()

@@ -356,8 +356,7 @@ class Options(PlanOptions):
     contents: Mapping[str, Array] = field(
         default_factory=dict,
         metadata=row(
-            "ONNX: arrays of inputs; the graph is made for those that must be known before the run, such as shapes.",
-            on("load, diff", kinds("onnx")),
+            "ONNX: arrays of inputs that must be known before the run.", on("load, diff", kinds("onnx"))
         ),
     )
     random: bool = field(
@@ -719,44 +718,6 @@ class Options(PlanOptions):
             on("plan", NAC),
             "--rewrite | run | plans",
             needs=(Need(("patch",)),),
-        ),
-    )
-    steps: int = field(
-        default=1,
-        metadata=own(
-            "How many steps are taken, each on the same inputs and targets; 1 by default.",
-            on("train", NAC),
-            "--steps N | train | training",
-            least=1,
-            most=1_000_000,
-        ),
-    )
-    targets: tuple[str, ...] = field(
-        default=(),
-        metadata=own(
-            "What is aimed at, by number; repeatable.",
-            on("train", NAC),
-            "--target K=FILE.npy | train | training",
-        ),
-    )
-    save: Path | None = field(
-        default=None,
-        metadata=own(
-            "Write what was trained: weights (.safetensors), or FILE with them (.nac, .nacs).",
-            on("train", NAC),
-            "--save OUT | train | training",
-        ),
-    )
-    html: Path | None = field(
-        default=None,
-        metadata=own(
-            "Write a self-contained page with the timeline.",
-            {**on("sim", NEM), **on("diff, quantize", GRAPHS | NAC)},
-            "--html | sim diff quantize | output",
-            helps={
-                "diff": "Write a self-contained page with the graph coloured by error.",
-                "quantize": "Write a self-contained page with the ranked layers.",
-            },
         ),
     )
 

@@ -1,21 +1,20 @@
-"""The rows of the table of options that speak of plans: how a graph becomes one, and how one is simulated."""
+"""The rows of the table of options that speak of plans: what is asked on the way from a graph, and of a run."""
 
 from __future__ import annotations
 
 from dataclasses import field
-from pathlib import Path
 
 from lamella.base.records import dataclass
-from lamella.pipeline.diff_options import DiffOptions
 from lamella.pipeline.effects import GRAPHS, NAC, NEM, Need, kinds, on, own, row
+from lamella.pipeline.training_options import TrainingOptions
 
 PLAN_FORMS = ("nem", "stcb")
 """What plans are written as."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlanOptions(DiffOptions):
-    """What a comparison is given, and what plans are."""
+class PlanOptions(TrainingOptions):
+    """What training is given, and plans."""
 
     allow_future: bool = field(
         default=False,
@@ -33,35 +32,6 @@ class PlanOptions(DiffOptions):
             on("lower", GRAPHS | NAC),
             "--fit | lower | output",
             needs=(Need(("to",), PLAN_FORMS), Need(("device",))),
-        ),
-    )
-    timeline: Path | None = field(
-        default=None,
-        metadata=own("Write a Chrome trace that Perfetto opens.", on("sim", NEM), "--trace | sim | output"),
-    )
-    advise: bool = field(
-        default=False,
-        metadata=own(
-            "Propose changes, each with its re-simulated gain.", on("sim", NEM), "--advise | sim | output"
-        ),
-    )
-    fix: Path | None = field(
-        default=None, metadata=own("Write the improved program.", on("sim", NEM), "--fix | sim | output")
-    )
-    layer: str | None = field(
-        default=None,
-        metadata=own(
-            "Explain a layer (a section, loop, task or line): its roofs, and what would change it, simulated.",
-            on("sim", NEM),
-            "--explain LAYER | sim | output",
-        ),
-    )
-    untiled: Path | None = field(
-        default=None,
-        metadata=own(
-            "Compare with the bounds of the network: the program before tiling, one task for each operation.",
-            on("sim", NEM),
-            "--against UNTILED.nem | sim | output",
         ),
     )
     order: str = field(

@@ -225,15 +225,17 @@ def _ridge(level: str, members: list[Task], costs: Mapping[int, Cost], machine: 
 
 def _roofs(
     members: list[Task], costs: Mapping[int, Cost], counts: Mapping[int, int], machine: MachineModel
-) -> Iterator[Roof]:
+) -> list[Roof]:
     """For each class of units the time of its work, latencies included, on all its instances."""
     engines = max([machine.engines, *((task.engine or 0) + 1 for task in members)])
     busy: Counter[tuple[int, str]] = Counter()
     for task in members:
         busy[costs[task.number].place] += costs[task.number].cycles * counts[task.number]
     instances = {cost.place: cost.instances for cost in costs.values()}
-    for place, cycles in sorted(busy.items(), key=lambda item: -item[1]):
-        yield Roof(unit_name(place, engines), ceil(cycles / instances[place]))
+    found = [
+        Roof(unit_name(place, engines), ceil(cycles / instances[place])) for place, cycles in busy.items()
+    ]
+    return sorted(found, key=lambda roof: (-roof.cycles, roof.name))
 
 
 # --- what would change it -----------------------------------------------------------------------------------

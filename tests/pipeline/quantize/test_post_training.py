@@ -111,6 +111,8 @@ def test_size_budgets_are_kept_by_what_hurts_least(network: Model, digits: tuple
     assert errors[0] < errors[1] < errors[2]
     with pytest.raises(InputError, match="does not fit into 3,000 bytes"):
         quantised(network, digits, "w4a8", rank=False, size_budget=3000)
+    with pytest.raises(InputError, match="cannot both be kept"):
+        quantised(network, digits, "w4a8", rank=False, size_budget=5000, accuracy_budget=0.001)
 
 
 def test_the_report_ranks_what_hurts(network: Model, digits: tuple[Array, Array]) -> None:
@@ -132,6 +134,25 @@ def test_a_quantisation_is_deterministic(network: Model, digits: tuple[Array, Ar
     assert one.model.data is not None
     assert other.model.data is not None
     assert all(np.array_equal(array, other.model.data[name]) for name, array in one.model.data.items())
+
+
+@pytest.mark.parametrize("scheme", ["w8", "w4"])
+def test_rows_of_a_table_are_codes_where_weights_alone_are_narrow(scheme: str) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Embedding(50, 32), torch.nn.Linear(32, 8)).eval()
+    ids = torch.randint(0, 50, (2, 7))
+    model = lamella.from_torch(module, (ids,))
+    name = next(iter(lamella.compile(model, backend="reference").inputs))
+    found = quantize(model, data={name: ids.numpy()}, scheme=scheme, rank=False, backend="reference")
+    exact = module(ids).detach().numpy()
+    for backend in ("reference", "cpu"):
+        given = next(iter(lamella.compile(found.model, backend=backend)(**{name: ids.numpy()}).values()))
+        assert np.abs(given - exact).max() < (0.02 if scheme == "w8" else 0.2) * np.abs(exact).max()
+    assert found.report.bytes_after < 50 * 36 + 32 * 8 + 300
+    kept = quantize(
+        model, data={name: ids.numpy()}, scheme=scheme, rank=False, backend="reference", kept="*weight*"
+    )
+    assert kept.report.error == 0.0
 
 
 def test_attention_keeps_its_islands_in_narrow_reals(tmp_path: Path) -> None:

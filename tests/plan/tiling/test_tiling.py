@@ -177,3 +177,22 @@ def test_names_of_the_model_stay_its_own() -> None:
     plan = read_text(text)
     tiled, result, _ = tiled_plan(plan)
     same_bytes(plan, tiled, result)
+
+
+def test_a_view_in_another_order_is_no_tile_of_the_same_bytes() -> None:
+    """A cast that reads by strides what another cast wrote: both have the same bytes, in another order."""
+    text = """device "npm_lite.nem"
+program turned:
+buffer x_ddr : DDR (size=4096)
+buffer made_ddr : DDR (size=8192)
+buffer y_ddr : DDR (size=4096)
+let x = region(x_ddr, 0, 4096) elem=f16, shape=[32, 4, 16], layout=ROWS
+let made = region(made_ddr, 0, 8192) elem=f32, shape=[32, 4, 16], layout=ROWS
+let turned = region(made_ddr, 0, 8192) elem=f32, shape=[4, 32, 16], strides=[16, 64, 1]
+let y = region(y_ddr, 0, 4096) elem=f16, shape=[4, 32, 16], layout=ROWS
+one = cast.async in x out made
+cast.async in turned out y deps=[one]
+"""
+    plan = read_text(text)
+    tiled, result, _ = tiled_plan(plan)
+    same_bytes(plan, tiled, result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 
 from lamella.lang.nem.device import ResolvedDevice
@@ -215,3 +216,13 @@ def test_a_cache_that_is_written_in_place_is_read_around_the_new_row() -> None:
     used = make.task("relu", [whole], [view(out, 6400, "i8", (100, 64))], [new])
     found = find_network_bounds(make.plan([new, used], make_device()))
     assert found.read == 64 + 6400 - 64
+
+
+def test_weights_with_a_codec_count_as_they_are_stored() -> None:
+    make = Builder()
+    x, y = make.buffer("x", "DDR", 512), make.buffer("y", "DDR", 512)
+    weights = replace(make.buffer("w", "DDR", 4096), codec="sparse", stored=1024)
+    make.buffers[-1] = weights
+    inputs = [view(x, 512, "i8", (8, 64)), view(weights, 4096, "i8", (64, 64))]
+    gemm = make.task("gemm", inputs, [view(y, 512, "i8", (8, 64))])
+    assert find_network_bounds(make.plan([gemm], make_device())).read == 512 + 1024

@@ -37,11 +37,13 @@ from lamella.graph.nodes import (
     tensors,
 )
 from lamella.kernels.launches import LaunchTime
-from lamella.lang.skriptnd.rules.graphs import LOOP_COUNT, LOOP_TOO_LONG, TOO_MUCH_MEMORY
+from lamella.lang.skriptnd.rules.graphs import LOOP_TOO_LONG, TOO_MUCH_MEMORY
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
 from lamella.ops.library import Library
+
+KNOWN_TOO_LONG = LOOP_TOO_LONG.also("the loop takes {steps} steps; the limit is {limit}", LOOP_TOO_LONG.hint)
 
 
 class OperatorRunner(Protocol):
@@ -352,7 +354,7 @@ def _steps(run: GraphRun, loop: Loop, scans: Sequence[tuple[Array, ...]], most_s
         ends.append(known_extent(loop.count, run.extents))
     end = min(ends) if ends else None
     if end is not None and end > most_steps and loop.condition is None:
-        raise Fault(LOOP_COUNT, steps=end, limit=most_steps)
+        raise Fault(KNOWN_TOO_LONG, steps=end, limit=most_steps)
     for step in count():
         if end is not None and step >= end:
             return

@@ -45,7 +45,7 @@ def random_inputs(plan: Plan, seed: int = 0, limits: Limits = DEFAULT) -> dict[s
         if not drawing.pending:
             break
         drawing.visit(task, iteration)
-    drawing.make_storable(plan)
+    drawing.make_storable()
     return {name: drawing.array(name) for name in interface.inputs}
 
 
@@ -111,12 +111,11 @@ class _Drawing:
         self.open[drawn] = False
         self.pending -= np.unique(drawn).size
 
-    def make_storable(self, plan: Plan) -> None:
+    def make_storable(self) -> None:
         """Buffers that are stored by a codec get bytes that it can hold."""
-        for buffer in plan.buffers:
-            if buffer.codec:
-                part = slice(self.base[buffer.name], self.base[buffer.name] + buffer.size)
-                self.image[part] = make_packable(self.image[part], CODECS[buffer.codec], buffer.stored)
+        for buffer in self.ports.stored():
+            part = slice(self.base[buffer.name], self.base[buffer.name] + buffer.size)
+            self.image[part] = make_packable(self.image[part], CODECS[buffer.codec], buffer.stored)
 
     def array(self, name: str) -> Array:
         """The drawn bytes as the array of an input."""

@@ -20,7 +20,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.nem.codecs import CODECS
-from lamella.lang.nem.resolved import Plan, TensorType
+from lamella.lang.nem.resolved import Buffer, Plan, TensorType
 from lamella.lang.nem.rules import BAD_INPUT, CODEC_DATA
 from lamella.plan.wdm import pack, unpack
 
@@ -64,14 +64,16 @@ class Ports:
             array = self._fit(name, np.asarray(value), access.type)
             memory.write(access.buffer, access.offset, access.type, array)
 
-    def verify_stored(self, memory: MemoryImage) -> None:
-        """What is stored by a codec can be stored so, in as many bytes as the program says; without WDM nothing is."""
+    def stored(self) -> list[Buffer]:
+        """The buffers that are stored by a codec; on a device without WDM there are none."""
         device = self._plan.device
         if device is not None and device.units("WDM") == 0:
-            return
-        for buffer in self.buffers.values():
-            if not buffer.codec:
-                continue
+            return []
+        return [buffer for buffer in self.buffers.values() if buffer.codec]
+
+    def verify_stored(self, memory: MemoryImage) -> None:
+        """What is stored by a codec can be stored so, in as many bytes as the program says."""
+        for buffer in self.stored():
             try:
                 found = pack(memory.read(buffer.name, 0, byte_type(buffer.size)), CODECS[buffer.codec]).size
             except InputError as problem:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -104,7 +104,7 @@ def _problem(function: Function) -> str:
     return ""
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _function(text: str) -> Function:
     """The one function of the text of a kernel; a LamellaError says what is wrong with it."""
     parsed = parse(Source("kernel", text))

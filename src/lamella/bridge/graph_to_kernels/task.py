@@ -26,7 +26,6 @@ from lamella.lang.tensor.nodes import (
     For,
     Function,
     Fuse,
-    Instruction,
     Load,
     Number,
     Parameter,
@@ -71,42 +70,49 @@ def operation_to_task(
     named = name_operands(library, operation)
     names = {_key(new): old for old, new in _pairs(operation, named)}
     used = {(item.name, item.item): item for call in calls for item in call.operands}
-    for (word, number), operand in used.items():
-        if not operand.is_temporary and (word, number) not in names:
-            raise Unsupported(f"'{word}' is neither an input nor an output")
-        if operand.strides is not None or operand.offset:
-            raise Unsupported(f"'{word}' does not lie row by row")
-        if find_in("nem", operand.element) is None and not operand.is_temporary:
-            raise Unsupported(f"no region has elements of type {operand.element}")
-    made = {
-        _key(item.name)
-        for argument in named.outputs
-        for item in tensors(argument)
-        if 0 not in (item.shape or ())
-    }
-    inputs = [key for key in names if key in used and key not in made]
-    numbers = {key: known[names[key]] for key in inputs if known and names[key] in known}
-    outputs = [key for key in names if key in made]
-    if len(inputs) == len(numbers):
-        raise Unsupported("it reads nothing: its value is a constant")
-    if any(key not in used for key in outputs):
-        raise Unsupported("an output is never written")
-    scratch = [key for key, item in used.items() if item.is_temporary and find_in("nem", item.element)]
     if any(call.has_fault for call in calls):
         used[FAULT_KEY] = KernelOperand(*FAULT_KEY, (1,), "i32")
-        scratch.append(FAULT_KEY)
+    for operand in used.values():
+        _refuse(operand, names)
+    outputs = _written(named, used)
+    inputs = [key for key in names if key in used and key not in outputs]
+    numbers = {key: known[names[key]] for key in inputs if known and names[key] in known}
+    if len(inputs) == len(numbers):
+        raise Unsupported("it reads nothing: its value is a constant")
+    scratch = [key for key, item in used.items() if item.is_temporary and find_in("nem", item.element)]
     function = _join(name, calls, functions, [used[key] for key in (*inputs, *outputs, *scratch)])
     function = _insert(function, {place: numbers[key] for place, key in enumerate(inputs) if key in numbers})
-    inputs = [key for key in inputs if key not in numbers]
-    function = fold_function(function)
-    for finding in errors(check(Program((function,)))):
-        raise Unsupported(f"its kernels do not fit together: {finding.message}")
     return TaskKernel(
-        function,
-        tuple(names[key] for key in inputs),
+        _checked(fold_function(function)),
+        tuple(names[key] for key in inputs if key not in numbers),
         tuple(names[key] for key in outputs),
         tuple(used[key] for key in scratch),
     )
+
+
+def _refuse(operand: KernelOperand, names: Mapping[Key, str]) -> None:
+    """Refuse what no region of a task can be."""
+    if not operand.is_temporary and (operand.name, operand.item) not in names:
+        raise Unsupported(f"'{operand.name}' is neither an input nor an output")
+    if operand.strides is not None or operand.offset:
+        raise Unsupported(f"'{operand.name}' does not lie row by row")
+    if find_in("nem", operand.element) is None and not operand.is_temporary:
+        raise Unsupported(f"no region has elements of type {operand.element}")
+
+
+def _written(named: Operation, used: Mapping[Key, KernelOperand]) -> list[Key]:
+    """The outputs that have elements."""
+    made = [item for argument in named.outputs for item in tensors(argument)]
+    found = [_key(item.name) for item in made if 0 not in (item.shape or ())]
+    if any(key not in used for key in found):
+        raise Unsupported("an output is never written")
+    return found
+
+
+def _checked(function: Function) -> Function:
+    for finding in errors(check(Program((function,)))):
+        raise Unsupported(f"its kernels do not fit together: {finding.message}")
+    return function
 
 
 def _write(library: Library, operation: Operation) -> tuple[tuple[KernelCall, ...], dict[str, Function]]:
@@ -200,23 +206,16 @@ def _view(builder: Builder, value: Value, held: KernelOperand, wanted: KernelOpe
 
 
 def _add_groups(builder: Builder, body: Region, groups: int) -> None:
-    if any(_is_builtin(item.instruction) and not _is_group(item.instruction) for item in walk(body)):
+    builtins = {item.instruction.name for item in walk(body) if isinstance(item.instruction, Builtin)}
+    if not builtins <= {GROUP}:
         raise Unsupported("its kernels know the lanes they run on")
-    if groups == 1 and not any(_is_group(item.instruction) for item in walk(body)):
+    if groups == 1 and not builtins:
         for statement in body.statements:
             builder.add_statement(statement)
         return
     variable = builder.names.new()
     inside = _replace_group(body, variable)
     builder.put(For(variable, builder.constant(0), builder.constant(groups), inside))
-
-
-def _is_builtin(instruction: Instruction) -> bool:
-    return isinstance(instruction, Builtin)
-
-
-def _is_group(instruction: Instruction) -> bool:
-    return isinstance(instruction, Builtin) and instruction.name == GROUP
 
 
 def _replace_group(body: Region, variable: Value) -> Region:

@@ -178,11 +178,8 @@ class Recurrent:
     recurrent: Tensor
     state_bias: Tensor | None
     start: tuple[Tensor, ...]
-
-    @property
-    def size(self) -> int:
-        """The width of the state."""
-        return int(str(self.recurrent.shape[1]))
+    size: int
+    """The width of the state."""
 
 
 def find_recurrent(loop: Loop, makers: Mapping[str, Node]) -> Recurrent | None:
@@ -206,14 +203,10 @@ def find_recurrent(loop: Loop, makers: Mapping[str, Node]) -> Recurrent | None:
     everything = (x, weights, bias, matrices[0], *vectors, *loop.carried)
     if any(item is not None and item.element != F32 for item in everything):
         return None
-    if len(x.shape) != (2 if inside else 3) or not _are_known(weights, matrices[0]):
+    size, state_bias = matrices[0].shape[1], vectors[0] if vectors else None
+    if len(x.shape) != (2 if inside else 3) or not isinstance(size, int):
         return None
-    state_bias = vectors[0] if vectors else None
-    return Recurrent(kind, None if inside else x, weights, bias, matrices[0], state_bias, loop.carried)
-
-
-def _are_known(*items: Tensor) -> bool:
-    return all(isinstance(extent, int) for item in items for extent in item.shape)
+    return Recurrent(kind, None if inside else x, weights, bias, matrices[0], state_bias, loop.carried, size)
 
 
 def _product(scan: tuple[Tensor, ...] | Pack, makers: Mapping[str, Node]) -> Operation | None:
@@ -267,7 +260,7 @@ def _bias(scope: Scope, found: Recurrent) -> Value | None:
     """The biases of the products with inputs, then of those with states."""
     if found.bias is None and found.state_bias is None:
         return None
-    width = int(str(found.weights.shape[0]))
+    width = len(found.kind.gates) * found.size
 
     def of(item: Tensor | None, size: int) -> Sequence[Value]:
         zeros = scope.emitter.constant(np.zeros(size, np.float32))

@@ -10,7 +10,7 @@ Everything else is an island of real numbers, of a type that the caller names, b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -102,6 +102,8 @@ class _IntegerPass:
                 self.readers.setdefault(item.name, []).append(node)
         self.inputs = {item.name for item in members(model.graph.inputs)}
         self.floats: list[FloatOperation] = []
+        self.gone: set[str] = set()
+        """Tensors that nothing makes any more: they are on the way to one that is made in their place."""
 
     def run(self) -> IntegerModel:
         """The integer graph, and what is real in it."""
@@ -119,17 +121,24 @@ class _IntegerPass:
     def _finish(self, graph: Graph) -> Graph:
         """The graph with its outputs and states, each in the form that it had or was chosen for."""
         forms = self.forms
-        for item in members(graph.outputs):
-            if isinstance(item, Tensor) and item.element.is_float and item.name not in self.inputs:
-                forms.real(item, item.element)
+        outputs = tuple(self._output(item) for item in graph.outputs)
         updates = tuple(Update(self._state(item), self._new_state(item)) for item in graph.updates)
         return replace(
             graph,
+            outputs=outputs,
             nodes=tuple(forms.nodes),
             variables=tuple(forms.variables.values()),
             constants=tuple(forms.constants.values()),
             updates=updates,
         )
+
+    def _output(self, argument: Argument) -> Argument:
+        if isinstance(argument, tuple):
+            found = [self._output(item) for item in argument]
+            return tuple(item for item in found if isinstance(item, Tensor))
+        if not isinstance(argument, Tensor) or not argument.element.is_float or argument.name in self.inputs:
+            return argument
+        return self.forms.real(argument, argument.element)
 
     def _state(self, update: Update) -> Tensor:
         return self.forms.variables[update.variable.name]
@@ -146,8 +155,8 @@ class _IntegerPass:
         if not isinstance(node, Operation):
             self._keep_region(node)
             return
-        if all(item.name in self.forms.coded for item in results_of(node)):
-            return  # it has disappeared into the range of what it reads
+        if all(item.name in self.forms.coded or item.name in self.gone for item in results_of(node)):
+            return  # it has disappeared into what it reads
         if not any(item.element.is_float for item in (*members(node.inputs), *results_of(node))):
             self.forms.nodes.append(node)
             return
@@ -191,17 +200,18 @@ class _IntegerPass:
 
     # --- where results go -------------------------------------------------------------------------------------
 
-    def _destination(self, result: Tensor) -> tuple[str, TensorCodes]:
-        """The tensor that an operation makes in codes: what cuts its result off disappears into their range."""
-        name = result.name
-        while (after := self._bounding(name)) is not None:
-            name = after
+    def _destination(self, result: Tensor) -> tuple[list[str], TensorCodes]:
+        """The tensors up to the one that is made in codes: what cuts a result off disappears into their range."""
+        names = [result.name]
+        while (after := self._bounding(names[-1])) is not None:
+            names.append(after)
+        name = names[-1]
         codes = self.chosen.get(name) or self.chosen.get(result.name)
         if codes is None:
             codes = self._later_codes(result.name)
         if codes is None or codes.single is None:
             raise Unsupported(f"no codes were chosen for '{result.name}'")
-        return name, codes
+        return names, codes
 
     def _bounding(self, name: str) -> str | None:
         """The result of the one operation that reads a tensor, where codes of that already keep to its bounds."""
@@ -238,13 +248,14 @@ class _IntegerPass:
         self, result: Tensor, operator: str, inputs: Sequence[Argument], attributes: Mapping[str, Value]
     ) -> None:
         """Call an operator on codes for what an operation makes."""
-        name, codes = self._destination(result)
+        (*between, name), codes = self._destination(result)
         single = codes.single
         assert single is not None  # a destination has one scale
         made = self.forms.call(
             operator, inputs, self.forms.code_name(name), {**attributes, **ends("y", single)}, codes.element
         )
         self.forms.add_codes(name, made, codes)
+        self.gone.update(between)
 
     # --- element by element -----------------------------------------------------------------------------------
 
@@ -338,12 +349,17 @@ class _IntegerPass:
         inputs: list[Argument] = list(node.inputs)
         for place in moved:
             inputs[place] = self._recoded(node.inputs[place], meaning)
-        names = [self._move_name(item) for item in node.outputs]
+        # Extents may be named after a result, so that it has its name from the start; items of packs get theirs then.
+        names = [
+            self.forms.code_name(item.name) if isinstance(item, Tensor) else self.forms.fresh("moved")
+            for item in node.outputs
+        ]
         types = {name: meaning.element for name, element in node.types if element.is_float}
         kept = {name: element for name, element in node.types if name not in types}
         made = call(
             self.model.library, node.operator, inputs, dict(node.attributes), names, {**kept, **types}
         )
+        made = _with_names(made, node, lambda old, new: self.forms.code_name(old.name))
         self.forms.nodes.append(replace(made, origin=node.origin))
         for old, new in zip(results, results_of(made), strict=True):
             assert isinstance(new, Tensor)  # as many as before
@@ -351,13 +367,6 @@ class _IntegerPass:
             chosen = self.chosen.get(old.name) if self.exact else None
             if chosen is not None and chosen != meaning:
                 self.forms.add_codes(old.name, self.forms.codes(old, chosen), chosen)
-
-    def _move_name(self, argument: Argument) -> str:
-        """What a result is called in codes; the items of a pack share a name."""
-        if isinstance(argument, Tensor):
-            return self.forms.code_name(argument.name)
-        found = tensors(argument)
-        return found[0].name.rpartition(":")[0] if found else ""
 
     def _common_meaning(self, read: Sequence[Tensor], results: Sequence[Tensor]) -> TensorCodes:
         """What the codes stand for that are moved."""
@@ -553,13 +562,17 @@ class _IntegerPass:
         """An operation whose results give their names to what is rounded to codes."""
         if not self.exact or not any(item.name in self.chosen for item in results_of(node)):
             return made
+
+        def name(old: Tensor, new: Tensor) -> str:
+            return self.forms.fresh(f"{new.name}.unrounded") if old.name in self.chosen else new.name
+
+        named = _with_names(made, node, name)
+        singles = zip(node.outputs, named.outputs, strict=True)
         outputs = tuple(
-            replace(new, name=self.forms.fresh(f"{new.name}.unrounded"))
-            if isinstance(new, Tensor) and isinstance(old, Tensor) and old.name in self.chosen
-            else new
-            for old, new in zip(node.outputs, made.outputs, strict=True)
+            replace(new, name=name(old, new)) if isinstance(old, Tensor) and isinstance(new, Tensor) else new
+            for old, new in singles
         )
-        return replace(made, outputs=outputs)
+        return replace(named, outputs=outputs)
 
     def _round(self, tensor: Tensor) -> None:
         """Have real numbers of a tensor be those of its codes from now on."""
@@ -577,14 +590,15 @@ class _IntegerPass:
             inputs = tuple(self._real_argument(item, self.island) for item in node.inputs)
             types = {name: self.island if element == F32 else element for name, element in node.types}
             names = [self._island_name(item) for item in node.outputs]
-            return call(self.model.library, node.operator, inputs, dict(node.attributes), names, types)
+            made = call(self.model.library, node.operator, inputs, dict(node.attributes), names, types)
+            return _with_names(made, node, lambda old, new: self.forms.real_name(old, new.element))
         except Found:
             return None
 
     def _island_name(self, argument: Argument) -> str:
         if isinstance(argument, Tensor):
             return self.forms.real_name(argument, self.island) if argument.element.is_float else argument.name
-        return self._move_name(argument)
+        return self.forms.fresh("island")
 
     def _real_argument(self, argument: Argument, element: ElementType | None) -> Argument:
         """What an operation on real numbers reads: all of one type, or each of its own."""
@@ -644,6 +658,18 @@ class _IntegerPass:
     def _is_outside(self, tensor: Tensor) -> bool:
         known = any(name == tensor.name for name, _ in self.forms.reals)
         return known or tensor.name in self.forms.coded
+
+
+def _with_names(made: Operation, node: Operation, name: Callable[[Tensor, Tensor], str]) -> Operation:
+    """An operation whose packs have items that are called after those of another."""
+    outputs: list[Argument] = []
+    for old, new in zip(node.outputs, made.outputs, strict=True):
+        if isinstance(old, tuple) and isinstance(new, tuple):
+            pairs = zip(old, new, strict=True)
+            outputs.append(tuple(replace(item, name=name(before, item)) for before, item in pairs))
+        else:
+            outputs.append(new)
+    return replace(made, outputs=tuple(outputs))
 
 
 def _count(value: Value) -> int:

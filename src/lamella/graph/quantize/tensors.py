@@ -52,12 +52,14 @@ class TensorForms:
     _scales: dict[tuple[str, tuple[int, ...], bytes], Tensor] = field(default_factory=dict)
     _fixed: dict[str, Array] = field(default_factory=dict)
     _names: FreshNames = field(default_factory=FreshNames)
-    _given: frozenset[str] = frozenset()
+    _ends: frozenset[str] = frozenset()
+    _outputs: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         graph = self.model.graph
         self._names = FreshNames(item.name for item in defined(graph))
-        self._given = frozenset(item.name for item in members((*graph.inputs, *graph.outputs)))
+        inputs, outputs = ({item.name for item in members(side)} for side in (graph.inputs, graph.outputs))
+        self._ends, self._outputs = frozenset(inputs | outputs), frozenset(outputs - inputs)
         states = {item.variable.name for item in graph.updates}
         given = self.model.data or {}
         for item in graph.variables:
@@ -125,11 +127,11 @@ class TensorForms:
 
     def code_name(self, name: str) -> str:
         """What a tensor is called in codes where its maker makes codes: as in the model, but at its borders."""
-        return self.fresh(f"{name}.codes") if name in self._given else name
+        return self.fresh(f"{name}.codes") if name in self._ends else name
 
     def real_name(self, tensor: Tensor, element: ElementType) -> str:
         """What a tensor is called where its maker makes real numbers of a type."""
-        border = tensor.name in self._given and tensor.element != element
+        border = tensor.name in self._ends and tensor.element != element
         return self.fresh(f"{tensor.name}.{element}") if border else tensor.name
 
     def add_codes(self, name: str, codes: Tensor, meaning: TensorCodes) -> None:
@@ -285,7 +287,7 @@ class TensorForms:
 
     def _real_form(self, tensor: Tensor, element: ElementType) -> str:
         """What the real numbers of a tensor in codes are called: an output of the graph keeps its name."""
-        output = tensor.name in self._given and tensor.element == element and self.fixed(tensor) is None
+        output = tensor.name in self._outputs and tensor.element == element and self.fixed(tensor) is None
         return tensor.name if output else self.fresh(f"{tensor.name}.real")
 
     def _decoded(self, tensor: Tensor, chosen: TensorCodes, element: ElementType) -> Tensor:
@@ -305,7 +307,7 @@ class TensorForms:
         values = self.fixed(tensor)
         if values is None:
             source = next(item for (name, _), item in self.reals.items() if name == tensor.name)
-            output = tensor.name in self._given and tensor.element == element
+            output = tensor.name in self._outputs and tensor.element == element
             name = tensor.name if output else self.fresh(f"{tensor.name}.{element}")
             return self.call("layout.cast", [source], name, {}, element)
         uniform, shape = self.uniform(tensor), values.shape

@@ -63,8 +63,8 @@ def find_body(left: ControlFlow, right: ControlFlow, options: Options) -> BodyPa
             return _find_step((left, nodes[0]), (right, nodes[1]), options)
         if isinstance(nodes[0], Branch) and isinstance(nodes[1], Branch):
             return _find_branch((left, nodes[0]), (right, nodes[1]), options)
-    except CANNOT_RUN:
-        pass  # as it may where a body reads what only its loop knows: the loop itself is named then
+    except (*CANNOT_RUN, KeyError, StopIteration):
+        pass  # as it may where a body reads what only the run knows: the loop itself is named then
     return None
 
 

@@ -103,7 +103,9 @@ class Pairing:
     def _word(self, side: SideView, name: str) -> str:
         """The operator that makes a tensor, and which of its results it is."""
         place = side.flow.maker[name]
-        return f"{word_of(side.flow.nodes[place])}.{side.flow.results(place).index(name)}"
+        results = side.flow.results(place)
+        which = results.index(name) if name in results else "pack"
+        return f"{word_of(side.flow.nodes[place])}.{which}"
 
     # --- leaves ---------------------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ def link(plan: Plan, kernels: Mapping[str, ComputeKernel], file: str) -> tuple[P
     if errors(found):
         return plan, found
     used = {kernel_name(task) for task in plan.tasks() if task.opcode == COMPUTE}
+    # A task that names no operation is in error already, and has no kernel.
     mine = {name: kernel for name, kernel in kernels.items() if name in used}
     return replace(plan, kernels=mine, body=_with_work(plan.body, mine)), found
 
@@ -46,7 +47,7 @@ def _with_work(body: tuple[Item, ...], kernels: Mapping[str, ComputeKernel]) -> 
     for item in body:
         if isinstance(item, Loop):
             items.append(replace(item, body=_with_work(item.body, kernels)))
-        elif isinstance(item, Task) and item.opcode == COMPUTE:
+        elif isinstance(item, Task) and item.opcode == COMPUTE and kernel_name(item) in kernels:
             items.append(replace(item, work=count_work(item, kernels[kernel_name(item)])))
         else:
             items.append(item)

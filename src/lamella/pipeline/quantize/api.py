@@ -33,8 +33,6 @@ ENDINGS = (".sknd", ".nac", ".nacs", ".onnx")
 BYTES = (".nac", ".nacs")
 """Endings of formats whose narrowest integers are bytes."""
 PERCENTILE = "percentile"
-LEAST_BUDGET = 1e-6
-"""The error below which a simulation is asked for none at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +97,41 @@ def quantize_graph(
     settings = settings_of(options)
     data = _calibration_data(model, options, arrays)
     work = PostTraining(model, data, settings, options, progress)
-    budget = settings.accuracy_budget
-    while True:
+    for budget in _simulated_budgets(settings.accuracy_budget):
         chosen = work.choose(budget)
         quantised, real = _lowered(chosen, settings)
         outputs = compare_outputs(model, quantised, data.batches, options)
         report = make_report(model, chosen, settings.scheme.name, outputs, data, real)
-        is_kept = settings.accuracy_budget is None or report.error <= settings.accuracy_budget
-        if is_kept or not chosen.found.layers or budget is None:
-            return Quantized(quantised, report, model.findings)
-        # The simulation saw some of the data, and integers round a little otherwise: ask more of it.
-        budget = budget / 2 if budget > LEAST_BUDGET else 0.0
+        if settings.accuracy_budget is None or report.error <= settings.accuracy_budget:
+            break
+    _require_size(report, settings)
+    return Quantized(quantised, report, model.findings)
+
+
+def _simulated_budgets(budget: float | None) -> tuple[float | None, ...]:
+    """The errors that a simulation is asked for, one after the other, until the integer graph keeps to a budget.
+
+    The simulation sees some of the data, and integers round a little otherwise. Less than nothing is what only a model
+    of real numbers has.
+    """
+    return (None,) if budget is None else (budget, budget / 2, budget / 8, -1.0)
+
+
+def _require_size(report: QuantizationReport, settings: Settings) -> None:
+    """InputError where layers that were promoted for accuracy are too large for the other budget."""
+    if settings.size_budget is not None and report.bytes_after > settings.size_budget:
+        size = f"{report.bytes_after:,} bytes for an error of {report.error:.3g}"
+        hint = f"it takes {size}; allow more of either"
+        raise InputError("the budgets of accuracy and size cannot both be kept", hint=hint)
 
 
 def _lowered(chosen: Chosen, settings: Settings) -> tuple[Model, Mapping[str, str]]:
     """The graph with codes in it, and why operations compute in real numbers that were to be integers."""
     if not settings.scheme.is_integer:
-        return narrow_weights(chosen.model, chosen.weights), {}
+        tables = {name: codes for name, codes in chosen.codes().items() if name in chosen.tables}
+        with_tables = to_integers(chosen.model, tables).model if tables else chosen.model
+        layers = {name: codes for name, codes in chosen.weights.items() if name not in tables}
+        return narrow_weights(with_tables, layers), {}
     found = to_integers(chosen.model, chosen.codes(), settings.islands, chosen.found.floats)
     return found.model, {item.tensor: item.reason for item in found.floats}
 

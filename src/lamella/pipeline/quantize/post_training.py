@@ -12,7 +12,7 @@ from lamella.backend.progress import Progress, no_progress
 from lamella.base.dtype import F32, I4, I8, I16, ElementType
 from lamella.base.shape import bytes_for
 from lamella.graph.model import Model
-from lamella.graph.nodes import Operation, Tensor
+from lamella.graph.nodes import Node, Operation, Tensor
 from lamella.graph.quantize import TensorCodes, to_normal_form
 from lamella.graph.rewrite import members
 from lamella.pipeline.options import Options
@@ -40,6 +40,8 @@ CHANNELS = Granularity()
 """A scale for each channel."""
 FARTHEST = 3e4
 """Magnitudes beyond which numbers are masks, not measures: a tensor that holds them has no codes."""
+TABLE_BITS = 8
+"""Bits of tables of rows, whatever those of weights: nothing after them makes up for what they lose."""
 JUDGED = 4
 """Batches on which mixed precision and the ranking judge; calibration sees all."""
 
@@ -94,6 +96,8 @@ class Chosen:
     weights: Mapping[str, WeightCodes]
     errors: Mapping[str, LayerError]
     """What each layer alone loses."""
+    tables: frozenset[str] = frozenset()
+    """Weights that are no layers' but tables of rows, such as those of an embedding."""
     alone: Mapping[str, float] = field(default_factory=dict)
     """The error of the outputs where one layer alone is quantised."""
     notes: tuple[str, ...] = ()
@@ -123,7 +127,7 @@ class PostTraining:
         options: Options,
         progress: Progress = no_progress,
     ) -> None:
-        self.model = to_normal_form(_without_idle_updates(model), evaluator(model.library, options.limits))
+        self.model = to_normal_form(model, evaluator(model.library, options.limits))
         self.data, self.settings, self.options, self.progress = data, settings, options, progress
         self.kept: set[str] = set()
         self.notes: list[str] = []
@@ -156,13 +160,15 @@ class PostTraining:
         if real:
             found = self._find(real)
         weights = self._assigned_weights(found, assignment)
+        tables = self._tables()
         model, corrected = self.model, set[str]()
         errors = self._probe(found, weights)
         if self.settings.correct_biases:
             model, corrected = correct_biases(model, errors, found.layers.values())
             errors = {name: item.corrected() if name in corrected else item for name, item in errors.items()}
         leaders = set(found.ranges.values())
-        data = {**(model.data or {}), **{name: codes.values() for name, codes in weights.items()}}
+        stored = {**weights, **tables}
+        data = {**(model.data or {}), **{name: codes.values() for name, codes in stored.items()}}
         return Chosen(
             model=replace(model, data=data),
             found=found,
@@ -170,7 +176,8 @@ class PostTraining:
             assignment=assignment,
             activations={name: codes for name, codes in self.activations.items() if name in leaders},
             ranges=self.ranges,
-            weights=weights,
+            weights=stored,
+            tables=frozenset(tables),
             errors=errors,
             alone=alone,
             notes=tuple(self.notes),
@@ -276,6 +283,33 @@ class PostTraining:
                     else gptq_weight(array, rows, bits, per, moments)
                 )
 
+    def _tables(self) -> dict[str, WeightCodes]:
+        """Tables of which nothing but rows is read, with a scale for each row.
+
+        Only where weights alone are narrow: plans have no rows with scales of their own. And not where the outputs have
+        a budget, which promotes layers, and tables are none.
+        """
+        if self.settings.scheme.is_integer or self.settings.accuracy_budget is not None:
+            return {}
+        data = self.model.data or {}
+        states = {item.variable.name for item in self.model.graph.updates}
+        tables = [
+            item.name
+            for item in self.model.graph.variables
+            if item.element == F32 and len(item.shape) == 2 and item.name in data and item.name not in states
+        ]
+        return {
+            name: round_weight(np.asarray(data[name]), 0, TABLE_BITS, CHANNELS)
+            for name in tables
+            if self._is_table(name)
+        }
+
+    def _is_table(self, name: str) -> bool:
+        """Whether rows are all that is taken of a weight, and nobody asked to keep it."""
+        readers = self.found.readers.get(name, ())
+        kept = any(fnmatchcase(name, pattern) for pattern in self.settings.kept)
+        return bool(readers) and not kept and all(_takes_rows(node, name) for node in readers)
+
     # --- errors ---------------------------------------------------------------------------------------------
 
     def _probe(self, found: Layers, weights: Mapping[str, WeightCodes]) -> dict[str, LayerError]:
@@ -343,10 +377,12 @@ class PostTraining:
         return weights
 
 
-def _without_idle_updates(model: Model) -> Model:
-    """The model without updates that leave a variable as it is, as those of a batch normalisation in use: a weight."""
-    updates = tuple(item for item in model.graph.updates if item.value.name != item.variable.name)
-    return replace(model, graph=replace(model.graph, updates=updates))
+def _takes_rows(node: Node, table: str) -> bool:
+    """Whether an operation only takes rows of a table."""
+    if not isinstance(node, Operation) or node.operator != "layout.gather":
+        return False
+    read = node.inputs[0]
+    return isinstance(read, Tensor) and read.name == table and dict(node.attributes).get("axis") == 0
 
 
 def _names(layer: Layer) -> Iterable[str]:

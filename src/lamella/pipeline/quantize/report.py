@@ -18,7 +18,7 @@ from lamella.pipeline.quantize.calibrate import Observer
 from lamella.pipeline.quantize.data import Batch, CalibrationData
 from lamella.pipeline.quantize.post_training import Chosen, variable_bytes
 from lamella.pipeline.quantize.scheme import REAL
-from lamella.pipeline.quantize.simulate import decibels, relative_error
+from lamella.pipeline.quantize.simulate import decibels, difference, relative_error, squared_norm
 
 MOST_ROWS = 24
 """Layers that are printed; of more, those that hurt most."""
@@ -247,14 +247,12 @@ class _Sums:
         self.rows = self.same = 0
 
     def add(self, exact: Array, found: Array) -> None:
-        one, other = exact.astype(np.float64), found.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            error = np.where(one == other, 0.0, other - one)
-        self.lost += float(np.square(error).sum())
-        self.size += float(np.square(np.where(np.isfinite(one), one, 0.0)).sum())
+        error = difference(exact, found)
+        self.lost += squared_norm(error)
+        self.size += squared_norm(np.where(np.isfinite(exact), exact, 0.0))
         self.largest = max(self.largest, float(np.abs(error).max(initial=0.0)))
-        if one.ndim > 1 and one.shape[-1] > 1 and one.size:
-            same = one.argmax(axis=-1) == other.argmax(axis=-1)
+        if exact.ndim > 1 and exact.shape[-1] > 1 and exact.size:
+            same = exact.argmax(axis=-1) == found.argmax(axis=-1)
             self.rows, self.same = self.rows + same.size, self.same + int(same.sum())
 
     def error(self, name: str) -> OutputError:

@@ -173,8 +173,8 @@ class Simulation:
         for batch, exact in zip(self._batches, self._exact, strict=True):
             found = self._values(batch, on)
             for name, values in exact.items():
-                lost += float(np.square(found[name].astype(np.float64) - values).sum())
-                size += float(np.square(values.astype(np.float64)).sum())
+                lost += squared_norm(difference(values, found[name]))
+                size += squared_norm(np.where(np.isfinite(values), values, 0.0))
         return relative_error(lost, size)
 
     def _values(self, batch: Batch, chosen: Iterable[str | WeightChoice]) -> dict[str, Array]:
@@ -182,6 +182,19 @@ class Simulation:
         on = {self._switches[key] for key in chosen if key in self._switches}
         switches = {name: np.asarray(name in on, np.float32) for name in self._switches.values()}
         return self._run({**batch, **switches})
+
+
+def difference(exact: Array, found: Array) -> Array:
+    """How far numbers lie apart, in f64; what is infinite in both is equal."""
+    one, other = exact.astype(np.float64), found.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.where(one == other, 0.0, other - one)
+
+
+def squared_norm(values: Array) -> float:
+    """The sum of the squares of all numbers."""
+    with np.errstate(over="ignore"):
+        return float(np.square(values.astype(np.float64)).sum())
 
 
 def relative_error(lost: float, size: float) -> float:

@@ -27,6 +27,8 @@ STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
 PIECE = 1 << 15
 """Bytes below which a load is not divided among several DMAs."""
+OWN_TOKENS = 10
+"""Tokens of an engine that fetches leave for its other tasks, where there are enough."""
 FAR_PIECE = 1 << 17
 """Bytes below which a fetch is not divided among several sDMAs."""
 
@@ -401,7 +403,7 @@ class Generator:
 
     def _prefetch(self, stage: int) -> None:
         """Fetch what this stage needs, and what later ones need while there is room and a token."""
-        budget = max(1, self.machine.tokens * self.machine.engines // 2)
+        budget = max(self.machine.tokens // 2, self.machine.tokens - OWN_TOKENS) * self.machine.engines
         flying = sum(item.pieces for item in self.fetches if item.issued and item.use > stage)
         for item in self.fetches:
             if item.issued:

@@ -90,8 +90,7 @@ def can_share_channels(shape: StageShape, engines: int) -> bool:
     split = shape.stage.split
     outputs = split.outputs[0]
     return (
-        engines > 1
-        and split.chunks is not None
+        split.chunks is not None
         and split.chunks.channels >= engines
         and split.period == split.units
         and isinstance(outputs, Rows)
@@ -245,7 +244,9 @@ class _Tiles:
         self.height = height
         self.each = -(-len(tiles) // engines)
         self.slot = shape.slot(some).size
-        first, count = max(some, key=lambda tile: (tile[1], sum(part.extent for _, _, part in shape.loads(*tile))))
+        first, count = max(
+            some, key=lambda tile: (tile[1], sum(part.extent for _, _, part in shape.loads(*tile)))
+        )
         machine = shape.machine
         self.share = count / split.units
         self.loads = [machine.load(part.extent) for _, _, part in shape.loads(first, count)]

@@ -208,6 +208,9 @@ class _Fusion:
             if region.buffer.name == tile.buffer.name:
                 if region.type is None or tile.type is None or region.type.elem != tile.type.elem:
                     return None
+                # Strides may read the same bytes in another order: then tiles are not the same.
+                if not dense(region.type) or not dense(tile.type):
+                    return None
                 inputs.append(None)
             else:
                 inputs.append(region)

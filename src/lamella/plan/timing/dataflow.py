@@ -14,7 +14,7 @@ from math import ceil, prod
 
 from lamella.base import dtype
 from lamella.lang.nem.registry import opcode
-from lamella.lang.nem.resolved import Loop, Plan, Region, Task
+from lamella.lang.nem.resolved import Buffer, Loop, Plan, Region, Task
 from lamella.lang.nem.words import MOVES
 from lamella.plan.timing.cost import elements
 from lamella.plan.timing.shares import covered_share
@@ -68,7 +68,7 @@ def find_dataflow(plan: Plan) -> Dataflow:
         for region in task.outputs:
             histories[region.buffer.name].write(task, region)
     for buffer in plan.buffers:
-        _close(flow, histories[buffer.name], buffer.name, buffer.memory == "DDR")
+        _close(flow, histories[buffer.name], buffer)
     return flow
 
 
@@ -168,7 +168,7 @@ def _read(flow: Dataflow, history: _History, task: Task, operand: int, region: R
 def _read_outside(flow: Dataflow, history: _History, task: Task, operand: int, region: Region) -> None:
     needed = _needed(task, operand, region)
     near = is_loaded(task, region)
-    flow.outside[task.number, operand] = needed
+    flow.outside[task.number, operand] = _stored(needed, region.buffer)
     if region.offset.is_constant and needed == region.extent:
         history.ranges.append((region.offset.constant, region.offset.constant + region.extent, near))
     else:
@@ -201,15 +201,22 @@ def _needed(task: Task, operand: int, region: Region) -> int:
     return needed if share == 1 else ceil(share * needed)
 
 
-def _close(flow: Dataflow, history: _History, name: str, far: bool) -> None:
+def _close(flow: Dataflow, history: _History, buffer: Buffer) -> None:
     """Sum up what crosses the borders of the network in one buffer."""
     near = [item for item in history.ranges if item[2]]
-    flow.loaded[name] = max([_length(near), *(size for size, near in history.parts if near)])
-    flow.read[name] = max([_length(history.ranges), *(size for size, _ in history.parts)]) if far else 0
+    flow.loaded[buffer.name] = max([_length(near), *(size for size, near in history.parts if near)])
+    read = max([_length(history.ranges), *(size for size, _ in history.parts)])
     last = [item for item in history.writes if not item.read]
     flow.final.update(item.task.number for item in last)
-    flow.results[name] = _made([item for item in last if not is_free(item.task)])
-    flow.written[name] = _made(last) if far else 0
+    flow.results[buffer.name] = _made([item for item in last if not is_free(item.task)])
+    if buffer.memory == "DDR":
+        flow.read[buffer.name] = _stored(read, buffer)
+        flow.written[buffer.name] = _made(last)
+
+
+def _stored(size: int, buffer: Buffer) -> int:
+    """What is stored of so many bytes of a buffer: fewer where a codec makes them of what is stored."""
+    return size * buffer.stored // buffer.size if buffer.codec and buffer.size else size
 
 
 def _made(writes: list[_Write]) -> int:

@@ -212,7 +212,6 @@ LOOP_TOO_LONG = Rule(
     "the loop has not ended after {limit} steps, those of other loops of the run included",
     hint="raise it with --limit max_steps=N",
 )
-LOOP_COUNT = LOOP_TOO_LONG.also("the loop takes {steps} steps; the limit is {limit}", LOOP_TOO_LONG.hint)
 RANDOM_WEIGHTS = Rule(
     "SKR336",
     "3 Graph composition",
