@@ -16,11 +16,12 @@ from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import Document, Integer, Name
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.resolved import Plan, Region
-from lamella.plan.tiling.emit import Generator, TiledStage, tiled_stage
+from lamella.plan.tiling.emit import Generator
 from lamella.plan.tiling.engines import allot
 from lamella.plan.tiling.fill import choose_fill
 from lamella.plan.tiling.layouts import settle_layouts
 from lamella.plan.tiling.pack import Packing
+from lamella.plan.tiling.placement import TiledStage, tiled_stage
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Line, Place, Repeat, Step, l1_buffer, order
 from lamella.plan.tiling.search import Choice
 from lamella.plan.tiling.shape import Machine, StageShape
