@@ -50,7 +50,7 @@ def _layer(net: Selected, random: np.random.Generator, x: Tensor) -> Tensor:
         y = net.conv(x, x.shape[-1], 3, 1, 1)
         return net.add(net.unary("relu", y), x)
     if kind == "depthwise" and room > 2:
-        return net.conv(x, x.shape[-1], 3, int(random.integers(1, 3)), 1, groups=x.shape[-1])
+        return net.conv(x, x.shape[-1], 3, int(random.integers(1, 3)), 1, weights="each")
     if kind == "pool" and room > 3:
         return net.pool(x, str(random.choice(["maxpool", "avgpool"])), 3, 2, 1)
     if kind == "relu":
@@ -64,7 +64,7 @@ def _layer(net: Selected, random: np.random.Generator, x: Tensor) -> Tensor:
             kernel,
             int(random.integers(1, 3)),
             int(random.integers(0, kernel // 2 + 1)),
-            bits=bits,
+            weights=bits,
         )
     return net.conv(x, channels, 1, 1, 0)
 

@@ -95,11 +95,11 @@ class Selected:
         kernel: int = 3,
         stride: int = 1,
         pad: int = 1,
-        groups: int = 1,
-        bits: str = "i8",
+        weights: str = "i8",
     ) -> Tensor:
-        """A convolution with bias."""
+        """A convolution with bias; `weights` is the element type of its weights, or "each" for one channel each."""
         n, h, w, c = x.shape
+        groups, bits = (c, "i8") if weights == "each" else (1, weights)
         out = tuple((size + 2 * pad - kernel) // stride + 1 for size in (h, w))
         weight = self.weight(bits if x.elem == "i8" else x.elem, (kernel, kernel, c // groups, channels))
         inputs = [x, weight]

@@ -77,7 +77,7 @@ class Generator(Placement):
         tiled.prepared = tiled.stage.split.units > 0
         tiled.weights[1] = tiled.base
         passes = [
-            TilePass(self, tiled, 0, tile, Place(self._slots_at(tiled) + number * tiled.slot.size), number)
+            TilePass(self, tiled, 0, tile, Place(tiled.slots_at + number * tiled.slot.size))
             for number, tile in enumerate(tiled.tiles[0])
         ]
         at = tiled.packed[tiled.stage.task.inputs[1].buffer.name, tiled.stage.task.inputs[1].offset.constant]
@@ -240,20 +240,17 @@ class Generator(Placement):
         for engine, (begin, tiles) in enumerate(zip(begins, tiled.tiles, strict=True)):
             for number, tile in enumerate([*tiles[:begin], *tiles[begin + length :]]):
                 index = beside + number % 2 if beside else 0
-                slot = Place(self._slots_at(tiled) + index * tiled.slot.size)
-                self.lines += TilePass(self, tiled, engine, tile, slot, index).lines()
+                slot = Place(tiled.slots_at + index * tiled.slot.size)
+                self.lines += TilePass(self, tiled, engine, tile, slot).lines()
         body: list[Step] = []
         for engine, (begin, tiles) in enumerate(zip(begins, tiled.tiles, strict=True)):
-            slot = Place(self._slots_at(tiled), slot=tiled.slot.size, slots=flight)
+            slot = Place(tiled.slots_at, slot=tiled.slot.size, slots=flight)
             step = tiles[begin + 1][0] - tiles[begin][0]
-            body += TilePass(self, tiled, engine, tiles[begin], slot, 0, step).lines()
+            body += TilePass(self, tiled, engine, tiles[begin], slot, step).lines()
         if later is not None and tiled.l1_bytes + later.l1_bytes <= self.machine.l1:
             self._prepare_early(later)
         self.lines.append(Repeat(length, flight, body))
         return False
-
-    def _slots_at(self, tiled: TiledStage) -> int:
-        return tiled.base + tiled.beside
 
     def _groups(self, tiled: TiledStage) -> None:
         """Tiles in groups of as many as there are slots; chunks of weights pass all tiles of a group."""
@@ -262,9 +259,7 @@ class Generator(Placement):
         longest = max(len(tiles) for tiles in tiled.tiles)
         for start in range(0, longest, slots):
             passes = [
-                TilePass(
-                    self, tiled, engine, tile, Place(self._slots_at(tiled) + number * tiled.slot.size), number
-                )
+                TilePass(self, tiled, engine, tile, Place(tiled.slots_at + number * tiled.slot.size))
                 for engine, tiles in enumerate(tiled.tiles)
                 for number, tile in enumerate(tiles[start : start + slots])
             ]

@@ -33,16 +33,20 @@ def choose_fill(shape: StageShape, room: int) -> Choice | None:
         or shape.streamed
     ):
         return None
-    best: Choice | None = None
-    for count in range(2, max(2, shape.machine.tokens - LIVE) + 1):
-        height = -(-split.units // count)
+    return min(_all_candidates(shape, room), key=lambda choice: choice.cycles, default=None)
+
+
+def _all_candidates(shape: StageShape, room: int) -> Iterator[Choice]:
+    """Candidates of all heights; `min` keeps the first of equals."""
+    units, most = shape.stage.split.units, max(2, shape.machine.tokens - LIVE)
+    for count in range(2, most + 1):
+        height = -(-units // count)
         for edge in sorted({height, -(-height // 2), -(-height // 3)}):
-            tiles = tapered(split.units, height, edge)
-            if len(tiles) <= max(2, shape.machine.tokens - LIVE):
-                for found in _candidates(shape, tiles, room):
-                    if best is None or found.cycles < best.cycles:
-                        best = replace(found, height=height, edge=edge)
-    return best
+            tiles = tapered(units, height, edge)
+            if len(tiles) <= most:
+                yield from (
+                    replace(item, height=height, edge=edge) for item in _candidates(shape, tiles, room)
+                )
 
 
 def tapered(units: int, height: int, edge: int) -> list[tuple[int, int]]:

@@ -90,6 +90,11 @@ class TiledStage:
             return 0
         return self.beside + self.slots * self.slot.size
 
+    @property
+    def slots_at(self) -> int:
+        """Where the slots begin in L1."""
+        return self.base + self.beside
+
     def span(self, engine: int) -> Span | None:
         """The channels of an engine, where engines share them."""
         chunks = self.stage.split.chunks

@@ -24,11 +24,11 @@ class TilePass:
         engine: int,
         tile: Tile,
         slot: Place,
-        number: int,
         step: int = 0,
     ) -> None:
         self.placement, self.tiled, self.engine = placement, tiled, engine
-        self.tile, self.slot, self.number, self.step = tile, slot, number, step
+        self.tile, self.slot, self.step = tile, slot, step
+        self.number = (slot.start - tiled.slots_at) // max(1, tiled.slot.size)
         self.label = tiled.stage.name
         first, count = tile
         self.span = tiled.span(engine)
