@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import lamella
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.errors import Unsupported
@@ -247,3 +248,22 @@ def test_an_integer_input_has_no_gradient() -> None:
     assert found is not None
     with pytest.raises(Unsupported, match="no input of reals"):
         derive(found, "index")
+
+
+def test_gradients_run_as_kernels_and_as_text() -> None:
+    """Derived operators are operators: every one of them is a kernel, and the text of the model comes back."""
+    model = differentiate(model_of(NETWORK), ["x", "w", "b", "v"])
+    assert [item.name for given in model.graph.outputs for item in tensors(given)] == [
+        "d_x",
+        "d_w",
+        "d_b",
+        "d_v",
+    ]
+    random = np.random.default_rng(5)
+    shapes = {item.name: item.shape for given in model.graph.inputs for item in tensors(given)}
+    fed = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    wanted = compile_model(model, dtype="f64")(**fed)
+    run = lamella.compile(model, backend="cpu")
+    assert all(item.where == "kernel" for item in run.placement)
+    for name, got in run(**fed).items():
+        np.testing.assert_allclose(got, wanted[name], rtol=1e-4, atol=1e-4 * np.abs(wanted[name]).max())

@@ -14,6 +14,7 @@ from lamella.graph.compose.decompose import decompose
 from lamella.graph.gradient.operators import BackwardOperator, derive
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Loop, Node, Operation, Pack, Tensor, regions, tensors, walk
+from lamella.graph.rewrite import copy_of
 from lamella.lang.skriptnd import nodes as n
 from lamella.ops.library import Library
 
@@ -112,16 +113,21 @@ class _ReverseSweep:
             builder.fresh(name)
         for seed in seeds.values():
             builder.fresh(seed.name)
+        names = [builder.fresh(f"d_{name}") for name in self.wanted]
         self.adjoints = dict(seeds)
         for node, _, value, found in self.backward:
             self._pull(node, value, found)
-        zeros = [self.adjoints.get(name) or self._zero(self._tensor(name)) for name in self.wanted]
-        made = builder.finish(*zeros, names=[f"d_{name}" for name in self.wanted])
+        found = [self.adjoints.get(name) or self._zero(self._tensor(name)) for name in self.wanted]
+        outputs = [
+            replace(item, name=name, quantization=None) for item, name in zip(found, names, strict=True)
+        ]
+        made = builder.finish()
+        copies = [copy_of(*pair) for pair in zip(found, outputs, strict=True)]
         whole = replace(
             graph,
             inputs=(*graph.inputs, *seeds.values()),
-            outputs=made.outputs,
-            nodes=(*graph.nodes, *made.nodes),
+            outputs=tuple(outputs),
+            nodes=(*graph.nodes, *made.nodes, *copies),
             constants=(*graph.constants, *made.constants),
             updates=(),
         )
