@@ -15,6 +15,7 @@ import lamella
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.errors import Unsupported
+from lamella.base.placement import KERNEL, placement_of
 from lamella.base.source import Source
 from lamella.graph.gradient import MODULE, derive, differentiate
 from lamella.graph.model import Model
@@ -210,18 +211,18 @@ def test_a_whole_network_has_the_gradients_of_torch() -> None:
     """Convolution, pooling, normalisation, softmax and loss in one graph, against torch's own differentiation."""
     model = model_of(NETWORK)
     random = np.random.default_rng(3)
-    shapes = {"x": (2, 3, 8, 8), "w": (4, 3, 3, 3), "b": (4,), "v": (5, 64)}
-    fed = {name: random.normal(size=shape) for name, shape in shapes.items()}
-    found = compile_model(differentiate(model, list(shapes)), dtype="f64")(**fed, d_y=np.ones((2, 5)))
+    fed = {name: random.normal(size=shape) for name, shape in SHAPES.items()}
+    found = compile_model(differentiate(model, list(SHAPES)), dtype="f64")(**fed, d_y=np.ones((2, 5)))
     given = {name: torch.tensor(item, requires_grad=True) for name, item in fed.items()}
     hidden = torch.nn.functional.conv2d(given["x"], given["w"], given["b"], padding=1)
     pooled = torch.nn.functional.max_pool2d(torch.tanh(hidden), 2)
     made = torch.log_softmax(pooled.flatten(1) @ given["v"].T, 1)
     (made * made).sum().backward()
-    for name, got in zip(shapes, found.values(), strict=True):
+    for name, got in zip(SHAPES, found.values(), strict=True):
         np.testing.assert_allclose(got, given[name].grad, rtol=1e-9, atol=1e-9)
 
 
+SHAPES = {"x": (2, 3, 8, 8), "w": (4, 3, 3, 3), "b": (4,), "v": (5, 64)}
 NETWORK = """
 import nn, math, layout;
 graph G {
@@ -260,10 +261,10 @@ def test_gradients_run_as_kernels_and_as_text() -> None:
         "d_v",
     ]
     random = np.random.default_rng(5)
-    shapes = {item.name: item.shape for given in model.graph.inputs for item in tensors(given)}
+    shapes = {**SHAPES, "d_y": (2, 5)}
     fed = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     wanted = compile_model(model, dtype="f64")(**fed)
     run = lamella.compile(model, backend="cpu")
-    assert all(item.where == "kernel" for item in run.placement)
+    assert all(item.where == KERNEL for item in placement_of(run))
     for name, got in run(**fed).items():
         np.testing.assert_allclose(got, wanted[name], rtol=1e-4, atol=1e-4 * np.abs(wanted[name]).max())

@@ -117,12 +117,12 @@ class _ReverseSweep:
         self.adjoints = dict(seeds)
         for node, _, value, found in self.backward:
             self._pull(node, value, found)
-        found = [self.adjoints.get(name) or self._zero(self._tensor(name)) for name in self.wanted]
+        given = [self.adjoints.get(name) or self._zero(self._tensor(name)) for name in self.wanted]
         outputs = [
-            replace(item, name=name, quantization=None) for item, name in zip(found, names, strict=True)
+            replace(item, name=name, quantization=None) for item, name in zip(given, names, strict=True)
         ]
         made = builder.finish()
-        copies = [copy_of(*pair) for pair in zip(found, outputs, strict=True)]
+        copies = [copy_of(*pair) for pair in zip(given, outputs, strict=True)]
         whole = replace(
             graph,
             inputs=(*graph.inputs, *seeds.values()),
