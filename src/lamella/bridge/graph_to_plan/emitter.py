@@ -434,6 +434,9 @@ class Emitter:
         task = None if value.buffer is None else self.assembly.made.get(value.buffer)
         if task is None or task.opcode not in ("matmul", "conv2d") or len(task.inputs) != 2:
             return None
+        if addend.array is None:
+            # A sum with what the run tells stays a task of its own, which tiling lets follow on the same tile.
+            return None
         output = task.outputs[0]
         family = "conv2d" if task.opcode == "conv2d" else "gemm"
         if output.quant is not None or not self.offers.has(f"{family}.float", (output.elem,), "with_bias"):
@@ -446,7 +449,7 @@ class Emitter:
             task.inputs.append(self.region(self.constant(vector, output.elem, addend.label), (0,)))
             return value
         small = self._addend(spread, output.shape)
-        if small is None or not fits(value, natural(value.shape)) or not self._is_early(small, task):
+        if small is None or not fits(value, natural(value.shape)):
             return None
         task.inputs.append(self.region(self.as_elem(small, output.elem), natural(small.shape)))
         task.opcode = "gemm"
@@ -462,13 +465,6 @@ class Emitter:
         if lead != 0 or spread.shape != shape:
             return None
         return small
-
-    def _is_early(self, value: Value, task: TaskRecord) -> bool:
-        """Whether a value is there when a task runs: it is known, or made before."""
-        if value.array is not None:
-            return True
-        maker = None if value.buffer is None else self.assembly.made.get(value.buffer)
-        return maker is None or self.assembly.tasks.index(maker) < self.assembly.tasks.index(task)
 
     # --- windows ---------------------------------------------------------------------------------------------
 
