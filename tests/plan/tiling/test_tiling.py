@@ -196,3 +196,26 @@ cast.async in turned out y deps=[one]
     plan = read_text(text)
     tiled, result, _ = tiled_plan(plan)
     same_bytes(plan, tiled, result)
+
+
+def test_an_addend_that_is_computed_is_shared_by_channels() -> None:
+    """One row: engines share its columns, and each adds those of the addend that are its own."""
+    text = """device "npm_pro.nem"
+program row:
+buffer x_ddr : DDR (size=1024)
+buffer c_ddr : DDR (size=4096)
+buffer r_ddr : DDR (size=4096)
+buffer w_ddr : DDR (size=2097152, import)
+buffer y_ddr : DDR (size=4096)
+let x = region(x_ddr, 0, 1024) elem=f16, shape=[1, 512], layout=MK
+let c = region(c_ddr, 0, 4096) elem=f16, shape=[1, 2048], layout=MN
+let r = region(r_ddr, 0, 4096) elem=f16, shape=[1, 2048], layout=MN
+let w = region(w_ddr, 0, 2097152) elem=f16, shape=[512, 2048], layout=KN
+let y = region(y_ddr, 0, 4096) elem=f16, shape=[1, 2048], layout=MN
+one = relu.async in c out r
+gemm.async in x, w, r out y accum_type=f32 deps=[one]
+"""
+    plan = read_text(text)
+    for engines in (1, 2, 4):
+        tiled, result, _ = tiled_plan(plan, engines)
+        same_bytes(plan, tiled, result)

@@ -141,6 +141,9 @@ class TilePass:
         at = tiled.weights[index]
         if tiled.choice.chunk and index == 1:
             at += number % tiled.choice.ring * tiled.chunk_bytes
+        else:
+            # An addend that lies whole in L1 is cut where it lies.
+            at += offset
         return Bytes(l1_buffer(self.engine), Place(at), extent_of(type), type, name)
 
     def finish(self) -> list[Step]:
