@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.records import dataclass
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
-from lamella.pipeline.diff_options import REALS
+from lamella.pipeline.comparison_options import REALS
 from lamella.pipeline.effects import (
     ANY,
     BY_KERNELS,
