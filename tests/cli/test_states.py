@@ -155,7 +155,7 @@ def test_onnx_files_and_graphs_generate_the_tokens_of_their_model(
 ) -> None:
     """With a cache in its states or without one, in ONNX or SkriptND: the tokens are those of the checkpoint."""
     monkeypatch.chdir(tmp_path)
-    words = "--tokens 3,1,2 --max-tokens 5".split()
+    words = ["--tokens", "3,1,2", "--max-tokens", "5"]
     for made in (
         ["convert", str(ROOT / "examples/llama/page.module"), "tiny", "--seed", "1"],
         ["convert", "tiny", "whole.onnx"],
