@@ -198,6 +198,33 @@ cast.async in turned out y deps=[one]
     same_bytes(plan, tiled, result)
 
 
+def test_channels_that_lie_apart_are_not_read_in_another_order() -> None:
+    """As many columns as channels: what a transposed view ends in are not the channels that one engine keeps apart."""
+    text = """device "npm_lite.nem"
+program turned:
+buffer x_ddr : DDR (size=210)
+buffer w_ddr : DDR (size=270, import)
+buffer b_ddr : DDR (size=10, import)
+buffer made_ddr : DDR (size=350)
+buffer wide_ddr : DDR (size=700)
+buffer y_ddr : DDR (size=700)
+let x = region(x_ddr, 0, 210) elem=f16, shape=[1, 7, 5, 3], layout=NHWC
+let w = region(w_ddr, 0, 270) elem=f16, shape=[3, 3, 3, 5], layout=HWIO
+let b = region(b_ddr, 0, 10) elem=f16, shape=[5], layout=C
+let made = region(made_ddr, 0, 350) elem=f16, shape=[1, 7, 5, 5], layout=NHWC
+let wide = region(wide_ddr, 0, 700) elem=f32, shape=[1, 7, 5, 5], layout=NHWC
+let turned = region(wide_ddr, 0, 700) elem=f32, shape=[1, 5, 7, 5], strides=[175, 1, 25, 5]
+let y = region(y_ddr, 0, 700) elem=f32, shape=[1, 5, 7, 5], layout=ROWS
+one = conv2d.async in x, w, b out made
+    pads=[1, 1, 1, 1] strides=[1, 1] dilations=[1, 1] groups=1 accum_type=f32
+two = cast.async in made out wide deps=[one]
+cast.async in turned out y deps=[two]
+"""
+    plan = read_text(text)
+    tiled, result, _ = tiled_plan(plan)
+    same_bytes(plan, tiled, result)
+
+
 def test_an_addend_that_is_computed_is_shared_by_channels() -> None:
     """One row: engines share its columns, and each adds those of the addend that are its own."""
     text = """device "npm_pro.nem"

@@ -13,7 +13,7 @@ from lamella.base.errors import Unsupported
 from lamella.lang.nem.resolved import Region
 from lamella.plan.tiling.search import Choice, Limits, choose
 from lamella.plan.tiling.shape import Machine, StageShape
-from lamella.plan.tiling.split import Whole
+from lamella.plan.tiling.split import Whole, dense
 from lamella.plan.tiling.stages import Network
 
 
@@ -106,12 +106,16 @@ def _follower_operands(shape: StageShape) -> Iterator[Region]:
 def _takes_whole(
     shape: StageShape, choice: Choice, region: Region, planar: dict[str, tuple[int, ...]]
 ) -> bool:
-    """Whether the main task of a stage reads an operand as one whole with the same channels."""
+    """Whether the main task of a stage reads an operand as one whole with the same channels.
+
+    Axes in another order, a transposed view, may end in as many elements, which are not the channels.
+    """
     split = shape.stage.split
     produced = planar[region.buffer.name]
     index = next(number for number, item in enumerate(shape.stage.task.inputs) if item is region)
     part = split.inputs[index].part(0, split.units).type
     alike = part.shape[-1] == produced[-1] and prod(part.shape) == prod(produced) == prod(_shape(region))
+    alike = alike and dense(part)
     one = choice.across or (choice.height >= split.units and split.period == split.units)
     own = choice.across or isinstance(split.inputs[index], Whole) or shape.stage.task.opcode in _ANY_STRIDES
     return alike and one and own and not (shape.stage.followers and not choice.across)
