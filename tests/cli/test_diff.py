@@ -128,10 +128,11 @@ def test_names_of_extents_and_ends_may_differ(tmp_path: Path) -> None:
     ("words", "sentence"),
     [
         (("--backend", "cpu"), "one model on one backend has nothing to be compared with"),
-        (("--backend", "cpu", "--backend", "npu"), "there is no backend 'npu' for a graph"),
+        (("--backend", "cpu", "--backend", "npu"), "graph 'Wide' leaves 'n' open"),
         (("--backend", "cpu", "--backend", "cpu", "--shape", "m=3"), "no open extent 'm'"),
         (("--backend", "cpu", "--backend", "nacvm", "--backend", "cpu"), "3 backends are given"),
-        ((str(ROOT / "examples/npu/conv_relu.nem"),), "is no graph but nem"),
+        ((str(ROOT / "examples/npu/conv_relu.nem"),), "there are no numbers beside 'conv_relu.nem'"),
+        ((str(ROOT / "examples/kernels/ader.tensor"),), "is no graph but tensor"),
     ],
 )
 def test_what_cannot_be_compared_is_said(tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:

@@ -239,13 +239,13 @@ def test_open_extents_are_given(graph: Path) -> None:
 # --- run ----------------------------------------------------------------------------------------------------
 
 
-def test_a_graph_runs_by_its_kernels(graph: Path, tmp_path: Path) -> None:
+def test_a_graph_runs_by_its_kernels_and_by_its_plan(graph: Path, tmp_path: Path) -> None:
     found = {}
-    for backend in ("reference", "cpu", "interpreter"):
+    for backend in ("reference", "cpu", "interpreter", "npu"):
         right("run", graph, "--backend", backend, "--seed", "3", "--output", tmp_path / backend)
         found[backend] = np.load(tmp_path / backend / "y.npy")
-    np.testing.assert_allclose(found["cpu"], found["reference"], rtol=1e-5)
-    np.testing.assert_allclose(found["interpreter"], found["reference"], rtol=1e-5)
+    for backend in ("cpu", "interpreter", "npu"):
+        np.testing.assert_allclose(found[backend], found["reference"], rtol=1e-5)
 
 
 def test_a_graph_runs_in_64_bits(graph: Path, tmp_path: Path) -> None:
@@ -276,8 +276,8 @@ def test_what_only_the_interpreter_does_it_does_unasked(kernels: Path) -> None:
         assert f"{option} cannot have an effect without --backend interpreter" in done.output
 
 
-@pytest.mark.parametrize("backend", ["npu"])
-def test_backends_that_run_no_graph(graph: Path, backend: str) -> None:
-    done = call("run", graph, "--backend", backend)
+@pytest.mark.parametrize("backend", ["nacvm", "npu", "reference"])
+def test_backends_that_run_no_kernels(kernels: Path, backend: str) -> None:
+    done = call("run", kernels, "--backend", backend)
     assert done.exit_code == 1
-    assert "reference, cpu, interpreter" in done.output
+    assert "kernels run on: cpu, interpreter" in done.output
