@@ -26,7 +26,7 @@ from lamella.pipeline.bench import Heat, processor
 from lamella.pipeline.bench.ceilings import measure_ceilings
 from lamella.pipeline.bench.contest import Standing, Terms, hold
 from lamella.pipeline.bench.contestants import version_of
-from lamella.pipeline.contest_options import PEERS
+from lamella.pipeline.comparison_options import PEERS
 from lamella.pipeline.options import Options
 
 NAMES = (

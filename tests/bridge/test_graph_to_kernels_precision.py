@@ -18,7 +18,7 @@ from lamella.graph.model import Model
 from lamella.graph.passes.fuse import fuse
 from lamella.graph.passes.reduce_precision import FULL, GROUP, REDUCTIONS, reduce_precision
 from lamella.lang.tensor import write
-from lamella.pipeline.precision_options import PRECISIONS
+from lamella.pipeline.comparison_options import PRECISIONS
 from tests.support.graph.texts import model_of, small
 
 Reals = npt.NDArray[np.float32]

@@ -12,6 +12,9 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
+from lamella.base.diagnostic import Rule
+from lamella.bridge.graph_to_plan.rules import RULES as PLAN_RULES
+from lamella.bridge.onnx.rules import RULES as ONNX_RULES
 from lamella.cli import COMMANDS, SHELLS, lamella
 from tests.support.repository import ROOT, environment
 
@@ -297,6 +300,11 @@ def test_shipped_device_files_are_known_by_name() -> None:
 
 def test_files_have_codes_too() -> None:
     assert "LAM001" in call("explain", "LAM001").stdout
+
+
+@pytest.mark.parametrize("rule", [ONNX_RULES[0], *PLAN_RULES])
+def test_rules_beyond_the_languages_are_explained(rule: Rule) -> None:
+    assert rule.sentence in call("explain", rule.code).stdout
 
 
 @pytest.mark.parametrize(

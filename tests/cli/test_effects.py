@@ -351,17 +351,20 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         },
     ),
     ("train", "nac", "train slope.nacs --target 0=t.npy", {"inputs": "--input x=x.npy"}),
-    (
-        "generate nac",
-        "nac",
-        "generate tiny.nac --tokens 0",
-        {
-            "ends": "--ends token_ids=nope",
-            "tokens": "--tokens 7",
-            "max_tokens": "--max-tokens 3",
-            "temperature": "--temperature 9 --seed 3",
-            "inputs": "--input nope=x.npy",
-        },
+    *(
+        (
+            "generate by names",
+            kind,
+            f"generate tiny.{kind} --tokens 0",
+            {
+                "ends": "--ends token_ids=nope",
+                "tokens": "--tokens 7",
+                "max_tokens": "--max-tokens 3",
+                "temperature": "--temperature 9 --seed 3",
+                "inputs": "--input nope=x.npy",
+            },
+        )
+        for kind in ("nac", "sknd")
     ),
     (
         "plan",
@@ -607,6 +610,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "convert plain.sknd plain.nac",
             "convert plain.sknd seven.nac --seed 7",
             "convert page.module tiny.nac --shape T=1 --cache 32",
+            "convert page.module tiny.sknd --shape T=1 --cache 32",
             "convert words.nacs words.nac",
             "convert examples/digits/digits.sknd digits.nac",
             f"bind {NPU} -o conv.stcb",

@@ -148,3 +148,24 @@ WRONG = {
 @pytest.mark.parametrize("words", WRONG, ids=" ".join)
 def test_what_cannot_be_generated_is_told(gpt: Path, words: tuple[str, ...]) -> None:
     assert WRONG[words] in run("generate", gpt, *words, fails=True).output
+
+
+def test_onnx_files_and_graphs_generate_the_tokens_of_their_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a cache in its states or without one, in ONNX or SkriptND: the tokens are those of the checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    words = ["--tokens", "3,1,2", "--max-tokens", "5"]
+    for made in (
+        ["convert", str(ROOT / "examples/llama/page.module"), "tiny", "--seed", "1"],
+        ["convert", "tiny", "whole.onnx"],
+        ["convert", "tiny", "cached.onnx", "--cache", "16", "--shape", "T=1"],
+        ["convert", "tiny", "cached.sknd", "--cache", "16", "--shape", "T=1"],
+    ):
+        run(*made)
+    wanted = run("generate", "tiny", *words).stdout
+    assert len(wanted.split(",")) == 5
+    for name in ("whole.onnx", "cached.onnx", "cached.sknd"):
+        assert run("generate", name, *words).stdout == wanted
+    refused = run("generate", "whole.onnx", "--tokens", "1", "--ends", "token_ids=nope", fails=True)
+    assert "there is no output 'nope'" in refused.output

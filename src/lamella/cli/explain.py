@@ -8,7 +8,7 @@ from lamella.base.diagnostic import Rule, printable
 from lamella.base.errors import RULES as FILE_RULES
 from lamella.base.paths import read_shipped
 from lamella.base.suggest import nearest
-from lamella.pipeline.languages import LANGUAGES, REGISTRY
+from lamella.pipeline.languages import LANGUAGES, REGISTRY, bridge_rules
 
 MOST_CODES = 3
 """Codes that are offered instead of one that no rule has."""
@@ -34,13 +34,17 @@ def _all_rules() -> list[Rule]:
 
 
 def _find_rule(code: str) -> Rule | None:
-    """The rule with a code."""
-    return next((rule for rule in _all_rules() if rule.code == code), None)
+    """The rule with a code; translations are loaded only for a code that no language has."""
+    for table in (_all_rules, bridge_rules):
+        found = next((rule for rule in table() if rule.code == code), None)
+        if found is not None:
+            return found
+    return None
 
 
 def _close_codes(code: str) -> list[str]:
     """Codes of rules that may be meant by one that no rule has: those that begin with it first."""
-    known = [rule.code for rule in _all_rules()]
+    known = [rule.code for rule in (*_all_rules(), *bridge_rules())]
     begun = [item for item in known if code and item.startswith(code)]
     return (begun or nearest(code, known, MOST_CODES))[:MOST_CODES]
 

@@ -20,19 +20,27 @@ from lamella.cli.options import (
 from lamella.cli.plan import run_plan
 from lamella.cli.report import print_random, random_json, read_inputs
 from lamella.cli.waiting import waiting
-from lamella.pipeline.api import make_executable
-from lamella.pipeline.generate import Generated, decode, rate_by_names, read_tokens, sampling_of
-from lamella.pipeline.languages import NAC, architectures, language_of
+from lamella.graph.model import Model as GraphModel
+from lamella.pipeline.api import make_executable, read
+from lamella.pipeline.generate import (
+    Generated,
+    GraphOfTokens,
+    decode,
+    rate_by_names,
+    read_tokens,
+    sampling_of,
+)
+from lamella.pipeline.languages import NAC, ONNX, SKRIPTND, architectures, language_of
 from lamella.pipeline.options import Options
 
 
 @command("generate")
 @file_argument
 def generate(file: Path, options: Options) -> None:
-    """Continue a text (--prompt) or tokens (--tokens) with FILE: a Hugging Face folder, a .module or a .nac file.
+    """Continue a text (--prompt) or tokens (--tokens) with FILE: an HF folder, .module, .nac, .onnx or .sknd file.
 
     The prompt is read at once, then each token that was chosen. A text takes the tokenizer.json of the folder; a NAC
-    file answers by the plan that it carries.
+    file answers by the plan that it carries. A graph without states is given all tokens in each step.
     """
     if bool(options.prompt) == (options.tokens is not None):
         raise click.UsageError("give --prompt TEXT or --tokens ID,ID…, one of them")
@@ -42,7 +50,8 @@ def generate(file: Path, options: Options) -> None:
     elif options.prompt:
         _print_text(file, options)
     else:
-        _print_tokens(_by_names(file, options) if language is NAC else _by_cache(file, options), options)
+        by_names = language in (NAC, SKRIPTND, ONNX)
+        _print_tokens(_by_names(file, options) if by_names else _by_cache(file, options), options)
 
 
 def _print_text(file: Path, options: Options) -> None:
@@ -74,12 +83,14 @@ def _by_cache(file: Path, options: Options) -> Generated:
 
 
 def _by_names(file: Path, options: Options) -> Generated:
-    """Tokens from a NAC file, whose input and output are known by name."""
+    """Tokens from a NAC file or a graph, whose input and output are known by name."""
     prompt = read_tokens(options.tokens or "")
     arrays = read_inputs(options.inputs, options.limits)
     with waiting(f"reading {printable(str(file))}"):
-        executable = make_executable(file, options.backend, options)
-    rate = rate_by_names(executable, options.ends, arrays)
+        model = read(file, options)
+        executable = make_executable(model, options.backend, options)
+    named = GraphOfTokens(executable, model) if isinstance(model, GraphModel) else executable
+    rate = rate_by_names(named, options.ends, arrays)
     tokens = list(decode(rate, prompt, sampling_of(options)))
     return Generated(tokens, executable, findings=tuple(executable.findings))
 

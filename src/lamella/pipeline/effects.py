@@ -53,13 +53,15 @@ GRAPHS = kinds("sknd module folder unit torch onnx graph")
 BY_KERNELS = GRAPHS | NAC | kinds("kernels")
 """What the backends for kernels run when they are asked for."""
 RUNNABLE = BY_KERNELS | TENSOR | NEM | kinds("stream")
+BY_NAMES = NAC | kinds("sknd onnx")
+"""What generates tokens by the names of an input and an output."""
 
 # --- where it has it: the steps of commands ----------------------------------------------------------------------
 
 STEPS = MappingProxyType(
     {
         "generate": "that generates tokens",
-        "generate nac": "that generates tokens",
+        "generate by names": "that generates tokens",
         "answer": "whose plan answers",
         "observe": "that is observed",
         "plan": "whose plan runs",
@@ -84,7 +86,7 @@ COMMANDS = MappingProxyType(
         ),
         "generate": (
             ("load", "compile", "generate"),
-            ("load", "compile", "generate nac"),
+            ("load", "compile", "generate by names"),
             ("load", "answer"),
         ),
         "train": (("load", "compile", "train"),),
@@ -98,7 +100,7 @@ COMMANDS = MappingProxyType(
     }
 )
 """Each command with the ways it may go."""
-TAKES = MappingProxyType({"generate": SOURCES | NAC, "train": NAC})
+TAKES = MappingProxyType({"generate": SOURCES | BY_NAMES, "train": NAC})
 """The kinds of input of commands that run a model in a way of their own: they have the options of `run` that apply."""
 
 
@@ -112,8 +114,9 @@ def steps_of(command: str, subject: str, given: Mapping[str, object], target: Pa
         is_nac = target is not None and target.suffix.lower() in (".nac", ".nacs")
         is_export = subject in SOURCES and target is not None and not target.suffix
         return ("load", "write nac" if is_nac else "export" if is_export else "write graph")
-    if command == "generate" and subject == "nac":
-        return ("load", "answer") if "prompt" in given else ("load", "compile", "generate nac")
+    if command == "generate" and subject in BY_NAMES:
+        is_answer = "prompt" in given and subject in NAC
+        return ("load", "answer") if is_answer else ("load", "compile", "generate by names")
     if command != "run":
         return COMMANDS[command][0]
     if "observe" in given:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
+from lamella.graph.model import Model
+from lamella.graph.nodes import tensors
 from lamella.pipeline.accuracy import AccuracyReport
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
@@ -92,12 +95,23 @@ def stop_tokens(config: Mapping[str, object]) -> Iterator[int]:
             yield item
 
 
-# --- models that are called by the names of their inputs: NAC files ----------------------------------------------
+# --- models that are called by the names of their inputs: NAC files and graphs ------------------------------------
 
 
 @runtime_checkable
-class Stateful(Executable, Protocol):
-    """An executable that keeps states and knows what its inputs are."""
+class Stateful(Protocol):
+    """Something to call with tokens that may keep states, and knows what its inputs are."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+
+    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Run once."""
 
     @property
     def state(self) -> Mapping[str, Array]:
@@ -113,14 +127,67 @@ class Stateful(Executable, Protocol):
         """The extents of an input, None for those that a call decides; None where nothing is known."""
 
 
-def rate_by_names(executable: Executable, ends: str | None, others: Mapping[str, Array]) -> Rate:
+class GraphOfTokens:
+    """A compiled graph that knows what its inputs are; one with states keeps them, one without is given all tokens."""
+
+    def __init__(self, executable: Executable, model: Model) -> None:
+        self.executable = executable
+        self._updated = {item.variable.name: item.variable for item in model.graph.updates}
+        self._declared = {item.name: item for given in model.graph.inputs for item in tensors(given)}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
+        return self.executable.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+        return self.executable.outputs
+
+    @property
+    def state(self) -> Mapping[str, Array]:
+        """What is kept between calls: only that there is something matters here."""
+        return {name: np.zeros(0) for name in self._updated}
+
+    def shape_of(self, name: str) -> tuple[int | None, ...] | None:
+        """The extents of an input, None for those that a call decides; None where nothing is known."""
+        found = self._declared.get(name)
+        return (
+            None if found is None else tuple(size if isinstance(size, int) else None for size in found.shape)
+        )
+
+    def type_of(self, name: str) -> str:
+        """What an input is: `i64[1, T]`."""
+        found = self._declared[name]
+        return f"{found.element}[{', '.join(map(str, found.shape))}]"
+
+    def steers(self, name: str) -> bool:
+        """Whether an input may be tokens, positions, lengths or a mask: no real numbers."""
+        return name in self._declared and not self._declared[name].element.is_float
+
+    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Run once, with integers of the type that the graph wants."""
+        given = {name: self._fit(name, np.asarray(item)) for name, item in inputs.items()}
+        return self.executable(**given)
+
+    def _fit(self, name: str, array: Array) -> Array:
+        found = self._declared.get(name)
+        return (
+            array
+            if found is None or array.dtype.kind not in "iu"
+            else array.astype(numpy_dtype(found.element))
+        )
+
+
+def rate_by_names(executable: object, ends: str | None, others: Mapping[str, Array]) -> Rate:
     """How a model rates the next token: by an input and an output, which `ends` names as INPUT=OUTPUT.
 
     A model that keeps states is given one token in each call; one that keeps none is given all so far.
     """
     if not isinstance(executable, Stateful):
-        hint = "convert the model to .nac, and run it without --backend"
-        raise InputError("only NAC files on their virtual machine generate tokens", hint=hint)
+        hint = "run it without --backend, on its virtual machine"
+        raise InputError("a NAC file generates tokens only where it keeps its states", hint=hint)
     target, source = _find_ends(executable, ends, others)
     _require_steering(executable, target, others)
     shape = executable.shape_of(target)

@@ -412,6 +412,12 @@ class Language:
         return cast(Rules, _part(f"{self.name}.rules", "lang")).RULES
 
 
+def bridge_rules() -> tuple[Rule, ...]:
+    """The rules of what is read and translated beyond the published languages: ONNX files, and graphs to plans."""
+    parts = (_part(name, "bridge") for name in ("onnx.rules", "graph_to_plan.rules"))
+    return tuple(rule for part in parts for rule in cast(Rules, part).RULES)
+
+
 MODULE = Language(
     "module",
     (".module",),

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.records import dataclass
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
-from lamella.pipeline.diff_options import REALS
+from lamella.pipeline.comparison_options import REALS
 from lamella.pipeline.effects import (
     ANY,
     BY_KERNELS,
+    BY_NAMES,
     COMMANDS,
     FOLDER,
     GRAPHS,
@@ -597,7 +598,8 @@ class Options(PlanOptions):
             "An input array; repeatable.",
             {
                 **on("execute", RUNNABLE),
-                **on("generate nac, train", NAC),
+                "generate by names": BY_NAMES,
+                "train": NAC,
                 "observe": SOURCES,
                 "diff": GRAPHS | NAC,
             },
@@ -646,15 +648,15 @@ class Options(PlanOptions):
         default=None,
         metadata=own(
             "Continue these tokens, and print numbers.",
-            {"generate": SOURCES, "generate nac": NAC},
+            {"generate": SOURCES, "generate by names": BY_NAMES},
             "--tokens ID,ID… | generate | generation",
         ),
     )
     ends: str | None = field(
         default=None,
         metadata=own(
-            "NAC: the input that takes tokens and the output that rates the next; by default the only ones.",
-            on("generate nac", NAC),
+            "NAC, ONNX, SkriptND: the input that takes tokens and the output that rates the next; else the only ones.",
+            on("generate by names", BY_NAMES),
             "--ends INPUT=OUTPUT | generate | generation",
         ),
     )
@@ -662,7 +664,7 @@ class Options(PlanOptions):
         default=16,
         metadata=own(
             "How many tokens are generated at most; 16 by default.",
-            {"generate": SOURCES, "generate nac": NAC},
+            {"generate": SOURCES, "generate by names": BY_NAMES},
             "--max-tokens N | generate | generation",
             least=0,
             most=1_000_000,
@@ -673,7 +675,7 @@ class Options(PlanOptions):
         default=0.0,
         metadata=own(
             "Choose tokens by chance, the more the higher; 0 takes the likeliest.",
-            {"generate": SOURCES, "generate nac": NAC},
+            {"generate": SOURCES, "generate by names": BY_NAMES},
             "--temperature | generate | generation",
             least=0,
         ),

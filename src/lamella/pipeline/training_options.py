@@ -6,13 +6,13 @@ from dataclasses import field
 from pathlib import Path
 
 from lamella.base.records import dataclass
+from lamella.pipeline.comparison_options import ComparisonOptions
 from lamella.pipeline.effects import NAC, on, own
-from lamella.pipeline.simulation_options import SimulationOptions
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingOptions(SimulationOptions):
-    """What training is given beyond a model, and a simulation."""
+class TrainingOptions(ComparisonOptions):
+    """What training is given beyond a model, and a comparison."""
 
     steps: int = field(
         default=1,

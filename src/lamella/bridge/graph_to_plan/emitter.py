@@ -32,8 +32,8 @@ from lamella.bridge.graph_to_plan.values import (
     is_spread,
     known,
     natural,
+    neighbours_of,
     order_of,
-    part_of,
     placed,
     reshaped,
     transposed,
@@ -200,12 +200,12 @@ class Emitter:
         """Neighbours along an axis: a view where they lie together, else one task."""
         axis %= len(value.shape)
         if value.array is not None or math.prod(value.shape[:axis]) == 1:
-            return part_of(value, axis, start, size)
+            return neighbours_of(value, axis, start, size)
         order = order_of(value)
         if not fits(value, order) or is_spread(value):
             value, order = self.dense(value, natural(value.shape)), natural(value.shape)
         if order[0] == axis:
-            return part_of(value, axis, start, size)
+            return neighbours_of(value, axis, start, size)
         self.move("slice", value)
         shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
         found = self.result(shape, value.elem, order, value.quant)

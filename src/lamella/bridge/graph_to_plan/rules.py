@@ -7,3 +7,6 @@ from lamella.base.diagnostic import NOTE, Rule
 NOT_SELECTED = Rule("NEM200", "Opcodes", "{name} cannot be computed on this device: {reason}")
 NOT_TILED = Rule("NEM201", "Memory capacity rule", "the plan does not fit {device}: {reason}")
 PLAN_NUMBERS = Rule("NEM202", "Buffers", "'{file}' fills {count} buffers", NOTE)
+
+RULES = (NOT_SELECTED, NOT_TILED, PLAN_NUMBERS)
+"""Every rule, in order."""

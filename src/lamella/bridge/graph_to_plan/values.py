@@ -169,7 +169,7 @@ def reshaped(value: Value, shape: Shape) -> Value | None:
     return replace(value, shape=shape, strides=tuple(found.strides))
 
 
-def part_of(value: Value, axis: int, start: int, size: int) -> Value:
+def neighbours_of(value: Value, axis: int, start: int, size: int) -> Value:
     """A run of neighbours along an axis."""
     shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
     array = None if value.array is None else value.array.take(range(start, start + size), axis)

@@ -211,7 +211,7 @@ class Translator:
         if adapter is None:
             site.refuse("has no translation here" if domain == MAIN_DOMAIN else f"is of domain '{domain}'")
         found = adapter(site)
-        return found if isinstance(found, list | tuple) else [found]  # type: ignore[list-item]
+        return found if isinstance(found, Sequence) else [found]
 
     def _folded(
         self,

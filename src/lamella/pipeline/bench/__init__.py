@@ -30,7 +30,7 @@ from lamella.pipeline.bench.ceilings import Ceilings, measure_ceilings
 from lamella.pipeline.bench.contest import Standing, Tell, Terms, difference, hold
 from lamella.pipeline.bench.contestants import Material, precise, version_of
 from lamella.pipeline.bench.work import GraphWork, count_graph, extents_of
-from lamella.pipeline.contest_options import PEERS
+from lamella.pipeline.comparison_options import PEERS
 from lamella.pipeline.languages import TORCH, language_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.torch.execution import opened_program

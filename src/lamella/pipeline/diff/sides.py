@@ -16,8 +16,8 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, tensors
 from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.pipeline import languages
+from lamella.pipeline.comparison_options import REALS
 from lamella.pipeline.diff.flow import listed
-from lamella.pipeline.diff_options import REALS
 from lamella.pipeline.languages import MODULE, NAC, language_of
 from lamella.pipeline.options import Options
 

@@ -22,9 +22,9 @@ from lamella.graph.nodes import Constant, Graph, Tensor
 from lamella.graph.rewrite import copy_of
 from lamella.ops.fault import Fault
 from lamella.pipeline.backends import make_executable
+from lamella.pipeline.comparison_options import REALS
 from lamella.pipeline.diff.flow import listed
 from lamella.pipeline.diff.sides import REFERENCE, Side
-from lamella.pipeline.diff_options import REALS
 from lamella.pipeline.languages import SKRIPTND
 from lamella.pipeline.options import Options
 

@@ -257,7 +257,7 @@ METHODS: Mapping[str, Method] = {item.name.lower(): item for item in Method}
 
 
 @dataclass(frozen=True, slots=True)
-class OutputError:
+class OutputDistance:
     """How far an output is from the one of the original weights, on random inputs."""
 
     name: str
@@ -272,7 +272,7 @@ class Cost:
     """The errors of a quantised file: of its tensors, and of its outputs or why they are not known."""
 
     report: QuantisationReport
-    outputs: tuple[OutputError, ...]
+    outputs: tuple[OutputDistance, ...]
     unknown: str = ""
 
 
@@ -293,12 +293,14 @@ def quantize(model: Model, options: Options) -> tuple[Model, Cost]:
     return made, Cost(report, tuple(_error(name, wanted[name], found[name]) for name in wanted))
 
 
-def _error(name: str, wanted: Array, found: Array) -> OutputError:
+def _error(name: str, wanted: Array, found: Array) -> OutputDistance:
     exact, given = wanted.astype(np.float64), found.astype(np.float64)
     with np.errstate(invalid="ignore"):
         apart = np.where(exact == given, 0.0, np.abs(given - exact))
     scale = float(np.abs(exact).max(initial=0.0))
-    return OutputError(name, float(apart.max(initial=0.0)), float(apart.mean()) if apart.size else 0.0, scale)
+    return OutputDistance(
+        name, float(apart.max(initial=0.0)), float(apart.mean()) if apart.size else 0.0, scale
+    )
 
 
 def cost_lines(cost: Cost) -> list[str]:
@@ -309,7 +311,7 @@ def cost_lines(cost: Cost) -> list[str]:
     return [*lines, *(_output_line(item) for item in cost.outputs)]
 
 
-def _output_line(item: OutputError) -> str:
+def _output_line(item: OutputDistance) -> str:
     return (
         f"output {printable(item.name, 80)}: max abs {item.largest:.3g}, mean {item.mean:.3g},"
         f" of numbers up to {item.scale:.3g}"
@@ -330,7 +332,7 @@ def cost_to_json(cost: Cost) -> dict[str, object]:
     }
 
 
-def _outputs_to_json(outputs: Sequence[OutputError]) -> list[dict[str, object]]:
+def _outputs_to_json(outputs: Sequence[OutputDistance]) -> list[dict[str, object]]:
     return [
         {"name": item.name, "max_abs": item.largest, "mean_abs": item.mean, "scale": item.scale}
         for item in outputs

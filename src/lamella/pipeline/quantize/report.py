@@ -53,7 +53,7 @@ class LayerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputError:
+class OutputDistance:
     """How far an output lies from that of the float model, over all data."""
 
     name: str
@@ -92,7 +92,7 @@ class QuantizationReport:
     """Ranked: those that hurt the outputs most come first."""
     real: tuple[tuple[str, str, str], ...]
     """Operations that compute in real numbers: result, operator, reason."""
-    outputs: tuple[OutputError, ...]
+    outputs: tuple[OutputDistance, ...]
     bytes_before: int
     bytes_after: int
     notes: tuple[str, ...] = ()
@@ -163,7 +163,7 @@ def make_report(
     model: Model,
     chosen: Chosen,
     scheme: str,
-    outputs: Sequence[OutputError],
+    outputs: Sequence[OutputDistance],
     data: CalibrationData,
     real: Mapping[str, str],
 ) -> QuantizationReport:
@@ -226,7 +226,7 @@ def _layer_row(chosen: Chosen, name: str, squares: Mapping[str, float], whole: f
 
 def compare_outputs(
     model: Model, quantised: Model, batches: Sequence[Batch], options: Options
-) -> list[OutputError]:
+) -> list[OutputDistance]:
     """How far the outputs of a quantised model lie from those of the float model; outputs pair by place."""
     pairs = list(zip(listed(model.graph.outputs), listed(quantised.graph.outputs), strict=True))
     pairs = [pair for pair in pairs if pair[0].element.is_float]
@@ -255,6 +255,6 @@ class _Sums:
             same = exact.argmax(axis=-1) == found.argmax(axis=-1)
             self.rows, self.same = self.rows + same.size, self.same + int(same.sum())
 
-    def error(self, name: str) -> OutputError:
+    def error(self, name: str) -> OutputDistance:
         agreement = self.same / self.rows if self.rows else None
-        return OutputError(name, relative_error(self.lost, self.size), self.largest, agreement)
+        return OutputDistance(name, relative_error(self.lost, self.size), self.largest, agreement)

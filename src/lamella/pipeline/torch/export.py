@@ -23,8 +23,7 @@ from lamella.bridge.torch_to_graph.report import line_of
 from lamella.graph.model import Model
 from lamella.lang.skriptnd.rules.exports import EXPORT_FAILED
 from lamella.pipeline.nac.model import Model as File
-from lamella.pipeline.torch.train import Example, Loss, with_gradients
-from lamella.pipeline.torch.train import Module as Trainable
+from lamella.pipeline.torch.train import Example, Loss, TrainableModule, with_gradients
 
 # --- which extents of the inputs stay open: what a user says, in the words of torch.export ------------------
 
@@ -244,7 +243,7 @@ def from_torch(
             return model
         example = Example(positional, named, tuple(targets))
         try:
-            return with_gradients(cast("Trainable", module), example, loss, model)
+            return with_gradients(cast("TrainableModule", module), example, loss, model)
         except torch_errors() as problem:
             raise failure(type(module).__name__, problem) from problem
 

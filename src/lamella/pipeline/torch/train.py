@@ -37,7 +37,7 @@ class Numbers(Protocol):
         """The same, whose gradient is wanted."""
 
 
-class Module(Protocol):
+class TrainableModule(Protocol):
     """What is used of a module."""
 
     def named_parameters(self, *, remove_duplicate: bool = True) -> Iterable[tuple[str, Numbers]]:
@@ -56,7 +56,7 @@ class Example:
     targets: tuple[object, ...]
 
 
-def with_gradients(module: Module, example: Example, loss: Loss, forward: GraphModel) -> Model:
+def with_gradients(module: TrainableModule, example: Example, loss: Loss, forward: GraphModel) -> Model:
     """The file of a module's graph with the graph of its training: the loss, and its gradients by the parameters.
 
     Parameters that need no gradient, or that the loss does not depend on, stay as they are.
@@ -70,7 +70,7 @@ def with_gradients(module: Module, example: Example, loss: Loss, forward: GraphM
 class _Tracer:
     """Writes down what a loss and its gradients compute."""
 
-    def __init__(self, module: Module, example: Example, loss: Loss, forward: GraphModel) -> None:
+    def __init__(self, module: TrainableModule, example: Example, loss: Loss, forward: GraphModel) -> None:
         self._torch = need("torch")
         self._module, self._loss = module, loss
         leaves, self._tree = need("torch.utils._pytree").tree_flatten((example.args, dict(example.kwargs)))

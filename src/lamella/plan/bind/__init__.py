@@ -26,7 +26,7 @@ from lamella.lang.nem.rules import (
 from lamella.lang.nem.words import MOVES
 from lamella.plan.bind.fusion import find_chains, outside
 from lamella.plan.bind.placement import Placement, Seat, check_tasks, offset_of
-from lamella.plan.bind.repeat import Mark, iterations, restore, shorten
+from lamella.plan.bind.repeat import TaskMark, iterations, restore, shorten
 from lamella.plan.expand import TaskInstance, expand
 from lamella.plan.stcb.nodes import (
     MOST_BITS,
@@ -533,14 +533,14 @@ def _within(
     return None, [*found, TOO_LONG.at(_first_span(plan), needed=needed, limit=limit, hint=hint)]
 
 
-def _marks(items: Sequence[BoundItem], engines: int) -> list[list[Mark]]:
+def _marks(items: Sequence[BoundItem], engines: int) -> list[list[TaskMark]]:
     """Where each record comes from, in the order in which records are written."""
-    found: list[list[Mark]] = [[] for _ in range(engines)]
+    found: list[list[TaskMark]] = [[] for _ in range(engines)]
     for item in items:
         for node in item.members:
-            found[item.engine].append(Mark(node.task, tuple(node.iteration.items())))
+            found[item.engine].append(TaskMark(node.task, tuple(node.iteration.items())))
     for marks in found:
-        marks.append(Mark(None))
+        marks.append(TaskMark(None))
     return found
 
 

@@ -186,7 +186,7 @@ Around = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TaskMark:
     """Where a written record comes from: the task, and the iterations of the loops around it, the outermost first."""
 
     task: Task | None
@@ -204,11 +204,11 @@ class _Written:
     """The records of an engine while some of them become repeats."""
 
     records: list[TaskRecord]
-    marks: list[Mark]
+    marks: list[TaskMark]
 
 
 def restore(
-    stream: Stream, marks: Sequence[Sequence[Mark]], cuts: Sequence[Cut], box: Box
+    stream: Stream, marks: Sequence[Sequence[TaskMark]], cuts: Sequence[Cut], box: Box
 ) -> Stream | set[int]:
     """The stream of the whole program from that of the short one, or the loops in which nothing repeats."""
     engines = [
@@ -333,7 +333,7 @@ class _Folding:
     ) -> None:
         """Drop what a repeat stands for; what follows it is that many iterations later."""
         records: list[TaskRecord] = []
-        marks: list[Mark] = []
+        marks: list[TaskMark] = []
         for place, (record, mark) in enumerate(zip(engine.records, engine.marks, strict=True)):
             if place in gone:
                 continue

@@ -310,7 +310,7 @@ def _make_writer(target: LlvmTarget, machine: Processor) -> TargetMachine:
     )
 
 
-class _Translation:
+class _Compilation:
     """One text on its way through LLVM; it owns its TargetMachine, since an engine takes that away."""
 
     def __init__(self, text: str, machine: Processor, passes: Sequence[str]) -> None:
@@ -342,13 +342,13 @@ class _Translation:
 
 def assemble(text: str, machine: Processor, passes: Sequence[str] = PASSES) -> bytes:
     """The object file of a text in LLVM IR; InputError where LLVM refuses it."""
-    translation = _Translation(text, machine, passes)
+    translation = _Compilation(text, machine, passes)
     return bytes(translation.writer.emit_object(translation.module))
 
 
 def assembly(text: str, machine: Processor, passes: Sequence[str] = PASSES) -> str:
     """The assembly, or PTX, of a text in LLVM IR; InputError where LLVM refuses it."""
-    translation = _Translation(text, machine, passes)
+    translation = _Compilation(text, machine, passes)
     return str(translation.writer.emit_assembly(translation.module))
 
 

@@ -1,0 +1,127 @@
+"""The rows of the table of options that say how models are measured and compared, and in which precision."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from pathlib import Path
+
+from lamella.base.records import dataclass
+from lamella.pipeline.effects import ANY, BY_KERNELS, GRAPHS, NAC, Need, kinds, on, own, row
+from lamella.pipeline.quantize_options import QuantizeOptions
+
+PEERS = ("torch", "inductor", "onnxruntime", "openvino")
+"""What is measured beside ours."""
+PRECISIONS = ("f32", "bf16", "w8", "w4", "int8")
+"""What products with weights compute in; all but the first are those of `reduce_precision`."""
+REALS = ("f32", "f64")
+"""Types that real numbers are computed in as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonOptions(QuantizeOptions):
+    """What a contest and a comparison are given beyond models, and a quantisation."""
+
+    # --- contests: who is measured, and under which terms -----------------------------------------------------
+    against: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            f"Peers to measure beside ours: {', '.join(PEERS)}; by default those that are installed, "
+            "but for inductor.",
+            on("bench", GRAPHS | NAC),
+            "--against PEER,… | bench | contest",
+            choices=PEERS,
+        ),
+    )
+    thread_counts: tuple[int, ...] = field(
+        default=(),
+        metadata=own(
+            "Numbers of threads, a contest for each; 1 by default.",
+            on("bench", GRAPHS | NAC),
+            "--threads N,… | bench | contest",
+            least=1,
+            most=1024,
+        ),
+    )
+    batches: tuple[int, ...] = field(
+        default=(),
+        metadata=own(
+            "Sizes of the first open extent of the inputs, contests for each; by default the model's own.",
+            on("bench", GRAPHS | NAC),
+            "--batch N,… | bench | contest",
+            least=1,
+            most=1 << 20,
+        ),
+    )
+    round_seconds: float = field(
+        default=0.5,
+        metadata=own(
+            "How long each contestant is measured in each of five rounds; 0.5 by default.",
+            on("bench", GRAPHS | NAC),
+            "--seconds S | bench | contest",
+            least=0,
+            most=3600,
+        ),
+    )
+    page: Path | None = field(
+        default=None,
+        metadata=own(
+            "Write a self-contained page: the table, the roofline, the time line.",
+            on("bench", GRAPHS | NAC),
+            "--html OUT.html | bench | output",
+        ),
+    )
+
+    # --- the precision of products ----------------------------------------------------------------------------
+    precision: str = field(
+        default="f32",
+        metadata=row(
+            "Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow.",
+            {"compile": BY_KERNELS - kinds("kernels"), **on("lower, bench", GRAPHS | NAC)},
+            "--precision | run lower bench | backend",
+            needs=(
+                Need(("backend",), ("cpu",), NAC, ("compile",), unless="f32"),
+                Need(("backend",), (None, "cpu"), BY_KERNELS - NAC, ("compile",), unless="f32"),
+                Need(("dtype",), (None, "f32")),
+                Need(("quantized",), (None, False)),
+                Need(("after", "explain"), steps=("lower",)),
+                Need(("to",), ("sknd",), steps=("lower",)),
+            ),
+            choices=PRECISIONS,
+        ),
+    )
+
+    # --- comparisons ------------------------------------------------------------------------------------------
+    precisions: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            "Compute in this precision; given twice, the first is LEFT's, the second RIGHT's.",
+            on("diff", GRAPHS | NAC),
+            "--precision | diff | backend",
+            choices=(*REALS, *PRECISIONS[1:]),
+        ),
+    )
+    corners: bool = field(
+        default=False,
+        metadata=own(
+            "Put NaN, infinities, denormals, zeros and the largest numbers among those that are drawn.",
+            on("diff", GRAPHS | NAC),
+            "--corners | diff | inputs",
+        ),
+    )
+    reduce: bool = field(
+        default=False,
+        metadata=own(
+            "Shrink both models to the fewest operations that still differ, and write these into the folder of -o.",
+            on("diff", GRAPHS | NAC),
+            "--reduce | diff | output",
+        ),
+    )
+    tolerance: float = field(
+        default=1e-5,
+        metadata=own(
+            "How far results may lie apart, in parts of the largest number; 1e-5 by default.",
+            on("diff", ANY),
+            "--tolerance | diff | output",
+            least=0,
+        ),
+    )
