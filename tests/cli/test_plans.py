@@ -110,6 +110,39 @@ def test_plan_stream_and_model_give_the_same(folder: Path, tmp_path: Path) -> No
         np.testing.assert_array_equal(found[name], found["reference"], err_msg=name)
 
 
+def test_a_plan_of_another_name_keeps_its_numbers(folder: Path, tmp_path: Path) -> None:
+    """Bound or improved under another name, the weights go along; a file of somebody else is not replaced."""
+    plan, input = folder / "codes" / "codes.nem", tmp_path / "x.npy"
+    np.save(input, np.random.default_rng(1).normal(size=(1, 3, 6, 6)).astype(np.float32))
+    assert (
+        "other.safetensors: the numbers of codes.nem"
+        in call("bind", plan, "-o", tmp_path / "other.stcb").output
+    )
+    call("sim", plan, "--fix", tmp_path / "faster.nem")
+    shown = [
+        call("run", path, "--input", f"x={input}").stdout.splitlines()[-1]
+        for path in (plan, tmp_path / "other.stcb", tmp_path / "faster.nem")
+    ]
+    assert len(set(shown)) == 1, shown
+    write_safetensors(tmp_path / "own.safetensors", {"w": np.zeros(3, np.float32)})
+    result = call("bind", plan, "-o", tmp_path / "own.stcb")
+    assert result.exit_code == 1
+    assert "'own.safetensors' is in the way" in result.output
+
+
+def test_an_input_that_nothing_reads(tmp_path: Path) -> None:
+    """The plan has no region for it, the model still takes it."""
+    drawing = Drawing(3)
+    x, _ = drawing.builder.input("x", F32, (3, 8)), drawing.builder.input("unused", F32, (4,))
+    lamella.save(drawing.finish(drawing.call("nn.relu", x)), tmp_path / "some.sknd")
+    out = tmp_path / "out"
+    result = call("lower", tmp_path / "some.sknd", "--to", "stcb", "--device", "npm_lite", "-o", out)
+    assert result.exit_code == 0, result.output
+    assert (
+        json.loads(call("diff", tmp_path / "some.sknd", out / "some.nem", "--json").stdout)["equal"] is True
+    )
+
+
 def test_numbers_beside_a_plan_are_told_of(folder: Path) -> None:
     """One note says where the weights come from."""
     result = call("run", folder / "codes" / "codes.nem", "--seed", "1")

@@ -10,6 +10,7 @@ from lamella.base.diagnostic import LamellaError, errors, printable
 from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
 from lamella.pipeline.languages import is_stream
 from lamella.pipeline.nem.files import need_program
+from lamella.pipeline.nem.numbers import carry_numbers
 from lamella.pipeline.nem.program import plan_of, read_checked
 from lamella.pipeline.nem.streams import save_stream
 from lamella.pipeline.options import Options
@@ -28,6 +29,7 @@ def bind(file: Path, options: Options) -> None:
     stream, findings = bind_plan(plan_of(program), allow_future=options.allow_future, limits=limits)
     if stream is None:
         raise LamellaError(findings)
+    carried = carry_numbers(file, output, limits)
     save_stream(stream, output)
     known = {(item.code, item.span) for item in program.findings}
     print_findings(
@@ -47,3 +49,5 @@ def bind(file: Path, options: Options) -> None:
     )
     for level, used in sorted(stream.peaks().items()):
         click.echo(f"  {level:6} {used:>12,} bytes")
+    if carried is not None:
+        click.echo(f"{printable(str(carried))}: the numbers of {printable(file.name)}")

@@ -14,6 +14,7 @@ from lamella.base.writer import write_text
 from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
 from lamella.lang.nem import Plan, write
 from lamella.pipeline.nem.files import need_program
+from lamella.pipeline.nem.numbers import carry_numbers
 from lamella.pipeline.nem.program import Program, plan_of, read_checked, read_program
 from lamella.pipeline.options import Options
 from lamella.plan.advise import Advice, advise, fix
@@ -120,6 +121,7 @@ def _fix(program: Program, target: Path, options: Options) -> None:
     """Write the program with everything done that pays; progress goes to standard error."""
     limits, root = options.limits, options.root
     fixed = fix(program.source, program.path, options.device, limits, root)
+    carry_numbers(program.path, target, limits)
     write_text(target, write(fixed.document if fixed else program.document))
     done = fixed.done if fixed else ()
     for item in done:

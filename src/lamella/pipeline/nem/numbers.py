@@ -29,6 +29,7 @@ from lamella.base.paths import is_there, read_bytes, shown
 from lamella.base.quant import Quant
 from lamella.base.safetensors import ELEMENTS
 from lamella.base.source import NOWHERE, Source, Span
+from lamella.base.writer import write_bytes
 from lamella.bridge.graph_to_plan.rules import PLAN_NUMBERS
 from lamella.graph.data.safetensors import decode_store, write_safetensors
 from lamella.lang.nem.resolved import TensorType
@@ -82,6 +83,23 @@ def read_numbers(plan: Path, limits: Limits) -> PlanNumbers | None:
         return None
     found = parse_json(Source(shown(path), content.metadata[PORTS]), limits)
     return PlanNumbers(content.arrays, _read_ports(found, path), path.name)
+
+
+def carry_numbers(plan: Path, target: Path, limits: Limits) -> Path | None:
+    """Put the numbers of a plan beside another form of it, where they are looked for; the file, if one was written.
+
+    A file of that name which tells of no ports is somebody else's and stays: nothing would be read from it either.
+    """
+    path = target.with_suffix(ENDING)
+    numbers = read_numbers(plan, limits)
+    if numbers is None or path.absolute() == plan.with_suffix(ENDING).absolute():
+        return None
+    if is_there(path) and read_numbers(target.with_suffix(".nem"), limits) is None:
+        raise InputError(
+            f"'{path.name}' is in the way of what '{numbers.file}' holds for the plan", path=shown(path)
+        )
+    write_bytes(path, read_bytes(plan.with_suffix(ENDING), limits))
+    return path
 
 
 def _read_ports(found: object, path: Path) -> tuple[Port, ...]:
@@ -185,9 +203,9 @@ class PortedPlan:
         for name, values in inputs.items():
             port = self._ports.get(name)
             kind = None if port is None else self._type(port)
-            if port is None or kind is None:
+            if port is None:
                 given[name] = values
-            else:
+            elif kind is not None:  # an input that no task reads has no region in the plan
                 given[port.region] = stored(name, values, kind)
         found = self.inner(**given)
         note = PLAN_NUMBERS.at(
