@@ -130,6 +130,16 @@ def test_a_plan_of_another_name_keeps_its_numbers(folder: Path, tmp_path: Path) 
     assert "'own.safetensors' is in the way" in result.output
 
 
+def test_layers_are_explained_by_names_of_the_model(folder: Path) -> None:
+    """A tensor's name stands for the task that makes it; an unknown one is answered with some that there are."""
+    plan = folder / "reals" / "reals.nem"
+    section = next(
+        line.split()[2].rstrip(":") for line in plan.read_text().splitlines() if line.startswith("# == do_")
+    )
+    assert call("sim", plan, "--explain", section.removeprefix("do_")).stdout.startswith(section)
+    assert f"sections are: {section}" in call("sim", plan, "--explain", "zzzzzzzz").output
+
+
 def test_an_input_that_nothing_reads(tmp_path: Path) -> None:
     """The plan has no region for it, the model still takes it."""
     drawing = Drawing(3)

@@ -121,7 +121,8 @@ def _fix(program: Program, target: Path, options: Options) -> None:
     """Write the program with everything done that pays; progress goes to standard error."""
     limits, root = options.limits, options.root
     fixed = fix(program.source, program.path, options.device, limits, root)
-    carry_numbers(program.path, target, limits)
+    if program.path is not None:
+        carry_numbers(program.path, target, limits)
     write_text(target, write(fixed.document if fixed else program.document))
     done = fixed.done if fixed else ()
     for item in done:
