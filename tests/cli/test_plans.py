@@ -119,9 +119,15 @@ def test_a_plan_of_another_name_keeps_its_numbers(folder: Path, tmp_path: Path) 
         in call("bind", plan, "-o", tmp_path / "other.stcb").output
     )
     call("sim", plan, "--fix", tmp_path / "faster.nem")
+    assert call("lower", plan, "--to", "stcb", "-o", tmp_path / "again").exit_code == 0
     shown = [
         call("run", path, "--input", f"x={input}").stdout.splitlines()[-1]
-        for path in (plan, tmp_path / "other.stcb", tmp_path / "faster.nem")
+        for path in (
+            plan,
+            tmp_path / "other.stcb",
+            tmp_path / "faster.nem",
+            tmp_path / "again" / "codes.stcb",
+        )
     ]
     assert len(set(shown)) == 1, shown
     write_safetensors(tmp_path / "own.safetensors", {"w": np.zeros(3, np.float32)})
