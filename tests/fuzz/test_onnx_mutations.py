@@ -16,7 +16,7 @@ from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.bridge.onnx.arrays import ExternalData
-from lamella.bridge.onnx.check import check_model
+from lamella.bridge.onnx.check import check_model, schemas_of
 from lamella.bridge.onnx.nodes import (
     Attribute,
     AttributeKind,
@@ -28,7 +28,6 @@ from lamella.bridge.onnx.nodes import (
     ValueInfo,
 )
 from lamella.bridge.onnx.read import decode_model
-from lamella.bridge.onnx.schemas import schemas_of
 from lamella.bridge.onnx.write import encode_model
 from lamella.bridge.onnx_to_graph import onnx_to_graph
 from lamella.bridge.onnx_to_graph.adapters import ADAPTERS

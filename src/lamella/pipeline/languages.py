@@ -518,7 +518,7 @@ ONNX = Language(
     (".onnx",),
     files="onnx.files",
     shows="onnx.describe",
-    loads="onnx.execution",
+    loads="onnx.files",
     saves="onnx.writing",
     writing="onnx.writing",
 )

@@ -12,7 +12,7 @@ from itertools import islice
 
 import numpy as np
 
-from lamella.pipeline.diff.causes.attention import find_attention, find_reductions, find_softmax
+from lamella.pipeline.diff.causes.attention import find_attention, find_reductions, find_rotary, find_softmax
 from lamella.pipeline.diff.causes.case import NOISE, Case, Cause, Computation
 from lamella.pipeline.diff.causes.functions import find_functions
 from lamella.pipeline.diff.causes.norms import find_norms
@@ -22,10 +22,13 @@ from lamella.pipeline.diff.causes.operands import (
     find_weights,
     find_wiring,
 )
-from lamella.pipeline.diff.causes.operations import find_attributes, find_missing
-from lamella.pipeline.diff.causes.precision import find_backend, find_precision
+from lamella.pipeline.diff.causes.operations import (
+    find_attributes,
+    find_backend,
+    find_missing,
+    find_precision,
+)
 from lamella.pipeline.diff.causes.relations import relate
-from lamella.pipeline.diff.causes.rotary import find_rotary
 from lamella.pipeline.diff.gap import numbers_of
 
 RECOGNISED: tuple[Callable[[Case], Iterator[Cause]], ...] = (
