@@ -60,6 +60,13 @@ def ids(case: Callable[[Drawing, Tensor], Tensor]) -> Case:
     return build
 
 
+def rows_of_codes(drawing: Drawing, index: Tensor) -> Tensor:
+    """Rows of a table of codes, each with a scale of its own."""
+    scales = drawing.weight(drawing.random.uniform(0.001, 0.02, (5, 1)))
+    rows = (drawing.call("layout.gather", item, index, axis=0) for item in (drawing.codes(5, 3), scales))
+    return drawing.call("quant.decode", *rows)
+
+
 def pack(operator: str, **attributes: Any) -> Case:
     """An operator on two tensors in a pack."""
 
@@ -172,6 +179,7 @@ ROWS: Mapping[str, tuple[tuple[int, ...], Case]] = {
         (3,),
         lambda d, x: d.call("math.add", x, d.call("layout.uniform", 2.0, shape=[3])),
     ),
+    "quant.decode": ((1,), ids(rows_of_codes)),
     "aten.embedding": ((1,), ids(lambda d, i: d.call("aten.embedding", d.real(5, 3), i))),
     "llm.embedding": ((1,), ids(lambda d, i: d.call("llm.embedding", i, d.real(5, 3)))),
     "llm._take_heads": ((2, 3, 4, 5), heads),

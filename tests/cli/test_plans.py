@@ -119,15 +119,31 @@ def test_a_plan_of_another_name_keeps_its_numbers(folder: Path, tmp_path: Path) 
         in call("bind", plan, "-o", tmp_path / "other.stcb").output
     )
     call("sim", plan, "--fix", tmp_path / "faster.nem")
+    assert call("lower", plan, "--to", "stcb", "-o", tmp_path / "again").exit_code == 0
     shown = [
         call("run", path, "--input", f"x={input}").stdout.splitlines()[-1]
-        for path in (plan, tmp_path / "other.stcb", tmp_path / "faster.nem")
+        for path in (
+            plan,
+            tmp_path / "other.stcb",
+            tmp_path / "faster.nem",
+            tmp_path / "again" / "codes.stcb",
+        )
     ]
     assert len(set(shown)) == 1, shown
     write_safetensors(tmp_path / "own.safetensors", {"w": np.zeros(3, np.float32)})
     result = call("bind", plan, "-o", tmp_path / "own.stcb")
     assert result.exit_code == 1
     assert "'own.safetensors' is in the way" in result.output
+
+
+def test_layers_are_explained_by_names_of_the_model(folder: Path) -> None:
+    """A tensor's name stands for the task that makes it; an unknown one is answered with some that there are."""
+    plan = folder / "reals" / "reals.nem"
+    section = next(
+        line.split()[2].rstrip(":") for line in plan.read_text().splitlines() if line.startswith("# == do_")
+    )
+    assert call("sim", plan, "--explain", section.removeprefix("do_")).stdout.startswith(section)
+    assert f"sections are: {section}" in call("sim", plan, "--explain", "zzzzzzzz").output
 
 
 def test_an_input_that_nothing_reads(tmp_path: Path) -> None:

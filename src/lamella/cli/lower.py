@@ -32,6 +32,7 @@ from lamella.pipeline.api import UNIT, lower_model, make_executable, read, save
 from lamella.pipeline.backends import JUDGES
 from lamella.pipeline.diff import as_graph, first_divergence, measure
 from lamella.pipeline.languages import FOLDER, MODULE, REGISTRY, Model, Printing, language_of, plan_reports
+from lamella.pipeline.nem.numbers import carry_numbers
 from lamella.pipeline.options import Options, drawing
 
 TOLERANCE = 1e-3
@@ -149,6 +150,7 @@ def _write(lowered: Model, file: Path, folder: Path, options: Options) -> Path:
     target = folder if options.to == "sknd" else folder / f"{file.stem}.{options.to}"
     make_folder(target.parent)
     save(lowered, target)
+    carry_numbers(file, target, options.limits)
     return target
 
 

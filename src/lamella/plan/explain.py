@@ -170,10 +170,14 @@ def _find(name: str, plan: Plan) -> tuple[str, int, frozenset[int]]:
                 _add_to_loop(found, loop, item.number)
     for section in find_sections(plan):
         found[section.name] = (section.name, section.line, frozenset(section.tasks))
-    if name and name in found:
-        return found[name]
+    # In a plan of `lower` the task that makes a tensor of the model is called `do_` and its name.
+    for known in (name, f"do_{name}"):
+        if name and known in found:
+            return found[known]
     close = nearest(name, found)
+    some = ", ".join(section.name for section in find_sections(plan)[:12])
     meant = f"did you mean '{close[0]}'?" if close else "give a section (# == NAME), a loop, a task or a line"
+    meant += f"; sections are: {some}" if some else ""
     raise InputError(f"the plan has no layer '{name}'", hint=meant)
 
 

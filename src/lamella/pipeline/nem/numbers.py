@@ -75,8 +75,7 @@ def _storable(array: Array) -> Array:
 
 def read_numbers(plan: Path, limits: Limits) -> PlanNumbers | None:
     """The numbers that lie beside a plan; None where there are none that tell of ports."""
-    path = plan.with_suffix(ENDING)
-    if plan.suffix not in (".nem", ".stcb") or not is_there(path):
+    if plan.suffix not in (".nem", ".stcb") or not is_there(path := plan.with_suffix(ENDING)):
         return None
     content = decode_store(read_bytes(path, limits), shown(path))
     if PORTS not in content.metadata:
@@ -90,15 +89,17 @@ def carry_numbers(plan: Path, target: Path, limits: Limits) -> Path | None:
 
     A file of that name which tells of no ports is somebody else's and stays: nothing would be read from it either.
     """
-    path = target.with_suffix(ENDING)
     numbers = read_numbers(plan, limits)
-    if numbers is None or path.absolute() == plan.with_suffix(ENDING).absolute():
+    if numbers is None:
+        return None
+    path, own = target.with_suffix(ENDING), plan.with_suffix(ENDING)
+    if path.absolute() == own.absolute():
         return None
     if is_there(path) and read_numbers(target.with_suffix(".nem"), limits) is None:
         raise InputError(
             f"'{path.name}' is in the way of what '{numbers.file}' holds for the plan", path=shown(path)
         )
-    write_bytes(path, read_bytes(plan.with_suffix(ENDING), limits))
+    write_bytes(path, read_bytes(own, limits))
     return path
 
 

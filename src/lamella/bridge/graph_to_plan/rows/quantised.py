@@ -91,6 +91,17 @@ def _dequantize(call: RowCall) -> Value:
     return emit.as_elem(emit.convert("dequantize", value, target, None), wanted)
 
 
+def _decode(call: RowCall) -> Value:
+    """Codes times scales that only the run tells, as those of the rows of a table: as real numbers of the plan."""
+    emit, codes, scale = call.emit, replace(call.value(0), quant=PerTensor(1.0, 0)), call.value(1)
+    if any(blocks not in (1, extent) for blocks, extent in zip(scale.shape, codes.shape, strict=True)):
+        raise Unsupported("scales of blocks that only the run tells")
+    if not emit.offers.has("dequantize", (codes.elem, "f16")):
+        raise Unsupported(f"the device has no dequantize<{codes.elem},f16>")
+    numbers = emit.as_real(emit.convert("dequantize", codes, "f16", None), emit.real)
+    return emit.elementwise("mul", [numbers, emit.as_real(scale)])
+
+
 def _requantize(call: RowCall) -> Value:
     """The same numbers in other codes: a clamp that no number reaches."""
     value, quant, elem = codes_of(call, 0, "x_"), meaning(call, "y_"), element_of(call)
@@ -220,6 +231,7 @@ def _mean(call: RowCall) -> Value:
 ROWS: Mapping[str, Row] = MappingProxyType(
     {
         **{"quant.quantize": _quantize, "quant.dequantize": _dequantize, "quant.requantize": _requantize},
+        "quant.decode": _decode,
         **{f"quant.{name}": _unary(name) for name in UNARY},
         **{f"quant.{name}": _binary(name) for name in BINARY},
         **{"quant.leaky_relu": _leaky, "quant.clamp": _clamp, "quant.conv": _conv, "quant.matmul": _matmul},
