@@ -169,3 +169,11 @@ def test_attention_keeps_its_islands_in_narrow_reals(tmp_path: Path) -> None:
         exact = layer(x).detach().numpy()
         assert np.abs(next(iter(given.values())) - exact).max() < 0.15 * np.abs(exact).max()
         assert any(operator.endswith("softmax") for _, operator, _ in found.report.real)
+
+
+def test_what_cannot_be_done_is_said(network: Model, digits: tuple[Array, Array]) -> None:
+    with pytest.raises(InputError, match="'nothing\\*' names no layer"):
+        quantised(network, digits, "int8", rank=False, kept=("nothing*",))
+    found = quantised(network, digits, "int8", rank=False)
+    with pytest.raises(InputError, match="quantised already: 3 operations"):
+        quantised(found.model, digits, "int8", rank=False)

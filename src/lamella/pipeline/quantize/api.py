@@ -33,6 +33,8 @@ ENDINGS = (".sknd", ".nac", ".nacs", ".onnx")
 BYTES = (".nac", ".nacs")
 """Endings of formats whose narrowest integers are bytes."""
 PERCENTILE = "percentile"
+ON_CODES = frozenset({"quant.conv", "quant.matmul", "quant.add", "quant.mul", "quant.avg_pool", "quant.mean"})
+"""Operators of integer graphs that no model of real numbers has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ def quantize_graph(
 ) -> Quantized:
     """A quantised graph of a float one, by arrays or by the data that the options name."""
     settings = settings_of(options)
+    _require_real(model)
     data = _calibration_data(model, options, arrays)
     work = PostTraining(model, data, settings, options, progress)
     for budget in _simulated_budgets(settings.accuracy_budget):
@@ -115,6 +118,16 @@ def _simulated_budgets(budget: float | None) -> tuple[float | None, ...]:
     of real numbers has.
     """
     return (None,) if budget is None else (budget, budget / 2, budget / 8, -1.0)
+
+
+def _require_real(model: Model) -> None:
+    """A model on codes is quantised: doing it again would only round what is rounded."""
+    codes = [item for item in model.graph.operations() if item.operator in ON_CODES]
+    if codes:
+        raise InputError(
+            f"the model is quantised already: {len(codes)} operation{'s' * (len(codes) > 1)} compute on codes",
+            hint="quantise the model of real numbers that it was made from",
+        )
 
 
 def _require_size(report: QuantizationReport, settings: Settings) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lamella.backend.progress import Progress, no_progress
 from lamella.base.dtype import F32, I4, I8, I16, ElementType
+from lamella.base.errors import InputError
 from lamella.base.shape import bytes_for
 from lamella.graph.model import Model
 from lamella.graph.nodes import Node, Operation, Tensor
@@ -116,6 +117,15 @@ class Chosen:
         return found
 
 
+MOST_LISTED = 12
+"""Layers that a message names."""
+
+
+def _called(layer: Layer) -> tuple[str, ...]:
+    """What a pattern may name a layer by."""
+    return layer.name, layer.weight or "", layer.operation.operator
+
+
 class PostTraining:
     """The quantisation of one model: what its data say of it, and from that a choice for every layer."""
 
@@ -141,6 +151,7 @@ class PostTraining:
     def _calibrate(self) -> None:
         """See the data once, and choose the codes of activations and, in each width, of weights."""
         settings = self.settings
+        self._require_kept()
         self.kept |= {name for name, layer in self.found.layers.items() if self._is_kept(layer)}
         self.found = self._find()
         if settings.equalises:
@@ -193,9 +204,20 @@ class PostTraining:
         floats = {name: reason for name, reason in found.floats.items() if name in {*self.kept, *real}}
         return replace(found, layers=layers, ranges={}, floats=floats)
 
+    def _require_kept(self) -> None:
+        """A pattern that names no layer would be ignored in silence."""
+        layers = list(self.found.layers.values())
+        names = [name for layer in layers for name in _called(layer)] + list(self.found.readers)
+        for pattern in self.settings.kept:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                listed = ", ".join(layer.name for layer in layers[:MOST_LISTED]) or "none"
+                raise InputError(
+                    f"'{pattern[:80]}' names no layer, weight or operator that is quantised",
+                    hint=f"layers are: {listed}{' …' * (len(layers) > MOST_LISTED)}",
+                )
+
     def _is_kept(self, layer: Layer) -> bool:
-        names = (layer.name, layer.weight or "", layer.operation.operator)
-        return any(fnmatchcase(name, pattern) for name in names for pattern in self.settings.kept)
+        return any(fnmatchcase(name, pattern) for name in _called(layer) for pattern in self.settings.kept)
 
     # --- activations ----------------------------------------------------------------------------------------
 
