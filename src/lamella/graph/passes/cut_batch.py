@@ -30,6 +30,8 @@ NEAR_BYTES = 1 << 20
 """What a core has close: a tensor beyond it is written to memory that all share, and read from there."""
 FLOPS, BYTES = 1e11, 2e10
 """What a core computes in a second, and what it moves; only their ratio decides anything."""
+MOST_PARTS = 256
+"""Parts that are tried: a part more is a call more, and an extent may be 2 ** 62."""
 GAIN = 0.97
 """The part of the whole's time that the parts may take."""
 ELEMENT_BYTES = 4
@@ -123,7 +125,8 @@ class _Cutting:
         """Into how many parts the batch is cut: as few as take the least time, 1 where the whole does."""
         whole = self._seconds(1)
         best, parts = whole * GAIN, 1
-        for count in (item for item in range(2, self._size + 1) if self._size % item == 0):
+        most = min(self._size, MOST_PARTS)
+        for count in (item for item in range(2, most + 1) if self._size % item == 0):
             seconds = self._seconds(count)
             if seconds < best:
                 best, parts = seconds, count
