@@ -216,7 +216,10 @@ def test_what_is_asked_wrongly_is_told(folder: Path, tmp_path: Path) -> None:
     assert "finite number" in call(*words, "--temperature", "nan", status=2)
     assert "one of them" in call(*words, "--prompt", "a", status=2)
     assert "it is for a .module file" in call(
-        "generate", ROOT / "examples/resnet18", "--tokens", "1", status=2
+        "generate", ROOT / "examples/npu/conv_relu.nem", "--tokens", "1", status=2
+    )
+    assert "it is not clear which takes tokens" in call(
+        "generate", ROOT / "examples/resnet18", "--tokens", "1", status=1
     )
     (folder / "tokenizer.json").write_text('{"a": 1}', encoding="utf-8")
     assert "holds no model of a tokenizer" in call("generate", folder, "--prompt", "a", status=1)

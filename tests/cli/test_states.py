@@ -141,7 +141,7 @@ WRONG = {
     ("--tokens", "1,x"): "'1,x' is no list of tokens",
     ("--tokens", "64"): "whose extent in dimension 0 is 64",
     ("--tokens", "0", "--max-tokens", "-1"): "-1 is not in the range",
-    ("--tokens", "0", "--backend", "reference"): "only NAC files on their virtual machine",
+    ("--tokens", "0", "--backend", "reference"): "a NAC file generates tokens only where it keeps its states",
 }
 
 

@@ -76,5 +76,5 @@ def test_a_temperature_draws_the_same_tokens_on_every_backend(tmp_path: Path) ->
 
 def test_a_backend_that_runs_no_graphs_is_refused(tmp_path: Path) -> None:
     save("llama", tmp_path, seed=3)
-    with pytest.raises(InputError, match="no backend 'npu'"):
-        Generator(tmp_path, 8, Options(), "npu")
+    with pytest.raises(InputError, match="no backend 'nacvm'"):
+        Generator(tmp_path, 8, Options(), "nacvm")
