@@ -7,9 +7,8 @@ formula is copied under a public name; its module keeps the private one where ot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 
-from lamella.base.source import Span, Trivia
 from lamella.graph.nodes import Graph, Tensor
 from lamella.graph.rewrite import FreshNames, defined
 from lamella.lang.skriptnd import nodes as n
@@ -99,14 +98,13 @@ def _called(graph: Graph) -> Iterator[str]:
 
 def respelled(node: object, change: Callable[[str], str]) -> object:
     """A piece of syntax with the names of the operators that it calls changed."""
-    if isinstance(node, tuple) and not isinstance(node, Span):
-        return tuple(respelled(item, change) for item in node)
-    if not is_dataclass(node) or isinstance(node, type | Span | Trivia):
-        return node
-    found = {item.name: respelled(getattr(node, item.name), change) for item in fields(node)}
-    if isinstance(node, n.Invocation | n.Quantization):
-        found["operator"] = change(node.operator)
-    return replace(node, **found)
+
+    def respell(item: object) -> object:
+        if isinstance(item, n.Invocation | n.Quantization):
+            return replace(item, operator=change(item.operator))
+        return item
+
+    return n.rebuilt(node, respell)
 
 
 def calls_in(operator: n.Operator) -> Iterator[str]:

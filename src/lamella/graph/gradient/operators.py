@@ -431,19 +431,12 @@ def _respelled(node: n.Operator, names: frozenset[str]) -> n.Operator:
 
     def change(item: object) -> object:
         if isinstance(item, n.TypeSpec) and item.name in names:
-            item = replace(item, name=REAL)
-        elif isinstance(item, n.Cast) and item.type in names:
-            item = replace(item, type=REAL)
-        if isinstance(item, tuple):
-            return tuple(change(part) for part in item)
-        if hasattr(item, "__dataclass_fields__"):
-            fields = [name for name in item.__dataclass_fields__ if name not in ("span", "notes", "end")]
-            changed = {name: change(getattr(item, name)) for name in fields}
-            if any(changed[name] is not getattr(item, name) for name in fields):
-                return replace(item, **changed)  # type: ignore[type-var]
+            return replace(item, name=REAL)
+        if isinstance(item, n.Cast) and item.type in names:
+            return replace(item, type=REAL)
         return item
 
-    found = change(node)
+    found = n.rebuilt(node, change)
     assert isinstance(found, n.Operator)
     return found
 

@@ -6,7 +6,9 @@ The newer spellings have no nodes of their own: the parser reads them into these
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from operator import is_
 from typing import TypeAlias
 
 from lamella.base.records import dataclass
@@ -601,3 +603,15 @@ class Document:
     def graphs(self) -> tuple[Operator, ...]:
         """The graphs, the first being the primary one."""
         return tuple(item for item in self.declarations if item.graph)
+
+
+def rebuilt(node: object, change: Callable[[object], object]) -> object:
+    """A piece of syntax with each node in it as a function changes it, inner ones first; what stays is not copied."""
+    if isinstance(node, tuple) and not isinstance(node, Span):
+        items = tuple(rebuilt(item, change) for item in node)
+        return node if all(map(is_, items, node)) else items
+    if not is_dataclass(node) or isinstance(node, type | Span | Trivia):
+        return node
+    old = {item.name: getattr(node, item.name) for item in fields(node)}
+    new = {name: rebuilt(item, change) for name, item in old.items()}
+    return change(node if all(new[name] is old[name] for name in old) else replace(node, **new))
