@@ -222,3 +222,13 @@ def test_a_device_of_ones_own_goes_with_the_plan(folder: Path, tmp_path: Path) -
     assert result.exit_code == 0, result.output
     assert sorted(item.name for item in (tmp_path / "out").glob("*.nem")) == ["codes.nem", "mine.nem"]
     assert call("check", tmp_path / "out" / "codes.nem").exit_code == 0
+
+
+def test_a_folder_may_be_called_like_its_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`-o npm_lite` makes a folder of that name; the device is still the shipped one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "npm_lite").mkdir()
+    plan = str(Path(__file__).parents[2] / "examples/npu/conv_relu.nem")
+    for words in (["check", plan], ["sim", plan]):
+        done = CliRunner().invoke(command, [*words, "--device", "npm_lite"])
+        assert done.exit_code == 0, done.output

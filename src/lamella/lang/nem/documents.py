@@ -373,10 +373,10 @@ def _choose(library: DeviceLibrary, cache: FileCache, device: str) -> DeviceLibr
         return library
     path = Path(device)
     file = SHIPPED.get(device, device)
-    if file in SHIPPED.values() and not path.exists():
+    if file in SHIPPED.values() and not path.is_file():
         folder = shipped("devices")
         return _with_target(library, cache, cache.take(folder / file, folder))
-    if not path.suffix and path.name == device and not path.exists():
+    if not path.suffix and path.name == device and not path.is_file():
         listed = f"the shipped devices are {', '.join(SHIPPED)}; a file is named with its ending"
         hint = " ".join(filter(None, (device_hint(device, [*library.devices, *SHIPPED]), listed)))
         unknown = UNKNOWN_DEVICE.at(Span(library.source, 0, 0), name=device, hint=hint)

@@ -30,7 +30,9 @@ from lamella.plan.stcb import list_stream, read_stream, to_json
 def find_file(name: str) -> Path:
     """The file that a user means: a path, or the name of a shipped device."""
     path, file = Path(name), SHIPPED.get(name, name)
-    if path == STANDARD_INPUT or is_there(path):
+    # A folder of that name is no device: people write plans into folders called like their devices.
+    is_device = name in SHIPPED and path.is_dir()
+    if path == STANDARD_INPUT or (is_there(path) and not is_device):
         return path
     if file in SHIPPED.values():
         return shipped("devices") / file
