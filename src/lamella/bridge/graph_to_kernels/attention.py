@@ -47,7 +47,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
 from lamella.bridge.graph_to_kernels.visible_keys import KeyBound, VisibleKeys, find_visible
 from lamella.kernels.build import Builder
 from lamella.kernels.target import Target
-from lamella.lang.tensor.nodes import Cast, CoopLoad, Coopmatrix, CoopStore, LifetimeStop, Scalar, Value
+from lamella.lang.tensor.nodes import Cast, CoopLoad, Coopmatrix, CoopStore, If, LifetimeStop, Scalar, Value
 from lamella.lang.tensor.nodes.types import INDEX, make_memref
 from lamella.ops.formula import Apply, Contraction, Element, Guard
 from lamella.ops.formula import Scalar as Term
@@ -76,10 +76,12 @@ class Attention:
     rows: tuple[Contraction, ...]
     mixture: Contraction
     ends: tuple[Contraction, ...]
+    outputs: frozenset[str] = frozenset()
+    """What others read of it."""
 
 
-def find_attention(stages: Sequence[Contraction]) -> Attention | None:
-    """The attention that stages are; None where they are none."""
+def find_attention(stages: Sequence[Contraction], outputs: Sequence[str]) -> Attention | None:
+    """The attention that stages are, of which others read the outputs; None where they are none."""
     products = [number for number, stage in enumerate(stages) if is_product(stage)]
     if len(products) != 2 or products[0] != 0:
         return None
@@ -91,7 +93,9 @@ def find_attention(stages: Sequence[Contraction]) -> Attention | None:
         return None
     late = {item.tensor for end in ends for item in walk_terms(end) if isinstance(item, Element)}
     sums = {stage.targets[0].tensor for stage in rows if stage.sign not in ASSIGNMENTS}
-    return None if late & (made - sums) else Attention(stages[0], rows, mixture, ends)
+    if late & (made - sums):
+        return None
+    return Attention(stages[0], rows, mixture, ends, frozenset(outputs))
 
 
 def is_product(stage: Contraction) -> bool:
@@ -183,6 +187,7 @@ def _find_roles(attention: Attention, tensors: Tensors, real: Scalar, target: Ta
     if key in accesses[0].loops():
         accesses.reverse()
         elements.reverse()
+    _verify_outputs(attention, places, key)
     query = _query(scores, accesses, key, extents)
     outer = tuple(name for name in extents if name not in (query, key) and _reaches(scores, name, extents))
     depth = tuple(name for name in extents if not _reaches(scores, name, extents))
@@ -203,6 +208,14 @@ def _find_roles(attention: Attention, tensors: Tensors, real: Scalar, target: Ta
         WIDTH, places, stages, weight.tensor, ends, sums, _visible(stages, key, weight.tensor, extents[key]),
         lanes, _rows(extents[key], lanes),
     )  # fmt: skip
+
+
+def _verify_outputs(attention: Attention, places: Mapping[str, tuple[Form, ...]], key: str) -> None:
+    """Others read what a row has one of, or the results: neither scores nor a mixture that is worked on further."""
+    scores = {name for name, forms in places.items() if any(form.coefficient(key) for form in forms)}
+    hidden = {attention.mixture.targets[0].tensor} if attention.ends else set()
+    if attention.outputs & (scores | hidden):
+        raise Unsupported("others read its scores")
 
 
 def _visible(stages: Sequence[_RowStage], key: str, weights: str, keys: int) -> VisibleKeys | None:
@@ -361,6 +374,12 @@ class _AttentionWriter:
             loops = {name: form.replace(roles.query, self._query) for name, form in end.loops.items()}
             self.ends.append(replace(end, loops=loops))
         for stage in roles.stages:
+            target = stage.formula.targets[0]
+            if target.tensor in roles.attention.outputs:
+                access = held_access(target, self.tensors, stage.extents)
+                self.accesses[id(target)] = self._outside(
+                    key_of(target), substitute_loops(access, stage.loops)
+                )
             for item in walk_terms(stage.formula):
                 if isinstance(item, Element) and item.tensor not in roles.places:
                     access = held_access(item, self.tensors, stage.extents)
@@ -535,6 +554,7 @@ class _AttentionWriter:
         element, kind = self.tensors[key_of(target)].element, writing.kind(target)
         if own is None:
             known[target.tensor] = writing.rounded(writing.value(formula.values[0]), element, kind)
+            self._store_row(writing, target, known[target.tensor])
             return
         reduced = not any(form.coefficient(roles.key) for form in roles.places[target.tensor])
         if reduced == (formula.sign in ASSIGNMENTS):
@@ -560,8 +580,25 @@ class _AttentionWriter:
                 loop.body.store(writing.rounded(value, element, kind), memory, [here[QUERY], loop.variable])
         if reduced:
             known[target.tensor] = loop.results[0]
+            writing.loops = here
+            self._store_row(writing, target, loop.results[0])
             if target.tensor in self.sums:
                 builder.store(loop.results[0], self.sums[target.tensor], [here[QUERY]])
+
+    def _store_row(self, writing: _RowWriter, target: Element, value: Value) -> None:
+        """Store what a row has one of, where others read it: lanes beyond the last query touch no memory."""
+        access = self.accesses.get(id(target))
+        if access is None:
+            return
+        here, guard = writing.here, writing.guard
+        inside = here.inner()
+        stored = Scalar(stored_type(writing.held(target).element))
+        kept = value if stored == writing.kind(target) else inside.cast(value, stored)
+        inside.store(kept, access.memref, access.places(inside, writing.loops))
+        if guard is None:
+            here.statements += inside.statements
+            return
+        here.put(If(here.compare("lt", writing.loops[QUERY], here.constant(guard)), inside.region()))
 
     def _memory(self, number: int, tensor: str) -> Value:
         """The memory of what a stage makes of scores: that of scores that nobody reads any more."""

@@ -78,7 +78,7 @@ class GroupWriter:
         """Write all kernels; Unsupported where a stage has none."""
         if any(self._is_narrow(item) for item in self.stages.contractions):
             raise Unsupported("a sum of a narrow type is rounded by the host")
-        attention = find_attention(self.stages.contractions)
+        attention = find_attention(self.stages.contractions, self.stages.outputs)
         if attention is not None:
             try:
                 self._add_tile(write_attention(attention, self._views, self._real, self.target))

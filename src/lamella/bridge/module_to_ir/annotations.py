@@ -11,6 +11,7 @@ from lamella.base.dim import Dim
 from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.nodes import Compiled, Mark
 from lamella.bridge.module_to_ir.nodes import Annotation, Json
+from lamella.graph.rewrite import members
 from lamella.lang.module import nodes as n
 from lamella.lang.module.annotations import ArgumentValue, read_annotation
 from lamella.lang.module.instantiate import Instance, Known, children
@@ -88,7 +89,15 @@ def find_memory_modes(compiled: Compiled, instance: Instance, saved: Iterable[st
             modes[mark.tensor.name] = str(resolved.arguments.get("mode", SAVE))
     owners = list(_instances(instance))
     regions = _regions(owners)
-    rungs = (_preserved(owners, regions, names), _replayed(regions, names), _listed(owners, names))
+    statements = list(_statement_regions(compiled, names))
+    replayed = chain(_replayed(regions, names), _replayed_between(compiled, regions, saved))
+    rungs = (
+        (pair for kept, _ in statements for pair in kept),
+        _preserved(owners, regions, names),
+        (pair for _, again in statements for pair in again),
+        replayed,
+        _listed(owners, names),
+    )
     for tensor, mode in chain(*rungs):
         modes.setdefault(tensor, mode)
     for tensor in saved:
@@ -143,11 +152,14 @@ def _preserved(
         region, forward = regions.get(path), inner.module.forward
         if region is None or not _replays(region):
             continue
-        kept = region.arguments.get("preserve")
-        preserved = [str(item) for item in kept] if isinstance(kept, tuple) else []
         ports = [port.name or "in" for port in (forward.inputs or ())] if forward is not None else []
-        for name in (*preserved, *ports):
+        for name in (*_preserve_list(region), *ports):
             yield from ((tensor, SAVE) for tensor in names.get(path, {}).get(name, ()))
+
+
+def _preserve_list(region: Annotation) -> list[str]:
+    kept = region.arguments.get("preserve")
+    return [str(item) for item in kept] if isinstance(kept, tuple) else []
 
 
 def _replays(region: Annotation) -> bool:
@@ -162,6 +174,41 @@ def _replayed(regions: Mapping[str, Annotation], names: _NamesByOwner) -> Iterat
             path = path.rpartition(".")[0]
         if path in regions and _replays(regions[path]):
             yield from ((tensor, RECOMPUTE) for tensors in bound.values() for tensor in tensors)
+
+
+def _replayed_between(
+    compiled: Compiled, regions: Mapping[str, Annotation], saved: Iterable[str]
+) -> Iterator[tuple[str, str]]:
+    """What is computed again though no name is bound to it: the tensors between two operations of a chain."""
+    if not regions or compiled.model is None:
+        return
+    wanted = set(saved)
+    for node in compiled.model.graph.operations():
+        made = [item.name for item in members(node.outputs) if item.name in wanted]
+        path = "" if node.origin is None else node.origin.what
+        while made and path and path not in regions:
+            path = path.rpartition(".")[0]
+        if made and path in regions and _replays(regions[path]):
+            yield from ((name, RECOMPUTE) for name in made)
+
+
+def _statement_regions(
+    compiled: Compiled, names: _NamesByOwner
+) -> Iterator[tuple[list[tuple[str, str]], list[tuple[str, str]]]]:
+    """For each `@checkpoint` of a statement what is saved because of it, and what is computed again."""
+    for mark, resolved in Marks(compiled.marks).all:
+        if resolved.name != CHECKPOINT:
+            continue
+        made = {name for step in mark.steps for name in step.tensors}
+        bound = names.get(mark.path.rpartition(".")[0], {})
+        preserved = [tensor for name in _preserve_list(resolved) for tensor in bound.get(name, ())]
+        if not _replays(resolved):
+            yield [(name, SAVE) for name in preserved], []
+            continue
+        graph = () if compiled.model is None else compiled.model.graph.operations()
+        inner = [node for node in graph if any(item.name in made for item in members(node.outputs))]
+        given = [item.name for node in inner for item in members(node.inputs) if item.name not in made]
+        yield [(name, SAVE) for name in (*preserved, *given)], [(name, RECOMPUTE) for name in made]
 
 
 # --- lists ------------------------------------------------------------------------------------------------------

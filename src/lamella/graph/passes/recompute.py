@@ -1,0 +1,118 @@
+"""Rematerialisation: what the way back reads and need not be kept is computed again from what is.
+
+forward   x ─ f ─▶ a ─ g ─▶ b ─▶ …          backward   d_b, a ─▶ d_a           where `a` is computed again:
+forward   x ─ f ─▶ a ─ g ─▶ b ─▶ …          backward   after(x, d_b) ─ f ─▶ a' ;  d_b, a' ─▶ d_a
+
+The memory of `a` is free after `g`; that of `x`, the *frontier*, is kept. `misc.after` makes the copy wait for a
+gradient, so CSE cannot take it for the original. Copies are calls of the same operators: every bit of every gradient
+stays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+
+from lamella.graph.model import Model
+from lamella.graph.nodes import Graph, Node, Operation, Pack, Tensor
+from lamella.graph.rewrite import FreshNames, Substitution, defined, operands_of, results_of
+from lamella.ops.library import Library
+
+AFTER = "misc.after"
+"""The operator that gives its first input, not before the second is there."""
+
+
+def recompute(model: Model, kept: Collection[str], seeds: Collection[str]) -> Model:
+    """The model whose way back, all that depends on `seeds`, computes again what it reads and is not `kept`.
+
+    What control flow or a random operator gave is kept in any case: a second draw would be another one.
+    """
+    return replace(model, graph=_Rematerialisation(model, kept, seeds).run())
+
+
+class _Rematerialisation:
+    """One graph in order: copies stand in front of the first node of the way back that reads them."""
+
+    def __init__(self, model: Model, kept: Collection[str], seeds: Collection[str]) -> None:
+        self.graph = model.graph
+        self.seeds = set(seeds)
+        self.names = FreshNames(item.name for item in defined(model.graph))
+        self.makers = {
+            item.name: node
+            for node in model.graph.nodes
+            if isinstance(node, Operation) and _is_repeatable(model.library, node)
+            for item in results_of(node)
+            if item.name not in kept
+        }
+        """What computes each tensor that is not kept."""
+        self.stored = {item.name for item in model.graph.variables}
+        self.stored |= {item.tensor.name for item in model.graph.constants}
+        self.copies: dict[str, Tensor] = {}
+        self.waiting: dict[str, Tensor] = {}
+
+    def run(self) -> Graph:
+        """The graph with the copies."""
+        nodes: list[Node] = []
+        late = set(self.seeds)
+        for node in self.graph.nodes:
+            reads = [item for item in operands_of(node) if isinstance(item, Tensor)]
+            gradients = [item for item in reads if item.name in late]
+            if not gradients:
+                nodes.append(node)
+                continue
+            late |= {item.name for item in results_of(node)}
+            for item in reads:
+                if item.name in self.makers and item.name not in late:
+                    nodes += self._copy(item, gradients[-1])
+            nodes += self._wait((item for item in reads if item.name not in late), gradients[-1])
+            nodes.append(Substitution(self._again).node(node))
+        return replace(self.graph, nodes=tuple(nodes))
+
+    def _copy(self, wanted: Tensor, token: Tensor) -> Iterator[Node]:
+        """What computes a tensor again, as far as no copy is there yet: from what is kept, in order."""
+        todo = [(self.makers[wanted.name], False)]
+        while todo:
+            node, ready = todo.pop()
+            if all(item.name in self.copies for item in results_of(node)):
+                continue
+            if ready:
+                yield from self._wait(operands_of(node), token)
+                yield self._repeated(node)
+                continue
+            inner = [self.makers[item.name] for item in operands_of(node) if item.name in self.makers]
+            todo += [(node, True), *((item, False) for item in reversed(inner))]
+
+    def _wait(self, read: Iterable[Tensor | Pack], token: Tensor) -> Iterator[Operation]:
+        """Let what the way forward left, and is kept, wait for a gradient before it is read again."""
+        for item in read:
+            known = item.name in self.makers or item.name in self.waiting or item.name in self.stored
+            if isinstance(item, Tensor) and not known:
+                later = replace(item, name=self.names.take(f"{item.name}_again"), quantization=None)
+                self.waiting[item.name] = later
+                types = (("T", item.element), ("U", token.element))
+                yield Operation(AFTER, (item, token), (later,), (), types, origin=item.origin)
+
+    def _repeated(self, node: Operation) -> Node:
+        """The same call once more."""
+        for item in results_of(node):
+            if isinstance(item, Tensor):
+                self.copies[item.name] = replace(item, name=self.names.take(f"{item.name}_again"))
+        made = Substitution(lambda item: self.copies[item.name])
+        return replace(
+            node,
+            inputs=tuple(map(Substitution(self._again).argument, node.inputs)),
+            outputs=tuple(map(made.argument, node.outputs)),
+        )
+
+    def _again(self, tensor: Tensor) -> Tensor:
+        """What the way back reads for a tensor."""
+        found = self.copies if tensor.name in self.makers else self.waiting
+        return found.get(tensor.name, tensor)
+
+
+def _is_repeatable(library: Library, node: Operation) -> bool:
+    drawn = "random" in library.traits(node.operator)
+    return not drawn and not any(isinstance(item, Pack) for item in results_of(node))
+
+
+__all__ = ["AFTER", "recompute"]
