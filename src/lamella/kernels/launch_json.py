@@ -50,7 +50,7 @@ def as_numbers(value: object, least: int = 0) -> tuple[int, ...]:
 def encode_list(whole: LaunchList) -> dict[str, object]:
     """A launch list as a value of JSON; of an origin its words stay."""
     return {
-        "buffers": {name: [item.size, int(item.zeroed)] for name, item in whole.buffers.items()},
+        "buffers": {name: [item.size, item.zeroed] for name, item in whole.buffers.items()},
         "launches": [_encode_launch(item) for item in whole.launches],
         "inputs": {name: _encode_view(item) for name, item in whole.inputs.items()},
         "outputs": {name: _encode_view(item) for name, item in whole.outputs.items()},
@@ -61,7 +61,7 @@ def decode_list(value: object, most_bytes: int) -> LaunchList:
     """The launch list of a value of JSON. Malformed: it is none, too large, or a view leaves its buffer."""
     found = as_object(value)
     buffers = {
-        name: Buffer(as_number(size), bool(as_number(zeroed)))
+        name: Buffer(as_number(size), as_number(zeroed))
         for name, item in as_object(found.get("buffers")).items()
         for size, zeroed in (as_list(item, 2),)
     }

@@ -65,8 +65,11 @@ class Buffer:
     """Memory that launches share, in bytes."""
 
     size: int
-    zeroed: bool = False
-    """Whether what no launch writes must be zero, from call to call: the halo of a padded tensor."""
+    zeroed: int = 0
+    """Not 0 where what no launch writes must be zero, from call to call: the halo of a padded tensor.
+
+    Buffers of one number have their halos at the same places.
+    """
 
 
 @dataclass(frozen=True, slots=True)

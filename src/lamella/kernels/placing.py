@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from lamella.base.arena import LiveBlock, aligned, allocate, allocate_in_line
+from lamella.base.arena import Allocation, LiveBlock, aligned, allocate, allocate_in_line
 from lamella.base.liveness import LiveRange, live_ranges
 from lamella.base.records import dataclass
 from lamella.kernels.launches import Launch, LaunchList
@@ -33,13 +33,32 @@ def place_buffers(whole: LaunchList, outside: Collection[str]) -> ArenaPlan:
     kept = [name for name in names if whole.buffers[name].zeroed]
     blocks = (_block(name, whole, ranges) for name in names if not whole.buffers[name].zeroed)
     shared = allocate(blocks, ALIGNMENT)
-    own = allocate_in_line((_block(name, whole, ranges) for name in kept), ALIGNMENT)
+    own = _place_halos([(whole.buffers[name].zeroed, _block(name, whole, ranges)) for name in kept])
     return ArenaPlan(
         {name: int(offset) for name, offset in shared.offsets.items() if isinstance(offset, int)},
         {name: int(offset) for name, offset in own.offsets.items() if isinstance(offset, int)},
         _total(shared.total),
         _total(own.total),
     )
+
+
+def _place_halos(blocks: Sequence[tuple[int, LiveBlock]]) -> Allocation:
+    """Buffers with halos: those of one number that are never alive together share their bytes.
+
+    Launches write all of a tensor, and never its halo: what another one leaves there is written over or zero.
+    """
+    slots: dict[str, LiveBlock] = {}
+    places: dict[str, str] = {}
+    free: dict[int, list[str]] = {}
+    for number, block in sorted(blocks, key=lambda item: item[1].first):
+        ended = (name for name in free.get(number, ()) if slots[name].last < block.first)
+        slot = next(ended, block.name)
+        places[block.name] = slot
+        slots[slot] = block._replace(name=slot)
+        if slot == block.name:
+            free.setdefault(number, []).append(slot)
+    found = allocate_in_line(slots.values(), ALIGNMENT)
+    return Allocation({name: found.offsets[slot] for name, slot in places.items()}, found.total)
 
 
 def _steps(launches: Sequence[Launch]) -> Iterator[tuple[list[str], list[str]]]:

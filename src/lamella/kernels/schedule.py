@@ -40,12 +40,12 @@ class Scheduler:
     """A launch list while it is written.
 
     `sizes` are the bytes of the tensors; `writes` tells for each kernel which of its parameters it may write;
-    `padded` are the tensors that have a halo.
+    `padded` are the tensors that have a halo, equal numbers for halos at the same places.
     """
 
     sizes: Mapping[str, int]
     writes: Mapping[str, Sequence[bool]]
-    padded: Collection[str] = ()
+    padded: Mapping[str, int] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
     launches: list[Launch] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Scheduler:
 
     def _begin(self, operation: ScheduledOperation, tensor: str, size: int, whole: bool = False) -> None:
         """Make a buffer for a tensor, filled where its kernels do not write all of it."""
-        self.buffers[tensor] = Buffer(size, tensor in self.padded)
+        self.buffers[tensor] = Buffer(size, self.padded.get(tensor, 0))
         self.places[tensor] = tensor
         if not whole and size:
             view = _bytes_of(tensor, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from types import MappingProxyType
@@ -73,6 +74,16 @@ class Target:
         return self.triple.startswith("nvptx")
 
     @property
+    def tensor_cores(self) -> bool:
+        """Whether warps have instructions for products of bf16 and f16 that add in f32."""
+        return self.has_threads and int(re.sub(r"\D", "", self.cpu) or 0) >= 80
+
+    @property
+    def has_warpgroups(self) -> bool:
+        """Whether four warps multiply together what a copy engine brings to local memory."""
+        return self.has_threads and self.cpu == "sm_90a"
+
+    @property
     def register_space(self) -> int:
         """Bytes of all registers of a subgroup."""
         return self.register_bytes * self.register_count
@@ -131,6 +142,18 @@ _AVX512 = replace(
     cpu="x86-64-v4",
     features="+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512cd,-prefer-256-bit",
 )
+_CUDA = Target(
+    name="cuda",
+    subgroup_sizes=(1, 2, 4, 8, 16, 32),
+    max_work_group_size=1024,
+    register_bytes=128,
+    register_count=255,
+    vector_bytes=128,
+    local_bytes=48 * KIB,
+    default_subgroup_size=32,
+    triple="nvptx64-nvidia-cuda",
+    cpu="sm_90",
+)
 _ALL = (
     _AVX512,
     replace(_AVX512, name="cpu-amx", features=",".join([_AVX512.features, *(f"+{name}" for name in TILES)])),
@@ -166,17 +189,9 @@ _ALL = (
         threads=56,
         missing_elements=("f64", "c64"),
     ),
-    Target(
-        name="cuda",
-        subgroup_sizes=(32,),
-        max_work_group_size=1024,
-        register_bytes=128,
-        register_count=255,
-        vector_bytes=128,
-        local_bytes=48 * KIB,
-        triple="nvptx64-nvidia-cuda",
-        cpu="sm_90",
-    ),
+    _CUDA,
+    replace(_CUDA, name="sm_80", cpu="sm_80"),
+    replace(_CUDA, name="sm_90a", cpu="sm_90a", features="+ptx83"),
 )
 TARGETS: Mapping[str, Target] = MappingProxyType({target.name: target for target in _ALL})
 """The targets by name."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import gcd
 
 from lamella.backend.cpu.compiled import Compiled, KernelSymbol
-from lamella.backend.cpu.emit import matrices, memory, scalars, subgroups, threads
+from lamella.backend.cpu.emit import fragments, matrices, memory, scalars, subgroups, threads, warps
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.control.phases import (
     Merge,
@@ -22,11 +22,11 @@ from lamella.backend.cpu.emit.control.phases import (
     others,
     settle,
 )
+from lamella.backend.cpu.emit.fragments import suits_fragments
 from lamella.backend.cpu.emit.integers import WIDTHS, add, first_of, number, spread
 from lamella.backend.cpu.emit.mathematics import emit_math
 from lamella.backend.cpu.emit.matrices import (
     constant_matrix,
-    emit_coop_store,
     emit_tile_loop,
     find_long_code,
 )
@@ -53,7 +53,6 @@ from lamella.lang.tensor.nodes import (
     Barrier,
     Constant,
     Coopmatrix,
-    CoopStore,
     For,
     Foreach,
     Function,
@@ -328,8 +327,11 @@ def _guarded(context: EmitContext, mask: str, region: Region, varying: Sequence[
 
 
 def _emit_constant(context: EmitContext, node: Constant) -> RunValue:
-    matrix = isinstance(node.type, Coopmatrix)
-    return constant_matrix(context, node) if matrix else emit_constant(context, node)
+    if not isinstance(node.type, Coopmatrix):
+        return emit_constant(context, node)
+    if context.threads:
+        return (fragments if context.fragments else warps).constant_matrix(context, node)
+    return constant_matrix(context, node)
 
 
 EMIT: Emitters = {
@@ -343,21 +345,16 @@ EMIT: Emitters = {
 """What emits each instruction that has no region."""
 
 
-def _store_together(context: EmitContext, instruction: CoopStore) -> None:
-    """Store a matrix that all threads of a subgroup hold: when all have it, and by one of them."""
-    out = context.out
-    threads.wait_for_subgroup(context)
-    store, after = out.label("store"), out.label("stored")
-    out.branch(threads.is_first_lane(context), store, after)
-    out.begin(store)
-    emit_coop_store(context, instruction)
-    out.jump(after)
-    out.begin(after)
-    threads.wait_for_subgroup(context)
+THREADS: Emitters = {**EMIT, **threads.EMITTERS, **warps.EMITTERS}
+"""What emits each instruction where each work-item is a thread."""
+FRAGMENTS: Emitters = {**THREADS, **fragments.EMITTERS}
+"""The same where the tensor cores compute products."""
 
 
-THREADS: Emitters = {**threads.EMITTERS, CoopStore: _store_together}
-"""What is emitted in another way where each work-item is a thread."""
+def _emitters(context: EmitContext) -> Emitters:
+    if not context.threads:
+        return EMIT
+    return FRAGMENTS if context.fragments else THREADS
 
 
 def walk(context: EmitContext, statements: Sequence[Statement]) -> tuple[RunValue, ...]:
@@ -385,8 +382,7 @@ def _emit(context: EmitContext, statement: Statement) -> None:
         if context.threads:
             threads.wait_for_group(context)
     elif not isinstance(instruction, LifetimeStop):
-        emit = THREADS.get(type(instruction)) if context.threads else None
-        found = (emit or EMIT[type(instruction)])(context, instruction)
+        found = _emitters(context)[type(instruction)](context, instruction)
         _name(context, statement, [] if found is None else [found])
 
 
@@ -458,6 +454,7 @@ def _enter(function: Function, out: IrWriter, target: Target) -> EmitContext:
         group_count="%groups",
         scratch="%scratch",
         threads=target.has_threads,
+        fragments=suits_fragments(function, target),
     )
 
 

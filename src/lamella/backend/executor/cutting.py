@@ -153,8 +153,7 @@ class SegmentCutter:
             constants |= own
             sizes |= {name: array.nbytes for name, array in own.items()}
             operations.append(_in_state(planned.scheduled(), states))
-        padded = {name for name, item in self._layouts.items() if item.is_padded}
-        scheduler = Scheduler(sizes, self._writes, padded)
+        scheduler = Scheduler(sizes, self._writes, self._halos(memory))
         for name in (*inputs, *constants):
             scheduler.give(name)
         for item in operations:
@@ -192,6 +191,15 @@ class SegmentCutter:
         for item in operations:
             scheduler.add(replace(item, calls=(states[item.outputs[0]].restore,)))
         return scheduler.finish(given, ())
+
+    def _halos(self, memory: Mapping[str, TensorShape]) -> dict[str, int]:
+        """The padded tensors, each with a number that those share whose halos lie at the same places."""
+        numbers: dict[object, int] = {}
+        return {
+            name: numbers.setdefault((memory[name], layout), len(numbers) + 1)
+            for name, layout in self._layouts.items()
+            if layout.is_padded and name in memory
+        }
 
     def _size(self, name: str, shape: Sequence[int], dtype: DType) -> int:
         """The bytes of a tensor as it lies."""

@@ -443,18 +443,9 @@ def _respelled(node: n.Operator, names: frozenset[str]) -> n.Operator:
 
 def _optional(value: n.Expr, moving: frozenset[str]) -> n.Expr:
     """A value that is null, not 0, where a condition on attributes fails: then there is no formula at all."""
-    if isinstance(value, n.Select) and not _moves(value.condition, moving):
-        if value.otherwise == ZERO:
-            return n.Select(value.condition, _optional(value.then, moving))
-        if value.then == ZERO and value.otherwise is not None:
-            return n.Select(n.Unary("!", value.condition), _optional(value.otherwise, moving))
-    if isinstance(value, n.Chain) and all(sign in ("*", "/") for sign, _ in value.rest):
-        first = _optional(value.first, moving)
-        rest = tuple((sign, _optional(item, moving) if sign == "*" else item) for sign, item in value.rest)
-        return n.Chain(first, rest)
-    if isinstance(value, n.Unary):
-        return replace(value, operand=_optional(value.operand, moving))
-    return value
+    conditions: list[n.Expr] = []
+    made = _hoisted(value, conditions, moving)
+    return made if not conditions else n.Select(_all(conditions) or ONE, made)
 
 
 def _stays_inside(index: object, counting: set[str]) -> bool:
@@ -466,18 +457,27 @@ def _stays_inside(index: object, counting: set[str]) -> bool:
     return isinstance(index, n.Integer | n.Bounded | n.Select | n.Index | n.Substitute)
 
 
-def _hoisted(value: n.Expr, conditions: list[n.Expr]) -> n.Expr:
-    """A value without the choices by which it is 0: what is not read where they fail must not be written either."""
+def _hoisted(value: n.Expr, conditions: list[n.Expr], moving: frozenset[str] | None = None) -> n.Expr:
+    """A value without the choices by which it is 0: what is not read where they fail must not be written either.
+
+    With names that move, only the choices that none of them decides.
+    """
     if isinstance(value, n.Select) and ZERO in (value.then, value.otherwise) and value.otherwise is not None:
-        is_first = value.otherwise == ZERO
-        conditions.append(value.condition if is_first else n.Unary("!", value.condition))
-        return _hoisted(value.then if is_first else value.otherwise, conditions)
+        if moving is None or not _moves(value.condition, moving):
+            is_first = value.otherwise == ZERO
+            conditions.append(value.condition if is_first else n.Unary("!", value.condition))
+            return _hoisted(value.then if is_first else value.otherwise, conditions, moving)
     if isinstance(value, n.Chain) and all(sign in ("*", "/") for sign, _ in value.rest):
-        first = _hoisted(value.first, conditions)
-        rest = [(sign, _hoisted(item, conditions) if sign == "*" else item) for sign, item in value.rest]
-        return n.Chain(first, tuple(rest))
+        found = _hoisted(value.first, conditions, moving)
+        for sign, item in value.rest:
+            found = (
+                product(found, _hoisted(item, conditions, moving))
+                if sign == "*"
+                else n.Chain(found, ((sign, item),))
+            )
+        return found
     if isinstance(value, n.Unary):
-        return replace(value, operand=_hoisted(value.operand, conditions))
+        return replace(value, operand=_hoisted(value.operand, conditions, moving))
     return value
 
 

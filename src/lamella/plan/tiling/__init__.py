@@ -25,7 +25,7 @@ from lamella.plan.tiling.placement import TiledStage, tiled_stage
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Line, Place, Repeat, Step, l1_buffer, order
 from lamella.plan.tiling.search import Choice
 from lamella.plan.tiling.shape import Machine, StageShape
-from lamella.plan.tiling.stages import Network, Stage, group
+from lamella.plan.tiling.stages import Network, group
 from lamella.plan.tiling.text import Writer
 from lamella.plan.timing.cost import MachineModel
 
@@ -72,7 +72,7 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     machine = Machine(model, engines)
     network = group(plan, options.outputs)
     shapes = [StageShape(stage, machine) for stage in network.stages]
-    weights = [_weight_bytes(network, stage) for stage in network.stages]
+    weights = [_weight_bytes(network, shape) for shape in shapes]
     choices = allot(shapes, weights, machine)
     _begin_eagerly(network, shapes, choices, machine)
     planar = settle_layouts(network, shapes, choices, machine)
@@ -92,7 +92,7 @@ def _begin_eagerly(
 ) -> None:
     """Let a plan that is little more than its first stage begin before its operands are there."""
     filled = choose_fill(shapes[0], machine.l1) if shapes else None
-    waiting = machine.fetch(_weight_bytes(network, shapes[0].stage)) if shapes else 0
+    waiting = machine.fetch(_weight_bytes(network, shapes[0])) if shapes else 0
     first = shapes[0].stage.task.inputs[0].buffer.name if shapes else ""
     alone = machine.engines == 1 and first in network.inputs and first not in network.outputs
     rest = sum(item.cycles for item in choices)
@@ -100,8 +100,14 @@ def _begin_eagerly(
         choices[0] = filled
 
 
-def _weight_bytes(network: Network, stage: Stage) -> int:
-    return sum(region.extent for region in stage.inputs() if region.buffer.name in network.weights)
+def _weight_bytes(network: Network, shape: StageShape) -> int:
+    """Bytes of weights that a stage fetches; of a table that is read where it lies nothing is."""
+    distant = {id(shape.stage.task.inputs[index]) for index in shape.distant}
+    return sum(
+        region.extent
+        for region in shape.stage.inputs()
+        if region.buffer.name in network.weights and id(region) not in distant
+    )
 
 
 def _report(item: TiledStage) -> StageReport:

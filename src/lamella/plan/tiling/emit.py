@@ -43,9 +43,11 @@ class Generator(Placement):
                 self._fill(tiled)
             self._prefetch(number)
             if tiled.choice.eager:
+                self._write_back(tiled)
                 continue
             if tiled.choice.remote:
                 self._stay(tiled)
+                self._write_back(tiled)
                 continue
             self._prepare(tiled)
             later = self.stages[number + 1] if number + 1 < len(self.stages) else None
@@ -55,10 +57,20 @@ class Generator(Placement):
                 if later is not None:
                     self._prepare_early(later)
                 self.lines.append(Settle(steps))
+            self._write_back(tiled)
             first = self.lines[start]
             if not isinstance(first, Settle):
                 first.comments = (*self._headline(tiled), *first.comments)
         return self.lines
+
+    def _write_back(self, tiled: TiledStage) -> None:
+        """Send outputs that have a home in L2 to DDR; nobody waits for that."""
+        for region in tiled.stage.outputs:
+            name = region.buffer.name
+            if name in self.network.outputs and name in self.homes:
+                home = self.source(tiled, region, 0, region.extent)
+                far = Bytes(name, Place(region.offset.constant), region.extent)
+                self.lines.append(Step("transfer", (home,), (far,), label=f"{tiled.stage.name}_out"))
 
     def _stay(self, tiled: TiledStage) -> None:
         """A task on operands where they lie."""

@@ -64,6 +64,19 @@ class Packing:
         self.size = offset + region.extent
         return offset
 
+    def share(self, region: Region) -> int:
+        """The offset of an operand that others may have appended already."""
+        for piece in self.pieces:
+            known = piece.region
+            same = (known.buffer.name, known.offset, known.extent) == (
+                region.buffer.name,
+                region.offset,
+                region.extent,
+            )
+            if same and not piece.by_channel:
+                return piece.offset
+        return self.add(region, by_channel=False)
+
     def pack(self, arrays: Mapping[str, Array]) -> Array:
         """The bytes of the packed buffer, from those of the imported buffers of the selected plan."""
         found = np.zeros(self.size, np.uint8)

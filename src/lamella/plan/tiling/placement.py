@@ -155,9 +155,7 @@ class Placement:
             if region.buffer.name in self.network.weights and (
                 tiled.choice.remote or index in tiled.shape.distant
             ):
-                tiled.distant[region.buffer.name, region.offset.constant] = self.packing.add(
-                    region, by_channel=False
-                )
+                tiled.distant[region.buffer.name, region.offset.constant] = self.packing.share(region)
         start = self.packing.size = aligned(self.packing.size, ALIGN)
         indexed = list(enumerate(tiled.stage.task.inputs))
         others = [
@@ -201,10 +199,13 @@ class Placement:
         self.homes = {}
         self.fetches = [item for item in self.fetches if item.buffer == self.packing.name]
         sizes = {item.name: item.size for item in network.plan.buffers}
-        for name in sorted(network.activations | network.inputs):
-            if name in spilled or name in network.outputs:
+        again = self._read_again()
+        for name in sorted(network.activations | network.inputs | again):
+            if name in spilled or name in network.outputs - again:
                 continue
-            self.homes[name] = Block(name, sizes[name], network.first[name], network.last[name])
+            # What goes to DDR from its home may wait there for long: nothing else takes the place.
+            last = len(self.stages) - 1 if name in again else network.last[name]
+            self.homes[name] = Block(name, sizes[name], network.first[name], last)
             if name in network.inputs:
                 # The first stage waits for nothing else: small pieces let its first tiles begin early.
                 pieces = max(1, min(2 * self.machine.counts["sDMA"], sizes[name] // PIECE * 4))
@@ -216,6 +217,11 @@ class Placement:
         staging = [block for block in (self._staging(tiled) for tiled in self.stages) if block is not None]
         weights = [item.block for item in self.fetches if item.buffer == self.packing.name]
         self.reserved = [*self.homes.values(), *weights, *staging, *self._streams()]
+
+    def _read_again(self) -> set[str]:
+        """Outputs that stages read, states of the model above all: they have a home, and go to DDR from there."""
+        read = {region.buffer.name for tiled in self.stages for region in tiled.stage.inputs()}
+        return read & self.network.outputs
 
     def _streams(self) -> Iterator[Block]:
         """The rings through which weights pass that are too large for L2."""

@@ -98,10 +98,14 @@ class StageShape:
 
     @cached_property
     def distant(self) -> set[int]:
-        """Inputs that are read where they lie: a table of which only some rows are asked for, too large for L1."""
+        """Inputs that are read where they lie: a table of which only some rows are asked for, or too large for L1."""
         item = self.stage.split.inputs[0]
-        large = isinstance(item, Whole) and 2 * item.region.extent > self.machine.l1
-        return {0} if self.stage.task.opcode == "gather" and large else set()
+        if self.stage.task.opcode != "gather" or not isinstance(item, Whole):
+            return set()
+        table = item.region
+        asked = sum(region.extent for region in self.stage.task.outputs)
+        few = table.buffer.imported and 2 * asked <= table.extent
+        return {0} if few or 2 * table.extent > self.machine.l1 else set()
 
     @cached_property
     def wholes(self) -> list[tuple[int, Region]]:

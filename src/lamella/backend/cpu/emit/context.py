@@ -46,6 +46,10 @@ class EmitContext:
     """Where each work-item is a thread of its own, its number in the subgroup: an i32 operand."""
     threads: bool = False
     """Whether each work-item is a thread of its own."""
+    members: str = "-1"
+    """There, which threads of its warp are its subgroup: an i32 operand, a bit for each."""
+    fragments: bool = False
+    """There, whether the tensor cores compute its matrix products: matrices lie in registers as those want them."""
     subgroup_size: int = 1
     items: int = 1
     """Work-items of the work-group."""

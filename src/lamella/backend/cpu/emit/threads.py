@@ -1,7 +1,8 @@
 """Kernels for machines where each work-item is a thread of its own: blocks are work-groups, warps are subgroups.
 
-Values are scalars of a thread, so lanes, masks and the loops over subgroups of a processor are not needed. Every
-thread of a subgroup holds its cooperative matrices whole, and one of them stores when all of them are there.
+Values are scalars of a thread, so lanes, masks and the loops over subgroups of a processor are not needed. A subgroup
+of fewer than 32 work-items is a part of a warp: what its threads do together names them alone, so that the others may
+be elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from lamella.lang.tensor.check.kinds import BYTES, component_of
 from lamella.lang.tensor.nodes import Builtin, SubgroupBroadcast, SubgroupOperation
 
 WARP = 32
-ALL = "-1"
 REGISTER = "llvm.nvvm.read.ptx.sreg"
 
 
@@ -26,10 +26,15 @@ def enter_thread(context: EmitContext, rows: int, local_bytes: int) -> None:
     block = out.intrinsic("i32", f"{REGISTER}.ctaid.x", "")
     context.group_id = out.value(f"zext i32 {block} to i64")
     row, column = (out.intrinsic("i32", f"{REGISTER}.tid.{axis}", "") for axis in "xy")
-    context.lane = out.value(f"and i32 {row}, {WARP - 1}")
-    tile = out.value(f"lshr i32 {row}, 5")
-    before = out.value(f"mul i32 {column}, {rows // WARP}")
+    size = context.subgroup_size
+    context.lane = out.value(f"and i32 {row}, {size - 1}")
+    tile = out.value(f"lshr i32 {row}, {size.bit_length() - 1}")
+    before = out.value(f"mul i32 {column}, {rows // size}")
     context.subgroup_id = out.value(f"add i32 {before}, {tile}")
+    if size < WARP:
+        own = out.intrinsic("i32", f"{REGISTER}.laneid", "")
+        first = out.value(f"and i32 {own}, {-size}")
+        context.members = out.value(f"shl i32 {(1 << size) - 1}, {first}")
     if local_bytes:
         memory = f"@local_{local_bytes}"
         out.need(f"{memory} = internal addrspace(3) global [{local_bytes} x i8] undef, align 128")
@@ -45,7 +50,7 @@ def wait_for_group(context: EmitContext) -> None:
 def wait_for_subgroup(context: EmitContext) -> None:
     """All work-items of the subgroup come here before one goes on."""
     context.out.need("declare void @llvm.nvvm.bar.warp.sync(i32)")
-    context.out.line(f"call void @llvm.nvvm.bar.warp.sync(i32 {ALL})")
+    context.out.line(f"call void @llvm.nvvm.bar.warp.sync(i32 {context.members})")
 
 
 def is_first_lane(context: EmitContext) -> str:
@@ -70,6 +75,19 @@ def emit_broadcast(context: EmitContext, instruction: SubgroupBroadcast) -> Scal
     return _shuffle(context, "idx", context.scalar(instruction.operand.name), lane.operand)
 
 
+def from_lane(context: EmitContext, value: ScalarValue, lane: str) -> ScalarValue:
+    """The value of the work-item whose number in the subgroup this one gives, an i32 operand."""
+    return _shuffle(context, "idx", value, lane)
+
+
+def choose(context: EmitContext, test: str, then: ScalarValue, otherwise: ScalarValue) -> ScalarValue:
+    """One of two values by an i1 of this work-item."""
+    kind = LLVM[then.element]
+    pairs = zip(then.parts, otherwise.parts, strict=True)
+    parts = [context.out.value(f"select i1 {test}, {kind} {one}, {kind} {other}") for one, other in pairs]
+    return ScalarValue(then.element, tuple(parts))
+
+
 def of_lane(context: EmitContext, value: ScalarValue, lane: int) -> ScalarValue:
     """The value of one work-item of the subgroup, for all of them."""
     return _shuffle(context, "idx", value, str(lane))
@@ -87,11 +105,12 @@ def choose_lane(context: EmitContext, element: str, parts: Sequence[Sequence[str
 def emit_operation(context: EmitContext, instruction: SubgroupOperation) -> ScalarValue:
     """Emit a reduction or a scan: values travel 1, 2, 4, … lanes far."""
     value, function = context.scalar(instruction.operand.name), instruction.function
+    distances = [1 << step for step in range(context.subgroup_size.bit_length() - 1)]
     if instruction.form == "reduce":
-        for distance in (16, 8, 4, 2, 1):
+        for distance in reversed(distances):
             value = combine(context, function, value, _shuffle(context, "bfly", value, str(distance)))
         return value
-    for distance in (1, 2, 4, 8, 16):
+    for distance in distances:
         below = _shuffle(context, "up", value, str(distance))
         value = _select(
             context,
@@ -106,10 +125,7 @@ def emit_operation(context: EmitContext, instruction: SubgroupOperation) -> Scal
 
 
 def _select(context: EmitContext, condition: str, then: ScalarValue, otherwise: ScalarValue) -> ScalarValue:
-    test, kind = context.out.value(condition), LLVM[then.element]
-    pairs = zip(then.parts, otherwise.parts, strict=True)
-    parts = [context.out.value(f"select i1 {test}, {kind} {one}, {kind} {other}") for one, other in pairs]
-    return ScalarValue(then.element, tuple(parts))
+    return choose(context, context.out.value(condition), then, otherwise)
 
 
 def _shuffle(context: EmitContext, way: str, value: ScalarValue, distance: str) -> ScalarValue:
@@ -151,8 +167,9 @@ def _join(context: EmitContext, words: Sequence[str], width: int) -> str:
 
 
 def _shuffle_word(context: EmitContext, way: str, word: str, distance: str) -> str:
-    bound = "0" if way == "up" else "31"
-    operands = f"i32 {ALL}, i32 {word}, i32 {distance}, i32 {bound}"
+    """The word of another thread; the bound keeps a shuffle inside the part of the warp that the subgroup is."""
+    bound = (WARP - context.subgroup_size << 8) | (0 if way == "up" else WARP - 1)
+    operands = f"i32 {context.members}, i32 {word}, i32 {distance}, i32 {bound}"
     return context.out.intrinsic("i32", f"llvm.nvvm.shfl.sync.{way}.i32", operands)
 
 

@@ -56,7 +56,7 @@ def emit_mul_add(context: EmitContext, add: CoopMulAdd) -> MatrixValue:
         column = _value(context, left, depth, own)
         for place, total in enumerate(sums):
             cell = _value(context, right, place * right.type.rows + depth, own)
-            sums[place] = _accumulate(context, column, cell, total)
+            sums[place] = accumulate(context, column, cell, total)
     found = [convert(context, total, add.type.element) for total in sums]
     return MatrixValue(add.type, tuple(zip(*(item.parts for item in found), strict=True)), added.width)
 
@@ -233,7 +233,7 @@ def _spread_pair(context: EmitContext, cells: Sequence[str], width: int) -> str:
     return context.out.value(f"bitcast {llvm('i32', width)} {whole} to {llvm('i16', 2 * width)}")
 
 
-def _accumulate(
+def accumulate(
     context: EmitContext, column: ScalarValue, cell: ScalarValue, total: ScalarValue
 ) -> ScalarValue:
     """`total + column * cell`, the cell spread over the lanes of the column."""

@@ -1,0 +1,340 @@
+"""Cooperative matrices as the tensor cores of NVIDIA hold them: fragments of 16 x 16, 16 x 8 and 8 x 16 elements.
+
+A product is computed transposed, C' = B' A' (the factor on the right is what the hardware calls A): then two
+neighbouring rows of C, which lie side by side in memory, are in the registers of one thread. With g = lane / 4 and
+t = lane mod 4 a thread holds of each block of 8 rows by 16 columns of C the elements (2t, g), (2t+1, g), (2t, g+8) and
+(2t+1, g+8); blocks are numbered along the rows first. Of a factor it holds words of two neighbouring k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from lamella.backend.cpu.emit import warps
+from lamella.backend.cpu.emit.context import EmitContext, Emitters
+from lamella.backend.cpu.emit.integers import dynamic
+from lamella.backend.cpu.emit.matrices import emit_scale
+from lamella.backend.cpu.emit.matrices.access import join_conditions, load_scalar, or_zeros, store_scalar
+from lamella.backend.cpu.emit.matrices.layout import (
+    MatrixAxis,
+    MatrixLayout,
+    find_layout,
+    move,
+    named_matrix,
+    uniform,
+)
+from lamella.backend.cpu.emit.scalars import make_constant
+from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue
+from lamella.base.records import dataclass
+from lamella.kernels.rewrite import used_values, walk
+from lamella.kernels.sizes import default_sizes
+from lamella.kernels.target import Target
+from lamella.lang.tensor import result_types
+from lamella.lang.tensor.nodes import (
+    Arith,
+    Cast,
+    Constant,
+    CoopConstruct,
+    CoopLoad,
+    Coopmatrix,
+    CoopMulAdd,
+    CoopScale,
+    CoopStore,
+    For,
+    Function,
+    If,
+    Instruction,
+    Memref,
+    Type,
+    Yield,
+)
+
+WARP = 32
+ROWS, COLUMNS, DEPTH = 8, 16, 16
+"""What one instruction computes: rows and columns of C, and the length of its sums."""
+FACTORS = ("bf16", "f16")
+SUMS = "f32"
+STEADY = ("f32", "bf16", "f16")
+"""Element types of matrices that are stored."""
+
+
+# --- which kernels have fragments ----------------------------------------------------------------------------
+
+
+def suits_fragments(function: Function, target: Target) -> bool:
+    """Whether every cooperative matrix of a kernel may lie in fragments, and there is a product."""
+    if not target.tensor_cores or default_sizes(function).subgroup_size != WARP:
+        return False
+    found, known = [item.instruction for item in walk(function.body)], types_of(function)
+    return any(isinstance(item, CoopMulAdd) for item in found) and all(_suits(item, known) for item in found)
+
+
+def types_of(function: Function) -> dict[str, Type]:
+    """The types of all values of a kernel whose names are unique."""
+    known: dict[str, Type] = {item.value.name: item.type for item in function.parameters}
+    for statement in walk(function.body):
+        node = statement.instruction
+        known.update(zip((item.name for item in statement.results), result_types(node), strict=False))
+        if isinstance(node, For):
+            known.update(zip((name.name for name, _ in node.carried), node.types, strict=False))
+    return known
+
+
+def _suits(instruction: Instruction, known: dict[str, Type]) -> bool:
+    types = [item for item in result_types(instruction) if isinstance(item, Coopmatrix)]
+    match instruction:
+        case CoopMulAdd():
+            factors = [known.get(item.name) for item in (instruction.left, instruction.right)]
+            elements = {item.element for item in factors if isinstance(item, Coopmatrix)}
+            alike = len(elements) == 1 and elements <= set(FACTORS)
+            return alike and _is_sum(instruction.type, (SUMS,))
+        case CoopLoad():
+            held = _is_factor(instruction.type) or _is_sum(instruction.type, STEADY)
+            return held and _is_plain(known.get(instruction.operand.name))
+        case CoopStore():
+            stored = known.get(instruction.value.name)
+            held = isinstance(stored, Coopmatrix) and _is_sum(stored, STEADY) and not instruction.flag
+            return held and _is_plain(known.get(instruction.operand.name))
+        case Constant() | CoopConstruct() | CoopScale() | Arith() | Cast() | For() | If():
+            return all(_is_sum(item, STEADY) for item in types)
+        case _:
+            return not types and not _reads_matrix(instruction, known)
+
+
+def _reads_matrix(instruction: Instruction, known: dict[str, Type]) -> bool:
+    found = (known.get(item.name) for item in used_values(instruction))
+    return not isinstance(instruction, Yield) and any(isinstance(item, Coopmatrix) for item in found)
+
+
+def _is_plain(type_: Type | None) -> bool:
+    """Whether a memref has rows and columns alone; one more mode is that of a packed access."""
+    return isinstance(type_, Memref) and type_.order == 2
+
+
+def _is_sum(type_: Coopmatrix, elements: tuple[str, ...]) -> bool:
+    whole = type_.rows % ROWS == 0 and type_.columns % COLUMNS == 0
+    return type_.use == "matrix_acc" and type_.element in elements and whole
+
+
+def _is_factor(type_: Coopmatrix) -> bool:
+    if type_.element not in FACTORS or type_.use == "matrix_acc":
+        return False
+    if type_.use == "matrix_a":
+        return type_.rows % ROWS == 0 and type_.columns % DEPTH == 0
+    return type_.rows % DEPTH == 0 and type_.columns % COLUMNS == 0
+
+
+# --- values --------------------------------------------------------------------------------------------------
+
+
+def _same(type_: Coopmatrix, number: ScalarValue) -> MatrixValue:
+    count = type_.rows * type_.columns // WARP
+    return MatrixValue(type_, tuple((part,) * count for part in number.parts))
+
+
+def constant_matrix(context: EmitContext, constant: Constant) -> MatrixValue:
+    """A matrix with the same number everywhere; it writes nothing."""
+    type_ = constant.type
+    if not isinstance(type_, Coopmatrix):
+        raise TypeError("the constant is no cooperative matrix")
+    return _same(type_, make_constant(constant.value, type_.element))
+
+
+def emit_construct(context: EmitContext, construct: CoopConstruct) -> MatrixValue:
+    """A matrix with one number everywhere."""
+    return _same(construct.type, uniform(context, context.scalar(construct.scalar.name)))
+
+
+# --- memory --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Threads:
+    """Operands of a thread, i64: its group of four, and twice its number there."""
+
+    group: str
+    pair: str
+
+
+def _threads(context: EmitContext) -> _Threads:
+    out = context.out
+    lane = out.value(f"zext i32 {context.lane} to i64")
+    inner = out.value(f"and i64 {lane}, 3")
+    return _Threads(out.value(f"lshr i64 {lane}, 2"), out.value(f"shl i64 {inner}, 1"))
+
+
+class _Address:
+    """Pointers to elements of a matrix: steps from those of a thread are constants."""
+
+    def __init__(self, context: EmitContext, place: MatrixLayout, row: str, column: str) -> None:
+        self._context, self._place = context, place
+        self._row, self._column = row, column
+        out = context.out
+        along = out.value(f"mul i64 {row}, {place.rows.step.operand}")
+        across = out.value(f"mul i64 {column}, {place.columns.step.operand}")
+        both = dynamic(out.value(f"add i64 {along}, {across}"))
+        self._pointer = move(context, place.element, place.pointer, both)
+
+    def pointer(self, row: int, column: int) -> str:
+        """Where an element lies, so many rows and columns from that of the thread."""
+        out, place = self._context.out, self._place
+        along = _times(self._context, place.rows, row)
+        across = _times(self._context, place.columns, column)
+        offset = out.value(f"add i64 {along}, {across}")
+        return move(self._context, place.element, self._pointer, dynamic(offset))
+
+    def condition(self, row: int, column: int) -> str | None:
+        """Whether it lies inside; None where nobody asks."""
+        first = self._inside(self._place.rows, self._row, row)
+        return join_conditions(self._context, first, self._inside(self._place.columns, self._column, column))
+
+    def _inside(self, axis: MatrixAxis, own: str, step: int) -> str | None:
+        if not axis.checked:
+            return None
+        out = self._context.out
+        moved = out.value(f"add i64 {own}, {step}")
+        index = out.value(f"add i64 {axis.start.operand}, {moved}")
+        return out.value(f"icmp ult i64 {index}, {axis.size.operand}")
+
+
+def _times(context: EmitContext, axis: MatrixAxis, count: int) -> str:
+    step = axis.step.constant
+    if isinstance(step, int):
+        return str(step * count)
+    return context.out.value(f"mul i64 {axis.step.operand}, {count}") if count else "0"
+
+
+def _sum_places(type_: Coopmatrix) -> Iterator[tuple[int, int]]:
+    """The row and column of each value of a thread, from its own on."""
+    for column in range(0, type_.columns, COLUMNS):
+        for row in range(0, type_.rows, ROWS):
+            yield from ((row + side, column + half) for half in (0, 8) for side in (0, 1))
+
+
+def emit_load(context: EmitContext, load: CoopLoad) -> MatrixValue:
+    """Load what this thread holds of a matrix; what a check leaves out is 0."""
+    place, own = find_layout(context, load), _threads(context)
+    if load.type.use == "matrix_acc":
+        address = _Address(context, place, own.pair, own.group)
+        cells = [_element(context, address, *item) for item in _sum_places(load.type)]
+        return MatrixValue(load.type, (tuple(cells),))
+    words = tuple(_words(context, place, load.type, own))
+    return MatrixValue(load.type, (words,))
+
+
+def _element(context: EmitContext, address: _Address, row: int, column: int) -> str:
+    pointer, condition = address.pointer(row, column), address.condition(row, column)
+    kept = pointer if condition is None else or_zeros(context, pointer, condition)
+    return load_scalar(context, address._place.element, kept)[0]
+
+
+def _words(context: EmitContext, place: MatrixLayout, type_: Coopmatrix, own: _Threads) -> Iterator[str]:
+    """Words of two neighbouring k, in the order in which products take them: blocks of columns of the sum first."""
+    if type_.use == "matrix_a":
+        address = _Address(context, place, own.group, own.pair)
+        for k in range(0, type_.columns, DEPTH):
+            for row in range(0, type_.rows, ROWS):
+                yield from (_word(context, address, (row, k + half), (0, 1)) for half in (0, 8))
+        return
+    address = _Address(context, place, own.pair, own.group)
+    for k in range(0, type_.rows, DEPTH):
+        for column in range(0, type_.columns, COLUMNS):
+            for half, side in ((0, 0), (0, 8), (8, 0), (8, 8)):
+                yield _word(context, address, (k + half, column + side), (1, 0))
+
+
+def _word(context: EmitContext, address: _Address, first: tuple[int, int], step: tuple[int, int]) -> str:
+    """Two elements along k as a word: one access where they lie side by side and none is left out."""
+    out, place = context.out, address._place
+    along, other = (place.rows, place.columns) if step[0] else (place.columns, place.rows)
+    pair_even = along.start.divisor % 2 == 0 and other.step.divisor % 2 == 0
+    if along.step.constant == 1 and not along.checked and pair_even and place.alignment >= 4:
+        pointer, condition = address.pointer(*first), address.condition(*first)
+        kept = pointer if condition is None else or_zeros(context, pointer, condition)
+        return out.value(f"load i32, ptr {kept}, align 4")
+    kind = LLVM[place.element]
+    second = (first[0] + step[0], first[1] + step[1])
+    halves = []
+    for item in (first, second):
+        found = _element(context, address, *item)
+        bits = found if kind == "i16" else out.value(f"bitcast {kind} {found} to i16")
+        halves.append(out.value(f"zext i16 {bits} to i32"))
+    high = out.value(f"shl i32 {halves[1]}, 16")
+    return out.value(f"or i32 {halves[0]}, {high}")
+
+
+def emit_store(context: EmitContext, store: CoopStore) -> None:
+    """Store what this thread holds of a matrix; what a check leaves out stays as it is."""
+    place, matrix, own = find_layout(context, store), named_matrix(context, store.value), _threads(context)
+    address = _Address(context, place, own.pair, own.group)
+    values = list(zip(_sum_places(matrix.type), matrix.parts[0], strict=True))
+    if _stores_pairs(place):
+        for ((row, column), low), (_, high) in zip(values[::2], values[1::2], strict=True):
+            condition = address.condition(row, column)
+            pair = partial(_store_pair, context, place.element, address.pointer(row, column), (low, high))
+            warps.when(context, condition, pair)
+        return
+    for (row, column), value in values:
+        one = partial(store_scalar, context, place.element, (value,), address.pointer(row, column))
+        warps.when(context, address.condition(row, column), one)
+
+
+def _stores_pairs(place: MatrixLayout) -> bool:
+    """Whether two rows lie side by side, at a multiple of their size, and are both inside or both not."""
+    rows, columns = place.rows, place.columns
+    width = 8 if place.element == "f32" else 4
+    even = rows.start.divisor % 2 == 0 and columns.step.divisor % 2 == 0
+    return rows.step.constant == 1 and not rows.checked and even and place.alignment >= width
+
+
+def _store_pair(context: EmitContext, element: str, pointer: str, pair: tuple[str, str]) -> None:
+    out, kind = context.out, LLVM[element]
+    first = out.value(f"insertelement <2 x {kind}> poison, {kind} {pair[0]}, i64 0")
+    both = out.value(f"insertelement <2 x {kind}> {first}, {kind} {pair[1]}, i64 1")
+    out.line(f"store <2 x {kind}> {both}, ptr {pointer}, align {8 if element == 'f32' else 4}")
+
+
+# --- products ------------------------------------------------------------------------------------------------
+
+
+def emit_mul_add(context: EmitContext, add: CoopMulAdd) -> MatrixValue:
+    """A B + C on the tensor cores, 8 rows by 16 columns at a time."""
+    left, right, added = (named_matrix(context, item) for item in (add.left, add.right, add.accumulator))
+    sums = list(added.parts[0])
+    rows, columns = added.type.rows // ROWS, added.type.columns // COLUMNS
+    for k in range(left.type.columns // DEPTH):
+        for column in range(columns):
+            at = (k * columns + column) * 4
+            wide = right.parts[0][at : at + 4]
+            for row in range(rows):
+                place = (column * rows + row) * 4
+                narrow = left.parts[0][(k * rows + row) * 2 : (k * rows + row) * 2 + 2]
+                sums[place : place + 4] = _product(
+                    context, left.type.element, (*wide, *narrow), sums[place : place + 4]
+                )
+    return MatrixValue(add.type, (tuple(sums),))
+
+
+def _product(context: EmitContext, element: str, words: tuple[str, ...], sums: list[str]) -> list[str]:
+    """One instruction, written as it is: LLVM's names of it differ from type to type."""
+    out = context.out
+    text = (
+        f"mma.sync.aligned.m16n8k16.row.col.f32.{element}.{element}.f32 "
+        "{$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};"
+    )
+    kind = "{ float, float, float, float }"
+    given = ", ".join([*(f"i32 {word}" for word in words), *(f"float {item}" for item in sums)])
+    ways = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
+    found = out.value(f'call {kind} asm sideeffect "{text}", "{ways}"({given})')
+    return [out.value(f"extractvalue {kind} {found}, {place}") for place in range(4)]
+
+
+EMITTERS: Emitters = {
+    CoopLoad: emit_load,
+    CoopStore: emit_store,
+    CoopMulAdd: emit_mul_add,
+    CoopScale: emit_scale,
+    CoopConstruct: emit_construct,
+}
+"""What emits each instruction of this kind where matrices lie in fragments."""
