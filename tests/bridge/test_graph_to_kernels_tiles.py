@@ -200,6 +200,30 @@ def test_attention_of_narrow_reals_is_rounded_where_its_tensors_are(element: str
     assert np.mean(found != wanted) < 0.02
 
 
+LOGS = """
+import llm;
+graph G {
+    @input { q: real[2, 4, N, 8]; k: real[2, 2, M, 8]; v: real[2, 2, M, 6]; }
+    @output { y: real[2, 4, N, 6]; lse: real[2, 4, N]; }
+    @compose { y, lse = llm.flash_attention{causal=CAUSAL}(q, k, v); }
+}
+"""
+
+
+@pytest.mark.parametrize("sizes", [(16, 16), (37, 37), (5, 40), (64, 21)], ids=str)
+@pytest.mark.parametrize("causal", ["true", "false"])
+def test_attention_gives_the_logarithms_of_its_rows_too(sizes: tuple[int, int], causal: str) -> None:
+    """A backward pass reads them: they leave the one kernel that knows them."""
+    text = LOGS.replace("CAUSAL", causal)
+    model = model_of(text.replace(" N", f" {sizes[0]}").replace(" M", f" {sizes[1]}"))
+    kernels = graph_to_kernels(fuse(flatten(model)))
+    assert "matrix_a" in write(kernels.program)
+    random = np.random.default_rng(0)
+    shapes = {"q": (2, 4, sizes[0], 8), "k": (2, 2, sizes[1], 8), "v": (2, 2, sizes[1], 6)}
+    fed = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    agree(compile_lists(kernels)(**fed), by_reference(model)(**fed))
+
+
 def test_a_group_without_a_kernel_is_lowered_by_its_members() -> None:
     text = (ROOT / "examples" / "operator" / "window_attention.sknd").read_text(encoding="utf-8")
     model = fuse(flatten(model_of(text)))

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
-from lamella.bridge.module_to_graph.backward import differentiate
+from lamella.bridge.module_to_graph.backward import Differentiated, differentiate
 from lamella.bridge.module_to_graph.nodes import Weight
+from lamella.bridge.module_to_ir.annotations import KEPT, find_memory_modes
 from lamella.graph.model import Model
 from lamella.lang.module.annotations import read_annotation
 from lamella.lang.module.instantiate import Instance
@@ -43,6 +44,8 @@ class TrainableGraph:
     """The output that is the gradient of a parameter, by the variable that the parameter is."""
     policies: Mapping[str, ParameterPolicy] = field(default_factory=dict)
     """By the variable that the parameter is."""
+    kept: frozenset[str] | None = None
+    """The tensors of the way forward that the way back may read; others it computes again. None: all are kept."""
 
     def policy(self, variable: str) -> ParameterPolicy:
         """How a parameter is trained."""
@@ -70,7 +73,14 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
         found.seeds,
         {names[path]: gradient for path, gradient in found.gradients.items()},
         {item.tensor.name: _policy(item, source.instance) for item in compiled.weights},
+        _kept(found, source.instance),
     )
+
+
+def _kept(found: Differentiated, instance: Instance) -> frozenset[str]:
+    """The tensors that the memory policy of the model keeps for the way back."""
+    modes = find_memory_modes(found.compiled, instance, found.saved, found.seeds.values())
+    return frozenset(name for name, mode in modes.items() if mode in KEPT)
 
 
 def _policy(weight: Weight, root: Instance) -> ParameterPolicy:

@@ -14,6 +14,7 @@ from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Node, Tensor, tensors
 from lamella.graph.passes.dce import dce
+from lamella.graph.passes.recompute import recompute
 from lamella.graph.passes.variable_dce import variable_dce
 from lamella.graph.rewrite import defined, operands_of, results_of
 from lamella.train.optimizers import RATE, Optimizer, Slot, Updating, find_optimizer
@@ -248,6 +249,8 @@ class StepBuilder:
             checks=graph.checks,
         )
         model = replace(self.source.model, graph=whole, hints=())
+        if self.source.kept is not None:
+            model = recompute(model, self.source.kept, seeds)
         model = variable_dce(dce(model))
         updated = tuple(item.variable.name for item in whole.updates)
         return StepGraph(model, tuple(scalars), updated, _called(outputs, made))

@@ -213,7 +213,7 @@ def test_an_alias_may_stand_on_views() -> None:
 
 EFFECT_TESTS = {
     "memory": ("test_module_backward_saving", "mode"),
-    "checkpoint": ("test_module_ir", "granularity preserve"),
+    "checkpoint": ("../train/test_recompute", "granularity preserve"),
     "hook": ("../pipeline/test_module_observing", "point mode"),
     "probe": ("../pipeline/test_module_observing", "name capture condition"),
     "dtype": ("test_module_annotations", "type"),
@@ -260,7 +260,7 @@ INERT_USES = {
     "@memory(offload)": (OPERATION, 1),
     "@memory(save, priority=2, prefetch=false)": (OPERATION, 2),
     "@memory(save)": (OPERATION, 0),
-    "@checkpoint(full)": (OPERATION, 1),
+    "@checkpoint(full)": (OPERATION, 0),
     "@checkpoint(selective)": (DECLARATION, 0),
     "@hook(P, replace)": (OPERATION, 1),
     "@hook(P, mode=observe)": (OPERATION, 0),

@@ -50,7 +50,7 @@ def module_to_ir(
 def _train(trained: Differentiated, instance: Instance) -> TrainingParts:
     """The parts of a graph that goes back too; what is saved lies together, and is free after its last use."""
     graph = _graph_of(trained.compiled, instance)
-    modes = find_memory_modes(trained.compiled, instance, trained.saved)
+    modes = find_memory_modes(trained.compiled, instance, trained.saved, trained.seeds.values())
     made = make_graph(trained.compiled, graph, instance, modes)
     gradients = {**trained.gradients, **trained.input_gradients}
     plan = make_schedule(graph, Marks(trained.compiled.marks), modes, lasting=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import translate
 from itertools import chain
 from re import Pattern, compile
@@ -11,6 +12,7 @@ from lamella.base.dim import Dim
 from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.nodes import Compiled, Mark
 from lamella.bridge.module_to_ir.nodes import Annotation, Json
+from lamella.graph.nodes import Operation
 from lamella.graph.rewrite import members
 from lamella.lang.module import nodes as n
 from lamella.lang.module.annotations import ArgumentValue, read_annotation
@@ -77,10 +79,12 @@ _NamesByOwner = Mapping[str, _TensorsByName]
 _Owners = Sequence[tuple[str, Instance]]
 
 
-def find_memory_modes(compiled: Compiled, instance: Instance, saved: Iterable[str] = ()) -> dict[str, str]:
+def find_memory_modes(
+    compiled: Compiled, instance: Instance, saved: Iterable[str] = (), seeds: Iterable[str] = ()
+) -> dict[str, str]:
     """The mode of each tensor that has one of its own, strongest word first; all others are temporary.
 
-    `saved` are tensors that a derived backward pass reads.
+    `saved` are tensors that a derived backward pass reads, `seeds` the inputs where that begins.
     """
     names = _by_owner(compiled)
     modes: dict[str, str] = {}
@@ -88,14 +92,10 @@ def find_memory_modes(compiled: Compiled, instance: Instance, saved: Iterable[st
         if resolved.name == MEMORY:
             modes[mark.tensor.name] = str(resolved.arguments.get("mode", SAVE))
     owners = list(_instances(instance))
-    regions = _regions(owners)
-    statements = list(_statement_regions(compiled, names))
-    replayed = chain(_replayed(regions, names), _replayed_between(compiled, regions, saved))
+    regions = [*_statement_regions(compiled, names), *_instance_regions(compiled, owners, names, set(seeds))]
     rungs = (
-        (pair for kept, _ in statements for pair in kept),
-        _preserved(owners, regions, names),
-        (pair for _, again in statements for pair in again),
-        replayed,
+        ((name, SAVE) for region in regions for name in region.kept),
+        ((name, RECOMPUTE) for region in regions for name in region.replayed),
         _listed(owners, names),
     )
     for tensor, mode in chain(*rungs):
@@ -127,7 +127,69 @@ def _instances(instance: Instance) -> Iterator[tuple[str, Instance]]:
 # --- checkpoints ------------------------------------------------------------------------------------------------
 
 
-def _regions(owners: _Owners) -> dict[str, Annotation]:
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """What a `@checkpoint` keeps, and what it lets be computed again."""
+
+    kept: tuple[str, ...]
+    replayed: tuple[str, ...] = ()
+
+
+def _statement_regions(compiled: Compiled, names: _NamesByOwner) -> Iterator[_Region]:
+    """The region of each statement that has a `@checkpoint`: its operations, and all that they call."""
+    for mark, resolved in Marks(compiled.marks).all:
+        if resolved.name == CHECKPOINT:
+            made = {name for step in mark.steps for name in step.tensors}
+            nodes = [node for node in _operations(compiled) if any(name in made for name in _made(node))]
+            yield _region(resolved, nodes, names.get(mark.path.rpartition(".")[0], {}))
+
+
+def _instance_regions(
+    compiled: Compiled, owners: _Owners, names: _NamesByOwner, seeds: set[str]
+) -> Iterator[_Region]:
+    """The region of each instance that has a `@checkpoint`, without those inside it that have one of their own."""
+    annotations = _annotated(owners)
+    inside: dict[str, list[Operation]] = {path: [] for path in annotations}
+    late = set(seeds)
+    for node in _operations(compiled) if annotations else ():
+        if any(item.name in late for item in members(node.inputs)):
+            late |= set(_made(node))
+            continue
+        path = "" if node.origin is None else node.origin.what
+        while path and path not in annotations:
+            path = path.rpartition(".")[0]
+        if path in annotations:
+            inside[path].append(node)
+    for path, nodes in inside.items():
+        yield _region(annotations[path], nodes, names.get(path, {}))
+
+
+def _region(annotation: Annotation, nodes: Sequence[Operation], names: _TensorsByName) -> _Region:
+    """What flows into the operations of a region is kept, as is what it preserves by name."""
+    listed = annotation.arguments.get("preserve")
+    kept = [
+        tensor
+        for name in (listed if isinstance(listed, tuple) else ())
+        for tensor in names.get(str(name), ())
+    ]
+    if annotation.arguments.get("granularity") != "full":
+        return _Region(tuple(kept))
+    made = dict.fromkeys(name for node in nodes for name in _made(node))
+    given = dict.fromkeys(
+        item.name for node in nodes for item in members(node.inputs) if item.name not in made
+    )
+    return _Region((*kept, *given), tuple(made))
+
+
+def _operations(compiled: Compiled) -> Iterator[Operation]:
+    return iter(()) if compiled.model is None else compiled.model.graph.operations()
+
+
+def _made(node: Operation) -> Iterator[str]:
+    return (item.name for item in members(node.outputs))
+
+
+def _annotated(owners: _Owners) -> dict[str, Annotation]:
     """The `@checkpoint` of each instance that has one: where it is declared, or where it is made, which counts more."""
     found: dict[str, Annotation] = {}
     for path, inner in owners:
@@ -142,73 +204,6 @@ def _regions(owners: _Owners) -> dict[str, Annotation]:
                 if item.name == CHECKPOINT:
                     found[f"{path}.{name}" if path else name] = item
     return found
-
-
-def _preserved(
-    owners: _Owners, regions: Mapping[str, Annotation], names: _NamesByOwner
-) -> Iterator[tuple[str, str]]:
-    """What is saved in spite of `@checkpoint`: what it preserves, and what flows into the region."""
-    for path, inner in owners:
-        region, forward = regions.get(path), inner.module.forward
-        if region is None or not _replays(region):
-            continue
-        ports = [port.name or "in" for port in (forward.inputs or ())] if forward is not None else []
-        for name in (*_preserve_list(region), *ports):
-            yield from ((tensor, SAVE) for tensor in names.get(path, {}).get(name, ()))
-
-
-def _preserve_list(region: Annotation) -> list[str]:
-    kept = region.arguments.get("preserve")
-    return [str(item) for item in kept] if isinstance(kept, tuple) else []
-
-
-def _replays(region: Annotation) -> bool:
-    return region.arguments.get("granularity") == "full"
-
-
-def _replayed(regions: Mapping[str, Annotation], names: _NamesByOwner) -> Iterator[tuple[str, str]]:
-    """What is computed again: all that is bound where the innermost `@checkpoint` around it says so."""
-    for owner, bound in names.items() if regions else ():
-        path = owner
-        while path and path not in regions:
-            path = path.rpartition(".")[0]
-        if path in regions and _replays(regions[path]):
-            yield from ((tensor, RECOMPUTE) for tensors in bound.values() for tensor in tensors)
-
-
-def _replayed_between(
-    compiled: Compiled, regions: Mapping[str, Annotation], saved: Iterable[str]
-) -> Iterator[tuple[str, str]]:
-    """What is computed again though no name is bound to it: the tensors between two operations of a chain."""
-    if not regions or compiled.model is None:
-        return
-    wanted = set(saved)
-    for node in compiled.model.graph.operations():
-        made = [item.name for item in members(node.outputs) if item.name in wanted]
-        path = "" if node.origin is None else node.origin.what
-        while made and path and path not in regions:
-            path = path.rpartition(".")[0]
-        if made and path in regions and _replays(regions[path]):
-            yield from ((name, RECOMPUTE) for name in made)
-
-
-def _statement_regions(
-    compiled: Compiled, names: _NamesByOwner
-) -> Iterator[tuple[list[tuple[str, str]], list[tuple[str, str]]]]:
-    """For each `@checkpoint` of a statement what is saved because of it, and what is computed again."""
-    for mark, resolved in Marks(compiled.marks).all:
-        if resolved.name != CHECKPOINT:
-            continue
-        made = {name for step in mark.steps for name in step.tensors}
-        bound = names.get(mark.path.rpartition(".")[0], {})
-        preserved = [tensor for name in _preserve_list(resolved) for tensor in bound.get(name, ())]
-        if not _replays(resolved):
-            yield [(name, SAVE) for name in preserved], []
-            continue
-        graph = () if compiled.model is None else compiled.model.graph.operations()
-        inner = [node for node in graph if any(item.name in made for item in members(node.outputs))]
-        given = [item.name for node in inner for item in members(node.inputs) if item.name not in made]
-        yield [(name, SAVE) for name in (*preserved, *given)], [(name, RECOMPUTE) for name in made]
 
 
 # --- lists ------------------------------------------------------------------------------------------------------

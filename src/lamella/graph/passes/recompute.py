@@ -1,11 +1,12 @@
 """Rematerialisation: what the way back reads and need not be kept is computed again from what is.
 
 forward   x ─ f ─▶ a ─ g ─▶ b ─▶ …          backward   d_b, a ─▶ d_a           where `a` is computed again:
-forward   x ─ f ─▶ a ─ g ─▶ b ─▶ …          backward   after(x, d_b) ─ f ─▶ a' ;  d_b, a' ─▶ d_a
+forward   x ─ f ─▶ a ─ g ─▶ b ─▶ …          backward   after(x, d_b) ─ f ─▶ a' ;  d_b, after(a', d_b) ─▶ d_a
 
-The memory of `a` is free after `g`; that of `x`, the *frontier*, is kept. `misc.after` makes the copy wait for a
-gradient, so CSE cannot take it for the original. Copies are calls of the same operators: every bit of every gradient
-stays the same.
+The memory of `a` is free after `g`; that of `x`, the *frontier*, is kept. All that the way back reads of the way
+forward waits for a gradient (`misc.after`, which moves nothing): so CSE takes no copy for the original, and keeps
+nothing that a backward operator computes for itself. Copies are calls of the same operators: every bit of every
+gradient stays the same.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class _Rematerialisation:
                 if item.name in self.makers and item.name not in late:
                     nodes += self._copy(item, gradients[-1])
             nodes += self._wait((item for item in reads if item.name not in late), gradients[-1])
-            nodes.append(Substitution(self._again).node(node))
+            nodes.append(Substitution(lambda item: self.waiting.get(item.name, item)).node(node))
         return replace(self.graph, nodes=tuple(nodes))
 
     def _copy(self, wanted: Tensor, token: Tensor) -> Iterator[Node]:
@@ -76,38 +77,37 @@ class _Rematerialisation:
             if all(item.name in self.copies for item in results_of(node)):
                 continue
             if ready:
-                yield from self._wait(operands_of(node), token)
+                kept = (item for item in operands_of(node) if item.name not in self.makers)
+                yield from self._wait(kept, token)
                 yield self._repeated(node)
                 continue
             inner = [self.makers[item.name] for item in operands_of(node) if item.name in self.makers]
             todo += [(node, True), *((item, False) for item in reversed(inner))]
 
     def _wait(self, read: Iterable[Tensor | Pack], token: Tensor) -> Iterator[Operation]:
-        """Let what the way forward left, and is kept, wait for a gradient before it is read again."""
+        """Let what the way forward left, or a copy of it, wait for a gradient before the way back reads it."""
         for item in read:
-            known = item.name in self.makers or item.name in self.waiting or item.name in self.stored
-            if isinstance(item, Tensor) and not known:
-                later = replace(item, name=self.names.take(f"{item.name}_again"), quantization=None)
+            if isinstance(item, Tensor) and item.name not in self.waiting and item.name not in self.stored:
+                later = replace(item, name=self.names.take(f"{item.name}_later"), quantization=None)
                 self.waiting[item.name] = later
                 types = (("T", item.element), ("U", token.element))
-                yield Operation(AFTER, (item, token), (later,), (), types, origin=item.origin)
+                given = self.copies.get(item.name, item) if item.name in self.makers else item
+                yield Operation(AFTER, (given, token), (later,), (), types, origin=item.origin)
 
     def _repeated(self, node: Operation) -> Node:
         """The same call once more."""
         for item in results_of(node):
             if isinstance(item, Tensor):
                 self.copies[item.name] = replace(item, name=self.names.take(f"{item.name}_again"))
+        given = Substitution(
+            lambda item: (self.copies if item.name in self.makers else self.waiting).get(item.name, item)
+        )
         made = Substitution(lambda item: self.copies[item.name])
         return replace(
             node,
-            inputs=tuple(map(Substitution(self._again).argument, node.inputs)),
+            inputs=tuple(map(given.argument, node.inputs)),
             outputs=tuple(map(made.argument, node.outputs)),
         )
-
-    def _again(self, tensor: Tensor) -> Tensor:
-        """What the way back reads for a tensor."""
-        found = self.copies if tensor.name in self.makers else self.waiting
-        return found.get(tensor.name, tensor)
 
 
 def _is_repeatable(library: Library, node: Operation) -> bool:
