@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.judges.draws import arrays
-from tests.support.judges.harness import pack, refuse, same
+from tests.support.judges.harness import one, pack, refuse, same
 from tests.support.judges.registry import Refusal, judged
 
 REFUSALS = (Refusal("misc.mesh_grid", "at least one vector", ([],)),)
@@ -21,6 +21,13 @@ def test_mesh_grid(extents: list[int], data: st.DataObject) -> None:
     found = pack("misc.mesh_grid", vectors)
     for actual, expected in zip(found, np.meshgrid(*vectors, indexing="ij"), strict=True):
         same(actual, expected)
+
+
+@judged("numpy", "misc.after")
+@given(st.data())
+def test_after(data: st.DataObject) -> None:
+    value, token = data.draw(arrays((2, 3), ("float32",))), data.draw(arrays((4,), ("float32",)))
+    same(one("misc.after", value, token), value)
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=str)
