@@ -28,6 +28,7 @@ from lamella.graph.passes import PASSES
 from lamella.graph.passes.dce import dce
 from lamella.graph.passes.fold_constants import Evaluate, array_of
 from lamella.graph.passes.products import FixedTensors
+from lamella.graph.quantize.dividing import divide_products
 from lamella.graph.quantize.spellings import SPELLINGS, spell_out
 from lamella.graph.rewrite import (
     Replacement,
@@ -202,7 +203,7 @@ def to_normal_form(model: Model, evaluate: Evaluate) -> Model:
     flat = decompose(flat, lambda name: name in WHOLE)
     for name in STEPS:
         flat = PASSES[name](flat)
-    flat = raise_norms(_computed(flat, evaluate))
+    flat = raise_norms(_computed(divide_products(flat), evaluate))
     for name in ("simplify", "dce", "variable_dce"):
         flat = PASSES[name](flat)
     return _shortened(flat)

@@ -3,6 +3,7 @@
     attention(q, k, v) = softmax(q · kᵀ · s + mask) · v
     rope(x)            = x · cos + (−x₂, x₁) · sin
     swiglu(g, u)       = silu(g) · u
+    bias_add(x, b)     = x + b, which products take along
 
 What only the run tells (positions in a cache, packed sequences, windows) keeps the operator's own masking.
 """
@@ -107,6 +108,11 @@ def _embedding(calls: SpellingCalls) -> bool:
     return True
 
 
+def _bias_add(calls: SpellingCalls) -> bool:
+    calls.call("math.add", *calls.node.inputs, name=calls.output().name)
+    return True
+
+
 def _swiglu(calls: SpellingCalls) -> bool:
     opened = calls.call("nn.silu", calls.node.inputs[0])
     calls.call("math.mul", opened, calls.node.inputs[1], name=calls.output().name)
@@ -173,8 +179,19 @@ def _turn(calls: SpellingCalls, x: Tensor, tables: Sequence[Tensor], name: str) 
     calls.call("math.add", along, across, name=name)
 
 
+def _heads(calls: SpellingCalls) -> bool:
+    first, count = calls.attribute("first"), calls.attribute("count")
+    if not isinstance(first, int) or not isinstance(count, int):
+        return False
+    taken = calls.call("layout.slice", calls.input(0), axes=(2,), begin=(first,), end=(first + count,))
+    calls.call("layout.transpose", taken, name=calls.output().name, perm=(0, 2, 1, 3))
+    return True
+
+
 SPELLINGS = {
+    "llm._take_heads": _heads,
     "llm.embedding": _embedding,
+    "llm.bias_add": _bias_add,
     "llm.swiglu": _swiglu,
     "llm.flash_attention": _attention,
     "llm.rope": _rope,

@@ -12,7 +12,7 @@ normalisations read is one: eight bits are too few for a sum that grows from blo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -100,6 +100,7 @@ class _Finding:
         self.constants = {item.tensor.name: item for item in model.graph.constants}
         self.products: dict[str, WeightedProduct] = {}
         self.kinds: list[tuple[Node, Kind]] = []
+        self.makers: dict[str, Kind] = {}
         self.bounds: set[str] = set()
         """The results of operations that only cut numbers off."""
         self.integer: set[str] = set()
@@ -110,6 +111,8 @@ class _Finding:
         ends = (*members(self.graph.inputs), *members(self.graph.outputs))
         self.ends = {item.name for item in ends}
         self._walk(KnownProducts(model.library, self.fixed))
+        self.biased = {name for node, kind in self.kinds for name in self._bias_sum(node, kind)}
+        """The results of sums of a product and a bias, which are one layer with it."""
 
     def _walk(self, products: KnownProducts) -> None:
         """Note what every node could be, and who reads what."""
@@ -118,7 +121,9 @@ class _Finding:
             product = products.find(node) if isinstance(node, Operation) else None
             if product is not None:
                 self.products[product.result.name] = product
-            self.kinds.append((node, Kind.FLOAT if is_fixed else self._kind(node, product)))
+            kind = Kind.FLOAT if is_fixed else self._kind(node, product)
+            self.kinds.append((node, kind))
+            self.makers.update((item.name, kind) for item in results_of(node))
             for item in operands_of(node):
                 self.readers.setdefault(item.name, []).append(node)
             for item in results_of(node):
@@ -154,6 +159,18 @@ class _Finding:
             if scales and (numbers[1] is not None or node.operator == "math.mul")
             else Kind.ELEMENTWISE
         )
+
+    def _bias_sum(self, node: Node, kind: Kind) -> Iterator[str]:
+        """The result of an operation that adds a known vector to the columns of a product nobody else reads."""
+        if kind is not Kind.ELEMENTWISE or not isinstance(node, Operation) or node.operator != "math.add":
+            return
+        (result,) = results_of(node)
+        for one, other in (node.inputs, node.inputs[::-1]):
+            if not isinstance(one, Tensor) or not isinstance(other, Tensor) or not self.fixed.holds(other):
+                continue
+            alone = self.makers.get(one.name) is Kind.PRODUCT and len(self.readers[one.name]) == 1
+            if alone and one.name not in self.ends and other.shape == one.shape[-1:]:
+                yield result.name
 
     def _number(self, argument: Argument) -> float | None:
         """The one number that a constant is full of; None of anything else."""
@@ -210,7 +227,7 @@ class _Finding:
             results = {item.name for item in results_of(node)}
             live = self._live(node)
             known = [item.name in coded for item in live]
-            free = kind is Kind.POOL or bool(results & (wanted | self.bounds))
+            free = kind is Kind.POOL or bool(results & (wanted | self.bounds | self.biased))
             if (
                 kind is Kind.PRODUCT
                 or (kind in (Kind.ELEMENTWISE, Kind.POOL) and free and any(known))
