@@ -16,7 +16,16 @@ from lamella.bridge.graph_to_kernels.accesses import (
 )
 from lamella.bridge.graph_to_kernels.starts import take_start
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
-from lamella.bridge.graph_to_kernels.tiled import PAIR, PANEL, End, Key, Scale, TiledProduct, walk_terms
+from lamella.bridge.graph_to_kernels.tiled import (
+    PAIR,
+    PANEL,
+    PART_PANELS,
+    End,
+    Key,
+    Scale,
+    TiledProduct,
+    walk_terms,
+)
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import (
     Cast,
@@ -261,6 +270,8 @@ class ProductWriter:
     """The first tile of columns, and the one behind the last, where not all of them are computed."""
     steps: tuple[Value, Value, int] | None = None
     """The first group of steps of the inner sum, the one behind the last, and how many steps a group has, likewise."""
+    resumed: bool = False
+    """Whether sums go on from what the output holds."""
 
     def write(self) -> TileKernel:
         """Write it."""
@@ -268,10 +279,13 @@ class ProductWriter:
         self.bind(tiled.packed_access(Value("packed")) if tiled.packed else None)
         builder = self.parameters.builder()
         block = [] if tiled.blocks == 1 and not is_open(tiled.blocks) else ["block"]
-        sizes = {**tiled.extents, "block": tiled.blocks, PANEL: tiled.panels}
+        sizes = {**tiled.extents, "block": tiled.blocks, PANEL: tiled.panel_groups}
         values = split_group(builder, [*tiled.shared, *block, PANEL], sizes)
         with builder.parallel() as region:
-            self.write_panel(region, values)
+            if tiled.part:
+                self._write_parts(region, values)
+            else:
+                self.write_panel(region, values)
         return self.parameters.close(builder, tiled.groups)
 
     def bind(self, packed: Access | None) -> None:
@@ -296,6 +310,26 @@ class ProductWriter:
             self.write_panel(builder, {**values, PANEL: builder.constant(0)})
             return
         with builder.loop(builder.constant(0), builder.constant(self.tiled.panels)) as loop:
+            self.write_panel(loop.body, {**values, PANEL: loop.variable})
+
+    def _write_parts(self, builder: Builder, values: Mapping[str, Value]) -> None:
+        """Some panels of a long sum, one part of its steps after the other, which goes on from what is in memory."""
+        size = self.tiled.part
+        parts = -(-self.tiled.extents[self.tiled.roles.sums[-1]] // size)
+        self.steps = builder.constant(0), builder.constant(1), size
+        self._write_some_panels(builder, values)
+        self.resumed = True
+        with builder.loop(builder.constant(1), builder.constant(parts)) as loop:
+            behind = loop.body.arith("add", loop.variable, loop.body.constant(1))
+            self.steps = loop.variable, behind, size
+            self._write_some_panels(loop.body, values)
+
+    def _write_some_panels(self, builder: Builder, values: Mapping[str, Value]) -> None:
+        """The panels of a work-group that goes over several."""
+        count = builder.constant(PART_PANELS)
+        first = builder.arith("mul", values[PANEL], count)
+        last = builder.arith("min", builder.arith("add", first, count), builder.constant(self.tiled.panels))
+        with builder.loop(first, last) as loop:
             self.write_panel(loop.body, {**values, PANEL: loop.variable})
 
     def write_panel(self, builder: Builder, values: Mapping[str, Value]) -> None:
@@ -396,10 +430,17 @@ class ProductWriter:
         start = builder.constant(0.0, tile.type)
         if self.start is not None:
             start = self._apply(builder, self.start, values, tile, start)
-        sums = self._sum(builder, pieces, tile, [start] * len(pieces), self.tiled.roles.sums)
+        starts = [self._held(builder, item, tile) if self.resumed else start for item in pieces]
+        sums = self._sum(builder, pieces, tile, starts, self.tiled.roles.sums)
         for piece, total in zip(pieces, sums, strict=True):
             for end in self.tiled.ends:
                 self._finish(builder, end, piece, tile, total)
+
+    def _held(self, builder: Builder, values: Mapping[str, Value], tile: _Tile) -> Value:
+        """What the output holds of a tile."""
+        spans = (self.tiled.roles.row, tile.height), (tile.column, tile.type.columns)
+        access = self.accesses[id(self.tiled.ends[0].formula.targets[0])]
+        return _load(builder, matrix_view(builder, access, spans, values), (0, 0), tile.type, tile.height)
 
     def _pieces(
         self, builder: Builder, values: dict[str, Value], counts: Mapping[str, int]

@@ -67,6 +67,10 @@ FEW_GROUPS = 8
 """Work-groups of which an odd number leaves a thread without work for long."""
 NARROW = ("i8", "bf16", "f16")
 """Types of factors that are made wider in registers."""
+LONG_SUM, LONG_PACKED = 2048, 8192
+"""Steps of a sum above which it is added up in parts: of a factor that lies as it is, and of one in panels."""
+PART, PART_COLUMNS, PART_PANELS = 384, 256, 8
+"""Steps of such a part, and the columns and panels that a work-group goes over for each: both factors stay in caches."""
 FEWEST_COLUMNS = 4
 """Columns for which packing a factor that changes from run to run is worth its time."""
 
@@ -147,6 +151,8 @@ class TiledProduct:
     """Whether two codes of the row factor, neighbours along the inner sum, are packed into one byte."""
     fixed: bool = False
     """Whether the row factor is the same in every run."""
+    part: int = 0
+    """Steps of the inner sum that are added up at a time, the sums in memory between them; 0 for all."""
 
     @property
     def panels(self) -> int:
@@ -171,7 +177,12 @@ class TiledProduct:
     @property
     def groups(self) -> int:
         """The number of work-groups."""
-        return prod(self.extents[name] for name in self.shared) * self.blocks * self.panels
+        return prod(self.extents[name] for name in self.shared) * self.blocks * self.panel_groups
+
+    @property
+    def panel_groups(self) -> int:
+        """Work-groups that share the panels."""
+        return -(-self.panels // PART_PANELS) if self.part else self.panels
 
     def whole(self, height: int) -> int:
         """Rows of the vectors that hold so many."""
@@ -302,13 +313,30 @@ def find_tiles(
         for key, item in found.accesses.items()
     }
     blocked, block = _blocks(column_factor, roles, sizes, (rows, widths))
+    part = _part(found, roles, packed, real)
+    if part and blocked == 0:
+        block = min(sizes[roles.columns[0]], max(1, PART_COLUMNS // widths[0]) * widths[0])
     return TiledProduct(
         group, real, sizes, roles, row_factor, row_key, column_factor, found.keys[not flipped], packed,
         found.ends, accesses,
         tuple(replace(item, fixed=item.key in constant) for item in found.scales), lanes, rows, widths, blocked, block,
         packed and _has_nibbles(tensors[row_key], (row_factor, column_factor), roles.sums[-1]),
-        row_key in constant,
+        row_key in constant, part if blocked == 0 else 0,
     )  # fmt: skip
+
+
+def _part(found: PreparedProduct, roles: Roles, packed: bool, real: Scalar) -> int:
+    """Steps of the inner sum that are added up at a time; 0 where all of them are.
+
+    A long sum reads so much for each tile that nothing of it is in a cache when the next tile comes by.
+    """
+    steps = [found.extents.get(name, 1) for name in roles.sums]
+    columns = [found.extents[name] for name in roles.columns]
+    is_plain = not found.group.ends and not found.scales and len(columns) == 1 and len(steps) == 1
+    is_alike = all(item.element == real.name for item in (*found.factors, *found.outputs))
+    if not is_plain or not is_alike or any(map(is_open, (*steps, *columns))):
+        return 0
+    return PART if steps[0] > (LONG_PACKED if packed else LONG_SUM) and columns[0] > FEWEST_COLUMNS else 0
 
 
 def extents_of(formula: Contraction) -> dict[str, int]:

@@ -12,8 +12,10 @@ from lamella.base.errors import Unsupported
 from lamella.graph.build import Builder, Given
 from lamella.graph.compose.decompose import decompose
 from lamella.graph.gradient.operators import BackwardOperator, derive
+from lamella.graph.gradient.views import is_view, passes_on, pull_view
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Loop, Node, Operation, Pack, Tensor, regions, tensors, walk
+from lamella.graph.passes.fold_transposes import fold_transposes
 from lamella.graph.rewrite import copy_of
 from lamella.lang.skriptnd import nodes as n
 from lamella.ops.library import Library
@@ -56,8 +58,9 @@ def differentiate(model: Model, wanted: Sequence[str]) -> Model:
 
     Compound operators are differentiated through their parts. Unsupported names what has no derivative.
     """
-    flat = decompose(model, lambda _: False)
-    return _ReverseSweep(flat, wanted).run()
+    flat = decompose(model, lambda name: is_view(model.library, name))
+    # Products that read a weight as it lies in memory give its gradient as it lies there too.
+    return _ReverseSweep(fold_transposes(flat), wanted).run()
 
 
 class _ReverseSweep:
@@ -83,19 +86,23 @@ class _ReverseSweep:
                 }
         return found
 
-    def _plan(self) -> Iterator[tuple[Operation, str, Argument, BackwardOperator]]:
-        """Every derived call, last operation first: the operation, its input, and the operator."""
+    def _plan(self) -> Iterator[tuple[Operation, int, BackwardOperator | None]]:
+        """Every derived call, last operation first: the operation, its input, and the operator; None for a view."""
         for node in reversed(self.graph.nodes):
             made = [item.name for argument in node.outputs for item in tensors(argument)]
             if not any(name in self.needed for name in made):
                 continue
             if not isinstance(node, Operation):
                 raise Unsupported("control flow has no derivative here")
-            for name, value in self._inputs(node):
-                if any(item.name in self.needed for item in tensors(value)):
-                    found = self.derived.find(node.operator, name)
-                    if found is not None:
-                        yield node, name, value, found
+            for number, (name, value) in enumerate(self._inputs(node)):
+                if not any(item.name in self.needed for item in tensors(value)):
+                    continue
+                if passes_on(self.model.library, node, number):
+                    yield node, number, None
+                    continue
+                found = self.derived.find(node.operator, name)
+                if found is not None:
+                    yield node, number, found
 
     def _inputs(self, node: Operation) -> Iterator[tuple[str, Argument]]:
         definition = self.model.library.find(node.operator)
@@ -115,8 +122,12 @@ class _ReverseSweep:
             builder.fresh(seed.name)
         names = [builder.fresh(f"d_{name}") for name in self.wanted]
         self.adjoints = dict(seeds)
-        for node, _, value, found in self.backward:
-            self._pull(node, value, found)
+        for node, number, found in self.backward:
+            self.builder.origin = node.origin
+            if found is None:
+                self._pull_view(node, number)
+            else:
+                self._pull(node, number, found)
         given = [self.adjoints.get(name) or self._zero(self._tensor(name)) for name in self.wanted]
         outputs = [
             replace(item, name=name, quantization=None) for item, name in zip(given, names, strict=True)
@@ -153,7 +164,20 @@ class _ReverseSweep:
     def _zero(self, tensor: Tensor) -> Tensor:
         return self.builder.constant(0.0, tensor.element, tensor.shape)
 
-    def _pull(self, node: Operation, value: Argument, found: BackwardOperator) -> None:
+    def _pull_view(self, node: Operation, number: int) -> None:
+        """Pass the adjoint of a result on to an operand."""
+        (made,) = tensors(node.outputs[0])
+        gradient = self.adjoints.get(made.name)
+        if gradient is not None:
+            (target,) = tensors(node.inputs[number])
+            self._add(target, pull_view(self.builder, node, number, gradient))
+
+    def _add(self, target: Tensor, part: Tensor) -> None:
+        """Add to the adjoint of a tensor."""
+        known = self.adjoints.get(target.name)
+        self.adjoints[target.name] = part if known is None else self.builder.call("math.add", known, part)
+
+    def _pull(self, node: Operation, number: int, found: BackwardOperator) -> None:
         """Call a backward operator, and add what it gives to the adjoints of the input."""
         made = [item for argument in node.outputs for item in tensors(argument)]
         if not any(item.name in self.adjoints for item in made):
@@ -162,7 +186,6 @@ class _ReverseSweep:
         own = {item.name for item in found.operator.parameters("attrib")}
         given = {name: item for name, item in node.attributes if name in own and item is not None}
         generic = {item.name for item in found.operator.items("dtype") if isinstance(item, n.Dtype)}
-        self.builder.origin = node.origin
         results = self.builder.call_all(
             f"{MODULE}.{found.operator.name}",
             *(operands[name] for name in found.operands),
@@ -170,11 +193,9 @@ class _ReverseSweep:
             results=(),
             **given,
         )
-        for target, part in zip(
-            tensors(value), (item for one in results for item in tensors(one)), strict=True
-        ):
-            known = self.adjoints.get(target.name)
-            self.adjoints[target.name] = part if known is None else self.builder.call("math.add", known, part)
+        parts = (item for one in results for item in tensors(one))
+        for target, part in zip(tensors(node.inputs[number]), parts, strict=True):
+            self._add(target, part)
 
     def _operands(self, node: Operation) -> Mapping[str, Given]:
         """What a backward operator may take, by the names of its parameters."""
