@@ -1,0 +1,292 @@
+"""A step of training as one graph: outputs, loss, gradients, clipping, and the next values of all parameters.
+
+model graph ─ loss ─ gradients ─ clipping ─ optimiser      parameters and slots are variables with updates
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from lamella.base.dtype import I64, ElementType
+from lamella.base.errors import InputError
+from lamella.graph.build import Builder
+from lamella.graph.model import Model
+from lamella.graph.nodes import Graph, Node, Tensor, tensors
+from lamella.graph.passes.dce import dce
+from lamella.graph.passes.variable_dce import variable_dce
+from lamella.graph.rewrite import defined, operands_of, results_of
+from lamella.train.optimizers import RATE, Optimizer, Slot, Updating, find_optimizer
+from lamella.train.settings import StepSettings
+from lamella.train.sources import TrainableGraph
+
+TARGETS, LOSS, NORM, WEIGHT, FIRST = "targets", "loss", "gradient_norm", "weight", "first"
+IGNORED = -100
+"""The target that takes no part in the loss."""
+LOGITS = "logits"
+
+
+@dataclass(frozen=True, slots=True)
+class StepGraph:
+    """A graph that takes a batch, its targets and some scalars, gives the loss, and updates its variables."""
+
+    model: Model
+    scalars: tuple[str, ...]
+    """The inputs that are numbers of the step, not of its batch."""
+    updated: tuple[str, ...]
+    """The variables that it changes."""
+    outputs: Mapping[str, str]
+    """What its outputs are called: the loss and, where gradients are clipped, their norm."""
+
+
+class StepBuilder:
+    """Makes graphs of a model with gradients: the whole step, or its two halves where gradients are collected."""
+
+    def __init__(self, source: TrainableGraph, settings: StepSettings) -> None:
+        self.source, self.settings = source, settings
+        self.optimizer: Optimizer = find_optimizer(settings.optimizer)
+        self.scored = _find_scored(source)
+        graph = source.model.graph
+        self.parameters = {item.name: item for item in graph.variables if item.name in source.gradients}
+
+    # --- the graphs -----------------------------------------------------------------------------------------
+
+    def step(self) -> StepGraph:
+        """The whole step."""
+        builder = self._builder()
+        outputs = self._differentiated(builder, None)
+        gradients = self._gradients()
+        scalars = self._scalars(builder, outputs[LOSS].element)
+        gradients, norm = self._clipped(builder, gradients, outputs[LOSS].element)
+        self._update(builder, gradients, scalars)
+        return self._finish(builder, {**outputs, **norm}, scalars)
+
+    def evaluation(self) -> StepGraph:
+        """The loss alone; parameters are inputs, because others change them between two runs."""
+        builder = self._builder()
+        forward, _ = self._halves()
+        for node in forward:
+            builder.add_node(node)
+        loss = self._loss(builder)
+        made = self._finish(builder, {LOSS: loss}, ())
+        return replace(made, model=_with_inputs(made.model, self.parameters))
+
+    def collection(self) -> StepGraph:
+        """The first half of a step on a part of a batch: its gradients, added to what is collected."""
+        builder = self._builder()
+        element = self._scored_tensor().element
+        weight = builder.input(WEIGHT, element, ())
+        first = builder.input(FIRST, element, ())
+        outputs = self._differentiated(builder, weight)
+        for name, gradient in self._gradients().items():
+            held = builder.variable(collected(name), gradient.element, gradient.shape)
+            builder.update(held, builder.call("optim.collect", held, gradient, first))
+        made = self._finish(builder, outputs, {WEIGHT: weight, FIRST: first})
+        return replace(made, model=_with_inputs(made.model, self.parameters))
+
+    def application(self) -> StepGraph:
+        """The second half of a step: the optimiser, on what was collected."""
+        builder = Builder(self.source.model.library, f"{self.source.model.graph.name}_update")
+        gradients = {
+            name: builder.input(collected(name), item.element, item.shape)
+            for name, item in self._gradients().items()
+        }
+        for name in self.parameters:
+            builder.fresh(name)
+        element = self._scored_tensor().element
+        scalars = self._scalars(builder, element)
+        gradients, norm = self._clipped(builder, gradients, element)
+        self._update(builder, gradients, scalars)
+        graph = builder.finish(*norm.values(), names=tuple(norm))
+        whole = replace(graph, variables=(*self.parameters.values(), *graph.variables))
+        updated = tuple(item.variable.name for item in graph.updates)
+        model = replace(self.source.model, graph=whole, findings=(), hints=())
+        return StepGraph(model, tuple(scalars), updated, _called(norm, graph))
+
+    # --- their parts ----------------------------------------------------------------------------------------
+
+    def _builder(self) -> Builder:
+        """A builder that knows the names of the model; seeds are not among them, they are computed."""
+        graph = self.source.model.graph
+        builder = Builder(self.source.model.library, f"{graph.name}_step")
+        seeds = set(self.source.seeds.values())
+        for item in defined(graph):
+            if item.name not in seeds:
+                builder.fresh(item.name)
+        return builder
+
+    def _halves(self) -> tuple[list[Node], list[Node]]:
+        """The operations that need no gradient of an output, and those that do."""
+        late = set(self.source.seeds.values())
+        forward: list[Node] = []
+        backward: list[Node] = []
+        for node in self.source.model.graph.nodes:
+            if any(item.name in late for item in operands_of(node)):
+                late |= {item.name for item in results_of(node)}
+                backward.append(node)
+            else:
+                forward.append(node)
+        return forward, backward
+
+    def _differentiated(self, builder: Builder, weight: Tensor | None) -> dict[str, Tensor]:
+        """The model with its loss and its gradients; gives the loss."""
+        forward, backward = self._halves()
+        for node in forward:
+            builder.add_node(node)
+        loss = self._loss(builder)
+        self._seed(builder, loss, weight)
+        for node in backward:
+            builder.add_node(node)
+        if weight is not None:
+            loss = builder.call("math.mul", loss, weight)
+        return {LOSS: loss}
+
+    def _scored_tensor(self) -> Tensor:
+        return self._output(self.scored)
+
+    def _loss(self, builder: Builder) -> Tensor:
+        """The mean cross-entropy of what is scored; a model whose output is a number has its loss already."""
+        logits = self._scored_tensor()
+        if not logits.shape:
+            return logits
+        targets = builder.input(TARGETS, I64, logits.shape[:-1])
+        return builder.call(
+            "llm.cross_entropy", logits, targets, results=("cross_entropy",), ignore_index=IGNORED
+        )
+
+    def _seed(self, builder: Builder, loss: Tensor, weight: Tensor | None) -> None:
+        """The gradients of the outputs, under the names of the inputs that they are in the model's graph."""
+        one = weight if weight is not None else builder.constant(1.0, loss.element)
+        for output, seed in self.source.seeds.items():
+            tensor = self._output(output)
+            if output != self.scored:
+                builder.call(
+                    "llm.zeros",
+                    types={"dtype": tensor.element},
+                    results=(seed,),
+                    shape=tensor.shape,
+                )
+            elif not tensor.shape:
+                builder.call("math.iden", one, results=(seed,))
+            else:
+                targets = Tensor(TARGETS, I64, tensor.shape[:-1])
+                builder.call(
+                    "llm.cross_entropy_backward",
+                    one,
+                    tensor,
+                    targets,
+                    results=(seed,),
+                    ignore_index=IGNORED,
+                )
+
+    def _output(self, name: str) -> Tensor:
+        graph = self.source.model.graph
+        return next(item for argument in graph.outputs for item in tensors(argument) if item.name == name)
+
+    def _gradients(self) -> dict[str, Tensor]:
+        """The gradients by the variables that they belong to."""
+        return {name: self._output(output) for name, output in self.source.gradients.items()}
+
+    def _scalars(self, builder: Builder, element: ElementType) -> dict[str, Tensor]:
+        names = (RATE, *self.optimizer.scalars(self.settings, 1))
+        return {name: builder.input(name, element, ()) for name in names}
+
+    def _clipped(
+        self, builder: Builder, gradients: Mapping[str, Tensor], element: ElementType
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Gradients whose norms are no larger than they may be, and the norm of all, where that is asked for."""
+        found = dict(gradients)
+        for name, gradient in gradients.items():
+            limit = self.source.policy(name).clip
+            if limit is not None:
+                square = builder.call("optim.square_sum", gradient)
+                factor = builder.call_all("optim.clip_factor", square, limit=limit)[0]
+                found[name] = builder.call("math.mul", gradient, _tensor(factor))
+        limit = self.settings.clip
+        if limit is None or not found:
+            return found, {}
+        squares = [builder.call("optim.square_sum", item) for item in found.values()]
+        total = squares[0]
+        for item in squares[1:]:
+            total = builder.call("math.add", total, item)
+        factor, norm = map(_tensor, builder.call_all("optim.clip_factor", total, limit=limit))
+        scaled = {name: builder.call("math.mul", item, factor) for name, item in found.items()}
+        return scaled, {NORM: norm}
+
+    def _update(
+        self, builder: Builder, gradients: Mapping[str, Tensor], scalars: Mapping[str, Tensor]
+    ) -> None:
+        """The next values of parameters and slots."""
+        for name, gradient in gradients.items():
+            parameter = self.parameters[name]
+            slots = {
+                item.name: builder.variable(slot_name(name, item.name), item.element, item.shape)
+                for item in self.slots_of(parameter)
+            }
+            policy = self.source.policy(name)
+            given = Updating(builder, self.settings, policy, parameter, gradient, slots, scalars)
+            values = self.optimizer.update(given)
+            for variable, value in zip((parameter, *slots.values()), values, strict=True):
+                builder.update(variable, value)
+
+    def slots_of(self, parameter: Tensor) -> tuple[Slot, ...]:
+        """What the optimiser remembers of a parameter."""
+        return self.optimizer.slots(parameter, self.settings)
+
+    def _finish(self, builder: Builder, outputs: Mapping[str, Tensor], scalars: Iterable[str]) -> StepGraph:
+        graph = self.source.model.graph
+        seeds = set(self.source.seeds.values())
+        made = builder.finish(*outputs.values(), names=tuple(outputs))
+        kept = tuple(
+            argument for argument in graph.inputs if not any(item.name in seeds for item in tensors(argument))
+        )
+        whole = replace(
+            made,
+            inputs=(*kept, *made.inputs),
+            variables=(*graph.variables, *made.variables),
+            constants=(*graph.constants, *made.constants),
+            checks=graph.checks,
+        )
+        model = replace(self.source.model, graph=whole, hints=())
+        model = variable_dce(dce(model))
+        updated = tuple(item.variable.name for item in whole.updates)
+        return StepGraph(model, tuple(scalars), updated, _called(outputs, made))
+
+
+def slot_name(parameter: str, slot: str) -> str:
+    """What the variable of a slot is called."""
+    return f"{parameter}.{slot}"
+
+
+def collected(parameter: str) -> str:
+    """What the variable of a parameter's collected gradient is called."""
+    return f"{parameter}.collected"
+
+
+def _called(outputs: Mapping[str, Tensor], graph: Graph) -> dict[str, str]:
+    """The names of outputs in a graph, which may have had to call them otherwise."""
+    made = (item.name for argument in graph.outputs for item in tensors(argument))
+    return dict(zip(outputs, made, strict=True))
+
+
+def _tensor(argument: object) -> Tensor:
+    if not isinstance(argument, Tensor):
+        raise TypeError(f"{argument} is no tensor")
+    return argument
+
+
+def _find_scored(source: TrainableGraph) -> str:
+    """The output that the loss is made of: the logits, else the first that has a gradient."""
+    if not source.seeds:
+        raise InputError("no output of the model depends on its parameters", hint="there is nothing to train")
+    if not source.gradients:
+        raise InputError("the model has no parameter that is trained", hint="is every one @frozen?")
+    return LOGITS if LOGITS in source.seeds else next(iter(source.seeds))
+
+
+def _with_inputs(model: Model, parameters: Mapping[str, Tensor]) -> Model:
+    """The model whose parameters are inputs."""
+    graph = model.graph
+    own = tuple(item for item in graph.variables if item.name in parameters)
+    rest = tuple(item for item in graph.variables if item.name not in parameters)
+    return replace(model, graph=replace(graph, inputs=(*graph.inputs, *own), variables=rest))

@@ -1,0 +1,209 @@
+"""A compiled step of training with its state: parameters, slots of the optimiser, the number of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol, cast
+
+import numpy as np
+
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import InputError
+from lamella.graph.model import Model
+from lamella.pipeline.backends import make_executable
+from lamella.pipeline.languages import Executable
+from lamella.pipeline.options import Options
+from lamella.train.optimizers import RATE
+from lamella.train.settings import StepSettings
+from lamella.train.sources import TrainableGraph, trainable
+from lamella.train.step import FIRST, IGNORED, LOSS, NORM, TARGETS, WEIGHT, StepBuilder, StepGraph, collected
+
+STEP = "step"
+"""The name of the number of steps in a state."""
+
+
+class GraphState(Executable, Protocol):
+    """A graph that runs and keeps variables."""
+
+    state: dict[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step gave: the loss before the update, and the norm of all gradients where they are clipped."""
+
+    loss: float
+    gradient_norm: float | None = None
+    auxiliary: float | None = None
+    """The auxiliary losses of the model, where it has some."""
+
+
+class Trainer:
+    """A compiled training step with its state.
+
+    The model is a path, or a graph with its gradients. A batch holds the inputs of the model and `targets` by name;
+    a target of -100 takes no part in the loss.
+    """
+
+    def __init__(
+        self,
+        model: TrainableGraph | Path | str,
+        settings: StepSettings | None = None,
+        backend: str | None = "cpu",
+        options: Options | None = None,
+    ) -> None:
+        self.settings = settings or StepSettings()
+        self._options = replace(options or Options(), dtype=self.settings.dtype)
+        self.source = model if isinstance(model, TrainableGraph) else trainable(Path(model), self._options)
+        if self.settings.accumulation < 1:
+            raise InputError(f"a step of {self.settings.accumulation} parts is none", hint="parts start at 1")
+        self._backend = backend
+        self._builder = StepBuilder(self.source, self.settings)
+        self.steps = 0
+        """How many steps were taken."""
+        self._real = np.dtype(np.float64 if self.settings.dtype == "f64" else np.float32)
+        if self.settings.accumulation == 1:
+            self.graphs: tuple[StepGraph, ...] = (self._builder.step(),)
+        else:
+            self.graphs = (self._builder.collection(), self._builder.application())
+        self._parts = [self._compile(item.model) for item in self.graphs]
+        self._state = self._parts[-1].state
+
+    @property
+    def findings(self) -> list[Diagnostic]:
+        """What the last run found."""
+        return self._parts[-1].findings
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What a batch holds."""
+        numbers = {*self.graphs[0].scalars, *self.source.gradients}
+        return tuple(name for name in self._parts[0].inputs if name not in numbers)
+
+    @property
+    def parameters(self) -> Mapping[str, Array]:
+        """The trained parameters by path."""
+        return {self.source.policy(name).path: self._state[name] for name in self.source.gradients}
+
+    @property
+    def state(self) -> Mapping[str, Array]:
+        """All that a training needs to go on: parameters, slots of the optimiser, the number of steps."""
+        own = {name: self._state[name] for name in self.graphs[-1].updated}
+        return {**own, STEP: np.asarray(self.steps, np.int64)}
+
+    def load_state(self, arrays: Mapping[str, Array]) -> None:
+        """Go on from a state."""
+        missing = [name for name in (*self.graphs[-1].updated, STEP) if name not in arrays]
+        if missing:
+            raise InputError(f"the state has nothing for '{missing[0][:80]}'", hint="is it of another model?")
+        for name in self.graphs[-1].updated:
+            held, given = self._state[name], np.asarray(arrays[name])
+            if held.shape != given.shape or held.dtype != given.dtype:
+                kinds = f"{given.dtype}{list(given.shape)}, not {held.dtype}{list(held.shape)}"
+                raise InputError(f"'{name[:80]}' of the state is {kinds}")
+        for name in self.graphs[-1].updated:
+            self._state[name] = np.array(arrays[name])
+        self.steps = int(arrays[STEP])
+
+    def step(self, batch: Mapping[str, Array], rate: float) -> StepResult:
+        """Change all parameters by the gradients of a batch."""
+        scalars = {RATE: rate, **self._builder.optimizer.scalars(self.settings, self.steps + 1)}
+        numbers = {name: np.asarray(value, self._real) for name, value in scalars.items()}
+        if self.settings.accumulation == 1:
+            found = self._parts[0](**batch, **numbers)
+            loss = float(found[self.graphs[0].outputs[LOSS]])
+        else:
+            loss = self._collect(batch)
+            held = {collected(name): self._parts[0].state[collected(name)] for name in self.source.gradients}
+            found = self._parts[1](**held, **numbers)
+        self.steps += 1
+        norm = self.graphs[-1].outputs.get(NORM)
+        return StepResult(loss, None if norm is None else float(found[norm]))
+
+    def evaluate(self, batch: Mapping[str, Array]) -> float:
+        """The loss of a batch; nothing changes."""
+        graph, run = self._evaluation
+        return float(run(**batch, **self._weights())[graph.outputs[LOSS]])
+
+    @cached_property
+    def _evaluation(self) -> tuple[StepGraph, GraphState]:
+        graph = self._builder.evaluation()
+        return graph, self._compile(graph.model)
+
+    def _weights(self) -> dict[str, Array]:
+        return {name: self._state[name] for name in self.source.gradients}
+
+    def _collect(self, batch: Mapping[str, Array]) -> float:
+        """Collect the gradients of a batch part by part; gives the loss of all."""
+        parts = list(split_batch(batch, self.settings.accumulation))
+        counts = [_count(part) for part in parts]
+        loss = 0.0
+        for number, (part, count) in enumerate(zip(parts, counts, strict=True)):
+            share = np.asarray(count / max(sum(counts), 1), self._real)
+            first = np.asarray(float(number == 0), self._real)
+            given = {**part, WEIGHT: share, FIRST: first}
+            loss += float(self._parts[0](**given, **self._weights())[self.graphs[0].outputs[LOSS]])
+        return loss
+
+    def _compile(self, model: Model) -> GraphState:
+        data = _StartData(model.data or {}, frozenset(_zeros(model, self.source)), model, self._real)
+        found = cast(GraphState, make_executable(replace(model, data=data), self._backend, self._options))
+        found.draws = False
+        return found
+
+
+def _zeros(model: Model, source: TrainableGraph) -> Iterator[str]:
+    """The variables that begin with zeros: slots, and collected gradients."""
+    own = {item.name for item in source.model.graph.variables}
+    return (item.name for item in model.graph.variables if item.name not in own)
+
+
+@dataclass(frozen=True, slots=True)
+class _StartData(Mapping[str, Array]):
+    """The numbers that variables begin with: those of the model, zeros for slots, each made when it is asked for."""
+
+    data: Mapping[str, Array]
+    zeros: frozenset[str]
+    model: Model
+    real: np.dtype[np.generic]
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self.zeros:
+            return self.data[name]
+        tensor = next(item for item in self.model.graph.variables if item.name == name)
+        shape = tuple(item for item in tensor.shape if isinstance(item, int))
+        return np.zeros(shape, self.real)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.zeros or name in self.data
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.zeros
+        yield from self.data
+
+    def __len__(self) -> int:
+        return len(self.zeros) + len(self.data)
+
+
+def split_batch(batch: Mapping[str, Array], parts: int) -> Iterator[dict[str, Array]]:
+    """A batch in equal parts, by the first dimension of its arrays."""
+    sizes = {len(item) for item in batch.values()}
+    if len(sizes) != 1 or min(sizes) % parts:
+        raise InputError(
+            f"a batch of {', '.join(map(str, sorted(sizes)))} cannot be cut into {parts} equal parts",
+            hint="the batch is a multiple of the accumulation",
+        )
+    size = min(sizes) // parts
+    for number in range(parts):
+        yield {name: item[number * size : (number + 1) * size] for name, item in batch.items()}
+
+
+def _count(part: Mapping[str, Array]) -> int:
+    """How many targets of a part count; a model with a loss of its own counts its batch."""
+    if TARGETS not in part:
+        return len(next(iter(part.values())))
+    return int(np.count_nonzero(part[TARGETS] != IGNORED))
