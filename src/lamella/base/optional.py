@@ -21,6 +21,8 @@ EXTRAS = MappingProxyType(
         "openvino": "bench",
         "torch": "torch",
         "tokenizers": "hf",
+        "jinja2": "hf",
+        "pyarrow": "parquet",
         "cuda": "cuda",
         "ortools": "plan",
         "scipy": "genome",

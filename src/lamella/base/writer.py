@@ -68,6 +68,27 @@ def write_pieces(
         raise OutputError("the path holds a NUL character", path=str(path).replace("\0", "?")) from None
 
 
+def append_bytes(path: Path, data: bytes) -> None:
+    """Add bytes behind those of a log, which a killed process may leave cut; OutputError says why not.
+
+    Only for files that nobody takes for whole: everything else is replaced by `write_pieces`.
+    """
+    progress = _Progress(len(data))
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(path, flags, 0o666)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file")
+            _write_all(descriptor, (memoryview(data),), progress)
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        raise _explain(path, problem, progress) from problem
+    except ValueError:
+        raise OutputError("the path holds a NUL character", path=str(path).replace("\0", "?")) from None
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder and those that it lies in, where they are not there yet; OutputError says why not."""
     try:

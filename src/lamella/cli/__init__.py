@@ -30,7 +30,7 @@ GROUPS = {
     "run": {
         "run": "execute a program or a model",
         "generate": "continue a text or tokens with a model",
-        "train": "take steps of the training graph of a NAC file",
+        "train": "train a model on data",
         "bench": "measure a model beside peers, and beside what the machine can do",
     },
     "move": {

@@ -1,10 +1,11 @@
-"""`lamella train`: take steps of the training graph that a NAC file carries."""
+"""`lamella train`: a model learns from data, or takes steps of the training graph that a NAC file carries."""
 
 from __future__ import annotations
 
 import math
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, cast
@@ -14,23 +15,161 @@ import click
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
-from lamella.cli.options import command, file_argument
+from lamella.base.writer import write_text
+from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
 from lamella.cli.progress import show_progress
 from lamella.cli.report import array_facts, read_inputs, report_run
-from lamella.cli.waiting import waiting
+from lamella.cli.waiting import ERASE, waiting
 from lamella.pipeline.api import make_executable
 from lamella.pipeline.languages import NAC, Executable, language_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.profile import Profile
+from lamella.train.fit import Fit
+from lamella.train.loop import StepReport, peak_bytes
+from lamella.train.reports.log import TrainingLog
+from lamella.train.reports.page import training_page
+
+LINES = 20
+"""Lines that a training prints about its steps where nobody watches, and there are more of them."""
+PAUSE = 0.1
+"""Seconds between two states of the line that is watched."""
 
 
 @command("train")
 @file_argument
 def train(file: Path, options: Options) -> None:
-    """Take --steps steps of the training graph of FILE.nac, each on the same inputs and targets; print the losses."""
-    if language_of(file, options.language) is not NAC:
-        hint = "lamella.from_torch(module, args, loss=…) writes one (docs/languages/nac.md)"
-        raise InputError(f"'{printable(str(file))}' has no training graph", hint=hint)
+    """Train the model of FILE on --data: mean cross-entropy of what follows, or of targets; print the losses.
+
+    FILE is a .module file, a Hugging Face folder, .sknd, .onnx, .pt2 or .nac. Without --data a .nac file takes --steps
+    steps of its own training graph, each on the same inputs and targets.
+    """
+    if language_of(file, options.language) is NAC and options.data is None:
+        _train_own_graph(file, options)
+    else:
+        _fit(file, options)
+
+
+# --- learning from data -----------------------------------------------------------------------------------------
+
+
+def _fit(file: Path, options: Options) -> None:
+    if options.data is None:
+        raise InputError("there are no data to learn from", hint="say --data F (docs/layers/training.md)")
+    with waiting(f"reading {printable(str(file))}"):
+        fit = Fit(file, options)
+    log = None if options.log is None else TrainingLog(options.log, fit.resumed)
+    if not options.as_json:
+        print_findings(without_notes(fit.source.model.findings))
+        for line in _headings(fit):
+            click.echo(line)
+    for report in _watched(fit, fit.run(), options.as_json):
+        if log is not None:
+            log.add(report)
+    if log is not None:
+        log.flush()
+    files, findings = ((), ()) if options.save is None else fit.save(options.save)
+    facts = _facts(fit, files)
+    if options.html is not None:
+        title = f"lamella train {printable(file.name)}"
+        write_text(options.html, training_page(title, fit.loop.losses, fit.loop.evaluations, facts))
+    if options.as_json:
+        diagnostics = [item.to_json() for item in without_notes((*fit.source.model.findings, *findings))]
+        print_json({"ok": True, "diagnostics": diagnostics, "losses": fit.loop.losses, **facts})
+        return
+    print_findings(without_notes(findings))
+    for line in _endings(fit, facts):
+        click.echo(line)
+
+
+def _headings(fit: Fit) -> Iterator[str]:
+    count = sum(array.size for array in fit.trained.values())
+    rest = sum(
+        math.prod(size) for name, size in fit.weight_shapes().items() if name not in fit.source.gradients
+    )
+    frozen = f", {rest:,} frozen" if rest else ""
+    yield f"{fit.batches.data.describe()}; {fit.settings.steps:,} steps of {fit.batches.size}"
+    yield f"{count:,} parameters{frozen}, {fit.options.optimizer}"
+    if fit.resumed:
+        yield f"goes on behind step {fit.resumed}"
+    elif fit.options.resume:
+        yield "there is no checkpoint to go on from: it begins"
+
+
+def _watched(fit: Fit, reports: Iterable[StepReport], is_silent: bool) -> Iterator[StepReport]:
+    """The steps as they are taken; a line that changes where somebody looks, and some lines that stay."""
+    live = sys.stderr.isatty()
+    every = max(1, fit.settings.steps // LINES)
+    shown = 0.0
+    for report in reports:
+        if live and time.monotonic() - shown > PAUSE:
+            sys.stderr.write(f"{ERASE}{_state(fit, report)}")
+            sys.stderr.flush()
+            shown = time.monotonic()
+        is_kept = (
+            report.step % every == 0
+            or report.step in (1, fit.settings.steps)
+            or report.evaluation is not None
+        )
+        if is_kept and not is_silent:
+            click.echo((ERASE if live else "") + _line(report))
+        yield report
+    if live:
+        sys.stderr.write(ERASE)
+
+
+def _line(report: StepReport) -> str:
+    words = [f"step {report.step}", f"loss {report.loss:.7g}", f"rate {report.rate:.3g}"]
+    if report.gradient_norm is not None:
+        words.append(f"norm {report.gradient_norm:.4g}")
+    if report.evaluation is not None:
+        words.append(f"evaluation {report.evaluation:.7g}")
+    if report.saved is not None:
+        words.append(f"kept in {printable(report.saved.name)}")
+    return "  ".join(words)
+
+
+def _state(fit: Fit, report: StepReport) -> str:
+    """The line that is watched: loss, speed, memory, and how long it still takes."""
+    speed = fit.loop.tokens / fit.loop.seconds if fit.loop.seconds > 0 else 0.0
+    taken = max(1, fit.loop.done - fit.resumed)
+    left = (fit.settings.steps - fit.loop.done) * fit.loop.seconds / taken
+    minutes, seconds = divmod(round(left), 60)
+    hours, minutes = divmod(minutes, 60)
+    return (
+        f"step {report.step}/{fit.settings.steps}  loss {report.loss:.5g}  {speed:,.0f} tokens/s  "
+        f"{peak_bytes() / 1e6:,.0f} MB  {hours}:{minutes:02}:{seconds:02} left"
+    )
+
+
+def _facts(fit: Fit, files: Iterable[Path]) -> dict[str, object]:
+    """What is told of a training beside its losses."""
+    loop = fit.loop
+    return {
+        "steps": loop.done,
+        "resumed": fit.resumed,
+        "evaluations": [{"step": step, "loss": loss} for step, loss in loop.evaluations],
+        "parameters": sum(array.size for array in fit.trained.values()),
+        "tokens": loop.tokens,
+        "seconds": round(loop.seconds, 3),
+        "tokens_per_second": round(loop.tokens / loop.seconds, 1) if loop.seconds > 0 else None,
+        "peak_bytes": peak_bytes(),
+        "settings": dict(fit.settings.fingerprint or {}),
+        "written": [printable(str(item)) for item in files],
+    }
+
+
+def _endings(fit: Fit, facts: Mapping[str, object]) -> Iterator[str]:
+    losses = fit.loop.losses
+    yield f"loss {losses[0]:.5g} → {losses[-1]:.5g}"
+    yield from (f"evaluation behind step {step}: {loss:.5g}" for step, loss in fit.loop.evaluations[-1:])
+    yield from (str(item) for item in cast("list[str]", facts["written"]))
+
+
+# --- the training graph of a NAC file ---------------------------------------------------------------------------
+
+
+def _train_own_graph(file: Path, options: Options) -> None:
+    """Take steps of the graph, each on the same inputs and targets."""
     options = replace(options, training=True)
     arrays = read_inputs(options.inputs, options.limits)
     profile = Profile(show_progress)
@@ -95,7 +234,7 @@ def _take_steps(
     """The outputs of the last step, and the losses of all, which are printed one by one."""
     outputs: dict[str, Array] = {}
     losses: list[float] = []
-    for number in range(1, options.steps + 1):
+    for number in range(1, (options.steps or 1) + 1):
         outputs = training(**arrays)
         losses += [float(outputs[training.loss])] if training.loss else []
         if not options.as_json:

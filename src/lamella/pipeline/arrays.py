@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits, OutOfRange, mul, product
-from lamella.base.paths import read_bytes
+from lamella.base.paths import Mapped, map_bytes, read_bytes
 from lamella.base.writer import make_folder, write_bytes
 
 Array = NDArray[np.generic]
+LARGEST_HEADER = 1 << 17
+"""Bytes in which the header of a .npy file must end."""
 
 
 def read_array(path: Path, limits: Limits = DEFAULT) -> Array:
@@ -40,8 +42,14 @@ def read_arrays(path: Path, limits: Limits = DEFAULT) -> dict[str, Array]:
         raise InputError(f"not a readable .npz file: {str(problem)[:200]}", path=path) from None
 
 
-def _decode_array(data: bytes, path: Path) -> Array:
-    stream = io.BytesIO(data)
+def map_array(path: Path, limits: Limits = DEFAULT) -> tuple[Mapped, Array]:
+    """The array of a .npy file as `read_array` gives it, without reading its numbers, and the file that it lies in."""
+    mapped = map_bytes(path, limits)
+    return mapped, _decode_array(mapped.data, path)
+
+
+def _decode_array(data: bytes | memoryview, path: Path) -> Array:
+    stream = io.BytesIO(data[:LARGEST_HEADER])
     try:
         version = np.lib.format.read_magic(stream)
         read_header = {

@@ -65,7 +65,8 @@ STEPS = MappingProxyType(
         "answer": "whose plan answers",
         "observe": "that is observed",
         "plan": "whose plan runs",
-        "train": "that is trained",
+        "train": "that is trained by its own graph",
+        "fit": "that learns from data",
         "execute": "that is run once",
         "write nac": "that becomes NAC",
         "write graph": "that is written as it is",
@@ -89,7 +90,7 @@ COMMANDS = MappingProxyType(
             ("load", "compile", "generate by names"),
             ("load", "answer"),
         ),
-        "train": (("load", "compile", "train"),),
+        "train": (("load", "compile", "train"), ("load", "fit")),
         "convert": tuple(("load", step) for step in ("write nac", "write graph", "export")),
         "lower": (("load", "lower"), ("load", "unit")),
         "diff": (("load", "diff"),),
@@ -100,8 +101,12 @@ COMMANDS = MappingProxyType(
     }
 )
 """Each command with the ways it may go."""
-TAKES = MappingProxyType({"generate": SOURCES | BY_NAMES, "train": NAC})
+TRAINABLE = kinds("sknd module folder unit torch onnx graph nac")
+"""What learns from data."""
+TAKES = MappingProxyType({"generate": SOURCES | BY_NAMES, "train": TRAINABLE})
 """The kinds of input of commands that run a model in a way of their own: they have the options of `run` that apply."""
+OWN_WAYS = MappingProxyType({"train": NAC})
+"""Steps that not all kinds of input of their command can take."""
 
 
 def steps_of(command: str, subject: str, given: Mapping[str, object], target: Path | None = None) -> Steps:
@@ -117,6 +122,8 @@ def steps_of(command: str, subject: str, given: Mapping[str, object], target: Pa
     if command == "generate" and subject in BY_NAMES:
         is_answer = "prompt" in given and subject in NAC
         return ("load", "answer") if is_answer else ("load", "compile", "generate by names")
+    if command == "train" and (subject not in NAC or "data" in given):
+        return ("load", "fit")
     if command != "run":
         return COMMANDS[command][0]
     if "observe" in given:
@@ -183,7 +190,9 @@ class Option:
             return command in self.commands
         ways = COMMANDS[command]
         return "run" in self.commands and any(
-            self.has_effect(way, kind) for way in ways for kind in TAKES[command]
+            self.has_effect(way, kind)
+            for way in ways
+            for kind in TAKES[command] & OWN_WAYS.get(way[-1], TAKES[command])
         )
 
     def has_effect(self, steps: Steps, subject: str) -> bool:

@@ -30,6 +30,7 @@ from lamella.pipeline.effects import (
     SKND,
     SOURCES,
     TENSOR,
+    TRAINABLE,
     Need,
     Option,
     kinds,
@@ -145,7 +146,7 @@ class Options(PlanOptions):
             "Module DSL: a model that is called again for the next tokens, with room for N of them.",
             on("load", SOURCES),
             f"--cache N | {LOADERS}",
-            never=("generate", "export"),
+            never=("generate", "export", "fit"),
             least=0,
         ),
     )
@@ -202,7 +203,7 @@ class Options(PlanOptions):
                 **on(LATE, NAC),
             },
             f"--shape B=2,T=8 | {MODELS}",
-            never=("generate", "export", "unit"),
+            never=("generate", "export", "unit", "fit"),
         ),
     )
     weights: Path | None = field(
@@ -239,7 +240,13 @@ class Options(PlanOptions):
         default=None,
         metadata=own(
             f"How to run it. {TITLES}.",
-            {"compile": RUNNABLE, "observe": SOURCES, "check": SKND | SOURCES, "quantize": GRAPHS | NAC},
+            {
+                "compile": RUNNABLE,
+                "observe": SOURCES,
+                "check": SKND | SOURCES,
+                "quantize": GRAPHS | NAC,
+                "fit": TRAINABLE,
+            },
             "--backend | run check quantize | backend",
             needs=(Need(("backend",), WITH_KERNELS, steps=("check",)),),
             choices=BACKENDS,
@@ -276,10 +283,10 @@ class Options(PlanOptions):
         default=0,
         metadata=row(
             "How many threads run the work-groups of kernels; by default as many as there are processors.",
-            on("compile", BY_KERNELS | TENSOR),
+            {"compile": BY_KERNELS | TENSOR, "fit": TRAINABLE},
             "--threads N | run | backend",
             needs=(
-                Need(("backend",), ("cpu",), NAC),
+                Need(("backend",), ("cpu",), NAC, ("compile",)),
                 Need(("backend",), (None, "cpu"), (BY_KERNELS - NAC) | TENSOR),
                 Need(("trace",), (None, False)),
                 Need(("check_bounds",), (None, False)),
@@ -292,7 +299,7 @@ class Options(PlanOptions):
         default=None,
         metadata=row(
             "Compute real numbers in this type.",
-            {"load": SKND | SOURCES, "compile": BY_KERNELS, "lower": GRAPHS | NAC},
+            {"load": SKND | SOURCES, "compile": BY_KERNELS, "lower": GRAPHS | NAC, "fit": TRAINABLE},
             "--dtype | run | backend",
             needs=(
                 Need(("backend",), ("reference", *WITH_KERNELS), NAC, ("compile",), unless="f64"),
@@ -349,7 +356,7 @@ class Options(PlanOptions):
         default=None,
         metadata=row(
             "Seed of inputs and weights that nobody gives, and of chance; 0 by default.",
-            {**on(f"{LATE}, export, unit", ANY), "observe": SOURCES},
+            {**on(f"{LATE}, export, unit, fit", ANY), "observe": SOURCES},
             f"--seed N | {LOADERS} | inputs",
             least=0,
         ),
@@ -371,10 +378,10 @@ class Options(PlanOptions):
     lr: float | None = field(
         default=None,
         metadata=row(
-            "NAC: the learning rate of a step, in the place of those that the training graph has.",
-            on("compile", NAC),
+            "The learning rate, 3e-4 by default; of a NAC file's own training graph, in the place of its rates.",
+            {"compile": NAC, "fit": TRAINABLE},
             "--lr | train | training",
-            needs=(Need(("training",), on=NAC),),
+            needs=(Need(("training",), on=NAC, steps=("compile",)),),
         ),
     )
 

@@ -6,7 +6,7 @@ from dataclasses import field
 from pathlib import Path
 
 from lamella.base.records import dataclass
-from lamella.pipeline.effects import GRAPHS, NAC, NEM, Need, kinds, on, own, row
+from lamella.pipeline.effects import GRAPHS, NAC, NEM, TRAINABLE, Need, kinds, on, own, row
 from lamella.pipeline.training_options import TrainingOptions
 
 PLAN_FORMS = ("nem", "stcb")
@@ -26,9 +26,10 @@ class PlanOptions(TrainingOptions):
         default=None,
         metadata=own(
             "Write a self-contained page with the timeline.",
-            {**on("sim", NEM), **on("diff, quantize", GRAPHS | NAC)},
-            "--html | sim diff quantize | output",
+            {**on("sim", NEM), **on("diff, quantize", GRAPHS | NAC), "fit": TRAINABLE},
+            "--html | sim diff quantize train | output",
             helps={
+                "train": "Write a self-contained page with the curves of losses.",
                 "diff": "Write a self-contained page with the graph coloured by error.",
                 "quantize": "Write a self-contained page with the ranked layers.",
             },

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lamella.pipeline.effects import GRAPHS, NAC, Need, on, own
+from lamella.pipeline.effects import GRAPHS, NAC, TRAINABLE, Need, on, own
 
 SCHEMES = ("int8", "w4a8", "w8", "w4")
 INTEGER_SCHEMES = ("int8", "w4a8")
@@ -85,8 +85,12 @@ class QuantizeOptions:
         default=None,
         metadata=own(
             "Calibration data: .npz or .npy with arrays named like inputs, or a folder; by default random.",
-            QUANTIZED,
-            "--data F.npz|DIR | quantize | inputs",
+            {**QUANTIZED, "fit": TRAINABLE},
+            "--data F.npz|DIR | quantize train | inputs",
+            helps={
+                "train": "What is learnt from: tokens (.npy), arrays (.npz, .safetensors), texts, records (.jsonl, "
+                ".parquet); F[:90] takes the first 90 items, bytes:F the bytes of a file."
+            },
         ),
     )
     samples: int = field(

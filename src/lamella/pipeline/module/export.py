@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import ChainMap, Counter
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -296,7 +296,13 @@ def export(path: Path, target: Path, options: Options) -> Exported:
 
     A model that is none of the library travels in the folder, with the files that it imports.
     """
-    source = read_source(path, options)
+    return export_source(read_source(path, options), target, options)
+
+
+def export_source(
+    source: Source, target: Path, options: Options, changed: Mapping[str, Array] | None = None
+) -> Exported:
+    """Write the folder of a model that is read, with other numbers for the weights at some paths."""
     module = source.instance.module
     if module.hf_config is None or module.hf_mapping is None:
         hint = "add hf_config: and hf_mapping: to the model"
@@ -308,6 +314,8 @@ def export(path: Path, target: Path, options: Options) -> Exported:
     )
     beside = _travelling(source, config, options)
     numbers, findings = _numbers(source, folder, options)
+    if changed:
+        numbers = ChainMap(dict(changed), cast("MutableMapping[str, Array]", numbers))
     require_faithful(source.instance, mapped, config, numbers, options)
     files = export_folder(target, numbers, Export(mapped, config, folder, beside=beside), options.limits)
     return Exported(files, (*source.findings, *findings))

@@ -1,0 +1,1 @@
+"""Data for training: files of many kinds as items that batches are taken of."""

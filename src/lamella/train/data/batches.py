@@ -1,0 +1,78 @@
+"""Batches: what a step is given, as a function of the number of the step alone, so that a run can go on anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.base.arrays import Array
+from lamella.base.errors import InputError
+from lamella.base.records import dataclass
+
+TARGETS = "targets"
+"""The name under which a batch holds what is aimed at."""
+IGNORED = -100
+"""A target that does not count."""
+
+Batch = Mapping[str, Array]
+Rows = npt.NDArray[np.int64]
+
+
+class Dataset(Protocol):
+    """Items that batches are taken of."""
+
+    @property
+    def size(self) -> int:
+        """How many items there are."""
+
+    @property
+    def tokens(self) -> int:
+        """How many targets one item has at most: what is counted as a token of a step."""
+
+    def take(self, rows: Rows) -> Batch:
+        """The inputs and targets of some items, one behind the other along the first axes."""
+
+    def describe(self) -> str:
+        """One line about the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The order in which batches are taken: that of the data again and again, or another in each epoch."""
+
+    data: Dataset
+    size: int
+    """Items of a batch."""
+    shuffled: bool = False
+    seed: int = 0
+
+    @property
+    def epoch(self) -> int:
+        """How many batches one walk through the data gives; what fills none is left out."""
+        return self.data.size // self.size
+
+    @property
+    def tokens(self) -> int:
+        """How many targets a batch has at most."""
+        return self.size * self.data.tokens
+
+    def batch(self, number: int) -> Batch:
+        """One batch; the first is 0. It depends on nothing but its number."""
+        epoch, place = divmod(number, self.epoch)
+        rows = np.arange(place * self.size, (place + 1) * self.size, dtype=np.int64)
+        return self.data.take(self._order(epoch)[rows] if self.shuffled else rows)
+
+    def _order(self, epoch: int) -> Rows:
+        return np.random.default_rng([self.seed, epoch]).permutation(self.data.size)
+
+
+def require_batches(batches: Batches) -> None:
+    """InputError where the data do not fill a single batch."""
+    if batches.epoch < 1:
+        hint = f"give more data, or --batch {max(1, batches.data.size)} or less"
+        raise InputError(
+            f"the data have {batches.data.size} items, and a batch takes {batches.size}", hint=hint
+        )

@@ -1,0 +1,87 @@
+"""Token streams cut into windows: inputs that follow each other, and the same tokens one place on as targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.base.arrays import Array
+from lamella.base.errors import InputError
+from lamella.base.records import dataclass
+from lamella.train.data.batches import IGNORED, TARGETS, Batch, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStream:
+    """Tokens in a row, and which of them are learnt."""
+
+    tokens: Array
+    """Integers, one axis; may lie in a mapped file."""
+    learnt: npt.NDArray[np.bool_] | None = None
+    """Which tokens are targets; None for all."""
+    source: str = ""
+    """Where they come from, in words."""
+    check: Callable[[], None] | None = None
+    """Refuses a mapped file that was cut meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWindows:
+    """Windows of `length` + 1 tokens, of which window k begins at token k · `length`.
+
+    So the inputs of windows follow each other without a gap, and every token but the first is a target once.
+    """
+
+    stream: TokenStream
+    length: int
+    port: str
+    """The input that takes tokens."""
+    vocabulary: int | None = None
+    """How many tokens the model knows; None where its graph does not say."""
+
+    @property
+    def size(self) -> int:
+        """How many windows there are."""
+        return max(0, len(self.stream.tokens) - 1) // self.length
+
+    @property
+    def tokens(self) -> int:
+        """Targets of a window."""
+        return self.length
+
+    def take(self, rows: Rows) -> Batch:
+        """Some windows as inputs and targets."""
+        if self.stream.check is not None:
+            self.stream.check()
+        places = rows[:, None] * self.length + np.arange(self.length + 1)
+        found = np.asarray(self.stream.tokens[places]).astype(np.int64)
+        self._require_known(found, rows)
+        targets = found[:, 1:].copy()
+        if self.stream.learnt is not None:
+            targets[~self.stream.learnt[places[:, 1:]]] = IGNORED
+        return {self.port: np.ascontiguousarray(found[:, :-1]), TARGETS: targets}
+
+    def describe(self) -> str:
+        """One line about the data."""
+        return f"{len(self.stream.tokens):,} tokens of {self.stream.source}, {self.size:,} windows of {self.length} + 1"
+
+    def _require_known(self, found: npt.NDArray[np.int64], rows: Rows) -> None:
+        most = self.vocabulary
+        wrong = (found < 0) | (found >= most) if most is not None else found < 0
+        if wrong.any():
+            row, place = (int(item[0]) for item in np.nonzero(wrong))
+            known = "" if most is None else f"; the model knows tokens 0 to {most - 1}"
+            raise InputError(
+                f"token {int(rows[row]) * self.length + place} of {self.stream.source} is {found[row, place]}{known}"
+            )
+
+
+def require_stream(array: Array, source: str) -> None:
+    """InputError for an array that is no row of tokens."""
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        hint = (
+            "tokens are integers along one axis; several arrays, by the names of inputs, lie in a .npz file"
+        )
+        raise InputError(f"{source} holds {array.dtype} {list(array.shape)}, no row of tokens", hint=hint)

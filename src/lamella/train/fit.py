@@ -1,0 +1,260 @@
+"""A training from beginning to end: a model and data as options name them, steps, evaluations, and what is saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import InputError
+from lamella.base.paths import is_folder, shown
+from lamella.graph.nodes import Tensor, tensors
+from lamella.graph.rewrite import members
+from lamella.pipeline.given import options_of
+from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.execution import with_numbers
+from lamella.train.checkpoints import Checkpoint, checkpoint_folder, read_last, require_same
+from lamella.train.data.batches import Batches, Dataset, require_batches
+from lamella.train.data.files import DataRequest, from_arrays, open_data
+from lamella.train.loop import LoopSettings, StepReport, TrainingLoop
+from lamella.train.saving import require_save, save_trained
+from lamella.train.schedules import Schedule, require_schedule
+from lamella.train.settings import StepSettings
+from lamella.train.sources import TrainableGraph, trainable
+from lamella.train.trainer import Trainer
+
+RATE = 3e-4
+BATCH = 8
+SEQUENCE = 128
+BACKENDS = (None, "cpu", "reference")
+
+Data = str | Path | Mapping[str, npt.ArrayLike] | npt.ArrayLike
+
+
+class Fit:
+    """A training that is ready to take steps."""
+
+    def __init__(self, path: Path, options: Options, data: Data | None = None) -> None:
+        require_backend(options)
+        if options.save is not None and not options.resume:
+            require_save(path, options.save, options)
+        self.path, self.options = path, options
+        source = trainable(path, options)
+        self.source: TrainableGraph = replace(
+            source, model=with_numbers(source.model, options, all_or_none=False)
+        )
+        request = self._request()
+        self.batches = self._batches(data if data is not None else options.data, request, options.shuffle)
+        evaluation = options.eval_data
+        self.evaluation = None if evaluation is None else self._batches(evaluation, request, False)
+        self.trainer = Trainer(self.source, step_settings(options), options.backend or "cpu", options)
+        self.settings = self._loop_settings()
+        self.loop = TrainingLoop(self.trainer, self.batches, self.settings, self.evaluation)
+        self.resumed = self._resume()
+        """The step behind which this run goes on; 0 where it begins."""
+
+    # --- what it is made of -------------------------------------------------------------------------------------
+
+    @property
+    def ports(self) -> tuple[Tensor, ...]:
+        """The inputs of the model."""
+        seeds = set(self.source.seeds.values())
+        found = members(self.source.model.graph.inputs)
+        return tuple(item for item in found if isinstance(item, Tensor) and item.name not in seeds)
+
+    def _request(self) -> DataRequest:
+        """What the data are for."""
+        first = next(
+            item
+            for argument in self.source.model.graph.outputs
+            for item in tensors(argument)
+            if item.name in self.source.seeds
+        )
+        last = first.shape[-1] if first.shape else None
+        length = self.options.sequence or _fixed(self.ports, 1) or SEQUENCE
+        folder = self.path if is_folder(self.path) else None
+        vocabulary = last if isinstance(last, int) else None
+        return DataRequest(self.ports, length, vocabulary, folder, self.options.limits)
+
+    def _batches(self, data: Data | None, request: DataRequest, shuffled: bool) -> Batches:
+        if data is None:
+            raise InputError("there are no data to learn from", hint="say --data F")
+        found = _dataset(data, request)
+        size = self.options.batch or _fixed(self.ports, 0) or min(BATCH, max(1, found.size))
+        batches = Batches(found, size, shuffled, self.options.start_seed)
+        require_batches(batches)
+        own = _fixed(self.ports, 0)
+        if own is not None and own != size:
+            hint = (
+                f"say --batch {own}, or let the model take another: its text may have an attribute for --set"
+            )
+            raise InputError(f"the model takes {own} examples at once, not {size}", hint=hint)
+        return batches
+
+    def _loop_settings(self) -> LoopSettings:
+        options = self.options
+        steps = options.steps or self.batches.epoch
+        peak = RATE if options.lr is None else options.lr
+        lowest = min(options.min_lr, peak) if options.schedule == "constant" else options.min_lr
+        schedule = Schedule(options.schedule, peak, steps, options.warmup, options.decay, lowest)
+        require_schedule(schedule)
+        folder = None if options.save is None else checkpoint_folder(options.save)
+        return LoopSettings(
+            steps, schedule, options.eval_every, options.save_every, folder, self._fingerprint(schedule)
+        )
+
+    def _fingerprint(self, schedule: Schedule) -> dict[str, object]:
+        """What decides every number of a run; a checkpoint of another one is refused."""
+        settings = step_settings(self.options)
+        words = {name: getattr(settings, name) for name in settings.__slots__}
+        decays = schedule.name != "constant"
+        return {
+            **{key: list(item) if isinstance(item, tuple) else item for key, item in words.items()},
+            "model": self.source.model.graph.name,
+            "parameters": sum(math.prod(self.weight_shapes()[name]) for name in self.source.gradients),
+            "data": self.batches.data.describe(),
+            "batch": self.batches.size,
+            "shuffle": self.batches.shuffled,
+            "seed": self.options.start_seed,
+            "rate": schedule.peak,
+            "schedule": schedule.name,
+            "warmup": schedule.warmup,
+            "decay": schedule.decay,
+            "lowest rate": schedule.lowest,
+            "adapters": list(self.options.adapters),
+            "base": self.options.base,
+            **({"steps": schedule.steps} if decays else {}),
+        }
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The extents of all weights, by the names of their variables."""
+        weights = self.source.policies or {item.name: None for item in self.source.model.graph.variables}
+        return {
+            item.name: tuple(size for size in item.shape if isinstance(size, int))
+            for item in self.source.model.graph.variables
+            if item.name in weights
+        }
+
+    def _resume(self) -> int:
+        folder = self.settings.checkpoints
+        if not self.options.resume or folder is None:
+            return 0
+        found: Checkpoint | None = read_last(folder, self.options.limits)
+        if found is None:
+            return 0
+        require_same(found.fingerprint, self.settings.fingerprint or {}, (), folder)
+        if found.step > self.settings.steps:
+            hint = f"say --steps {found.step} or more"
+            raise InputError(f"'{shown(folder)}' is {found.step} steps on already", hint=hint)
+        self.loop.resume(found)
+        return found.step
+
+    # --- what it does -------------------------------------------------------------------------------------------
+
+    def run(self) -> Iterator[StepReport]:
+        """The steps, each taken when it is asked for; then one evaluation where none was asked for in between."""
+        yield from self.loop.run()
+        if self.evaluation is not None and not self.options.eval_every:
+            self.loop.evaluate()
+
+    @property
+    def trained(self) -> dict[str, Array]:
+        """The trained parameters, by the names of their variables."""
+        paths = {self.source.policy(name).path: name for name in self.source.gradients}
+        return {paths[path]: array for path, array in self.trainer.parameters.items()}
+
+    def every(self) -> Mapping[str, Array]:
+        """The numbers of all weights as they were before the first step."""
+        data = self.source.model.data or {}
+        return {name: data[name] for name in self.weight_shapes() if name in data}
+
+    def save(self, target: Path) -> tuple[tuple[Path, ...], tuple[Diagnostic, ...]]:
+        """Write what was trained; gives the files written."""
+        require_save(self.path, target, self.options)
+        return save_trained(self.path, target, self.trained, self.every, self.options)
+
+
+def _dataset(data: Data, request: DataRequest) -> Dataset:
+    if isinstance(data, str | Path):
+        return open_data(str(data), request)
+    if isinstance(data, Mapping):
+        return from_arrays({name: np.asarray(item) for name, item in data.items()}, request, "the arrays")
+    return from_arrays({"tokens": np.asarray(data)}, request, "the array")
+
+
+def _fixed(ports: tuple[Tensor, ...], axis: int) -> int | None:
+    """The extent that inputs have along an axis, where a graph leaves no choice."""
+    found = [item.shape[axis] for item in ports if len(item.shape) > axis]
+    return next((item for item in found if isinstance(item, int)), None)
+
+
+def require_backend(options: Options) -> None:
+    """InputError for a backend that takes no steps of training."""
+    if options.backend not in BACKENDS:
+        raise InputError(
+            f"backend '{options.backend}' takes no steps of training", hint="there are: cpu, reference"
+        )
+
+
+def step_settings(options: Options) -> StepSettings:
+    """How a step changes parameters, as options say."""
+    return StepSettings(
+        optimizer=options.optimizer,
+        weight_decay=options.weight_decay,
+        betas=(options.beta1, options.beta2),
+        momentum=options.momentum,
+        clip=options.clip,
+        accumulation=options.accumulate,
+        dtype=options.dtype or "f32",
+    )
+
+
+class Trained:
+    """What a training gave."""
+
+    def __init__(self, fit: Fit) -> None:
+        self._fit = fit
+        self.losses: list[float] = fit.loop.losses
+        """The loss of each step, before its update."""
+        self.evaluations: list[tuple[int, float]] = fit.loop.evaluations
+        """Pairs of a step and the loss of the data that were not learnt from."""
+        self.trainer: Trainer = fit.trainer
+        """What took the steps, for more of them."""
+
+    @property
+    def parameters(self) -> Mapping[str, Array]:
+        """The trained parameters by path."""
+        return self.trainer.parameters
+
+    def save(self, path: str | Path) -> tuple[Path, ...]:
+        """Write weights (.safetensors), the model with them, or a Hugging Face folder; gives the files written."""
+        return self._fit.save(Path(path))[0]
+
+
+def train(
+    model: str | Path,
+    data: Data,
+    /,
+    *,
+    watch: Callable[[StepReport], None] | None = None,
+    **options: object,
+) -> Trained:
+    """Train the model of a path on data: tokens along one axis, arrays by name with targets, or the path of data.
+
+    Options are those of the command: `steps=`, `batch=`, `sequence=`, `optimizer=`, `lr=`, `schedule=`, `clip=`,
+    `seed=`, `save=` and others, and those of loading. `watch` is given each step as it is taken.
+    """
+    words = {**options, "data": str(data)} if isinstance(data, str | Path) else options
+    fit = Fit(Path(model), options_of(words, by_command=True), data)
+    for report in fit.run():
+        if watch is not None:
+            watch(report)
+    if fit.options.save is not None:
+        fit.save(fit.options.save)
+    return Trained(fit)

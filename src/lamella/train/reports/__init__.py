@@ -1,0 +1,1 @@
+"""What a training tells beside its results: curves as CSV, as TensorBoard events and as a page."""

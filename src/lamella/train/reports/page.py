@@ -1,0 +1,111 @@
+"""The curves of a training as one HTML page that needs nothing else, and runs nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+
+from lamella.base.diagnostic import printable
+from lamella.train.loop import smoothed
+
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 900, 380, 64, 28, 12
+MOST_POINTS = 2000
+"""Points of a line; of more steps some are drawn, always the first and the last."""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --faint: #8a929c; --line: #d9dee4; --bar: #2563eb;
+  --other: #c2410c }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ed; --paper: #14171b; --line: #2f353d; --bar: #60a5fa;
+  --other: #fb923c } }
+body { font: 14px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
+  max-width: 72rem; padding: 0 1rem }
+h1 { font-size: 1.4rem } svg { width: 100%; height: auto } table { border-collapse: collapse }
+td { padding: .15rem .6rem; border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums }
+text { fill: var(--faint); font-size: 12px } .grid { stroke: var(--line) } path { fill: none }
+.raw { stroke: var(--faint); opacity: .45 } .mean { stroke: var(--bar); stroke-width: 2 }
+.other { stroke: var(--other); stroke-width: 2 } circle { fill: var(--other) }
+"""
+
+
+def training_page(
+    title: str, losses: Sequence[float], evaluations: Sequence[tuple[int, float]], facts: Mapping[str, object]
+) -> str:
+    """The whole page: the losses of all steps, their exponential mean, evaluations, and facts."""
+    shown = escape(printable(title, 200))
+    body = "\n".join(_body(losses, evaluations, facts))
+    return (
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n<title>{shown}</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>{STYLE}</style>\n<h1>{shown}</h1>\n{body}\n</html>\n"
+    )
+
+
+def _body(
+    losses: Sequence[float], evaluations: Sequence[tuple[int, float]], facts: Mapping[str, object]
+) -> Iterator[str]:
+    if losses:
+        values = [*losses, *(loss for _, loss in evaluations)]
+        yield _Chart(len(losses), min(values), max(values)).draw(losses, evaluations)
+    yield "<table>"
+    for name, value in facts.items():
+        cells = (escape(printable(str(item), 300)) for item in (name, value))
+        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    yield "</table>"
+
+
+class _Chart:
+    """The frame of a chart: steps to the right, losses up."""
+
+    def __init__(self, steps: int, low: float, high: float) -> None:
+        self._steps = steps
+        margin = (high - low) * 0.05 or max(abs(high), 1.0) * 0.05
+        self._low, self._high = low - margin, high + margin
+
+    def draw(self, losses: Sequence[float], evaluations: Sequence[tuple[int, float]]) -> str:
+        """The chart as SVG."""
+        points = list(enumerate(losses, 1))
+        means = list(enumerate(smoothed(losses), 1))
+        dots = "".join(
+            f'<circle cx="{self._x(step):.1f}" cy="{self._y(loss):.1f}" r="3"><title>step {step}: {loss:.6g}</title>'
+            "</circle>"
+            for step, loss in _thinned(evaluations)
+        )
+        lines = [*self._grid(), self._path(points, "raw"), self._path(means, "mean")]
+        if len(evaluations) > 1:
+            lines.append(self._path(evaluations, "other"))
+        label = "losses by step, their mean, and evaluations"
+        return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(lines)}{dots}</svg>'
+
+    def _x(self, step: float) -> float:
+        return LEFT + (WIDTH - LEFT - 8) * (step - 1) / max(1, self._steps - 1)
+
+    def _y(self, loss: float) -> float:
+        return TOP + (HEIGHT - TOP - BOTTOM) * (self._high - loss) / (self._high - self._low)
+
+    def _path(self, points: Sequence[tuple[int, float]], kind: str) -> str:
+        places = " ".join(f"{self._x(step):.1f},{self._y(loss):.1f}" for step, loss in _thinned(points))
+        return f'<path class="{kind}" d="M{places.replace(" ", " L")}"/>'
+
+    def _grid(self) -> Iterator[str]:
+        for value in _ticks(self._low, self._high):
+            y = self._y(value)
+            yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            yield f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>'
+        for step in sorted({1, (1 + self._steps) // 2, self._steps}):
+            yield f'<text x="{self._x(step):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{step}</text>'
+
+
+def _thinned(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+    """Some of many points, the last among them."""
+    every = max(1, math.ceil(len(points) / MOST_POINTS))
+    return points if every == 1 else [*points[:-1:every], points[-1]]
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers between two others."""
+    step = 10.0 ** math.floor(math.log10(high - low))
+    step = next(item for item in (step / 5, step / 2, step, 2 * step) if (high - low) / item <= 8)
+    first = math.ceil(low / step)
+    return [number * step for number in range(first, first + 10) if number * step <= high]

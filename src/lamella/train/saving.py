@@ -1,0 +1,92 @@
+"""What a training leaves: weights, a model with them, or a folder that transformers loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import InputError
+from lamella.base.paths import is_folder, is_there, shown
+from lamella.bridge.module_to_graph import graph_name
+from lamella.graph.data import write_weights
+from lamella.graph.model import Model
+from lamella.pipeline.languages import FOLDER, MODULE, SKRIPTND, language_of
+from lamella.pipeline.module.export import export_source
+from lamella.pipeline.module.folders import read_source
+from lamella.pipeline.module.weight_plan import weights_of
+from lamella.pipeline.options import Options
+from lamella.pipeline.quantize.api import load_graph
+
+STORE = ".safetensors"
+MODELS = (".sknd", ".nac", ".nacs", ".onnx")
+
+
+def is_source(path: Path, options: Options) -> bool:
+    """Whether a path is a model of the Module DSL, which is saved as a folder."""
+    return language_of(path, options.language) in (MODULE, FOLDER)
+
+
+def require_save(path: Path, target: Path, options: Options) -> None:
+    """InputError for a place where nothing can be saved, before hours of steps are taken."""
+    ending = target.suffix.lower()
+    if ending in (STORE, *MODELS) and not is_folder(target):
+        if ending != STORE and target.resolve() == path.resolve():
+            raise InputError(f"'{shown(target)}' is the model itself, and would be replaced")
+    elif not is_source(path, options):
+        hint = f"endings are: {', '.join((STORE, *MODELS))}"
+        raise InputError(f"'{target.name}' has no ending of a model or of weights", hint=hint)
+    else:
+        require_new(target)
+
+
+def require_new(target: Path) -> None:
+    """InputError for a folder that holds something already."""
+    if is_there(target) and (not is_folder(target) or any(target.iterdir())):
+        hint = "name a new folder: files of another model would be taken for parts of this one"
+        raise InputError(f"'{shown(target)}' is there already, and is no empty folder", hint=hint)
+
+
+def save_trained(
+    path: Path,
+    target: Path,
+    trained: Mapping[str, Array],
+    every: Callable[[], Mapping[str, Array]],
+    options: Options,
+) -> tuple[tuple[Path, ...], tuple[Diagnostic, ...]]:
+    """Write the model of a path with trained numbers, by the names of variables; gives the files written.
+
+    `every` gives the numbers of all weights, those that were drawn and stayed as they were among them.
+    """
+    ending = target.suffix.lower()
+    if ending == STORE:
+        model = load_graph(path, options)
+        return write_weights(target, model.graph, {**every(), **trained}), ()
+    if is_source(path, options) and ending not in MODELS:
+        return _save_folder(path, target, trained, every, options)
+    model = _with(load_graph(path, options), {**every(), **trained})
+    SKRIPTND.save(model, target)
+    return (target,), model.findings
+
+
+def _save_folder(
+    path: Path,
+    target: Path,
+    trained: Mapping[str, Array],
+    every: Callable[[], Mapping[str, Array]],
+    options: Options,
+) -> tuple[tuple[Path, ...], tuple[Diagnostic, ...]]:
+    """Weights of a folder that were not trained keep their bytes; those of a file were drawn, and are written."""
+    source = read_source(path, options)
+    known = trained if source.folder is not None or options.weights is not None else {**every(), **trained}
+    names = {item.path: graph_name(item.path) for item in weights_of(source.instance)}
+    found = export_source(
+        source, target, options, {place: known[name] for place, name in names.items() if name in known}
+    )
+    return found.files, found.findings
+
+
+def _with(model: Model, numbers: Mapping[str, Array]) -> Model:
+    return replace(model, data={**(model.data or {}), **numbers})
