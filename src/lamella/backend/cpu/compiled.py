@@ -11,12 +11,42 @@ from lamella.lang.tensor.nodes import Program
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A matrix as the copy engine of a GPU reads or writes it, in boxes of so many columns.
+
+    Its first mode is contiguous; a box takes 128 bytes of it, and lies in local memory with a swizzle of 128 bytes.
+    """
+
+    slot: int
+    """The slot that holds its address."""
+    element: str
+    shape: tuple[int, int]
+    stride: int
+    """Elements from column to column."""
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """What a kernel needs at launch in which some warps copy and others compute."""
+
+    threads: int
+    """Threads of a block: those of the work-group and those that copy."""
+    local_bytes: int
+    """Local memory that is asked for at launch."""
+    maps: tuple[TensorMap, ...]
+    """Each of 128 bytes, at multiples of 64, behind the slots."""
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSymbol:
     """A kernel: its name in the program, its symbol in the text, the bytes of local memory of a work-group."""
 
     name: str
     symbol: str
     local_bytes: int = 0
+    pipeline: Pipeline | None = None
+    """On a GPU; where there is one, a block runs one work-group after another."""
 
 
 class EmittedProgram(Protocol):

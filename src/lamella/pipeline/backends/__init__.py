@@ -87,6 +87,7 @@ GRAPH, KERNELS, TENSOR, NAC, UNIT, PLAN, STREAM = (
 ROWS = (
     Backend("reference", (GRAPH,), "reference", "graphs with NumPy, straight from the formulas"),
     Backend("cpu", (GRAPH, KERNELS, TENSOR), "cpu", "kernels as machine code, through LLVM"),
+    Backend("cuda", (GRAPH, KERNELS, TENSOR), "cuda", "kernels on an NVIDIA GPU, through its driver"),
     Backend(
         "interpreter", (GRAPH, KERNELS, TENSOR), "kernels", "kernels by the letter of the tensor language"
     ),

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
+from lamella.backend import cuda
 from lamella.backend.arguments import verify_arguments
 from lamella.backend.cpu import CompiledKernels, compile_program
 from lamella.backend.cpu.host import host_like, host_target
@@ -20,10 +21,13 @@ from lamella.backend.cpu.run.launch import know_sizes
 from lamella.backend.cpu.run.lists import NativeMachine, SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
 from lamella.backend.cpu.run.proving import ProvingSource
+from lamella.backend.cuda.compile import device_target
+from lamella.backend.cuda.lists import CudaMachine
 from lamella.backend.drawing import Drawn, refuse_missing, types_of
 from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.inputs import choose_extent
 from lamella.backend.executor.kernels import KernelExecutable, Specialise, Specialised
+from lamella.backend.executor.segments import ListMachine
 from lamella.backend.interpreter import ExecutedStatement
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.interpreter.memory import GroupReference, MemrefReference
@@ -41,6 +45,7 @@ from lamella.graph.model import Model
 from lamella.graph.passes.cut_batch import cut_batch as cut_batch
 from lamella.graph.rewrite import members
 from lamella.kernels.nodes import KernelGraph
+from lamella.kernels.target import Target
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL, OPEN_EXTENTS
 from lamella.lang.tensor import write_type
 from lamella.lang.tensor.check.roles import word_of
@@ -64,6 +69,7 @@ from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
 from lamella.pipeline.tensor.program import KernelFile
 
+CUDA = "cuda"
 EITHER = "either"
 """Machine code where every loop is seen to end, else the interpreter."""
 INTERPRETED = "so the interpreter ran it, which counts steps; --backend cpu runs machine code"
@@ -89,11 +95,13 @@ def compile(model: Model | KernelGraph | KernelFile, backend: str, options: Opti
 def compile_kernels(program: Program, backend: str, options: Options, proved: bool = False) -> NamedKernels:
     """Kernels on a backend; what only the interpreter does, it does unasked."""
     watched = options.trace is not None or options.check_bounds
-    if backend == "cpu" and watched:
+    if backend in ("cpu", CUDA) and watched:
         raise InputError("machine code is neither traced nor tested", hint="--backend interpreter does both")
     if backend == "interpreter" or watched:
         trace = None if options.trace is None else Tracer(options.trace)
         return interpret(program, limits=options.limits, check_bounds=options.check_bounds, trace=trace)
+    if backend == CUDA:
+        return cuda.compile_program(program, limits=options.limits, proved=proved)
     target = None if options.target is None else host_like(options.target)
     return compile_program(
         program,
@@ -122,7 +130,7 @@ def compile_open(model: Model, backend: str, options: Options) -> KernelExecutab
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
         native = backend == "cpu"
-        program = to_kernels(flat, options, extents, native, host_target() if native else None)
+        program = to_kernels(flat, options, extents, native, _target_of(backend))
         if not (native and extents and program.program.functions):
             return replace(_specialised(program, backend, options, arena), replaces=flat.graph.nodes)
         kernels = families.take(program.program)
@@ -132,6 +140,13 @@ def compile_open(model: Model, backend: str, options: Options) -> KernelExecutab
         )
 
     return _executable(flat, specialise, options)
+
+
+def _target_of(backend: str) -> Target | None:
+    """The target of the machine that a backend runs on; None where it is no machine."""
+    if backend == CUDA:
+        return device_target()
+    return host_target() if backend == "cpu" else None
 
 
 def find_left(model: Model, options: Options) -> list[Diagnostic]:
@@ -162,7 +177,11 @@ def _tell_open(model: Model, extents: Mapping[str, int]) -> list[Diagnostic]:
 
 def _specialised(program: KernelGraph, backend: str, options: Options, arena: SharedArena) -> Specialised:
     kernels = compile_kernels(program.program, backend, options)
-    machine = NativeMachine(ProvingSource(kernels), arena) if isinstance(kernels, CompiledKernels) else None
+    machine: ListMachine | None = None
+    if isinstance(kernels, cuda.CudaKernels):
+        machine = CudaMachine(ProvingSource(kernels))
+    elif isinstance(kernels, CompiledKernels):
+        machine = NativeMachine(ProvingSource(kernels), arena)
     return Specialised(program, kernels.call, options.strict_backend, machine)
 
 

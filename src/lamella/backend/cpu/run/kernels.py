@@ -22,7 +22,7 @@ from lamella.backend.cpu.jit import (
     host_machine,
     readable_assembly,
 )
-from lamella.backend.cpu.run.launch import ArgumentPacker
+from lamella.backend.cpu.run.launch import ArgumentPacker, PackedArguments
 from lamella.backend.cpu.run.pool import KernelLauncher, ListWalker, checked_threads, count_threads
 from lamella.backend.cpu.run.prepared import PreparedLaunch
 from lamella.backend.named import Grid, Groups, NamedKernels, take_grid
@@ -93,19 +93,23 @@ class CompiledKernels(NamedKernels):
         found = self._ready.get(name)
         if found is None:
             raise code_error(f"there is no code of '{self._find(name).name}'")
-        function, packer, runner = found
+        function, packer, _ = found
         grid = take_grid(function, groups)
         has_axes = len(packer.parameters) > len(function.parameters)
         given = _with_axes(function, arguments, grid) if has_axes else arguments
         packed = packer.pack(given, grid.total)
         if packed.doubts is None:
-            runner.run(packed.slots, grid.total)
+            self._launch(name, packed, given, grid.total)
             return
         findings = self._run_tested(packer.function, given, grid.total, packed.doubts)
         if findings is None:
             self._interpret().call(name, arguments, groups)
         elif findings:
             raise LamellaError(findings)
+
+    def _launch(self, name: str, packed: PackedArguments, arguments: Sequence[object], groups: int) -> None:
+        """Run a launch that is proved."""
+        self._ready[name][2].run(packed.slots, groups)
 
     @cached_property
     def walker(self) -> ListWalker:

@@ -221,6 +221,8 @@ class PackedArguments(NamedTuple):
     slots: bytes
     kept: object
     doubts: Proof | None = None
+    tables: Sequence[GroupTables] = ()
+    """Those of the arguments that are groups, in order."""
 
 
 def pack_arguments(function: Function, arguments: Sequence[object]) -> PackedArguments:
@@ -514,7 +516,7 @@ class _PackingPlan:
             if reach:
                 extents.append((address, address + reach, written))
         kept = [self._pack_group(group, arguments, slots, extents) for group in self._groups]
-        return PackedArguments(self._pack(*slots), (arguments, kept)), extents
+        return PackedArguments(self._pack(*slots), (arguments, kept), tables=kept), extents
 
     def _pack_group(
         self,

@@ -1,0 +1,259 @@
+"""The driver of NVIDIA GPUs through ctypes: a device, its memory, its streams, its code; nothing else is needed.
+
+Everything runs in the primary context of the device, which other libraries of the process share: their pointers are
+ours. A call that fails is a finding in the driver's own words, with what was being done.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from lamella.base.errors import InputError
+from lamella.base.records import dataclass
+
+LIBRARY = "libcuda.so.1"
+OLDEST = 12000
+"""The version of CUDA that the driver must know: that of the first one for sm_90."""
+OUT_OF_MEMORY = 2
+NO_DEVICE = 100
+NOT_READY = 600
+POINTER, SIZE, INT, UNSIGNED = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
+ADDRESS = ctypes.c_uint64
+OPTIONS = (UNSIGNED, POINTER, POINTER)
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (UNSIGNED,),
+    "cuDriverGetVersion": (POINTER,),
+    "cuDeviceGetCount": (POINTER,),
+    "cuDeviceGet": (POINTER, INT),
+    "cuDeviceGetName": (POINTER, INT, INT),
+    "cuDeviceGetAttribute": (POINTER, INT, INT),
+    "cuDevicePrimaryCtxRetain": (POINTER, INT),
+    "cuCtxSetCurrent": (POINTER,),
+    "cuMemGetInfo_v2": (POINTER, POINTER),
+    "cuMemAlloc_v2": (POINTER, SIZE),
+    "cuMemFree_v2": (ADDRESS,),
+    "cuMemHostAlloc": (POINTER, SIZE, UNSIGNED),
+    "cuMemFreeHost": (POINTER,),
+    "cuMemcpyHtoDAsync_v2": (ADDRESS, POINTER, SIZE, POINTER),
+    "cuMemcpyDtoHAsync_v2": (POINTER, ADDRESS, SIZE, POINTER),
+    "cuMemcpyDtoDAsync_v2": (ADDRESS, ADDRESS, SIZE, POINTER),
+    "cuMemsetD8Async": (ADDRESS, ctypes.c_ubyte, SIZE, POINTER),
+    "cuStreamCreate": (POINTER, UNSIGNED),
+    "cuStreamSynchronize": (POINTER,),
+    "cuStreamBeginCapture_v2": (POINTER, INT),
+    "cuStreamEndCapture": (POINTER, POINTER),
+    "cuEventCreate": (POINTER, UNSIGNED),
+    "cuEventDestroy_v2": (POINTER,),
+    "cuEventRecord": (POINTER, POINTER),
+    "cuEventSynchronize": (POINTER,),
+    "cuEventElapsedTime": (POINTER, POINTER, POINTER),
+    "cuGraphInstantiateWithFlags": (POINTER, POINTER, ctypes.c_ulonglong),
+    "cuGraphLaunch": (POINTER, POINTER),
+    "cuGraphExecDestroy": (POINTER,),
+    "cuGraphDestroy": (POINTER,),
+    "cuModuleLoadData": (POINTER, POINTER),
+    "cuModuleUnload": (POINTER,),
+    "cuModuleGetFunction": (POINTER, POINTER, ctypes.c_char_p),
+    "cuFuncSetAttribute": (POINTER, INT, INT),
+    "cuLaunchKernel": (POINTER, *(UNSIGNED,) * 7, POINTER, POINTER, POINTER),
+    "cuLinkCreate_v2": (*OPTIONS, POINTER),
+    "cuLinkAddData_v2": (POINTER, INT, POINTER, SIZE, ctypes.c_char_p, *OPTIONS),
+    "cuLinkComplete": (POINTER, POINTER, POINTER),
+    "cuLinkDestroy": (POINTER,),
+    "cuTensorMapEncodeTiled": (
+        POINTER,
+        INT,
+        UNSIGNED,
+        ADDRESS,
+        *(POINTER,) * 4,
+        *(INT,) * 4,
+    ),
+    "cuGetErrorName": (INT, POINTER),
+    "cuGetErrorString": (INT, POINTER),
+}
+"""The parameters of each function that we call."""
+ATTRIBUTES = {"multiprocessors": 16, "major": 75, "minor": 76, "shared_bytes": 97, "l2_bytes": 38}
+
+
+@cache
+def _functions() -> dict[str, Callable[..., int]]:
+    """The functions of the driver; OSError where there is none."""
+    library = ctypes.CDLL(LIBRARY)
+    found: dict[str, Callable[..., int]] = {}
+    for name, parameters in SIGNATURES.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = parameters, INT
+        found[name] = function
+    return found
+
+
+def call(name: str, *arguments: object, doing: str = "") -> None:
+    """Call the driver; InputError in its words where it fails."""
+    code = _functions()[name](*arguments)
+    if code:
+        raise driver_error(code, doing or name)
+
+
+def driver_error(code: int, doing: str) -> InputError:
+    """What went wrong while something was done on the GPU."""
+    words = " ".join(filter(None, (_text("cuGetErrorName", code), _text("cuGetErrorString", code))))
+    if code == OUT_OF_MEMORY:
+        hint = "a smaller batch, or a device with more memory"
+    else:
+        hint = (
+            "once a kernel has failed, all later calls of the process do; compute-sanitizer finds the access"
+        )
+    return InputError(f"the GPU failed at '{doing}': {words or f'error {code}'}", hint=hint)
+
+
+def _text(function: str, code: int) -> str:
+    place = ctypes.c_char_p()
+    _functions()[function](code, ctypes.byref(place))
+    return (place.value or b"").decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU, its context being current."""
+
+    name: str
+    multiprocessors: int
+    major: int
+    minor: int
+    shared_bytes: int
+    """Local memory that a work-group may have."""
+    l2_bytes: int
+    driver: int
+    """The version of CUDA that the driver knows, as 1000 major + 10 minor."""
+    context: int
+
+    @property
+    def architecture(self) -> str:
+        """How LLVM names it: instructions of Hopper alone have a name of their own."""
+        return "sm_90a" if (self.major, self.minor) == (9, 0) else f"sm_{self.major}{self.minor}"
+
+
+@cache
+def _open() -> Device | str:
+    """The first GPU, or why there is none."""
+    try:
+        functions = _functions()
+    except (OSError, AttributeError):
+        return f"there is no driver of an NVIDIA GPU here ({LIBRARY} does not load)"
+    if functions["cuInit"](0):
+        return "there is no NVIDIA GPU here, or its driver does not start"
+    version, count = ctypes.c_int(), ctypes.c_int()
+    call("cuDriverGetVersion", ctypes.byref(version))
+    call("cuDeviceGetCount", ctypes.byref(count))
+    if not count.value:
+        return "there is no NVIDIA GPU here"
+    if version.value < OLDEST:
+        shown = f"{version.value // 1000}.{version.value % 1000 // 10}"
+        return f"the driver of the GPU knows CUDA {shown}, and 12.0 is the oldest that will do"
+    return _describe(version.value)
+
+
+def _describe(version: int) -> Device:
+    number, name, context = ctypes.c_int(), ctypes.create_string_buffer(100), POINTER()
+    call("cuDeviceGet", ctypes.byref(number), 0)
+    call("cuDeviceGetName", name, len(name), number)
+    found = {}
+    for word, code in ATTRIBUTES.items():
+        value = ctypes.c_int()
+        call("cuDeviceGetAttribute", ctypes.byref(value), code, number)
+        found[word] = value.value
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
+    title = name.value.decode("utf-8", "replace")
+    return Device(name=title, driver=version, context=context.value or 0, **found)
+
+
+def missing() -> str | None:
+    """Why no kernel can run on a GPU here; None where one can."""
+    found = _open()
+    return found if isinstance(found, str) else None
+
+
+def device() -> Device:
+    """The GPU of this process, its context current in this thread; InputError where there is none."""
+    found = _open()
+    if isinstance(found, str):
+        raise InputError(found, hint="--backend cpu runs the same kernels")
+    call("cuCtxSetCurrent", found.context)
+    return found
+
+
+# --- streams, events ------------------------------------------------------------------------------------------
+
+
+class Stream:
+    """Work in order on the device; the stream 0 is the one that other libraries use unless they are told."""
+
+    def __init__(self, handle: int | None = None) -> None:
+        self.handle = handle or 0
+        if handle is None:
+            made = POINTER()
+            call("cuStreamCreate", ctypes.byref(made), 1)
+            self.handle = made.value or 0
+
+    def wait(self, doing: str = "waiting for the device") -> None:
+        """Wait until all work is done; what a kernel did wrong is told here."""
+        call("cuStreamSynchronize", self.handle, doing=doing)
+
+
+class Event:
+    """A moment on a stream."""
+
+    def __init__(self) -> None:
+        made = POINTER()
+        call("cuEventCreate", ctypes.byref(made), 0)
+        self.handle = made.value or 0
+
+    def record(self, stream: Stream) -> None:
+        """Let it be when all that the stream was given so far is done."""
+        call("cuEventRecord", self.handle, stream.handle)
+
+    def seconds_since(self, other: Event) -> float:
+        """The time between two moments; waits for both."""
+        found = ctypes.c_float()
+        call("cuEventSynchronize", self.handle)
+        call("cuEventElapsedTime", ctypes.byref(found), other.handle, self.handle)
+        return found.value / 1e3
+
+    def __del__(self) -> None:
+        _functions()["cuEventDestroy_v2"](self.handle)
+
+
+@cache
+def own_stream() -> Stream:
+    """The stream on which this package works."""
+    device()
+    return Stream()
+
+
+# --- graphs: many launches as one --------------------------------------------------------------------------------
+
+
+class LaunchGraph:
+    """Work that was recorded once and is given to the device in one call."""
+
+    def __init__(self, stream: Stream, record: Callable[[], None]) -> None:
+        graph, made = POINTER(), POINTER()
+        call("cuStreamBeginCapture_v2", stream.handle, 1)
+        try:
+            record()
+        finally:
+            call("cuStreamEndCapture", stream.handle, ctypes.byref(graph))
+        call("cuGraphInstantiateWithFlags", ctypes.byref(made), graph, 0, doing="making a launch graph")
+        call("cuGraphDestroy", graph)
+        self._stream, self._handle = stream, made.value or 0
+
+    def launch(self) -> None:
+        """Run it once more."""
+        call("cuGraphLaunch", self._handle, self._stream.handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", 0):
+            _functions()["cuGraphExecDestroy"](self._handle)

@@ -1,0 +1,171 @@
+"""The kernels of a program on a GPU, called like functions of Python.
+
+Arguments are verified and every access is proved as on the processor, before anything is copied. Arrays of the host
+are copied to the device and back; those of the device are used where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from lamella.backend.arguments import written_parameters
+from lamella.backend.cpu.compiled import EmittedProgram, KernelSymbol
+from lamella.backend.cpu.jit import MACHINES, LoadedCode, readable_assembly
+from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
+from lamella.backend.cpu.run.launch import (
+    GroupTables,
+    PackedArguments,
+    bounds_of,
+    count_open,
+    group_format,
+    reach_of,
+    scalar_readers,
+)
+from lamella.backend.cpu.run.prepared import address_of
+from lamella.backend.cuda.arrays import DeviceArray, DeviceMemory, to_device
+from lamella.backend.cuda.driver import Stream, device, own_stream
+from lamella.backend.cuda.maps import with_maps
+from lamella.backend.cuda.modules import DeviceKernel, Module
+from lamella.backend.named import Groups
+from lamella.base.arrays import Array
+from lamella.base.limits import DEFAULT, Limits
+from lamella.kernels.sizes import choose_sizes
+from lamella.kernels.target import Target
+from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter
+
+
+class DeviceCode(LoadedCode):
+    """Code on the device: what stands for the address of a kernel is the driver's handle of it."""
+
+    def __init__(self, module: Module, kernels: Mapping[str, DeviceKernel]) -> None:
+        super().__init__(module, {symbol: kernel.handle for symbol, kernel in kernels.items()})
+        self.kernels = {kernel.handle: kernel for kernel in kernels.values()}
+
+
+def load_code(
+    content: bytes, entries: Sequence[KernelSymbol], functions: Sequence[Function], target: Target
+) -> DeviceCode:
+    """Bring machine code to the device and find its kernels."""
+    module, found = Module(content), {}
+    for entry, function in zip(entries, functions, strict=True):
+        block = choose_sizes(function, target).work_group_size
+        found[entry.symbol] = module.kernel(entry, block)
+    return DeviceCode(module, found)
+
+
+def slots_of(parameter: Parameter) -> int:
+    """How many slots a parameter takes."""
+    kind = parameter.type
+    if isinstance(kind, Memref):
+        return 1 + count_open(kind)
+    return len(group_format(kind)) if isinstance(kind, Group) else len(scalar_readers(str(kind)))
+
+
+class CudaKernels(CompiledKernels):
+    """The kernels of a program on a GPU: `kernels.name(A, B, groups=n)` runs one, arrays being updated in place."""
+
+    def __init__(
+        self,
+        compiled: EmittedProgram,
+        code: DeviceCode,
+        *,
+        limits: Limits = DEFAULT,
+        proved: bool = False,
+        ways: LaunchCompiler | None = None,
+    ) -> None:
+        super().__init__(compiled, code, limits=limits, threads=1, proved=proved, ways=ways)
+        self._device_code = code
+
+    def call(self, name: str, arguments: Sequence[object] = (), groups: Groups = 1) -> None:
+        """Run a kernel for a number of work-groups; arrays of the host are copied, those of the device are not."""
+        device()
+        super().call(name, [_described(item) for item in arguments], groups)
+
+    @cached_property
+    def asm(self) -> str:
+        """The PTX."""
+        target = self._ways.target
+        return readable_assembly(self._compiled.text, MACHINES["cuda" if target is None else target.name])
+
+    def _launch(self, name: str, packed: PackedArguments, arguments: Sequence[object], groups: int) -> None:
+        _, packer, runner = self._ready[name]
+        if not groups:
+            return
+        kernel = self._device_code.kernels[runner.address]
+        ready = DeviceCall(np.frombuffer(packed.slots, np.int64), own_stream())
+        ready.place(packer.function, arguments, packed.tables)
+        ready.run(kernel, groups)
+
+
+def _described(argument: object) -> object:
+    """An array of the device as NumPy is told of it, anything else as it is."""
+    if isinstance(argument, np.ndarray):
+        return argument
+    if isinstance(argument, DeviceArray) or hasattr(argument, "__cuda_array_interface__"):
+        return _OnDevice.of(to_device(argument))  # type: ignore[arg-type]
+    return argument
+
+
+class _OnDevice(np.ndarray):  # type: ignore[type-arg]
+    """The description of an array of the device, which keeps that alive."""
+
+    @classmethod
+    def of(cls, array: DeviceArray) -> _OnDevice:
+        found = array.stand_in().view(cls)
+        found.array = array
+        return found
+
+    array: DeviceArray
+
+
+class DeviceCall:
+    """One launch on arrays of the host and of the device: what is copied there, and back."""
+
+    def __init__(self, slots: Array, stream: Stream) -> None:
+        self._slots = slots.copy()
+        self._stream = stream
+        self._held: list[object] = []
+        self._back: list[tuple[DeviceMemory, int, int]] = []
+
+    def place(self, function: Function, arguments: Sequence[object], tables: Sequence[GroupTables]) -> None:
+        """Copy what lies on the host, and write where it lies now into the slots."""
+        written, waiting, slot = written_parameters(function), iter(tables), 0
+        for parameter, argument in zip(function.parameters, arguments, strict=True):
+            is_written = parameter.value.name in written
+            if isinstance(parameter.type, Group):
+                self._place_group(slot, next(waiting), is_written)
+            elif isinstance(argument, np.ndarray) and not isinstance(argument, _OnDevice):
+                self._slots[slot] = self._copy(address_of(argument), reach_of(argument), is_written)
+            slot += slots_of(parameter)
+
+    def _place_group(self, slot: int, tables: GroupTables, is_written: bool) -> None:
+        lows, highs = bounds_of(tables)
+        moved = np.zeros(max(1, len(lows)), np.int64)
+        for place, (own, high) in enumerate(zip(tables.addresses.tolist(), highs.tolist(), strict=True)):
+            moved[place] = self._copy(own, max(0, high - own), is_written)
+        self._slots[slot] = self._copy_array(moved)
+        for column in range(tables.entries.shape[1]):
+            self._slots[slot + 1 + column] = self._copy_array(tables.entries[:, column].copy())
+
+    def _copy_array(self, array: Array) -> int:
+        self._held.append(array)
+        return self._copy(address_of(array), array.nbytes, False)
+
+    def _copy(self, address: int, size: int, is_written: bool) -> int:
+        memory = DeviceMemory(size)
+        memory.write(address, size, self._stream)
+        self._held.append(memory)
+        if is_written:
+            self._back.append((memory, address, size))
+        return memory.address
+
+    def run(self, kernel: DeviceKernel, groups: int) -> None:
+        """Launch, wait, and copy back what is written."""
+        kernel.launch(self._stream, self._copy_array(with_maps(self._slots, kernel.pipeline)), groups)
+        self._stream.wait(f"running @{kernel.name}")
+        for memory, address, size in self._back:
+            memory.read(address, size, self._stream)
+        self._stream.wait()

@@ -1,0 +1,109 @@
+"""Code for a GPU: PTX that the driver assembles, kept between processes, and the launch of a kernel of it."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+
+from lamella.backend.cpu.compiled import KernelSymbol
+from lamella.backend.cpu.jit import ObjectCache
+from lamella.backend.cuda.driver import POINTER, Stream, call, device, driver_error
+from lamella.backend.cuda.driver import _functions as functions
+from lamella.base.errors import InputError
+
+PTX = 1
+"""The kind of what the linker of the driver is given."""
+LOG_BYTES = 1 << 14
+ERROR_LOG, ERROR_LOG_BYTES = 5, 6
+SHARED_LIMIT = 8
+
+
+def assemble_ptx(text: str, store: ObjectCache | None) -> bytes:
+    """The machine code of PTX for this device, from the store where it is there; InputError with the driver's log."""
+    here = device()
+    parts = ("cubin", here.architecture, str(here.driver), text)
+    key = hashlib.sha256("\0".join(parts).encode()).digest()
+    found = None if store is None else store.get(key)
+    if found is None:
+        found = _link(text.encode())
+        if store is not None:
+            store.put(key, found)
+    return found
+
+
+def _link(text: bytes) -> bytes:
+    log = ctypes.create_string_buffer(LOG_BYTES)
+    kinds = (ctypes.c_int * 2)(ERROR_LOG, ERROR_LOG_BYTES)
+    values = (POINTER * 2)(ctypes.cast(log, POINTER), POINTER(LOG_BYTES))
+    state, made, size = POINTER(), POINTER(), ctypes.c_size_t()
+    call("cuLinkCreate_v2", 2, kinds, values, ctypes.byref(state))
+    try:
+        # The text ends with a 0, which counts.
+        given = ctypes.create_string_buffer(text)
+        code = functions()["cuLinkAddData_v2"](state, PTX, given, len(given), b"kernels", 0, None, None)
+        code = code or functions()["cuLinkComplete"](state, ctypes.byref(made), ctypes.byref(size))
+        if code:
+            words = " ".join(log.value.decode("utf-8", "replace").split())
+            error = driver_error(code, "assembling PTX")
+            raise InputError(
+                f"the driver refuses code that the compiler wrote: {words or error}", hint="please report it"
+            )
+        return ctypes.string_at(made, size.value)
+    finally:
+        call("cuLinkDestroy", state)
+
+
+class Module:
+    """Machine code on the device, alive as long as this object."""
+
+    def __init__(self, content: bytes) -> None:
+        device()
+        handle = POINTER()
+        call("cuModuleLoadData", ctypes.byref(handle), content, doing="loading code")
+        self._handle = handle.value or 0
+
+    def kernel(self, entry: KernelSymbol, block: tuple[int, int]) -> DeviceKernel:
+        """A kernel of the code."""
+        found, pipeline = POINTER(), entry.pipeline
+        name = entry.symbol.encode()
+        call("cuModuleGetFunction", ctypes.byref(found), self._handle, name, doing=f"finding @{entry.name}")
+        if pipeline is not None:
+            size = pipeline.local_bytes
+            call("cuFuncSetAttribute", found, SHARED_LIMIT, size, doing=f"local memory of @{entry.name}")
+        return DeviceKernel(self, found.value or 0, entry, block)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", 0):
+            functions()["cuModuleUnload"](self._handle)
+
+
+class DeviceKernel:
+    """A kernel that can be launched."""
+
+    def __init__(self, module: Module, handle: int, entry: KernelSymbol, block: tuple[int, int]) -> None:
+        self._module = module
+        self.handle, self.name, self.pipeline = handle, entry.name, entry.pipeline
+        self._block, self._local_bytes, self._blocks = block, 0, 0
+        if entry.pipeline is not None:
+            self._block, self._local_bytes = (entry.pipeline.threads, 1), entry.pipeline.local_bytes
+            self._blocks = device().multiprocessors
+        self._slots, self._groups = ctypes.c_uint64(), ctypes.c_uint64()
+        self._arguments = (POINTER * 2)(ctypes.addressof(self._slots), ctypes.addressof(self._groups))
+
+    def launch(self, stream: Stream, slots: int, groups: int) -> None:
+        """Run so many work-groups; slots, and maps behind them, are at an address on the device."""
+        self._slots.value, self._groups.value = slots, groups
+        call(
+            "cuLaunchKernel",
+            self.handle,
+            min(groups, self._blocks) if self._blocks else groups,
+            1,
+            1,
+            *self._block,
+            1,
+            self._local_bytes,
+            stream.handle,
+            self._arguments,
+            None,
+            doing=f"launching @{self.name}",
+        )
