@@ -70,6 +70,8 @@ class Buffer:
 
     Buffers of one number have their halos at the same places.
     """
+    outside: bool = False
+    """Whether it lies where memory is cheap: in a file, behind a bus."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from lamella.base.origin import Origin
 from lamella.base.records import dataclass
+from lamella.graph.passes.recompute import OFFLOAD
 from lamella.kernels.launches import FILL, Buffer, BufferView, Launch, LaunchList
 from lamella.kernels.nodes import KernelCall, KernelOperand
 from lamella.lang.tensor.check.kinds import BYTES
@@ -81,7 +82,7 @@ class Scheduler:
 
     def _launch(self, operation: ScheduledOperation, call: KernelCall) -> None:
         names = [self._tensor(operation, item) for item in call.operands]
-        if call.renames and names[0] not in self.places:
+        if call.renames and names[0] not in self.places and operation.operator != OFFLOAD:
             self.places[names[0]] = self.places[names[1]]
             return
         writes = tuple(place for place, _ in enumerate(names) if self.writes[call.kernel][place])
@@ -104,7 +105,7 @@ class Scheduler:
 
     def _begin(self, operation: ScheduledOperation, tensor: str, size: int, whole: bool = False) -> None:
         """Make a buffer for a tensor, filled where its kernels do not write all of it."""
-        self.buffers[tensor] = Buffer(size, self.padded.get(tensor, 0))
+        self.buffers[tensor] = Buffer(size, self.padded.get(tensor, 0), operation.operator == OFFLOAD)
         self.places[tensor] = tensor
         if not whole and size:
             view = _bytes_of(tensor, size)

@@ -248,9 +248,9 @@ class StepBuilder:
             constants=(*graph.constants, *made.constants),
             checks=graph.checks,
         )
-        model = replace(self.source.model, graph=whole, hints=())
+        model = replace(self.source.model, graph=whole)
         if self.source.kept is not None:
-            model = recompute(model, self.source.kept, seeds)
+            model = recompute(model, self.source.kept, seeds, self.source.moved)
         model = variable_dce(dce(model))
         updated = tuple(item.variable.name for item in whole.updates)
         return StepGraph(model, tuple(scalars), updated, _called(outputs, made))

@@ -11,6 +11,7 @@ import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
+from tempfile import TemporaryFile
 from typing import Protocol
 
 import numpy as np
@@ -100,6 +101,15 @@ def allocate_bytes(size: int) -> Array:
         with suppress(OSError):
             room.madvise(mmap.MADV_HUGEPAGE)
     return _cut(np.frombuffer(room, np.uint8), size, HUGE)
+
+
+def allocate_in_file(size: int) -> Array:
+    """Bytes at a multiple of 64 that lie in a file without a name: the system may take their memory at any time."""
+    if not size:
+        return np.zeros(0, np.uint8)
+    with TemporaryFile() as file:
+        file.truncate(size)
+        return np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
 
 
 def _cut(room: Array, size: int, alignment: int) -> Array:
@@ -253,7 +263,8 @@ class NativeList:
         entering = {view.buffer for view in whole.inputs.values()}
         plan = place_buffers(whole, {*entering, *self._direct.values()})
         self._shared, self._own = plan.shared, allocate_bytes(plan.own_bytes)
-        self.arena_bytes = plan.shared_bytes
+        self._outer = allocate_in_file(plan.outside_bytes)
+        self.arena_bytes, self.outside_bytes, self.blocks = plan.shared_bytes, plan.outside_bytes, plan.blocks
         by_buffer: dict[str, list[_Address]] = {}
         for item in table.addresses:
             by_buffer.setdefault(item.buffer, []).append(item)
@@ -269,9 +280,10 @@ class NativeList:
         inside = [item for item in table.addresses if item.buffer in plan.shared]
         self._inside = np.array([item.slot for item in inside], np.int64)
         table.slots[self._inside] = [plan.shared[item.buffer] + item.offset for item in inside]
-        for item in table.addresses:
-            if item.buffer in plan.own:
-                table.slots[item.slot] = address_of(self._own) + plan.own[item.buffer] + item.offset
+        for places, room in ((plan.own, self._own), (plan.outside, self._outer)):
+            for item in table.addresses:
+                if item.buffer in places:
+                    table.slots[item.slot] = address_of(room) + places[item.buffer] + item.offset
 
     @property
     def prepared(self) -> Sequence[PreparedLaunch | None]:
