@@ -34,6 +34,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     tile_width,
 )
 from lamella.kernels.build import Builder
+from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Cast, Scalar, Value
 from lamella.lang.tensor.nodes.types import FLOATS, INDEX
 
@@ -45,6 +46,8 @@ MOST_UNROLLED = 80
 """Products of a tile that are written without a loop."""
 GROUPS = 16
 """Work-groups that there should be, so that threads can share them; each has all blocks of lanes where there are."""
+NEAR_BYTES = 1 << 20
+"""The bytes of an image whose channels threads share."""
 LANE = Scalar("i32")
 PART, BAND = "part", "band"
 """Some of the blocks; some of the rows."""
@@ -227,11 +230,17 @@ class LaneWriter:
             groups = prod(sizes[name] for name in (*outer, PART))
             self.band = -(-sizes[plan.rows] // max(1, -(-GROUPS // groups)))
             sizes[BAND] = -(-sizes[plan.rows] // self.band)
-        shared = [*outer, BAND, PART]
+        # Of a small image each thread takes the channels that it made before, of a large one the rows.
+        shared = [*outer, PART, BAND] if self._is_near() else [*outer, BAND, PART]
         values = split_group(builder, shared, sizes)
         with builder.parallel() as region:
             self._walk_blocks(region, values, share, sizes[PART])
         return self.parameters.close(builder, prod(sizes[name] for name in shared))
+
+    def _is_near(self) -> bool:
+        """Whether what is read is so little that products made it channel by channel, not row by row."""
+        sizes = (prod(axis.size for axis in access.axes) for access in self.factors)
+        return BYTES[self.plan.real.name] * max(sizes) <= NEAR_BYTES
 
     def _walk_blocks(self, builder: Builder, values: Mapping[str, Value], share: int, parts: int) -> None:
         """The blocks of lanes of a work-group, each a subgroup wide; the last one of all may have fewer."""

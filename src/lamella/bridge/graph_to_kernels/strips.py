@@ -61,7 +61,7 @@ TALLEST = 8
 """Rows of a strip that lanes walk along before they go on to the next channels."""
 BANDS = 8
 """Work-groups that there should be, so that threads can share them."""
-MOST_TWICE = 8
+MOST_TWICE = 6
 """Of the rows of a band one in so many may be computed for the next band again."""
 BAND = "band"
 
