@@ -202,7 +202,7 @@ def _argument_words(argument: Value | UnitRef) -> list[str]:
 
 
 WIDTH = 110
-TABLE = 32
+TABLE = 12
 """Items of a list beyond which it is a table on one line: scales of channels are looked up, not read."""
 
 
@@ -278,14 +278,17 @@ class NemWriter(Lines):
         self.place(notes, self._laid_out([group for group in groups if group]), apart)
 
     def _laid_out(self, groups: Sequence[Sequence[str]]) -> list[str]:
-        """One line where it fits; else a line for each group, and more where a group is too long itself."""
+        """As many whole groups in a line as fit; a group that is too long for one is broken between its words."""
         indent = INDENT * self.level
-        whole = indent + " ".join(word for group in groups for word in group)
-        if len(whole) <= WIDTH or sum(map(len, groups)) <= 1:
-            return [whole]
+        if sum(map(len, groups)) <= 1:
+            return [indent + " ".join(word for group in groups for word in group)]
         found: list[str] = []
         for group in groups:
-            found += _filled(group, indent + INDENT if found else indent, indent + INDENT)
+            joined = " ".join(group)
+            if found and len(found[-1]) + 1 + len(joined) <= WIDTH:
+                found[-1] += f" {joined}"
+            else:
+                found += _filled(group, indent + INDENT if found else indent, indent + INDENT)
         return found
 
     @singledispatchmethod

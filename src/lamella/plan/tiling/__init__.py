@@ -19,9 +19,10 @@ from lamella.lang.nem.resolved import Plan, Region
 from lamella.plan.tiling.emit import Generator
 from lamella.plan.tiling.engines import allot
 from lamella.plan.tiling.fill import choose_fill
+from lamella.plan.tiling.halo import SMALL, find_halos, with_halo
 from lamella.plan.tiling.layouts import settle_layouts
 from lamella.plan.tiling.pack import Packing
-from lamella.plan.tiling.placement import TiledStage, tiled_stage
+from lamella.plan.tiling.placement import TiledStage, padding_bytes, tiled_stage
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Line, Place, Repeat, Step, l1_buffer, order
 from lamella.plan.tiling.search import Choice
 from lamella.plan.tiling.shape import Machine, StageShape
@@ -69,9 +70,25 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     options = options or TilingOptions()
     model = MachineModel(device)
     engines = min(model.engines, options.engines or model.engines)
-    machine = Machine(model, engines)
     network = group(plan, options.outputs)
-    shapes = [StageShape(stage, machine) for stage in network.stages]
+    spilled: list[str] = []
+    while True:
+        generator = _generator(network, Machine(model, engines), spilled)
+        victim = generator.place(spilled)
+        if victim is None:
+            break
+        spilled.append(victim)
+    lines = order(generator.generate(), generator.machine.tokens)
+    reports = tuple(_report(item) for item in generator.stages)
+    return Tiled(_document(network, generator, lines), generator.packing, reports)
+
+
+def _generator(network: Network, machine: Machine, spilled: Collection[str]) -> Generator:
+    """The tilings of all stages, where some activations stay in DDR and have no halos there."""
+    halos = find_halos(network, machine.l1 // SMALL)
+    halos = {name: halo for name, halo in halos.items() if name not in spilled}
+    machine.l1 -= padding_bytes(halos.values())
+    shapes = [StageShape(with_halo(stage, halos), machine) for stage in network.stages]
     weights = [_weight_bytes(network, stage) for stage in network.stages]
     choices = allot(shapes, weights, machine)
     _begin_eagerly(network, shapes, choices, machine)
@@ -79,25 +96,30 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     for shape in shapes:
         shape.planar = planar
     stages = [tiled_stage(shape.stage, shape, choice) for shape, choice in zip(shapes, choices, strict=True)]
-    generator = Generator(network, machine, stages)
-    generator.place()
-    lines = order(generator.generate(), machine.tokens)
-    return Tiled(
-        _document(network, generator, lines), generator.packing, tuple(_report(item) for item in stages)
-    )
+    used = {
+        item.stage.task.inputs[0].buffer.name
+        for item in stages
+        if (window := item.stage.split.window) is not None
+        and window.halo
+        and any(tile[1] < item.stage.split.period for tiles in item.tiles for tile in tiles)
+    }
+    return Generator(network, machine, stages, {name: halo for name, halo in halos.items() if name in used})
 
 
 def _begin_eagerly(
     network: Network, shapes: list[StageShape], choices: list[Choice], machine: Machine
 ) -> None:
     """Let a plan that is little more than its first stage begin before its operands are there."""
-    filled = choose_fill(shapes[0], machine.l1) if shapes else None
-    waiting = machine.fetch(_weight_bytes(network, shapes[0].stage)) if shapes else 0
-    first = shapes[0].stage.task.inputs[0].buffer.name if shapes else ""
+    if not shapes:
+        return
+    bare = StageShape(with_halo(shapes[0].stage, ()), machine)
+    filled = choose_fill(bare, machine.l1)
+    waiting = machine.fetch(_weight_bytes(network, shapes[0].stage))
+    first = shapes[0].stage.task.inputs[0].buffer.name
     alone = machine.engines == 1 and first in network.inputs and first not in network.outputs
     rest = sum(item.cycles for item in choices)
     if filled is not None and alone and 20 * waiting > rest and filled.cycles < choices[0].cycles + waiting:
-        choices[0] = filled
+        choices[0], shapes[0] = filled, bare
 
 
 def _weight_bytes(network: Network, stage: Stage) -> int:

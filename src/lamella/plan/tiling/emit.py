@@ -7,15 +7,15 @@ starts as soon as its bytes are there, in whatever order the text has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 
 from lamella.base.arena import aligned
 from lamella.plan.tiling.fill import new_rows
+from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, lowest
-from lamella.plan.tiling.placement import PIECE, STREAM_SLOTS, Fetch, Placement, Tile, TiledStage
+from lamella.plan.tiling.placement import STREAM_SLOTS, Fetch, Placement, TiledStage
 from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
-from lamella.plan.tiling.search import LOOP_FROM
+from lamella.plan.tiling.search import PIECE, load_pieces
 from lamella.plan.tiling.shape import ALIGN, Machine
 from lamella.plan.tiling.split import Part
 from lamella.plan.tiling.stages import Network
@@ -28,8 +28,10 @@ OWN_TOKENS = 10
 class Generator(Placement):
     """Builds the lines of a whole program."""
 
-    def __init__(self, network: Network, machine: Machine, stages: list[TiledStage]) -> None:
-        super().__init__(network, machine, stages)
+    def __init__(
+        self, network: Network, machine: Machine, stages: list[TiledStage], halos: Mapping[str, Halo]
+    ) -> None:
+        super().__init__(network, machine, stages, halos)
         self.lines: list[Draft] = []
         self.fetched = 0
 
@@ -42,6 +44,9 @@ class Generator(Placement):
             if tiled.choice.eager:
                 self._fill(tiled)
             self._prefetch(number)
+            if number == 0:
+                self._load_padding()
+            self._pad(number)
             if tiled.choice.eager:
                 continue
             if tiled.choice.remote:
@@ -59,6 +64,41 @@ class Generator(Placement):
             if not isinstance(first, Settle):
                 first.comments = (*self._headline(tiled), *first.comments)
         return self.lines
+
+    def _load_padding(self) -> None:
+        """Bring the padding of halos to L1 of engine 0, above everything else."""
+        fetch = next((item for item in self.fetches if item.name == "padding"), None)
+        if fetch is not None:
+            target = Bytes(l1_buffer(0), Place(self.machine.l1), fetch.size)
+            self.lines.append(
+                Step("transfer", (self._near(fetch, 0, fetch.size),), (target,), label="padding")
+            )
+
+    def _pad(self, stage: int) -> None:
+        """Write the halos of images that a stage makes, or is the first to read."""
+        for name, halo in self.halos.items():
+            block = self.homes.get(name)
+            if block is None or block.first != stage:
+                continue
+            ends = (self.lead(name) - halo.above, halo.above), (block.size - halo.below, halo.below)
+            for at, size in ends:
+                if size:
+                    source = Bytes(l1_buffer(0), Place(self._padding_at(halo.fill)), size)
+                    target = self.l2(block, at, size)
+                    self.lines.append(Step("store", (source,), (target,), label=f"{name}_pad"))
+
+    def _padding_at(self, fill: int) -> int:
+        """Where padding of a kind lies in L1."""
+        at = self.machine.l1
+        for byte, size in self.padding.items():
+            if byte == fill:
+                break
+            at += aligned(size, ALIGN)
+        return at
+
+    def _near(self, item: Fetch, low: int, size: int) -> Bytes:
+        """Where fetched bytes lie in L2."""
+        return self.l2(item.block, item.lead + low, size)
 
     def _stay(self, tiled: TiledStage) -> None:
         """A task on operands where they lie."""
@@ -108,7 +148,7 @@ class Generator(Placement):
 
     def _fetch_part(self, item: Fetch, low: int, size: int) -> None:
         source = Bytes(item.buffer, Place(item.offset + low), size)
-        self.lines.append(Step("transfer", (source,), (self.l2(item.block, low, size),), label=item.name))
+        self.lines.append(Step("transfer", (source,), (self._near(item, low, size),), label=item.name))
 
     def _prepare_early(self, tiled: TiledStage) -> None:
         """Load the weights of the next stage, where they are on their way and nothing else lies whole in L1."""
@@ -152,9 +192,9 @@ class Generator(Placement):
             self._fetch(item)
 
     def _fetch(self, item: Fetch) -> None:
-        for low, size in divide(item.block.size, item.pieces):
+        for low, size in divide(item.size, item.pieces):
             source = Bytes(item.buffer, Place(item.offset + low), size)
-            target = self.l2(item.block, low, size)
+            target = self._near(item, low, size)
             self.fetched += 1
             # Its token lives long: the sequencers take turns.
             engine = self.fetched % self.machine.engines
@@ -173,9 +213,7 @@ class Generator(Placement):
             tiled.weights[index] = at
             at += aligned(region.extent, ALIGN)
             for engine in self._engines(tiled):
-                for low, size in divide(
-                    region.extent, min(self.machine.counts["DMA"], region.extent // PIECE)
-                ):
+                for low, size in divide(region.extent, load_pieces(self.machine, region.extent)):
                     source = self.source(tiled, region, low, size)
                     target = Bytes(l1_buffer(engine), Place(tiled.weights[index] + low), size)
                     self.lines.append(Step("transfer", (source,), (target,), label=f"{stage.name}_load"))
@@ -228,34 +266,30 @@ class Generator(Placement):
 
         What is to run beside the loop stands before it. True where there is no loop to wait for.
         """
-        chunks = tiled.chunks()
-        resident = len(chunks) == 1 or tiled.choice.ring >= len(chunks)
-        run = _uniform_run(tiled) if resident and not tiled.choice.across else None
+        run = tiled.run
         if run is None:
             self._groups(tiled)
             return True
-        begins, length = run
-        flight = max(1, tiled.slots - 2)
-        beside = flight if tiled.slots > 1 else 0
-        for engine, (begin, tiles) in enumerate(zip(begins, tiled.tiles, strict=True)):
-            for number, tile in enumerate([*tiles[:begin], *tiles[begin + length :]]):
-                index = beside + number % 2 if beside else 0
+        flight = min(run.length, tiled.choice.flight)
+        spare = tiled.slots - flight
+        for engine, (begin, tiles) in enumerate(zip(run.begins, tiled.tiles, strict=True)):
+            for number, tile in enumerate([*tiles[:begin], *tiles[begin + run.length :]]):
+                index = flight + number % spare if spare else 0
                 slot = Place(tiled.slots_at + index * tiled.slot.size)
                 self.lines += TilePass(self, tiled, engine, tile, slot).lines()
         body: list[Step] = []
-        for engine, (begin, tiles) in enumerate(zip(begins, tiled.tiles, strict=True)):
+        for engine, (begin, tiles) in enumerate(zip(run.begins, tiled.tiles, strict=True)):
             slot = Place(tiled.slots_at, slot=tiled.slot.size, slots=flight)
             step = tiles[begin + 1][0] - tiles[begin][0]
             body += TilePass(self, tiled, engine, tiles[begin], slot, step).lines()
         if later is not None and tiled.l1_bytes + later.l1_bytes <= self.machine.l1:
             self._prepare_early(later)
-        self.lines.append(Repeat(length, flight, body))
+        self.lines.append(Repeat(run.length, flight, body))
         return False
 
     def _groups(self, tiled: TiledStage) -> None:
         """Tiles in groups of as many as there are slots; chunks of weights pass all tiles of a group."""
         slots, chunks = tiled.slots, tiled.chunks()
-        resident = len(chunks) == 1 or tiled.choice.ring >= len(chunks)
         longest = max(len(tiles) for tiles in tiled.tiles)
         for start in range(0, longest, slots):
             passes = [
@@ -269,45 +303,10 @@ class Generator(Placement):
             for item in passes:
                 self.lines += item.loads()
             for number in range(len(chunks)):
-                if not resident:
+                if not tiled.resident:
                     self._load_chunks(tiled, number, sorted({item.engine for item in passes}))
                 self.lines += [
                     item.main(number) for item in passes if number < len(tiled.chunks(item.engine))
                 ]
             for item in passes:
                 self.lines += item.finish()
-
-
-def _uniform_run(tiled: TiledStage) -> tuple[list[int], int] | None:
-    """Runs of tiles that differ by a constant step only: where that of each engine begins, and their common length."""
-    if any(len(tiles) < LOOP_FROM for tiles in tiled.tiles):
-        return None
-    runs = [_longest_run(tiled, tiles) for tiles in tiled.tiles]
-    length = min(count for _, count in runs)
-    return ([begin for begin, _ in runs], length) if length >= LOOP_FROM - 1 else None
-
-
-def _longest_run(tiled: TiledStage, tiles: list[Tile]) -> tuple[int, int]:
-    kinds = [_signature(tiled, tile) for tile in tiles]
-    places = [_offsets(tiled, tile) for tile in tiles]
-    steps = [[then - now for now, then in zip(*pair, strict=True)] for pair in pairwise(places)]
-    best, begin = (0, 1), 0
-    for end in range(1, len(tiles)):
-        if kinds[end] != kinds[begin]:
-            begin = end
-        elif steps[end - 1] != steps[begin]:
-            begin = end - 1
-        best = max(best, (begin, end - begin + 1), key=lambda run: run[1])
-    return best
-
-
-def _signature(tiled: TiledStage, tile: Tile) -> tuple[object, ...]:
-    """What the tiles of a loop have in common: their types and pads."""
-    parts = [part.type for _, _, part in tiled.shape.loads(*tile)]
-    return (tile[1], tuple(parts), tiled.stage.split.attributes_of(*tile).get("pads"))
-
-
-def _offsets(tiled: TiledStage, tile: Tile) -> list[int]:
-    """Where the parts of a tile begin in their tensors: an image further, an input may move by more than its output."""
-    shape = tiled.shape
-    return [part.offset for _, _, part in (*shape.loads(*tile), *shape.stored(*tile))]

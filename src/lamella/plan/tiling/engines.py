@@ -31,8 +31,8 @@ def allot(shapes: list[StageShape], weights: list[int], machine: Machine) -> lis
     return allotment.choices
 
 
-THRIFTS = (150, 15)
-"""Cycles that a task less is worth, at first and where time is short."""
+THRIFTS = (60.0, 5.0)
+"""Cycles that a line less is worth, at first and where time is short."""
 
 
 class _Allotment:

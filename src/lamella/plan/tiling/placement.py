@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
 from lamella.lang.nem.resolved import Region
 from lamella.plan.tiling.fill import spans_of, tapered
+from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, place
 from lamella.plan.tiling.pack import Packing
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Place
-from lamella.plan.tiling.search import Choice, slots_of
+from lamella.plan.tiling.runs import Run, Tile, assign, find_run
+from lamella.plan.tiling.search import PIECE, Choice, slots_of
 from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, tiles_of
 from lamella.plan.tiling.split import Part
 from lamella.plan.tiling.stages import Network, Stage
 
 STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
-PIECE = 1 << 15
-"""Bytes below which a load is not divided among several DMAs."""
 FAR_PIECE = 1 << 17
 """Bytes below which a fetch is not divided among several sDMAs."""
-
-Tile = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -38,9 +37,12 @@ class Fetch:
     use: int
     issued: bool = False
     pieces: int = 1
+    lead: int = 0
+    """Bytes of the block before them: a halo."""
+    size: int = 0
 
 
-@dataclass(slots=True)
+@dataclass
 class TiledStage:
     """A stage with its tiles, its slot and where it lies in L1."""
 
@@ -63,7 +65,19 @@ class TiledStage:
     def slots(self) -> int:
         """Slots of an engine."""
         most = max(len(tiles) for tiles in self.tiles)
-        return most if self.choice.eager else slots_of(most, self.choice.flight)
+        return most if self.choice.eager else slots_of(self.run, most, self.choice.flight)
+
+    @property
+    def resident(self) -> bool:
+        """Whether all weights of an engine lie in L1 at once."""
+        parts = len(self.chunks())
+        return parts == 1 or self.choice.ring >= parts
+
+    @cached_property
+    def run(self) -> Run | None:
+        """The tiles that are written as a loop."""
+        alike = self.resident and not (self.choice.across or self.choice.eager)
+        return find_run(self.stage.split, self.tiles) if alike else None
 
     @property
     def beside(self) -> int:
@@ -118,10 +132,14 @@ class TiledStage:
 class Placement:
     """Decides where the bytes of a plan lie, and says where an operand is."""
 
-    def __init__(self, network: Network, machine: Machine, stages: list[TiledStage]) -> None:
+    def __init__(
+        self, network: Network, machine: Machine, stages: list[TiledStage], halos: Mapping[str, Halo]
+    ) -> None:
         self.network = network
         self.machine = machine
         self.stages = stages
+        self.halos = halos
+        self.padding = _padding(halos.values())
         self.packing = Packing(_unused("weights", network))
         self.homes: dict[str, Block] = {}
         self.fetches: list[Fetch] = []
@@ -129,25 +147,33 @@ class Placement:
         self.l2_bytes = 0
         self.ddr: set[str] = set()
 
-    def place(self) -> None:
-        """Decide what lies where in L1 and L2; activations that do not fit stay in DDR."""
+    def place(self, spilled: Collection[str]) -> str | None:
+        """Decide what lies where in L1 and L2; an activation that does not fit and had better stay in DDR.
+
+        Those of `spilled` stay there. Where nothing fits, Unsupported says what L2 would need.
+        """
+        if self.padding:
+            sizes = [(size, byte) for byte, size in self.padding.items()]
+            start, size = self.packing.size, sum(aligned(size, ALIGN) for size, _ in sizes)
+            for each, byte in sizes:
+                self.packing.fill(aligned(each, ALIGN), byte)
+            block = Block("padding", size, 0, 0)
+            self.fetches.append(Fetch("padding", self.packing.name, start, block, -1, size=size))
         for number, tiled in enumerate(self.stages):
             tiled.base = 0 if number % 2 == 0 else (self.machine.l1 - tiled.l1_bytes) // ALIGN * ALIGN
             self._pack(tiled)
-        spilled: set[str] = set()
-        while True:
-            self._blocks(spilled)
-            weights = [item.block for item in self.fetches if item.buffer == self.packing.name]
-            others = [block for block in self.reserved if block not in weights]
-            self.l2_bytes = place(others, weights, self.machine.l2)
-            if self.l2_bytes <= self.machine.l2:
-                return
-            victim = self._victim(spilled)
-            if victim is None:
-                raise Unsupported(
-                    f"the plan needs {self.l2_bytes} bytes of L2 at once; the device has {self.machine.l2}"
-                )
-            spilled.add(victim)
+        self._blocks(spilled)
+        weights = [item.block for item in self.fetches if item.buffer == self.packing.name]
+        others = [block for block in self.reserved if block not in weights]
+        self.l2_bytes = place(others, weights, self.machine.l2)
+        if self.l2_bytes <= self.machine.l2:
+            return None
+        victim = self._victim(spilled)
+        if victim is None:
+            raise Unsupported(
+                f"the plan needs {self.l2_bytes} bytes of L2 at once; the device has {self.machine.l2}"
+            )
+        return victim
 
     def _pack(self, tiled: TiledStage) -> None:
         """Put the weights of a stage side by side into the packed buffer."""
@@ -188,6 +214,7 @@ class Placement:
                     block,
                     number,
                     pieces=self._pieces(size),
+                    size=size,
                 )
             )
 
@@ -195,7 +222,7 @@ class Placement:
         """Transfers that share a fetch: each takes a token until its bytes are used, so small ones stay whole."""
         return max(1, min(self.machine.counts["sDMA"], size // FAR_PIECE))
 
-    def _blocks(self, spilled: set[str]) -> None:
+    def _blocks(self, spilled: Collection[str]) -> None:
         """The blocks that L2 must hold: activations and inputs, weights, staging rings."""
         network = self.network
         self.homes = {}
@@ -204,18 +231,24 @@ class Placement:
         for name in sorted(network.activations | network.inputs):
             if name in spilled or name in network.outputs:
                 continue
-            self.homes[name] = Block(name, sizes[name], network.first[name], network.last[name])
+            around = self.lead(name) + (self.halos[name].below if name in self.halos else 0)
+            self.homes[name] = Block(name, sizes[name] + around, network.first[name], network.last[name])
             if name in network.inputs:
                 # The first stage waits for nothing else: small pieces let its first tiles begin early.
                 pieces = max(1, min(2 * self.machine.counts["sDMA"], sizes[name] // PIECE * 4))
+                block, first = self.homes[name], network.first[name]
                 self.fetches.append(
-                    Fetch(f"{name}_fetch", name, 0, self.homes[name], network.first[name], pieces=pieces)
+                    Fetch(f"{name}_fetch", name, 0, block, first, False, pieces, self.lead(name), sizes[name])
                 )
         self.fetches.sort(key=lambda item: item.use)
         self.ddr = set(network.first) - self.homes.keys() - network.weights
         staging = [block for block in (self._staging(tiled) for tiled in self.stages) if block is not None]
         weights = [item.block for item in self.fetches if item.buffer == self.packing.name]
         self.reserved = [*self.homes.values(), *weights, *staging, *self._streams()]
+
+    def lead(self, name: str) -> int:
+        """Bytes of the block of an activation before its first element."""
+        return aligned(self.halos[name].above, ALIGN) if name in self.halos else 0
 
     def _streams(self) -> Iterator[Block]:
         """The rings through which weights pass that are too large for L2."""
@@ -256,7 +289,7 @@ class Placement:
         for key, region, part in tiled.shape.stored(first, count):
             yield f"out_{key}", region, part
 
-    def _victim(self, spilled: set[str]) -> str | None:
+    def _victim(self, spilled: Collection[str]) -> str | None:
         """The activation whose way through DDR costs the least for the bytes it frees."""
         peak = self._peak_stage()
         able = [
@@ -307,7 +340,21 @@ class Placement:
                 if item.use == tiled.stage.number and item.buffer == self.packing.name
             )
             return self.l2(fetch.block, tiled.packed[key] + offset, size)
-        return self.l2(self.homes[region.buffer.name], region.offset.constant + offset, size)
+        name = region.buffer.name
+        return self.l2(self.homes[name], self.lead(name) + region.offset.constant + offset, size)
+
+
+def _padding(halos: Iterable[Halo]) -> dict[int, int]:
+    """The bytes of padding that a plan keeps, by what they consist of."""
+    found: dict[int, int] = {}
+    for halo in halos:
+        found[halo.fill] = max(found.get(halo.fill, 0), halo.above, halo.below)
+    return found
+
+
+def padding_bytes(halos: Iterable[Halo]) -> int:
+    """Bytes of L1 that the padding of a plan takes."""
+    return sum(aligned(size, ALIGN) for size in _padding(halos).values())
 
 
 def _unused(wanted: str, network: Network) -> str:
@@ -316,13 +363,6 @@ def _unused(wanted: str, network: Network) -> str:
     while wanted in taken:
         wanted += "_"
     return wanted
-
-
-def assign(tiles: Sequence[Tile], engines: int) -> list[list[Tile]]:
-    """Neighbouring tiles to the same engine, as evenly as they go."""
-    count = min(engines, len(tiles))
-    bounds = [len(tiles) * number // count for number in range(count + 1)]
-    return [list(tiles[bounds[number] : bounds[number + 1]]) for number in range(count)]
 
 
 def tiled_stage(stage: Stage, shape: StageShape, choice: Choice) -> TiledStage:

@@ -14,13 +14,18 @@ from typing import NamedTuple
 
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
+from lamella.plan.tiling.runs import LOOP_FROM, Run, assign, find_run
 from lamella.plan.tiling.shape import ALIGN, Machine, StageShape, tiles_of
 from lamella.plan.tiling.split import VIEWS, Rows, bits_of
 
-SHARE = 2048
+SHARE = 4096
 """Bytes that are worth a move of their own."""
-LOOP_FROM = 4
-"""Tiles of an engine from which on they are written as a loop."""
+PIECE = 1 << 15
+"""Bytes of weights below which a load is not divided among several DMAs."""
+SECTION = 4
+"""Lines of a section beside its tasks: a comment, a blank line, the ends of its loop."""
+MOVE, LET, MAIN = 2, 2, 3
+"""Lines of a move, of a region with its type, and of a computation, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Choice:
     """Whether the task works on operands where they lie: a view that cannot be divided and does not fit into L1."""
     edge: int = 0
     """Rows of the first and the last tile of such a stage."""
+    lines: int = 0
+    """Lines of text, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +60,8 @@ class Limits:
     engines: int
     across: bool | None = None
     """Whether engines must share channels or must not; None where they may."""
-    thrift: int = 20
-    """Cycles that a task less is worth: tasks cost tokens and text."""
+    thrift: float = 5.0
+    """Cycles that a line less is worth: lines cost tokens, and they are read."""
 
 
 def choose(shape: StageShape, limits: Limits) -> Choice:
@@ -104,7 +111,7 @@ class _Search:
     def __init__(self, shape: StageShape, limits: Limits) -> None:
         self.shape, self.limits = shape, limits
         self.best: Choice | None = None
-        self.score = 0
+        self.score = 0.0
         self.smallest = 0
         units = shape.machine.counts[shape.costs[0].unit]
         self.flights = [*sorted({2, 3, 4, 1 + units, 2 + units}), 1]
@@ -130,11 +137,20 @@ class _Search:
             if not kept.chunk or needed > limits.room:
                 continue
             found = self._price_across(kept, mine)
-            tasks = limits.engines * (3 + 2 * kept.parts)
+            lines = limits.engines * _across_lines(shape, kept, mine) + SECTION
             choice = Choice(
-                units, kept.chunk, kept.ring, 1, limits.engines, found, needed, shape.streamed, True
+                units,
+                kept.chunk,
+                kept.ring,
+                1,
+                limits.engines,
+                found,
+                needed,
+                shape.streamed,
+                True,
+                lines=lines,
             )
-            self._keep(choice, tasks)
+            self._keep(choice)
 
     def _price_across(self, kept: _Kept, mine: int) -> int:
         """Cycles of an engine: its inputs whole, its weights, its products, its channels of the output."""
@@ -159,18 +175,22 @@ class _Search:
 
     def _try(self, tiles: _Tiles, kept: _Kept, flight: int) -> None:
         limits = self.limits
-        held = slots_of(tiles.each, flight)
+        resident = kept.ring >= kept.parts
+        held = slots_of(tiles.run if resident else None, tiles.each, flight)
         needed = kept.size + held * tiles.slot
         self.smallest = min(self.smallest or needed, needed)
         if needed > limits.room:
             return
         found = tiles.price(kept, min(flight, held))
         engines, streamed = limits.engines, self.shape.streamed
-        choice = Choice(tiles.height, kept.chunk, kept.ring, flight, engines, found, needed, streamed)
-        self._keep(choice, engines * tiles.tasks(kept, min(flight, held)))
+        lines = tiles.lines(kept, min(flight, held))
+        choice = Choice(
+            tiles.height, kept.chunk, kept.ring, flight, engines, found, needed, streamed, lines=lines
+        )
+        self._keep(choice)
 
-    def _keep(self, choice: Choice, tasks: int) -> None:
-        score = choice.cycles + self.limits.thrift * tasks
+    def _keep(self, choice: Choice) -> None:
+        score = choice.cycles + self.limits.thrift * choice.lines
         if self.best is None or score < self.score:
             self.best, self.score = choice, score
 
@@ -182,17 +202,36 @@ def _heights(period: int) -> list[int]:
     return sorted({-(-period // count) for count in counts}, reverse=True)
 
 
-def slots_of(each: int, flight: int) -> int:
-    """Slots of an engine for so many tiles: those of the ring, and two for tiles beside a loop.
+def slots_of(run: Run | None, each: int, flight: int) -> int:
+    """Slots of an engine: those of the ring, and up to two for tiles beside a loop.
 
     Where one tile is in flight at a time, tiles beside the loop come before it, in the same slot.
     """
-    return min(each, flight) + (2 if each >= LOOP_FROM and flight > 1 else 0)
+    if run is None:
+        return min(each, flight)
+    held = min(run.length, flight)
+    return held + (min(2, max(run.beside)) if held > 1 else 0)
 
 
-def pieces_of(machine: Machine, unit: str, tiles: int, size: int) -> int:
+def pieces_of(machine: Machine, unit: str, tiles: int, size: float) -> int:
     """Moves that share the bytes of a tile: where there are fewer tiles than units, the others would stand still."""
-    return max(1, min(machine.counts[unit] // tiles, size // SHARE)) if tiles < LOOP_FROM else 1
+    return max(1, min(machine.counts[unit] // tiles, int(size) // SHARE)) if tiles < LOOP_FROM else 1
+
+
+def load_pieces(machine: Machine, size: int) -> int:
+    """Moves that share what lies whole in L1."""
+    return max(1, min(machine.counts["DMA"], size // PIECE))
+
+
+def _across_lines(shape: StageShape, kept: _Kept, mine: int) -> int:
+    """Lines of an engine that computes some channels of the whole."""
+    units, machine = shape.stage.split.units, shape.machine
+    loads = [part.extent for _, _, part in shape.loads(0, units, (0, mine))]
+    stored = [part.extent for _, _, part in shape.stored(0, units, (0, mine))]
+    moves = sum(pieces_of(machine, "DMA", 1, size) for size in loads)
+    moves += sum(pieces_of(machine, "CSTL", 1, size) for size in stored)
+    chunk = (2 * LET + 2 + MAIN + MOVE) * kept.parts
+    return moves * MOVE + len(loads) * LET + chunk + (MOVE + LET) * (len(shape.costs) - 1)
 
 
 class _Kept(NamedTuple):
@@ -243,6 +282,9 @@ class _Tiles:
         self.shape = shape
         self.height = height
         self.each = -(-len(tiles) // engines)
+        self.count = len(tiles)
+        self.engines = min(engines, len(tiles))
+        self.run = find_run(split, assign(tiles, engines))
         self.slot = shape.slot(some).size
         first, count = max(
             some, key=lambda tile: (tile[1], sum(part.extent for _, _, part in shape.loads(*tile)))
@@ -279,10 +321,19 @@ class _Tiles:
             return int(max(*busy.values(), ring) + around)
         return int(max(*busy.values(), each * way / max(1, flight)) + load / 2 + out / 2)
 
-    def tasks(self, kept: _Kept, flight: int) -> int:
-        """Tasks of an engine as they are written: those of a loop count once."""
-        tile = len(self.loads) + kept.parts + len(self.shape.costs)
+    def lines(self, kept: _Kept, flight: int) -> int:
+        """Lines of text, about: those of a loop count once, and engines share one loop."""
+        shape, machine = self.shape, self.shape.machine
         resident = kept.ring >= kept.parts
-        written = self.each if self.each < LOOP_FROM or not resident else 3
-        weights = kept.parts if resident else kept.parts * -(-self.each // flight)
-        return tile * written + weights
+        run = self.run if resident else None
+        passes = self.count if run is None else self.engines + sum(run.beside)
+        load = 1 if run else pieces_of(machine, "DMA", self.each, max(self.loads, default=0) * machine.dma)
+        out = 1 if run else pieces_of(machine, "CSTL", self.each, self.out * machine.store)
+        main = MAIN + (LET + 1 if kept.chunk else 0)
+        each = len(self.loads) * (load * MOVE + LET) + LET + kept.parts * main
+        each += (len(shape.costs) - 1) * MOVE + out * MOVE
+        size = sum(region.extent for _, region in shape.wholes)
+        moves = kept.parts if kept.chunk else load_pieces(machine, size)
+        groups = 1 if resident else -(-self.each // flight)
+        weights = (moves * MOVE * groups + kept.parts * (LET + bool(kept.chunk))) if shape.wholes else 0
+        return passes * each + self.engines * weights + SECTION

@@ -137,7 +137,7 @@ class TilePass:
             return Bytes(found.buffer, found.place, extent_of(type), type)
         if index in tiled.shape.vectors:
             found = self.placement.source(tiled, region, offset, extent_of(type))
-            return Bytes(found.buffer, found.place, found.extent, type)
+            return Bytes(found.buffer, found.place, found.extent, type, f"{self.label}_B")
         at = tiled.weights[index]
         if tiled.choice.chunk and index == 1:
             at += number % tiled.choice.ring * tiled.chunk_bytes
