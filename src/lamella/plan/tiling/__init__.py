@@ -51,6 +51,7 @@ class StageReport:
     engines: int
     cycles: int
     l1_bytes: int
+    lines: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ def _report(item: TiledStage) -> StageReport:
         choice.engines,
         choice.cycles,
         item.l1_bytes,
+        choice.lines,
     )
 
 

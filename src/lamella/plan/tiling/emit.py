@@ -19,7 +19,7 @@ from lamella.plan.tiling.search import PIECE, load_pieces
 from lamella.plan.tiling.shape import ALIGN, Machine
 from lamella.plan.tiling.split import Part
 from lamella.plan.tiling.stages import Network
-from lamella.plan.tiling.tile_pass import TilePass, divide, piece
+from lamella.plan.tiling.tile_pass import TilePass, divide, moving, piece
 
 OWN_TOKENS = 10
 """Tokens of an engine that fetches leave for its other tasks, where there are enough."""
@@ -34,6 +34,12 @@ class Generator(Placement):
         super().__init__(network, machine, stages, halos)
         self.lines: list[Draft] = []
         self.fetched = 0
+        self.clock = 0.0
+        """About when the stage in hand begins."""
+        self.arrival = 0.0
+        """About when the last fetch so far is complete."""
+        self.arrivals: dict[int, float] = {}
+        """About when what each stage fetches is there."""
 
     # --- the program ------------------------------------------------------------------------------------------------
 
@@ -52,6 +58,7 @@ class Generator(Placement):
             if tiled.choice.remote:
                 self._stay(tiled)
                 continue
+            self.clock = max(self.clock, self.arrivals.get(number, 0.0))
             self._prepare(tiled)
             later = self.stages[number + 1] if number + 1 < len(self.stages) else None
             begin = len(self.lines)
@@ -60,6 +67,7 @@ class Generator(Placement):
                 if later is not None:
                     self._prepare_early(later)
                 self.lines.append(Settle(steps))
+            self.clock += tiled.choice.cycles
             first = self.lines[start]
             if not isinstance(first, Settle):
                 first.comments = (*self._headline(tiled), *first.comments)
@@ -192,6 +200,9 @@ class Generator(Placement):
             self._fetch(item)
 
     def _fetch(self, item: Fetch) -> None:
+        rate = self.machine.sdma * self.machine.counts["sDMA"]
+        self.arrival = max(self.arrival, self.clock) + item.size / rate
+        self.arrivals[item.use] = self.arrival + self.machine.sdma_overhead
         for low, size in divide(item.size, item.pieces):
             source = Bytes(item.buffer, Place(item.offset + low), size)
             target = self._near(item, low, size)
@@ -204,24 +215,56 @@ class Generator(Placement):
         """Load what lies whole in L1: weights that are not taken in chunks, or chunks that all stay."""
         if tiled.prepared:
             return
-        tiled.prepared = True
-        stage = tiled.stage
-        at = tiled.base
+        self._settle_weights(tiled)
         for index, region in tiled.shape.wholes:
             if index == 1 and tiled.choice.chunk:
                 continue
-            tiled.weights[index] = at
-            at += aligned(region.extent, ALIGN)
+            pieces = load_pieces(self.machine, region.extent)
             for engine in self._engines(tiled):
-                for low, size in divide(region.extent, load_pieces(self.machine, region.extent)):
+                for low, size in divide(region.extent, pieces):
                     source = self.source(tiled, region, low, size)
                     target = Bytes(l1_buffer(engine), Place(tiled.weights[index] + low), size)
-                    self.lines.append(Step("transfer", (source,), (target,), label=f"{stage.name}_load"))
+                    self.lines.append(
+                        Step("transfer", (source,), (target,), label=f"{tiled.stage.name}_load")
+                    )
+        if tiled.choice.chunk and tiled.choice.ring >= len(tiled.chunks()):
+            for number in range(len(tiled.chunks())):
+                self._load_chunks(tiled, number, self._engines(tiled))
+
+    def _settle_weights(self, tiled: TiledStage) -> None:
+        """Give what lies whole in L1 its places, weights in chunks behind the rest."""
+        tiled.prepared = True
+        at = tiled.base
+        for index, region in tiled.shape.wholes:
+            if not (index == 1 and tiled.choice.chunk):
+                tiled.weights[index] = at
+                at += aligned(tiled.stretched(region.extent), ALIGN)
         if tiled.choice.chunk:
             tiled.weights[1] = at
-            if tiled.choice.ring >= len(tiled.chunks()):
-                for number in range(len(tiled.chunks())):
-                    self._load_chunks(tiled, number, self._engines(tiled))
+
+    def _load_along(self, tiled: TiledStage) -> list[Step]:
+        """Load the weights of the next stage with the iterations of a loop, a piece with each."""
+        self._settle_weights(tiled)
+        found: list[Step] = []
+        for index, region in tiled.shape.wholes:
+            chunked = index == 1 and bool(tiled.choice.chunk)
+            share = tiled.choice.ring * tiled.chunk_bytes if chunked else region.extent
+            size = tiled.stretched(share)
+            for engine in self._engines(tiled):
+                low = self._chunk(tiled, 0, engine).offset if chunked else 0
+                label, at = f"{tiled.stage.name}_load", tiled.weights[index]
+                if size < 2 * PIECE:
+                    near, here = (
+                        self.source(tiled, region, low, size),
+                        Bytes(l1_buffer(engine), Place(at), size),
+                    )
+                    self.lines.append(Step("transfer", (near,), (here,), label=label))
+                    continue
+                step = size // tiled.along
+                near = moving(self.source(tiled, region, low, step), step)
+                here = Bytes(l1_buffer(engine), Place(at, step), step)
+                found.append(Step("transfer", (near,), (here,), label=label))
+        return found
 
     def _load_chunks(self, tiled: TiledStage, number: int, engines: Sequence[int]) -> None:
         """Load a chunk of weights for each engine: the same for all, or one of its own channels."""
@@ -283,7 +326,13 @@ class Generator(Placement):
             step = tiles[begin + 1][0] - tiles[begin][0]
             body += TilePass(self, tiled, engine, tiles[begin], slot, step).lines()
         if later is not None and tiled.l1_bytes + later.l1_bytes <= self.machine.l1:
-            self._prepare_early(later)
+            if (
+                later.along == run.length
+                and self.arrivals.get(later.stage.number, self.clock + 1) <= self.clock
+            ):
+                body += self._load_along(later)
+            else:
+                self._prepare_early(later)
         self.lines.append(Repeat(run.length, flight, body))
         return False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
@@ -17,11 +18,13 @@ from lamella.plan.tiling.program import L2_BUFFER, Bytes, Place
 from lamella.plan.tiling.runs import Run, Tile, assign, find_run
 from lamella.plan.tiling.search import PIECE, Choice, slots_of
 from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, tiles_of
-from lamella.plan.tiling.split import Part
+from lamella.plan.tiling.split import Part, bits_of
 from lamella.plan.tiling.stages import Network, Stage
 
 STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
+GRAIN = 16
+"""Bytes of which the pieces of weights consist that come with the iterations of a loop."""
 FAR_PIECE = 1 << 17
 """Bytes below which a fetch is not divided among several sDMAs."""
 
@@ -56,6 +59,8 @@ class TiledStage:
     packed: dict[tuple[str, int], int] = field(default_factory=dict)
     distant: dict[tuple[str, int], int] = field(default_factory=dict)
     prepared: bool = False
+    along: int = 0
+    """Iterations of the loop before this stage, in which its weights come: a piece with each."""
     stream: Block | None = None
     streamed_at: int = 0
     staging: Block | None = None
@@ -84,9 +89,14 @@ class TiledStage:
         """Bytes of L1 for weights."""
         chunks = self.stage.split.chunks
         if not self.choice.chunk or chunks is None:
-            return self.shape.whole_bytes
+            return sum(aligned(self.stretched(region.extent), ALIGN) for _, region in self.shape.wholes)
         rest = sum(aligned(region.extent, ALIGN) for index, region in self.shape.wholes if index != 1)
-        return rest + self.choice.ring * self.chunk_bytes
+        return rest + aligned(self.stretched(self.choice.ring * self.chunk_bytes), ALIGN)
+
+    def stretched(self, size: int) -> int:
+        """Bytes of weights in equal pieces, one for each iteration of the loop in which they come."""
+        unit = GRAIN * self.along
+        return size if size < 2 * PIECE or not self.along else -(-size // unit) * unit
 
     @property
     def chunk_bytes(self) -> int:
@@ -116,6 +126,18 @@ class TiledStage:
             return None
         each = -(-chunks.channels // self.choice.engines)
         return engine * each, min(each, chunks.channels - engine * each)
+
+    def share(self, engine: int) -> int:
+        """Output channels of an engine, where they are taken in chunks."""
+        return sum(count for _, count in self.chunks(engine))
+
+    @property
+    def depth_bytes(self) -> int:
+        """Bytes of weights of an output channel."""
+        chunks, weight = self.stage.split.chunks, dict(self.shape.wholes)[1]
+        assert chunks is not None
+        assert weight.type is not None
+        return chunks.depth * bits_of(weight.type.elem) // 8
 
     def chunks(self, engine: int = 0) -> list[Span]:
         """The chunks of output channels of an engine; one of all where nothing is divided."""
@@ -159,6 +181,7 @@ class Placement:
                 self.packing.fill(aligned(each, ALIGN), byte)
             block = Block("padding", size, 0, 0)
             self.fetches.append(Fetch("padding", self.packing.name, start, block, -1, size=size))
+        self._come_along()
         for number, tiled in enumerate(self.stages):
             tiled.base = 0 if number % 2 == 0 else (self.machine.l1 - tiled.l1_bytes) // ALIGN * ALIGN
             self._pack(tiled)
@@ -201,6 +224,8 @@ class Placement:
                 if by_channel and tiled.choice.streamed:
                     tiled.streamed_at = at
                     continue
+                if index == 1 or (index >= 0 and not tiled.choice.chunk):
+                    self._stretch(tiled, region)
                 tiled.packed[key] = at - start
                 size = self.packing.size - start
         if size:
@@ -217,6 +242,30 @@ class Placement:
                     size=size,
                 )
             )
+
+    def _stretch(self, tiled: TiledStage, region: Region) -> None:
+        """Leave room behind packed weights for whole pieces of the loop in which they come."""
+        share = tiled.choice.ring * tiled.chunk_bytes if tiled.choice.chunk else region.extent
+        self.packing.size += tiled.stretched(share) - share
+
+    def _come_along(self) -> None:
+        """Find the stages whose weights come with the iterations of the loop before: both must fit into L1."""
+        for tiled, later in pairwise(self.stages):
+            choice = later.choice
+            if tiled.run is None or choice.streamed or choice.remote or choice.eager or not later.resident:
+                continue
+            weights = [region for _, region in later.shape.wholes]
+            known = all(region.buffer.name in self.network.weights for region in weights)
+            if not known or not any(region.extent >= 2 * PIECE for region in weights):
+                continue
+            if choice.chunk and any(
+                later.choice.ring * later.chunk_bytes != later.share(engine) * later.depth_bytes
+                for engine in range(len(later.tiles))
+            ):
+                continue
+            later.along = tiled.run.length
+            if tiled.l1_bytes + later.l1_bytes > self.machine.l1:
+                later.along = 0
 
     def _pieces(self, size: int) -> int:
         """Transfers that share a fetch: each takes a token until its bytes are used, so small ones stay whole."""

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from lamella.base.arena import aligned
 from lamella.lang.nem.resolved import Region, TensorType
-from lamella.plan.tiling.placement import Placement, Tile, TiledStage
+from lamella.plan.tiling.placement import Placement, TiledStage
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Place, Step, l1_buffer
+from lamella.plan.tiling.runs import Tile
 from lamella.plan.tiling.search import pieces_of
 from lamella.plan.tiling.shape import ALIGN
 from lamella.plan.tiling.split import Part, extent_of, planar
@@ -64,7 +65,7 @@ class TilePass:
                 found.append(Step("transfer", (far,), (near,), label=f"{self.label}_in"))
             else:
                 source = self.placement.source(self.tiled, region, part.offset, part.extent)
-                near = _moving(source, step)
+                near = moving(source, step)
             here = self._here(key, None, part.extent)
             for low, size in divide(part.extent, self._share("DMA", part.extent)):
                 source, target = piece(near, low, size), piece(here, low, size)
@@ -186,7 +187,7 @@ class TilePass:
             if staged:
                 near = self._staged(f"out_{key}", part.extent)
             else:
-                near = _moving(self.placement.source(self.tiled, region, part.offset, part.extent), step)
+                near = moving(self.placement.source(self.tiled, region, part.offset, part.extent), step)
             for low, size in divide(part.extent, self._share("CSTL", part.extent)):
                 ends = (piece(here, low, size),), (piece(near, low, size),)
                 yield Step("store", *ends, label=f"{self.label}_st")
@@ -199,7 +200,8 @@ def _requantised(type: TensorType, own: TensorType | None) -> TensorType:
     return TensorType(type.elem, type.shape, type.layout, type.strides, quant)
 
 
-def _moving(item: Bytes, step: int) -> Bytes:
+def moving(item: Bytes, step: int) -> Bytes:
+    """A range that moves on with every iteration."""
     place = item.place
     moved = Place(place.start, step, place.slot, place.slots, place.name, place.named)
     return Bytes(item.buffer, moved, item.extent, item.type, item.name)
