@@ -7,7 +7,7 @@ The result is a NEM document: L2 and L1 arenas, transfers, loops with rings, wei
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from lamella.base.source import Trivia
@@ -16,15 +16,15 @@ from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import Document, Integer, Name
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.resolved import Plan, Region
+from lamella.plan.tiling.choice import Choice
 from lamella.plan.tiling.emit import Generator
 from lamella.plan.tiling.engines import allot
 from lamella.plan.tiling.fill import choose_fill
-from lamella.plan.tiling.halo import SMALL, find_halos, with_halo
+from lamella.plan.tiling.halo import SMALL, Halo, find_halos, with_halo
 from lamella.plan.tiling.layouts import settle_layouts
 from lamella.plan.tiling.pack import Packing
 from lamella.plan.tiling.placement import TiledStage, padding_bytes, tiled_stage
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Line, Place, Repeat, Step, l1_buffer, order
-from lamella.plan.tiling.search import Choice
 from lamella.plan.tiling.shape import Machine, StageShape
 from lamella.plan.tiling.stages import Network, Stage, group
 from lamella.plan.tiling.text import Writer
@@ -72,24 +72,42 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     model = MachineModel(device)
     engines = min(model.engines, options.engines or model.engines)
     network = group(plan, options.outputs)
+    machine = Machine(model, engines)
+    halos = find_halos(network, machine.l1 // SMALL)
+    machine.l1 -= padding_bytes(halos.values())
+    shapes = Shapes(network, machine)
     spilled: list[str] = []
     while True:
-        generator = _generator(network, Machine(model, engines), spilled)
+        kept = {name: halo for name, halo in halos.items() if name not in spilled}
+        generator = _generator(network, machine, shapes, kept)
         victim = generator.place(spilled)
         if victim is None:
             break
         spilled.append(victim)
-    lines = order(generator.generate(), generator.machine.tokens)
+    lines = order(generator.generate(), machine.tokens)
     reports = tuple(_report(item) for item in generator.stages)
     return Tiled(_document(network, generator, lines), generator.packing, reports)
 
 
-def _generator(network: Network, machine: Machine, spilled: Collection[str]) -> Generator:
-    """The tilings of all stages, where some activations stay in DDR and have no halos there."""
-    halos = find_halos(network, machine.l1 // SMALL)
-    halos = {name: halo for name, halo in halos.items() if name not in spilled}
-    machine.l1 -= padding_bytes(halos.values())
-    shapes = [StageShape(with_halo(stage, halos), machine) for stage in network.stages]
+class Shapes:
+    """The shapes of stages with and without halos, each with what the search has found for it."""
+
+    def __init__(self, network: Network, machine: Machine) -> None:
+        self.network, self.machine = network, machine
+        self.known: dict[tuple[int, bool], StageShape] = {}
+
+    def shape(self, stage: Stage, halos: Collection[str]) -> StageShape:
+        """The shape of a stage that reads images of `halos` with their halos."""
+        window = stage.split.window
+        key = stage.number, window is not None and window.region.buffer.name in halos
+        if key not in self.known:
+            self.known[key] = StageShape(with_halo(stage, halos), self.machine)
+        return self.known[key]
+
+
+def _generator(network: Network, machine: Machine, known: Shapes, halos: Mapping[str, Halo]) -> Generator:
+    """The tilings of all stages, where some images have halos."""
+    shapes = [known.shape(stage, halos) for stage in network.stages]
     weights = [_weight_bytes(network, stage) for stage in network.stages]
     choices = allot(shapes, weights, machine)
     _begin_eagerly(network, shapes, choices, machine)
@@ -97,13 +115,7 @@ def _generator(network: Network, machine: Machine, spilled: Collection[str]) -> 
     for shape in shapes:
         shape.planar = planar
     stages = [tiled_stage(shape.stage, shape, choice) for shape, choice in zip(shapes, choices, strict=True)]
-    used = {
-        item.stage.task.inputs[0].buffer.name
-        for item in stages
-        if (window := item.stage.split.window) is not None
-        and window.halo
-        and any(tile[1] < item.stage.split.period for tiles in item.tiles for tile in tiles)
-    }
+    used = {item.stage.task.inputs[0].buffer.name for item in stages if item.reads_halo}
     return Generator(network, machine, stages, {name: halo for name, halo in halos.items() if name in used})
 
 

@@ -13,9 +13,9 @@ from lamella.base.arena import aligned
 from lamella.plan.tiling.fill import new_rows
 from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, lowest
-from lamella.plan.tiling.placement import STREAM_SLOTS, Fetch, Placement, TiledStage
+from lamella.plan.tiling.placement import GRAIN, STREAM_SLOTS, Fetch, Placement, TiledStage
 from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
-from lamella.plan.tiling.search import PIECE, load_pieces
+from lamella.plan.tiling.search import PIECE, SHARE, load_pieces
 from lamella.plan.tiling.shape import ALIGN, Machine
 from lamella.plan.tiling.split import Part
 from lamella.plan.tiling.stages import Network
@@ -23,6 +23,8 @@ from lamella.plan.tiling.tile_pass import TilePass, divide, moving, piece
 
 OWN_TOKENS = 10
 """Tokens of an engine that fetches leave for its other tasks, where there are enough."""
+AHEAD, SLACK = 4, 16000
+"""DDR has work for so many times the length of a stage, and for so many cycles more: estimates are not exact."""
 
 
 class Generator(Placement):
@@ -40,6 +42,8 @@ class Generator(Placement):
         """About when the last fetch so far is complete."""
         self.arrivals: dict[int, float] = {}
         """About when what each stage fetches is there."""
+        self.pending: list[Step] = []
+        """Loads of whole weights that come together with the tile of a stage."""
 
     # --- the program ------------------------------------------------------------------------------------------------
 
@@ -113,8 +117,8 @@ class Generator(Placement):
         task = tiled.stage.task
         inputs = tuple(self.lying(tiled, region) for region in task.inputs)
         outputs = tuple(self.lying(tiled, region) for region in task.outputs)
-        comments = (f"{tiled.stage.name}: {task.opcode} in place, too large for L1",)
-        step = Step(task.opcode, inputs, outputs, task.attributes, label=tiled.stage.name, comments=comments)
+        comments = (f"{tiled.label}: {task.opcode} in place, too large for L1",)
+        step = Step(task.opcode, inputs, outputs, task.attributes, label=tiled.label, comments=comments)
         self.lines += [step, Settle([step])]
 
     def _fill(self, tiled: TiledStage) -> None:
@@ -168,7 +172,7 @@ class Generator(Placement):
             (region.buffer.name, region.offset.constant) in tiled.packed for _, region in tiled.shape.wholes
         )
         if fetched and packed and not (tiled.choice.streamed or tiled.choice.remote):
-            self._prepare(tiled)
+            self._prepare(tiled, early=True)
 
     def _headline(self, tiled: TiledStage) -> tuple[str, ...]:
         choice, split = tiled.choice, tiled.stage.split
@@ -177,12 +181,14 @@ class Generator(Placement):
         tile = f"{count} tiles of {choice.height} of {split.units} rows" if split.units > 1 else "one tile"
         chunk = f", chunks of {choice.chunk} channels" if choice.chunk else ""
         where = f" on {choice.engines} engines" if choice.engines > 1 else ""
-        return (
-            f"== {tiled.stage.name}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",
-        )
+        return (f"== {tiled.label}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",)
 
     def _prefetch(self, stage: int) -> None:
-        """Fetch what this stage needs, and what later ones need while there is room and a token."""
+        """Fetch what this stage needs, and what later ones need while there is room and a token.
+
+        What DDR cannot deliver before the next stage begins is left to that one: it would only hold tokens.
+        """
+        soon = self.clock + AHEAD * self.stages[stage].choice.cycles + SLACK
         budget = max(self.machine.tokens // 2, self.machine.tokens - OWN_TOKENS) * self.machine.engines
         flying = sum(item.pieces for item in self.fetches if item.issued and item.use > stage)
         for item in self.fetches:
@@ -192,6 +198,8 @@ class Generator(Placement):
                 early = Block(item.block.name, item.block.size, stage, item.block.last)
                 offset = lowest(early, [block for block in self.reserved if block is not item.block])
                 if offset + early.size > self.machine.l2 or flying + item.pieces > budget:
+                    break
+                if self.arrival > soon:
                     break
                 item.block.first, item.block.offset = stage, offset
                 self.l2_bytes = max(self.l2_bytes, offset + early.size)
@@ -211,25 +219,62 @@ class Generator(Placement):
             engine = self.fetched % self.machine.engines
             self.lines.append(Step("transfer", (source,), (target,), label=item.name, sequencer=engine))
 
-    def _prepare(self, tiled: TiledStage) -> None:
-        """Load what lies whole in L1: weights that are not taken in chunks, or chunks that all stay."""
+    def _prepare(self, tiled: TiledStage, early: bool = False) -> None:
+        """Load what lies whole in L1: weights that are not taken in chunks, or chunks that all stay.
+
+        Early, beside the stage before, in pieces one by one, so that nothing waits for them; else in a loop, together
+        with the tile where there is only one.
+        """
         if tiled.prepared:
             return
         self._settle_weights(tiled)
-        for index, region in tiled.shape.wholes:
-            if index == 1 and tiled.choice.chunk:
-                continue
-            pieces = load_pieces(self.machine, region.extent)
-            for engine in self._engines(tiled):
-                for low, size in divide(region.extent, pieces):
-                    source = self.source(tiled, region, low, size)
-                    target = Bytes(l1_buffer(engine), Place(tiled.weights[index] + low), size)
-                    self.lines.append(
-                        Step("transfer", (source,), (target,), label=f"{tiled.stage.name}_load")
-                    )
-        if tiled.choice.chunk and tiled.choice.ring >= len(tiled.chunks()):
+        moves = self._whole_moves(tiled)
+        if early:
+            for step in moves:
+                size = step.outputs[0].extent
+                for low, part in divide(size, load_pieces(self.machine, size)):
+                    ends = (piece(step.inputs[0], low, part),), (piece(step.outputs[0], low, part),)
+                    self.lines.append(Step("transfer", *ends, label=step.label))
+        elif tiled.run is None:
+            self.pending = moves
+        else:
+            self.lines += self._in_pieces(moves, "DMA")
+        if tiled.choice.chunk and tiled.resident and len(tiled.chunks()) > 1:
             for number in range(len(tiled.chunks())):
                 self._load_chunks(tiled, number, self._engines(tiled))
+
+    def _whole_moves(self, tiled: TiledStage) -> list[Step]:
+        """The loads of what lies whole in L1, each in one piece; also of weights of one chunk."""
+        found: list[Step] = []
+        label = f"{tiled.label}_load"
+        for index, region in tiled.shape.wholes:
+            type = tiled.shape.seen(region, tiled.stage.split.inputs[index].part(*tiled.tiles[0][0])).type
+            for engine in self._engines(tiled):
+                low, size, name = 0, region.extent, f"{tiled.label}_W"
+                if index == 1 and tiled.choice.chunk:
+                    if len(tiled.chunks(engine)) > 1 or tiled.stream is not None:
+                        continue
+                    part = self._chunk(tiled, 0, engine)
+                    low, size, type = part.offset, part.extent, part.type
+                here = Bytes(l1_buffer(engine), Place(tiled.weights[index]), size, type, name)
+                found.append(Step("transfer", (self.source(tiled, region, low, size),), (here,), label=label))
+        return found
+
+    def _in_pieces(self, steps: Sequence[Step], unit: str) -> list[Draft]:
+        """Moves that share the units of a kind: a loop over pieces of all that divide evenly, the others whole."""
+        able = [step for step in steps if step.on_l1 and step.outputs[0].extent >= 2 * SHARE]
+        best, count = list[Step](), 1
+        for pieces in range(self.machine.counts[unit], 1, -1):
+            even = [step for step in able if step.outputs[0].extent % (GRAIN * pieces) == 0]
+            if len(even) > len(best):
+                best, count = even, pieces
+        found: list[Draft] = [step for step in steps if step not in best]
+        body: list[Step] = []
+        for step in best:
+            size = step.outputs[0].extent // count
+            ends = (moving(piece(item, 0, size), size) for item in (step.inputs[0], step.outputs[0]))
+            body.append(Step(step.opcode, (next(ends),), (next(ends),), label=step.label))
+        return [*found, Repeat(count, count, body)] if body else found
 
     def _settle_weights(self, tiled: TiledStage) -> None:
         """Give what lies whole in L1 its places, weights in chunks behind the rest."""
@@ -252,7 +297,7 @@ class Generator(Placement):
             size = tiled.stretched(share)
             for engine in self._engines(tiled):
                 low = self._chunk(tiled, 0, engine).offset if chunked else 0
-                label, at = f"{tiled.stage.name}_load", tiled.weights[index]
+                label, at = f"{tiled.label}_load", tiled.weights[index]
                 if size < 2 * PIECE:
                     near, here = (
                         self.source(tiled, region, low, size),
@@ -281,7 +326,7 @@ class Generator(Placement):
         if tiled.stream is not None:
             far = Bytes(self.packing.name, Place(tiled.streamed_at + part.offset), part.extent)
             source = self.l2(tiled.stream, turn % STREAM_SLOTS * tiled.chunk_bytes, part.extent)
-            self.lines.append(Step("transfer", (far,), (source,), label=f"{tiled.stage.name}_fetch"))
+            self.lines.append(Step("transfer", (far,), (source,), label=f"{tiled.label}_fetch"))
         else:
             source = self.source(tiled, tiled.stage.task.inputs[1], part.offset, part.extent)
         at = tiled.weights[1] + number % tiled.choice.ring * tiled.chunk_bytes
@@ -289,7 +334,7 @@ class Generator(Placement):
         for engine in engines:
             for low, size in divide(part.extent, pieces):
                 near, target = piece(source, low, size), Bytes(l1_buffer(engine), Place(at + low), size)
-                self.lines.append(Step("transfer", (near,), (target,), label=f"{tiled.stage.name}_w"))
+                self.lines.append(Step("transfer", (near,), (target,), label=f"{tiled.label}_w"))
 
     @staticmethod
     def _chunk(tiled: TiledStage, number: int, engine: int) -> Part:
@@ -346,16 +391,21 @@ class Generator(Placement):
                 for engine, tiles in enumerate(tiled.tiles)
                 for number, tile in enumerate(tiles[start : start + slots])
             ]
-            if not tiled.choice.chunk:
-                self.lines += [step for item in passes for step in item.lines()]
+            pending, self.pending = self.pending, []
+            if longest > 1 and not tiled.choice.chunk:
+                self.lines += [*pending, *(step for item in passes for step in item.lines())]
                 continue
-            for item in passes:
-                self.lines += item.loads()
+            loads = [*pending, *(step for item in passes for step in item.loads())]
+            self.lines += self._in_pieces(loads, "DMA") if longest == 1 else loads
             for number in range(len(chunks)):
                 if not tiled.resident:
                     self._load_chunks(tiled, number, sorted({item.engine for item in passes}))
                 self.lines += [
                     item.main(number) for item in passes if number < len(tiled.chunks(item.engine))
                 ]
-            for item in passes:
-                self.lines += item.finish()
+            ends = [step for item in passes for step in item.finish()]
+            # What goes on to DDR follows its store: then all stay in order.
+            alone = longest == 1 and not any(step.opcode == "transfer" for step in ends)
+            stores = [step for step in ends if alone and step.opcode == "store"]
+            self.lines += [step for step in ends if step not in stores]
+            self.lines += self._in_pieces(stores, "CSTL")

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from lamella.plan.tiling.search import Choice, Limits, choose
+from lamella.plan.tiling.choice import Choice, Limits
+from lamella.plan.tiling.search import candidates, choose
 from lamella.plan.tiling.shape import Machine, StageShape
 
 PACE = 0.8
 """The part of the time of DDR that computation may take: estimates are not exact, and stages begin and end."""
-LINES = 2400
-"""Lines that the tasks of a plan may take, so that a network of 50 layers stays below 3000 in all."""
-LINES_EACH = 45
-"""The same for each stage of a larger network."""
-THRIFTS = (60.0, 15.0, 4.0)
-"""Cycles that a line less is worth, from the shortest text to the fastest one."""
+LINES, LAYERS = 2900, 50
+"""Lines that a plan may have, and the layers of such a plan; a larger network has as many for each of its layers."""
+OTHERS = 9
+"""Lines of a stage that do not depend on its tiles, about: constants, tables, fetches, comments."""
+THRIFT = 60.0
+"""Cycles that a line less is worth as long as there is time."""
 
 
 def allot(shapes: list[StageShape], weights: list[int], machine: Machine) -> list[Choice]:
@@ -43,25 +44,20 @@ class _Allotment:
 
     def __init__(self, shapes: list[StageShape], machine: Machine) -> None:
         counts = sorted({*(1 << k for k in range(8) if 1 << k < machine.engines), machine.engines})
-        self.limits = [Limits(machine.l1, engines, thrift=thrift) for engines in counts for thrift in THRIFTS]
+        self.limits = [Limits(machine.l1, engines, thrift=THRIFT) for engines in counts]
         self.shapes = shapes
-        self.known: dict[int, list[Choice]] = {}
         self.choices = [choose(shape, self.limits[0]) for shape in shapes]
-        self.left = max(LINES, LINES_EACH * len(shapes)) - sum(item.lines for item in self.choices)
-
-    def _candidates(self, number: int) -> list[Choice]:
-        """All tilings of a stage that are worth a look, in the order of their effort."""
-        if number not in self.known:
-            found = [choose(self.shapes[number], limits) for limits in self.limits]
-            self.known[number] = list(dict.fromkeys(found))
-        return self.known[number]
+        count = len(shapes)
+        self.left = LINES * max(LAYERS, count) // LAYERS - OTHERS * count
+        self.left -= sum(item.lines for item in self.choices)
 
     def speed_up(self, last: int) -> bool:
         """Give lines to the stage up to `last` that gains the most for each; whether any gains."""
         best: tuple[float, int, Choice] | None = None
         for number in range(last + 1):
             now = self.choices[number]
-            for item in self._candidates(number):
+            offers = (item for limits in self.limits for item in candidates(self.shapes[number], limits))
+            for item in offers:
                 gain, price = now.cycles - item.cycles, item.lines - now.lines
                 worth = gain / max(1, price)
                 if gain > 0 and price <= self.left and (best is None or worth > best[0]):

@@ -10,13 +10,14 @@ from itertools import pairwise
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
 from lamella.lang.nem.resolved import Region
+from lamella.plan.tiling.choice import Choice
 from lamella.plan.tiling.fill import spans_of, tapered
 from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, place
 from lamella.plan.tiling.pack import Packing
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Place
 from lamella.plan.tiling.runs import Run, Tile, assign, find_run
-from lamella.plan.tiling.search import PIECE, Choice, slots_of
+from lamella.plan.tiling.search import PIECE, slots_of
 from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, tiles_of
 from lamella.plan.tiling.split import Part, bits_of
 from lamella.plan.tiling.stages import Network, Stage
@@ -67,6 +68,11 @@ class TiledStage:
     staged: dict[str, int] = field(default_factory=dict)
 
     @property
+    def label(self) -> str:
+        """What its tasks and regions are called."""
+        return self.stage.name.removeprefix("do_")
+
+    @property
     def slots(self) -> int:
         """Slots of an engine."""
         most = max(len(tiles) for tiles in self.tiles)
@@ -77,6 +83,13 @@ class TiledStage:
         """Whether all weights of an engine lie in L1 at once."""
         parts = len(self.chunks())
         return parts == 1 or self.choice.ring >= parts
+
+    @property
+    def reads_halo(self) -> bool:
+        """Whether its tiles take rows of padding with them; an image in one piece has pads instead."""
+        window = self.stage.split.window
+        parts = (count < self.stage.split.period for tiles in self.tiles for _, count in tiles)
+        return window is not None and window.halo and any(parts)
 
     @cached_property
     def run(self) -> Run | None:
@@ -230,10 +243,10 @@ class Placement:
                 size = self.packing.size - start
         if size:
             number = tiled.stage.number
-            block = Block(f"{tiled.stage.name}_w", size, number, number)
+            block = Block(f"{tiled.label}_w", size, number, number)
             self.fetches.append(
                 Fetch(
-                    f"{tiled.stage.name}_fetch",
+                    f"{tiled.label}_fetch",
                     self.packing.name,
                     start,
                     block,
@@ -305,7 +318,7 @@ class Placement:
             if tiled.choice.streamed:
                 number = tiled.stage.number
                 size = STREAM_SLOTS * tiled.chunk_bytes
-                tiled.stream = Block(f"{tiled.stage.name}_stream", size, number, number)
+                tiled.stream = Block(f"{tiled.label}_stream", size, number, number)
                 yield tiled.stream
 
     def _staging(self, tiled: TiledStage) -> Block | None:
@@ -329,7 +342,7 @@ class Placement:
         tiled.staged["size"] = end
         number = tiled.stage.number
         total = end * tiled.slots * tiled.choice.engines
-        tiled.staging = Block(f"{tiled.stage.name}_ring", total, number, number) if end else None
+        tiled.staging = Block(f"{tiled.label}_ring", total, number, number) if end else None
         return tiled.staging
 
     @staticmethod

@@ -9,11 +9,11 @@ equals.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
+from lamella.plan.tiling.choice import Choice, Limits
 from lamella.plan.tiling.runs import LOOP_FROM, Run, assign, find_run
 from lamella.plan.tiling.shape import ALIGN, Machine, StageShape, tiles_of
 from lamella.plan.tiling.split import VIEWS, Rows, bits_of
@@ -24,67 +24,46 @@ PIECE = 1 << 15
 """Bytes of weights below which a load is not divided among several DMAs."""
 SECTION = 4
 """Lines of a section beside its tasks: a comment, a blank line, the ends of its loop."""
-MOVE, LET, MAIN = 2, 2, 3
-"""Lines of a move, of a region with its type, and of a computation, about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """How a stage is tiled: rows of a tile, channels of a chunk (0: all), chunks resident in L1, tiles in flight."""
-
-    height: int
-    chunk: int
-    ring: int
-    flight: int
-    engines: int
-    cycles: int
-    l1_bytes: int
-    streamed: bool = False
-    across: bool = False
-    """Whether the engines share the output channels rather than the rows."""
-    eager: bool = False
-    """Whether tasks begin before their stage's operands are all there: the first stage of a plan."""
-    remote: bool = False
-    """Whether the task works on operands where they lie: a view that cannot be divided and does not fit into L1."""
-    edge: int = 0
-    """Rows of the first and the last tile of such a stage."""
-    lines: int = 0
-    """Lines of text, about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a tiling must keep to: bytes of L1, engines, and whether engines may share channels."""
-
-    room: int
-    engines: int
-    across: bool | None = None
-    """Whether engines must share channels or must not; None where they may."""
-    thrift: float = 5.0
-    """Cycles that a line less is worth: lines cost tokens, and they are read."""
+MOVE, PART, LET, MAIN = 1, 2, 2, 3
+"""Lines of a move, of a move of a part of something, of a region with its type, and of a computation, about."""
 
 
 def choose(shape: StageShape, limits: Limits) -> Choice:
-    """The cheapest tiling of a stage that fits into L1; chunks of channels only where whole weights crowd out tiles.
+    """The cheapest tiling of a stage that fits into L1, where a line costs what the limits say.
 
     Raises Unsupported with the smallest legal tile where none fits.
     """
+    return min(candidates(shape, limits), key=lambda item: item.cycles + limits.thrift * item.lines)
+
+
+def candidates(shape: StageShape, limits: Limits) -> list[Choice]:
+    """The tilings of a stage of which none is both slower and longer than another, the shortest first.
+
+    Chunks of channels are looked at only where whole weights crowd out tiles. Raises Unsupported where nothing fits.
+    """
+    key = limits.room, limits.engines, limits.across
+    if key not in shape.fronts:
+        shape.fronts[key] = _look(shape, limits)
+    return shape.fronts[key]
+
+
+def _look(shape: StageShape, limits: Limits) -> list[Choice]:
     search = _Search(shape, limits)
     kept = list(_weights(shape))
     if not shape.streamed and not limits.across:
         search.look(kept[:1])
-    if not limits.across and (search.best is None or 3 * shape.whole_bytes > limits.room):
+    if not limits.across and (not search.found or 3 * shape.whole_bytes > limits.room):
         search.look(kept[1:])
     if limits.across is not False and can_share_channels(shape, limits.engines):
         search.look_across()
-    if search.best is None and not limits.across and can_stay(shape):
-        return Choice(shape.stage.split.units, 0, 1, 1, 1, shape.main_cycles(1.0), 0, remote=True)
-    if search.best is None:
+    if not search.found and not limits.across and can_stay(shape):
+        return [Choice(shape.stage.split.units, 0, 1, 1, 1, shape.main_cycles(1.0), 0, remote=True)]
+    if not search.found:
         raise Unsupported(
             f"{shape.stage.name} needs {search.smallest} bytes of L1 for its smallest tile; "
             f"the device has {limits.room}"
         )
-    return search.best
+    return search.front()
 
 
 def can_stay(shape: StageShape) -> bool:
@@ -106,12 +85,11 @@ def can_share_channels(shape: StageShape, engines: int) -> bool:
 
 
 class _Search:
-    """Prices candidates and keeps the best."""
+    """Prices candidates and keeps the fastest of each length."""
 
     def __init__(self, shape: StageShape, limits: Limits) -> None:
         self.shape, self.limits = shape, limits
-        self.best: Choice | None = None
-        self.score = 0.0
+        self.found: dict[int, Choice] = {}
         self.smallest = 0
         units = shape.machine.counts[shape.costs[0].unit]
         self.flights = [*sorted({2, 3, 4, 1 + units, 2 + units}), 1]
@@ -190,9 +168,17 @@ class _Search:
         self._keep(choice)
 
     def _keep(self, choice: Choice) -> None:
-        score = choice.cycles + self.limits.thrift * choice.lines
-        if self.best is None or score < self.score:
-            self.best, self.score = choice, score
+        known = self.found.get(choice.lines)
+        if known is None or choice.cycles < known.cycles:
+            self.found[choice.lines] = choice
+
+    def front(self) -> list[Choice]:
+        """Those that no shorter one beats."""
+        kept: list[Choice] = []
+        for _, item in sorted(self.found.items()):
+            if not kept or item.cycles < kept[-1].cycles:
+                kept.append(item)
+        return kept
 
 
 def _heights(period: int) -> list[int]:
@@ -225,13 +211,9 @@ def load_pieces(machine: Machine, size: int) -> int:
 
 def _across_lines(shape: StageShape, kept: _Kept, mine: int) -> int:
     """Lines of an engine that computes some channels of the whole."""
-    units, machine = shape.stage.split.units, shape.machine
-    loads = [part.extent for _, _, part in shape.loads(0, units, (0, mine))]
-    stored = [part.extent for _, _, part in shape.stored(0, units, (0, mine))]
-    moves = sum(pieces_of(machine, "DMA", 1, size) for size in loads)
-    moves += sum(pieces_of(machine, "CSTL", 1, size) for size in stored)
-    chunk = (2 * LET + 2 + MAIN + MOVE) * kept.parts
-    return moves * MOVE + len(loads) * LET + chunk + (MOVE + LET) * (len(shape.costs) - 1)
+    loads = sum(1 for _ in shape.loads(0, shape.stage.split.units, (0, mine)))
+    chunk = (2 * LET + 2 + MAIN + PART) * kept.parts
+    return (loads + 1) * PART + loads * LET + chunk + (PART + LET) * (len(shape.costs) - 1)
 
 
 class _Kept(NamedTuple):
@@ -323,17 +305,19 @@ class _Tiles:
 
     def lines(self, kept: _Kept, flight: int) -> int:
         """Lines of text, about: those of a loop count once, and engines share one loop."""
-        shape, machine = self.shape, self.shape.machine
+        shape = self.shape
         resident = kept.ring >= kept.parts
         run = self.run if resident else None
         passes = self.count if run is None else self.engines + sum(run.beside)
-        load = 1 if run else pieces_of(machine, "DMA", self.each, max(self.loads, default=0) * machine.dma)
-        out = 1 if run else pieces_of(machine, "CSTL", self.each, self.out * machine.store)
         main = MAIN + (LET + 1 if kept.chunk else 0)
-        each = len(self.loads) * (load * MOVE + LET) + LET + kept.parts * main
-        each += (len(shape.costs) - 1) * MOVE + out * MOVE
-        size = sum(region.extent for _, region in shape.wholes)
-        moves = kept.parts if kept.chunk else load_pieces(machine, size)
+        move = MOVE if run else PART
+        each = len(self.loads) * (move + LET) + LET + kept.parts * main
+        each += (len(shape.costs) - 1) * (PART + LET) + move
+        moves = kept.parts if kept.chunk else 1
         groups = 1 if resident else -(-self.each // flight)
-        weights = (moves * MOVE * groups + kept.parts * (LET + bool(kept.chunk))) if shape.wholes else 0
+        weights = (
+            (moves * (MOVE if moves == 1 else PART) * groups + kept.parts * (LET + bool(kept.chunk)))
+            if shape.wholes
+            else 0
+        )
         return passes * each + self.engines * weights + SECTION

@@ -11,7 +11,7 @@ from lamella.base.source import Trivia
 from lamella.lang.nem import nodes
 from lamella.lang.nem.nodes import Attribute, Chain, Expr, Integer, Items, Name, Operand, Real, Text, Value
 from lamella.lang.nem.resolved import AttributeValue, TensorType
-from lamella.lang.nem.words import MOVES, RESERVED
+from lamella.lang.nem.words import RESERVED
 from lamella.plan.tiling.program import OWN, Barrier, Bytes, Line, Place, Repeat, Step
 
 
@@ -150,7 +150,7 @@ class Writer:
         fixed: list[nodes.Statement] = []
         for step in line.body:
             for item in (*step.inputs, *step.outputs):
-                if item.name and step.opcode not in MOVES and not (item.place.step or item.place.slot):
+                if item.name and not (item.place.step or item.place.slot):
                     fixed += self._declared(item, regions)
         own = dict(regions)
         body = [item for step in line.body for item in self.step(step, names, own)]
@@ -179,7 +179,7 @@ class Writer:
         found: list[nodes.Statement] = []
         operands: list[Operand] = []
         for item in (*step.inputs, *step.outputs):
-            if step.opcode in MOVES or not item.name:
+            if not item.name:
                 operands.append(Operand(self.region(item)))
                 continue
             found += self._declared(item, regions)
