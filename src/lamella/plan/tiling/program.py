@@ -87,6 +87,11 @@ class Step:
             (int(name[len(L1_BUFFER) :]) for name in touched if name.startswith(L1_BUFFER)), self.sequencer
         )
 
+    @property
+    def on_l1(self) -> bool:
+        """Whether it touches L1."""
+        return any(item.buffer.startswith(L1_BUFFER) for item in (*self.inputs, *self.outputs))
+
 
 @dataclass(slots=True, eq=False)
 class Repeat:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from lamella.base.arena import aligned
 from lamella.lang.nem.resolved import Region
+from lamella.plan.tiling.choice import Choice
 from lamella.plan.tiling.split import Part, Whole, bits_of, planar
 from lamella.plan.tiling.stages import Stage
 from lamella.plan.timing.cost import Cost, MachineModel, cost_of
@@ -77,6 +78,8 @@ class StageShape:
         self.costs: list[Cost] = [cost_of(task, machine.model) for task in stage.tasks]
         self.planar: set[str] = set()
         """Buffers that lie channel by channel."""
+        self.fronts: dict[tuple[object, ...], list[Choice]] = {}
+        """What the search found, by its limits."""
 
     @cached_property
     def streamed(self) -> bool:

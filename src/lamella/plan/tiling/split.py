@@ -114,6 +114,14 @@ class Window:
     reach: int
     pad: int
     end_pad: int
+    halo: bool = False
+    """Whether rows of padding lie before and behind the image, so that all its tiles are alike."""
+
+    @property
+    def below(self) -> int:
+        """Rows of padding that the last window reaches into."""
+        assert self.region.type is not None
+        return max(0, (self.period - 1) * self.stride - self.pad + self.reach - self.region.type.shape[1])
 
     def bounds(self, first: int, count: int) -> tuple[int, int, int, int, int]:
         """Image, first row, end row, and the pads above and below of the rows under a tile."""
@@ -125,6 +133,8 @@ class Window:
             return image, 0, height, self.pad, self.end_pad
         low = row * self.stride - self.pad
         high = (row + count - 1) * self.stride - self.pad + self.reach
+        if self.halo:
+            return image, low, high, 0, 0
         return image, max(0, low), min(height, high), max(0, -low), max(0, high - height)
 
     def part(self, first: int, count: int) -> Part:
@@ -192,9 +202,14 @@ class Split:
     attributes: Attributes
     chunks: Chunks | None = None
 
+    @property
+    def window(self) -> Window | None:
+        """The image under a kernel, where there is one."""
+        return next((item for item in self.inputs if isinstance(item, Window)), None)
+
     def attributes_of(self, first: int, count: int) -> Attributes:
         """The attributes of a tile: the pads of its own edges."""
-        window = next((item for item in self.inputs if isinstance(item, Window)), None)
+        window = self.window
         if window is None:
             return self.attributes
         _, _, _, top, bottom = window.bounds(first, count)
