@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from lamella.base.errors import Unsupported
 from lamella.base.source import Trivia
 from lamella.lang.nem import nodes
 from lamella.lang.nem.device import ResolvedDevice
@@ -70,7 +71,14 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     model = MachineModel(device)
     engines = min(model.engines, options.engines or model.engines)
     machine = Machine(model, engines)
-    network = group(plan, options.outputs)
+    try:
+        return _tile(group(plan, options.outputs), machine)
+    except Unsupported:
+        # Shorter stages have smaller tiles.
+        return _tile(group(plan, options.outputs, long=False), machine)
+
+
+def _tile(network: Network, machine: Machine) -> Tiled:
     shapes = [StageShape(stage, machine) for stage in network.stages]
     weights = [_weight_bytes(network, shape) for shape in shapes]
     choices = allot(shapes, weights, machine)

@@ -23,6 +23,8 @@ from lamella.plan.tiling.tile_pass import TilePass, divide, piece
 
 OWN_TOKENS = 10
 """Tokens of an engine that fetches leave for its other tasks, where there are enough."""
+WHOLE_PIECE = 1 << 12
+"""Bytes below which a load of what all tiles need is not divided: computation may wait for it."""
 
 
 class Generator(Placement):
@@ -185,9 +187,8 @@ class Generator(Placement):
             tiled.weights[index] = at
             at += aligned(region.extent, ALIGN)
             for engine in self._engines(tiled):
-                for low, size in divide(
-                    region.extent, min(self.machine.counts["DMA"], region.extent // PIECE)
-                ):
+                pieces = min(self.machine.counts["DMA"], region.extent // WHOLE_PIECE)
+                for low, size in divide(region.extent, pieces):
                     source = self.source(tiled, region, low, size)
                     target = Bytes(l1_buffer(engine), Place(tiled.weights[index] + low), size)
                     self.lines.append(Step("transfer", (source,), (target,), label=f"{stage.name}_load"))

@@ -21,7 +21,7 @@ STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
 PIECE = 1 << 15
 """Bytes below which a load is not divided among several DMAs."""
-FAR_PIECE = 1 << 17
+FAR_PIECE = 1 << 15
 """Bytes below which a fetch is not divided among several sDMAs."""
 
 Tile = tuple[int, int]

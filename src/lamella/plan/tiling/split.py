@@ -138,8 +138,6 @@ class Window:
         return Part((image * height + low) * pitch, typed(type.elem, shape, type.layout, type.quant))
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class StridedRows:
     """An operand whose rows are the outermost in memory, though not in its shape: as many bytes for each row."""
@@ -365,9 +363,7 @@ def _by_strided_rows(task: Task) -> Split | None:
     pitches = [_row_pitch(_type(region), rank - 2) for region in regions]
     if len(task.inputs) > 2 or not all(pitches):
         return None
-    x, y = (
-        StridedRows(region, rank - 2, pitch or 0) for region, pitch in zip(regions, pitches, strict=True)
-    )
+    x, y = (StridedRows(region, rank - 2, pitch or 0) for region, pitch in zip(regions, pitches, strict=True))
     units = _type(task.inputs[0]).shape[-2]
     return Split(task, units, units, (x, Whole(task.inputs[1])), (y,), task.attributes)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lamella.base.quant import PerChannel, PerGroup, PerTensor, Quant
 from lamella.base.shape import row_major_strides
@@ -180,10 +180,19 @@ class Writer:
             outputs=tuple(operands[count:]),
             attributes=tuple(Attribute(Name(key), value_of(v)) for key, v in step.attributes.items()),
             deps=tuple(Name(names[other.number]) for other in step.deps),
-            decorators=(nodes.Decorator("seq_engine", (Integer(step.sequencer),)),) if step.sequencer else (),
+            decorators=tuple(self._decorators(step)),
             notes=notes,
         )
         return [*found, task]
+
+    def _decorators(self, step: Step) -> Iterator[nodes.Decorator]:
+        if step.sequencer:
+            yield nodes.Decorator("seq_engine", (Integer(step.sequencer),))
+        if step.unit:
+            turn: Expr = Integer(step.turn)
+            if step.turns > 1:
+                turn = Chain(Name(self.variable), (("mod", Integer(step.turns)),))
+            yield nodes.Decorator("resource", (nodes.UnitRef(step.unit, turn),))
 
 
 _WORDS = frozenset(
