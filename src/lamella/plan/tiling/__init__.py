@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from lamella.base.errors import Unsupported
 from lamella.base.source import Trivia
 from lamella.lang.nem import nodes
 from lamella.lang.nem.device import ResolvedDevice
@@ -71,8 +72,14 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     options = options or TilingOptions()
     model = MachineModel(device)
     engines = min(model.engines, options.engines or model.engines)
-    network = group(plan, options.outputs)
-    machine = Machine(model, engines)
+    try:
+        return _tile(group(plan, options.outputs), Machine(model, engines))
+    except Unsupported:
+        # Shorter stages have smaller tiles.
+        return _tile(group(plan, options.outputs, long=False), Machine(model, engines))
+
+
+def _tile(network: Network, machine: Machine) -> Tiled:
     halos = find_halos(network, machine.l1 // SMALL)
     machine.l1 -= padding_bytes(halos.values())
     shapes = Shapes(network, machine)

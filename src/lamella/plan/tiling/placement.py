@@ -26,7 +26,7 @@ STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
 GRAIN = 16
 """Bytes of which the pieces of weights consist that come with the iterations of a loop."""
-FAR_PIECE = 1 << 17
+FAR_PIECE = 1 << 15
 """Bytes below which a fetch is not divided among several sDMAs."""
 
 

@@ -81,6 +81,7 @@ def can_share_channels(shape: StageShape, engines: int) -> bool:
         and split.period == split.units
         and isinstance(outputs, Rows)
         and len(split.inputs) < 4
+        and not shape.stage.whole_rows
     )
 
 

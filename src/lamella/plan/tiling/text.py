@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from lamella.base.quant import PerChannel, PerGroup, PerTensor, Quant
@@ -195,9 +195,18 @@ class Writer:
             outputs=tuple(operands[count:]),
             attributes=tuple(Attribute(Name(key), value_of(v)) for key, v in step.attributes.items()),
             deps=tuple(Name(names[other.number]) for other in step.deps),
-            decorators=(nodes.Decorator("seq_engine", (Integer(step.sequencer),)),) if step.sequencer else (),
+            decorators=tuple(self._decorators(step)),
         )
         return _noted([*found, task], step.comments)
+
+    def _decorators(self, step: Step) -> Iterator[nodes.Decorator]:
+        if step.sequencer:
+            yield nodes.Decorator("seq_engine", (Integer(step.sequencer),))
+        if step.unit:
+            turn: Expr = Integer(step.turn)
+            if step.turns > 1:
+                turn = Chain(Name(self.variable), (("mod", Integer(step.turns)),))
+            yield nodes.Decorator("resource", (nodes.UnitRef(step.unit, turn),))
 
 
 _WORDS = frozenset(

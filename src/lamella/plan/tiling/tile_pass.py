@@ -10,7 +10,7 @@ from lamella.lang.nem.resolved import Region, TensorType
 from lamella.plan.tiling.placement import Placement, TiledStage
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Place, Step, l1_buffer
 from lamella.plan.tiling.runs import Tile
-from lamella.plan.tiling.shape import ALIGN
+from lamella.plan.tiling.shape import ALIGN, Operand
 from lamella.plan.tiling.split import Part, extent_of, planar
 
 
@@ -96,7 +96,16 @@ class TilePass:
             whole = self._here(f"y{index}", part, part.extent, f"{self.label}_Y")
             outputs.append(whole if not tiled.choice.chunk else self._cut(whole, part, number))
         attributes = split.attributes_of(*self.tile)
-        return Step(task.opcode, tuple(inputs), tuple(outputs), attributes, label=self.label)
+        return self._on_unit(
+            Step(task.opcode, tuple(inputs), tuple(outputs), attributes, label=self.label), 0
+        )
+
+    def _on_unit(self, step: Step, task: int) -> Step:
+        """A step on the unit that its task names: tiles take turns on the instances of it."""
+        step.unit = self.tiled.shape.units[task]
+        count = self.placement.machine.counts.get(step.unit, 1)
+        step.turn, step.turns = self.number % count, count if self.step else 1
+        return step
 
     def _cut(self, whole: Bytes, tile: Part, number: int) -> Bytes:
         """The channels of a tile that a chunk writes: between the others, or beside them where engines share them."""
@@ -146,27 +155,38 @@ class TilePass:
         current = made[0]
         for number, follower in enumerate(self.tiled.stage.followers):
             result = made[len(self.tiled.stage.split.outputs) + number]
-            inputs: list[Bytes] = []
-            for index, region in enumerate(follower.inputs):
-                if region is None:
-                    own = follower.task.inputs[index].type
-                    part = Part(0, _requantised(current[2].type, own))
-                    inputs.append(self._here(current[0], part, part.extent, f"{self.label}_Y"))
-                else:
-                    part = self.parts[f"f{number}_{index}"]
-                    inputs.append(self._here(f"f{number}_{index}", part, part.extent, f"{self.label}_R"))
+            inputs = [self._follower_input(number, index, current) for index in range(len(follower.inputs))]
             output = self._here(result[0], result[2], result[2].extent, f"{self.label}_Y")
-            found.append(
-                Step(
-                    follower.task.opcode,
-                    tuple(inputs),
-                    (output,),
-                    follower.task.attributes,
-                    label=f"{self.label}_a",
-                )
-            )
+            attributes = follower.task.attributes
+            if follower.row_wise:
+                attributes = {**attributes, "axis": len(result[2].type.shape) - 1}
+            step = Step(follower.task.opcode, tuple(inputs), (output,), attributes, label=f"{self.label}_a")
+            found.append(self._on_unit(step, number + 1))
             current = result
         return [*found, *self._stores()]
+
+    def _follower_input(self, number: int, index: int, current: Operand) -> Bytes:
+        """An operand of a follower: the tile before it, a part of another tensor, or a vector in L2."""
+        follower = self.tiled.stage.followers[number]
+        region = follower.inputs[index]
+        key = f"f{number}_{index}"
+        if region is None:
+            own = follower.task.inputs[index].type
+            type = _requantised(current[2].type, own)
+            if follower.flat and own is not None:
+                type = follower.part(
+                    follower.task.inputs[index], self.tiled.stage.split.units, *self._tile_of(current)
+                ).type
+            return self._here(current[0], Part(0, type), extent_of(type), f"{self.label}_Y")
+        if key in self.parts:
+            part = self.parts[key]
+            return self._here(key, part, part.extent, f"{self.label}_R")
+        found = self.placement.source(self.tiled, region, 0, region.extent)
+        return Bytes(found.buffer, found.place, found.extent, region.type)
+
+    def _tile_of(self, current: Operand) -> tuple[int, tuple[int, ...], int]:
+        first, count = self.tile
+        return first, current[2].type.shape, count
 
     def _stores(self) -> Iterable[Step]:
         shape, (first, count) = self.tiled.shape, self.tile
