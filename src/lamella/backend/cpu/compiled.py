@@ -26,6 +26,14 @@ class TensorMap:
     columns: int
 
 
+MAP_ALIGNMENT = 64
+
+
+def maps_offset(slots: int) -> int:
+    """Where the maps of a kernel with so many slots begin, in bytes from the first of them."""
+    return -(-8 * slots // MAP_ALIGNMENT) * MAP_ALIGNMENT
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """What a kernel needs at launch in which some warps copy and others compute."""

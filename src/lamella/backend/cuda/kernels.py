@@ -31,6 +31,7 @@ from lamella.backend.cuda.maps import with_maps
 from lamella.backend.cuda.modules import DeviceKernel, Module
 from lamella.backend.named import Groups
 from lamella.base.arrays import Array
+from lamella.base.errors import Unsupported
 from lamella.base.limits import DEFAULT, Limits
 from lamella.kernels.sizes import choose_sizes
 from lamella.kernels.target import Target
@@ -83,6 +84,18 @@ class CudaKernels(CompiledKernels):
         """Run a kernel for a number of work-groups; arrays of the host are copied, those of the device are not."""
         device()
         super().call(name, [_described(item) for item in arguments], groups)
+
+    def bind(self, name: str, arguments: Sequence[object], groups: int = 1) -> BoundLaunch:
+        """A launch on arrays of the device, to be run many times; Unsupported where it is not proved."""
+        device()
+        given = [_described(item) for item in arguments]
+        _, packer, runner = self._ready[name]
+        packed = packer.pack(given, groups)
+        if packed.doubts is not None:
+            raise Unsupported("it is not proved that it stays inside its arrays")
+        ready = DeviceCall(np.frombuffer(packed.slots, np.int64), own_stream())
+        ready.place(packer.function, given, packed.tables)
+        return BoundLaunch(self._device_code.kernels[runner.address], ready, groups)
 
     @cached_property
     def asm(self) -> str:
@@ -162,10 +175,26 @@ class DeviceCall:
             self._back.append((memory, address, size))
         return memory.address
 
+    def slots_for(self, kernel: DeviceKernel) -> int:
+        """Where the slots of a kernel lie on the device."""
+        return self._copy_array(with_maps(self._slots, kernel.pipeline))
+
     def run(self, kernel: DeviceKernel, groups: int) -> None:
         """Launch, wait, and copy back what is written."""
-        kernel.launch(self._stream, self._copy_array(with_maps(self._slots, kernel.pipeline)), groups)
+        kernel.launch(self._stream, self.slots_for(kernel), groups)
         self._stream.wait(f"running @{kernel.name}")
         for memory, address, size in self._back:
             memory.read(address, size, self._stream)
         self._stream.wait()
+
+
+class BoundLaunch:
+    """A launch whose arguments are on the device."""
+
+    def __init__(self, kernel: DeviceKernel, call: DeviceCall, groups: int) -> None:
+        self._kernel, self._call, self._groups = kernel, call, groups
+        self._slots = call.slots_for(kernel)
+
+    def launch(self) -> None:
+        """Run it behind what the stream of this package was given before; nobody waits."""
+        self._kernel.launch(own_stream(), self._slots, self._groups)
