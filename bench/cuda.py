@@ -21,14 +21,14 @@ from lamella.backend.cuda.driver import Event, device, own_stream
 from lamella.base.source import Source
 from lamella.lang.tensor import parse
 
-ROWS, COLUMNS, BAND = 256, 128, 8
-"""The tile of a work-group, and how many of them lie side by side along the rows before the next columns follow."""
+ROWS, COLUMNS, BAND = 256, 128, 16
+"""The tile of a work-group, and how many of them lie side by side along the columns before the next rows follow."""
 
 
 def product_text(m: int, n: int, k: int, element: str = "bf16") -> str:
     """C = A' B for A of k x m and B of k x n elements, k contiguous in both; rows of C are contiguous."""
     sums = f"coopmatrix<f32x{ROWS}x16,matrix_acc>"
-    band = BAND if m // ROWS % BAND == 0 else 1
+    band = BAND if n // COLUMNS % BAND == 0 else 1
     return f"""
 func @product(%A: memref<{element}x{k}x{m}>, %B: memref<{element}x{k}x{n}>, %C: memref<{element}x{m}x{n}>)
     attributes{{subgroup_size=32, work_group_size=[256,1]}} {{
@@ -41,14 +41,14 @@ func @product(%A: memref<{element}x{k}x{m}>, %B: memref<{element}x{k}x{n}>, %C: 
     %rows = constant {ROWS} : index
     %columns = constant {COLUMNS} : index
     %band = constant {band} : index
-    %tiles = constant {band * n // COLUMNS} : index
+    %tiles = constant {band * m // ROWS} : index
     %depth = constant {k} : index
     %which = arith.div %g, %tiles : index
     %within = arith.rem %g, %tiles : index
     %first = arith.mul %which, %band : index
     %side = arith.rem %within, %band : index
-    %row = arith.add %first, %side : index
-    %column = arith.div %within, %band : index
+    %column = arith.add %first, %side : index
+    %row = arith.div %within, %band : index
     %m = arith.mul %row, %rows : index
     %n0 = arith.mul %column, %columns : index
     %n1 = arith.mul %own, %16 : index

@@ -44,6 +44,8 @@ class Pipeline:
     """Local memory that is asked for at launch."""
     maps: tuple[TensorMap, ...]
     """Each of 128 bytes, at multiples of 64, behind the slots."""
+    cluster: int = 1
+    """Blocks that may share what they copy, where that many divide the work-groups."""
 
 
 @dataclass(frozen=True, slots=True)

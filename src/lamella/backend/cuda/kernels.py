@@ -13,16 +13,14 @@ import numpy as np
 
 from lamella.backend.arguments import written_parameters
 from lamella.backend.cpu.compiled import EmittedProgram, KernelSymbol
+from lamella.backend.cpu.convention import slots_of
 from lamella.backend.cpu.jit import MACHINES, LoadedCode, readable_assembly
 from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
 from lamella.backend.cpu.run.launch import (
     GroupTables,
     PackedArguments,
     bounds_of,
-    count_open,
-    group_format,
     reach_of,
-    scalar_readers,
 )
 from lamella.backend.cpu.run.prepared import address_of
 from lamella.backend.cuda.arrays import DeviceArray, DeviceMemory, to_device
@@ -35,7 +33,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.limits import DEFAULT, Limits
 from lamella.kernels.sizes import choose_sizes
 from lamella.kernels.target import Target
-from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter
+from lamella.lang.tensor.nodes import Function, Group
 
 
 class DeviceCode(LoadedCode):
@@ -55,14 +53,6 @@ def load_code(
         block = choose_sizes(function, target).work_group_size
         found[entry.symbol] = module.kernel(entry, block)
     return DeviceCode(module, found)
-
-
-def slots_of(parameter: Parameter) -> int:
-    """How many slots a parameter takes."""
-    kind = parameter.type
-    if isinstance(kind, Memref):
-        return 1 + count_open(kind)
-    return len(group_format(kind)) if isinstance(kind, Group) else len(scalar_readers(str(kind)))
 
 
 class CudaKernels(CompiledKernels):
@@ -152,7 +142,7 @@ class DeviceCall:
                 self._place_group(slot, next(waiting), is_written)
             elif isinstance(argument, np.ndarray) and not isinstance(argument, _OnDevice):
                 self._slots[slot] = self._copy(address_of(argument), reach_of(argument), is_written)
-            slot += slots_of(parameter)
+            slot += len(slots_of(parameter))
 
     def _place_group(self, slot: int, tables: GroupTables, is_written: bool) -> None:
         lows, highs = bounds_of(tables)

@@ -9,8 +9,9 @@ another, so that the copies of the next begin while the sums of this one are sto
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
+from math import gcd
 
 from lamella.backend.cpu.compiled import Pipeline, TensorMap, maps_offset
 from lamella.backend.cpu.convention import slots_of
@@ -51,11 +52,14 @@ ATOM = 1024
 BLOCK_BYTES = 232448
 """Local memory that a block of Hopper may have."""
 MOST_STAGES = 8
+PAIR = 2
+"""Blocks of a cluster."""
 STORED = 64
 """Rows that one copy stores."""
 CONSUMER_REGISTERS, PRODUCER_REGISTERS = 240, 24
 """Of 65536 for 256 and 128 threads: more for the producer, and the kernel would wait for registers for ever."""
 MEMORY = "@pipeline_memory"
+COPY = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
 PURE = (Arith, Builtin, Cast, Constant, SizeOf)
 
 
@@ -86,6 +90,8 @@ class PipelinePlan:
     """Those that the copy engine does; their maps follow those of the factors."""
     maps: tuple[TensorMap, ...]
     slots: int
+    cluster: int
+    """2 where pairs of work-groups multiply the same tile of A: each copies half of it, for both."""
 
     @property
     def rows(self) -> int:
@@ -117,7 +123,7 @@ class PipelinePlan:
         """What a launch has to know."""
         staged = self.staged_bytes * 4 * self.warpgroups
         size = ATOM + self.stages * (self.stage_bytes + 16) + staged
-        return Pipeline(self.threads, size, self.maps)
+        return Pipeline(self.threads, size, self.maps, self.cluster)
 
 
 def find_pipeline(function: Function, target: Target) -> PipelinePlan | None:
@@ -138,6 +144,10 @@ class _PipelineReader:
     constants: dict[str, int] = field(default_factory=dict)
     shares: dict[str, int] = field(default_factory=dict)
     """By how much each integer grows from one subgroup to the next; what is not there is unknown."""
+    quotients: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Integers that are (g div a) mod b for the work-group's number g: a and b; b is 0 where nothing is left out."""
+    grains: dict[str, int] = field(default_factory=dict)
+    """Integers that depend on g div d alone: d, which is 0 where they do not depend on g."""
 
     def read(self) -> PipelinePlan:
         """Unsupported: it does not suit."""
@@ -171,7 +181,8 @@ class _PipelineReader:
         left, right, product = body
         for item in after:
             _require(isinstance(item.instruction, (*PURE, CoopStore, CoopScale)))
-        maps = [self._map(left, product.type.rows), self._map(right, STORED * warpgroups)]
+        cluster = PAIR if self._is_paired(left, product.type.rows) else 1
+        maps = [self._map(left, product.type.rows // cluster), self._map(right, STORED * warpgroups)]
         stores = [item.instruction for item in after if isinstance(item.instruction, CoopStore)]
         copied = [item for item in stores if self._is_copied(item, product.type.rows)]
         maps += [self._map(item, COLUMNS) for item in copied]
@@ -190,11 +201,16 @@ class _PipelineReader:
             tuple(copied),
             tuple(maps),
             sum(len(slots_of(item)) for item in self.function.parameters),
+            cluster,
         )
         free = BLOCK_BYTES - ATOM - plan.staged_bytes * 4 * warpgroups
         stages = min(MOST_STAGES, free // (plan.stage_bytes + 16))
         _require(stages >= 2)
         return PipelinePlan(**{**_fields(plan), "stages": stages})
+
+    def _is_paired(self, left: CoopLoad, rows: int) -> bool:
+        """Whether work-groups 2i and 2i+1 load the same tile, half of which is a box."""
+        return rows % (2 * ROWS) == 0 and self.grains.get(left.column.name, 1) % PAIR == 0
 
     def _follow(self, statement: Statement) -> None:
         """What is known of a value: its number, and how it differs from subgroup to subgroup."""
@@ -203,19 +219,36 @@ class _PipelineReader:
         match node:
             case Constant():
                 if isinstance(node.value, int):
-                    self.constants[name], self.shares[name] = node.value, 0
+                    self.constants[name], self.shares[name], self.grains[name] = node.value, 0, 0
             case Builtin():
                 _require(
                     node.name in ("group_id", "group_size", "subgroup_id", "num_subgroups", "subgroup_size")
                 )
                 self.shares[name] = int(node.name == "subgroup_id")
+                self.grains[name] = int(node.name == "group_id")
+                if node.name == "group_id":
+                    self.quotients[name] = 1, 0
             case SizeOf():
-                self.shares[name] = 0
+                self.shares[name] = self.grains[name] = 0
             case Cast():
                 self._share(name, [self.shares.get(node.operand.name)], "same")
+                self.grains[name] = self.grains.get(node.operand.name, 1)
             case Arith():
-                given = [self.shares.get(item.name) for item in node.operands]
-                self._share(name, given, node.function, [item.name for item in node.operands])
+                names = [item.name for item in node.operands]
+                self._share(name, [self.shares.get(item) for item in names], node.function, names)
+                self._grain(name, node.function, names)
+
+    def _grain(self, name: str, function: str, operands: Sequence[str]) -> None:
+        """What a result knows of the work-group's number: (g div a) mod b div c is (g div ac) mod b/c if c divides b."""
+        self.grains[name] = gcd(*(self.grains.get(item, 1) for item in operands))
+        divisor = self.constants.get(operands[-1], 0)
+        if function not in ("div", "rem") or operands[0] not in self.quotients or divisor < 1:
+            return
+        step, size = self.quotients[operands[0]]
+        if size % divisor:
+            return
+        found = (step * divisor, size // divisor) if function == "div" else (step, divisor)
+        self.quotients[name], self.grains[name] = found, found[0]
 
     def _share(
         self, name: str, given: Sequence[int | None], function: str, operands: Sequence[str] = ()
@@ -314,6 +347,7 @@ class PipelineEmitter:
     def __init__(self, context: EmitContext, plan: PipelinePlan) -> None:
         self._context, self._out, self._plan = context, context.out, plan
         self._memory = self._barriers = self._thread = ""
+        self._blocks, self._rank = "1", "0"
 
     def emit(self) -> None:
         """The whole body, behind the parameters."""
@@ -343,6 +377,9 @@ class PipelineEmitter:
             self._asm("cp.async.bulk.wait_group 0;", "", "")
         out.jump(end)
         out.begin(end)
+        if plan.cluster > 1:
+            # Nobody leaves while the other may still write to its local memory.
+            self._asm("barrier.cluster.arrive.release;\\0Abarrier.cluster.wait.acquire;", "", "")
         out.line("ret void")
 
     def _asm(self, text: str, ways: str, operands: str) -> None:
@@ -363,18 +400,24 @@ class PipelineEmitter:
         self._memory = out.value(f"and i32 {above}, {-ATOM}")
         staged = plan.staged_bytes * 4 * plan.warpgroups
         self._barriers = out.value(f"add i32 {self._memory}, {plan.stages * plan.stage_bytes + staged}")
+        if plan.cluster > 1:
+            self._blocks = out.intrinsic("i32", "llvm.nvvm.read.ptx.sreg.cluster.nctarank", "")
+            self._rank = out.intrinsic("i32", "llvm.nvvm.read.ptx.sreg.cluster.ctarank", "")
         first, after = out.label("first"), out.label("ready")
         out.branch(out.value(f"icmp eq i32 {self._thread}, 0"), first, after)
         out.begin(first)
+        warps = out.value(f"mul i32 {self._blocks}, {4 * plan.warpgroups}")
         for stage in range(plan.stages):
-            for offset, count in ((8 * stage, 1), (8 * (plan.stages + stage), 4 * plan.warpgroups)):
-                self._asm(
-                    f"mbarrier.init.shared::cta.b64 [$0 + {offset}], {count};", "r", f"i32 {self._barriers}"
-                )
+            for offset, count in ((8 * stage, "1"), (8 * (plan.stages + stage), warps)):
+                text = f"mbarrier.init.shared::cta.b64 [$0 + {offset}], $1;"
+                self._asm(text, "r,r", f"i32 {self._barriers}, i32 {count}")
         self._asm("fence.mbarrier_init.release.cluster;", "", "")
         out.jump(after)
         out.begin(after)
-        self._asm("bar.sync 0;", "", "")
+        if plan.cluster > 1:
+            self._asm("barrier.cluster.arrive.release;\\0Abarrier.cluster.wait.acquire;", "", "")
+        else:
+            self._asm("bar.sync 0;", "", "")
 
     def _map(self, number: int) -> str:
         """The address of a map, an i64."""
@@ -388,7 +431,7 @@ class PipelineEmitter:
             text = "fence.proxy.tensormap::generic.acquire.sys [$0], 128;"
             self._asm(text, "l", f"i64 {self._map(number)}")
 
-    def _each_group(self, body: object) -> None:
+    def _each_group(self, body: Callable[[str], None]) -> None:
         """A loop over the work-groups of a block; `body` gets how many stages were used before, an i32 operand."""
         out = self._out
         blocks = out.value(f"zext i32 {out.intrinsic('i32', 'llvm.nvvm.read.ptx.sreg.nctaid.x', '')} to i64")
@@ -399,8 +442,7 @@ class PipelineEmitter:
         hole, group = out.hole(), out.name()
         other, used = out.hole(), out.name()
         self._context.group_id = group
-        if callable(body):
-            body(used)
+        body(used)
         following = out.value(f"add i64 {group}, {blocks}")
         more = out.value(f"add i32 {used}, {self._plan.trips}")
         out.fill(hole, f"{group} = phi i64 [{block}, %{before}], [{following}, %{out.block}]")
@@ -422,14 +464,16 @@ class PipelineEmitter:
         plan = self._plan
         self._walk_before()
         row, column = self._position(plan.left.column.name), self._position(plan.right.column.name)
-        copy = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
         lines = [
             "{",
-            ".reg .pred p;",
-            ".reg .b32 s, h, b, e, d, i, n, k;",
+            ".reg .pred p, q;",
+            ".reg .b32 s, h, b, e, d, i, n, k, r;",
+            ".reg .b16 m;",
             "mov.b32 i, 0;",
             "mov.b32 k, 0;",
             "mov.b32 n, $2;",
+            "mov.b16 m, 3;",
+            "setp.eq.u32 q, $7, 2;",
             "NEXT${:uid}:",
             *self._stage(),
             "xor.b32 h, h, 1;",
@@ -437,9 +481,10 @@ class PipelineEmitter:
             *_wait("e"),
             f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [b], {plan.stage_bytes};",
             f"mad.lo.u32 d, s, {plan.stage_bytes}, $0;",
-            f"{copy} [d], [$3, {{k, $5}}], [b];",
+            *self._copy_left(),
+            f"mad.lo.u32 d, s, {plan.stage_bytes}, $0;",
             f"add.u32 d, d, {plan.left_bytes};",
-            f"{copy} [d], [$4, {{k, $6}}], [b];",
+            f"{COPY} [d], [$4, {{k, $6}}], [b];",
             f"add.u32 k, k, {STEP};",
             "add.u32 n, n, 1;",
             "add.u32 i, i, 1;",
@@ -449,7 +494,28 @@ class PipelineEmitter:
         ]
         given = [f"i32 {item}" for item in (self._memory, self._barriers, used)]
         given += [f"i64 {self._map(0)}", f"i64 {self._map(1)}", f"i32 {row}", f"i32 {column}"]
-        self._asm("\\0A".join(lines), "r,r,r,l,l,r,r", ", ".join(given))
+        given += [f"i32 {self._blocks}", f"i32 {self._rank}"]
+        self._asm("\\0A".join(lines), "r,r,r,l,l,r,r,r,r", ", ".join(given))
+
+    def _copy_left(self) -> list[str]:
+        """The tile of A; of two blocks each copies its half for both."""
+        plan = self._plan
+        if plan.cluster == 1:
+            return [f"{COPY} [d], [$3, {{k, $5}}], [b];"]
+        rows, size = plan.rows // PAIR, plan.left_bytes // PAIR
+        return [
+            "@q bra SHARED${:uid};",
+            f"{COPY} [d], [$3, {{k, $5}}], [b];",
+            f"add.u32 d, d, {size};",
+            f"add.u32 r, $5, {rows};",
+            f"{COPY} [d], [$3, {{k, r}}], [b];",
+            "bra COPIED${:uid};",
+            "SHARED${:uid}:",
+            f"mad.lo.u32 d, $8, {size}, d;",
+            f"mad.lo.u32 r, $8, {rows}, $5;",
+            f"{COPY}.multicast::cluster [d], [$3, {{k, r}}], [b], m;",
+            "COPIED${:uid}:",
+        ]
 
     def _stage(self) -> list[str]:
         """The stage of a step, its barrier and the parity that the barrier has when it is full."""
@@ -493,10 +559,14 @@ class PipelineEmitter:
         right = out.value(f"add i32 {self._memory}, {plan.left_bytes}")
         wide = self._descriptor(out.value(f"add i32 {right}, {rows}"))
         narrow = self._descriptor(self._memory)
-        leader = out.value(f"zext i1 {out.value(f'icmp eq i32 {self._context.lane}, 0')} to i32")
+        # Thread r of a warp tells block r that the warp has done with a stage.
+        tells = out.value(f"icmp ult i32 {self._context.lane}, {self._blocks}")
+        leader = out.value(f"zext i1 {tells} to i32")
+        told = out.value(f"select i1 {tells}, i32 {self._context.lane}, i32 0")
         text = "\\0A".join(self._loop(count))
-        ways = ",".join([*["=f"] * count, "r", "r", "r", "l", "l", *map(str, range(count)), "~{memory}"])
+        ways = ",".join([*["=f"] * count, *"rrrllr", *map(str, range(count)), "~{memory}"])
         given = [f"i32 {leader}", f"i32 {self._barriers}", f"i32 {used}", f"i64 {wide}", f"i64 {narrow}"]
+        given += [f"i32 {told}"]
         given += [f"float {item}" for item in start.parts[0]]
         kind = "{ " + ", ".join(["float"] * count) + " }"
         found = out.value(f'call {kind} asm sideeffect "{text}", "{ways}"({", ".join(given)})')
@@ -505,16 +575,18 @@ class PipelineEmitter:
 
     def _loop(self, count: int) -> list[str]:
         plan, element = self._plan, self._plan.left.type.element
-        leader, barriers, used, wide, narrow = (f"${count + place}" for place in range(5))
+        leader, barriers, used, wide, narrow, told = (f"${count + place}" for place in range(6))
         sums = ", ".join(f"${place}" for place in range(count))
         product = f"wgmma.mma_async.sync.aligned.m64n{plan.rows}k16.f32.{element}.{element}"
         stage = [line.replace("$1", barriers) for line in self._stage()]
-        free = ["setp.ne.and.u32 q, i, 0, l;", "@q mbarrier.arrive.shared::cta.b64 _, [e];"]
+        free = ["setp.ne.and.u32 q, i, 0, l;", "@q mbarrier.arrive.shared::cluster.b64 _, [e];"]
         lines = [
             "{",
             ".reg .pred p, q, l, t;",
-            ".reg .b32 s, h, b, e, i, n;",
+            ".reg .b32 s, h, b, e, i, n, r;",
             ".reg .b64 a, c, o;",
+            f"mapa.shared::cluster.u32 r, {barriers}, {told};",
+            f"add.u32 r, r, {8 * plan.stages};",
             f"setp.ne.u32 l, {leader}, 0;",
             "setp.eq.u32 t, 0, 0;",
             "mov.b32 i, 0;",
@@ -536,13 +608,13 @@ class PipelineEmitter:
             "wgmma.commit_group.sync.aligned;",
             "wgmma.wait_group.sync.aligned 1;",
             *free,
-            f"add.u32 e, b, {8 * plan.stages};",
+            "mad.lo.u32 e, s, 8, r;",
             "add.u32 n, n, 1;",
             "add.u32 i, i, 1;",
             f"setp.lt.u32 p, i, {plan.trips};",
             "@p bra NEXT${:uid};",
             "wgmma.wait_group.sync.aligned 0;",
-            "@l mbarrier.arrive.shared::cta.b64 _, [e];",
+            "@l mbarrier.arrive.shared::cluster.b64 _, [e];",
             "}",
         ]
 
