@@ -10,21 +10,20 @@ from dataclasses import field
 
 import numpy as np
 
+from lamella.backend.cpu.compiled import maps_offset
 from lamella.backend.cpu.run.lists import empty_array, reach_of
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.arrays import DeviceMemory, PinnedMemory
 from lamella.backend.cuda.driver import Event, LaunchGraph, call, own_stream
 from lamella.backend.cuda.kernels import DeviceCode
-from lamella.backend.cuda.maps import maps_offset, with_maps
+from lamella.backend.cuda.maps import with_maps
 from lamella.backend.cuda.modules import DeviceKernel
 from lamella.base.arrays import Array, DType
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.kernels.launches import ELEMENT_BYTES, BufferView, Launch, LaunchList, LaunchTime
 from lamella.kernels.placing import place_buffers
-
-ALIGNMENT = 256
 
 
 @dataclass(slots=True)
