@@ -15,7 +15,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Node, Operation, Tensor, tensors
 from lamella.graph.passes.dce import dce
 from lamella.graph.passes.variable_dce import variable_dce
-from lamella.graph.rewrite import defined, operands_of, results_of
+from lamella.graph.rewrite import defined, operands_of, producers, results_of
 from lamella.train.optimizers import RATE, Optimizer, Slot, Updating, find_optimizer
 from lamella.train.settings import StepSettings
 from lamella.train.sources import TrainableGraph
@@ -185,8 +185,15 @@ class StepBuilder:
         return next(item for argument in graph.outputs for item in tensors(argument) if item.name == name)
 
     def _gradients(self) -> dict[str, Tensor]:
-        """The gradients by the variables that they belong to."""
-        return {name: self._output(output) for name, output in self.source.gradients.items()}
+        """The gradients by the variables that they belong to, as they are computed: outputs are copies."""
+        makers = producers(self.source.model.graph)
+        found: dict[str, Tensor] = {}
+        for name, output in self.source.gradients.items():
+            tensor = self._output(output)
+            while isinstance(node := makers.get(tensor.name), Operation) and node.operator == "math.iden":
+                tensor = _tensor(node.inputs[0])
+            found[name] = tensor
+        return found
 
     def _scalars(self, builder: Builder, element: ElementType) -> dict[str, Tensor]:
         names = (RATE, *self.optimizer.scalars(self.settings, 1))
