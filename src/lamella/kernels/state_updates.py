@@ -8,6 +8,7 @@ the same element, and a buffer may be overwritten where no later launch reads it
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -22,54 +23,78 @@ def update_in_place(
 ) -> LaunchList:
     """The list whose launches overwrite states: `updates` has the output that is the next value of an input.
 
-    What is overwritten is no output any more. A run that fails has to fail before the first launch that overwrites.
+    What is overwritten is no output any more. A launch waits until the last one that reads what it overwrites. A run
+    that fails has to fail before the first launch that overwrites.
     """
-    taken: dict[str, str] = {}
-    for state, value in updates.items():
-        if state in whole.inputs and value in whole.outputs and _can_overwrite(whole, state, value, kernel):
-            taken[value] = state
+    search = _Overwriting(whole, kernel)
+    taken = {value: state for state, value in updates.items() if search.takes(state, value)}
     if not taken:
         return whole
     same = {whole.outputs[value].buffer: whole.inputs[state].buffer for value, state in taken.items()}
-    launches = tuple(
-        replace(
-            item,
-            arguments=tuple(
-                replace(view, buffer=same.get(view.buffer, view.buffer)) for view in item.arguments
-            ),
-        )
-        for item in whole.launches
-    )
-    outputs = {name: view for name, view in whole.outputs.items() if name not in taken}
-    buffers = {name: item for name, item in whole.buffers.items() if name not in same}
+    launches = tuple(_renamed(item, same) for item in search.ordered())
     return replace(
         whole,
-        buffers=buffers,
+        buffers={name: item for name, item in whole.buffers.items() if name not in same},
         launches=launches,
-        outputs=outputs,
+        outputs={name: view for name, view in whole.outputs.items() if name not in taken},
         overwritten=whole.overwritten | set(taken.values()),
     )
 
 
-def _can_overwrite(whole: LaunchList, state: str, value: str, kernel: Callable[[str], Function]) -> bool:
-    old, new = whole.inputs[state].buffer, whole.outputs[value].buffer
-    shared = [view.buffer for view in (*whole.inputs.values(), *whole.outputs.values())]
-    if old == new or shared.count(old) != 1 or shared.count(new) != 1:
-        return False
-    touching = [number for number, item in enumerate(whole.launches) if _touches(item, new)]
-    if not touching:
-        return False
-    first = whole.launches[touching[0]]
-    # Whoever reads the new value comes behind; whoever reads the old one must come before.
-    if any(_touches(item, old) for item in whole.launches[touching[0] + 1 :]):
-        return False
-    if any(new in _written(item) for item in whole.launches[touching[0] + 1 :]):
-        return False
-    return _is_elementwise(first, old, new, kernel)
+def _renamed(launch: Launch, same: Mapping[str, str]) -> Launch:
+    views = (replace(view, buffer=same.get(view.buffer, view.buffer)) for view in launch.arguments)
+    return replace(launch, arguments=tuple(views))
 
 
-def _touches(launch: Launch, buffer: str) -> bool:
-    return any(item.buffer == buffer for item in launch.arguments)
+class _Overwriting:
+    """Finds what can be overwritten, and which launches wait for that."""
+
+    def __init__(self, whole: LaunchList, kernel: Callable[[str], Function]) -> None:
+        self.whole, self.kernel = whole, kernel
+        self.outside = Counter(view.buffer for view in (*whole.inputs.values(), *whole.outputs.values()))
+        self.touching: dict[str, list[int]] = {}
+        for number, launch in enumerate(whole.launches):
+            for buffer in dict.fromkeys(item.buffer for item in launch.arguments):
+                self.touching.setdefault(buffer, []).append(number)
+        self.waits: dict[int, int] = {}
+        """The launch that another waits for."""
+
+    def takes(self, state: str, value: str) -> bool:
+        """Whether the next value of a state may overwrite the last one."""
+        old, new = self.whole.inputs.get(state), self.whole.outputs.get(value)
+        if old is None or new is None or self.outside[old.buffer] != 1 or self.outside[new.buffer] != 1:
+            return False
+        makers = self.touching.get(new.buffer, [])
+        # What others read of the new value would have to move too.
+        if len(makers) != 1 or makers[0] not in self.touching.get(old.buffer, []):
+            return False
+        number = makers[0]
+        last = max(self.touching[old.buffer])
+        if not self._can_wait(number, max(last, self.waits.get(number, number))):
+            return False
+        if not _is_elementwise(self.whole.launches[number], old.buffer, new.buffer, self.kernel):
+            return False
+        self.waits[number] = max(last, self.waits.get(number, number))
+        return True
+
+    def _can_wait(self, number: int, until: int) -> bool:
+        """Whether a launch may run behind a later one: none on the way writes what it reads or reads what it writes."""
+        launch = self.whole.launches[number]
+        mine = _written(launch)
+        for buffer in {item.buffer for item in launch.arguments}:
+            for other in self.touching[buffer]:
+                if number < other <= until and (
+                    buffer in mine or buffer in _written(self.whole.launches[other])
+                ):
+                    return False
+        return True
+
+    def ordered(self) -> list[Launch]:
+        """The launches, each behind those that it waits for."""
+        numbers = range(len(self.whole.launches))
+        # A launch that waits comes behind the one that it waits for, which has the same first number.
+        order = sorted(numbers, key=lambda number: (self.waits.get(number, number), number in self.waits))
+        return [self.whole.launches[number] for number in order]
 
 
 def _written(launch: Launch) -> set[str]:
