@@ -166,7 +166,7 @@ def hoist(whole: LaunchList, fixed: Collection[str]) -> tuple[LaunchList, Launch
     needed |= {view.buffer for view in whole.outputs.values()}
     kept_views = {name: _bytes_of(name, whole.buffers[name].size) for name in sorted(made & needed)}
     first = _pruned(LaunchList(whole.buffers, tuple(once), whole.inputs, kept_views))
-    second = LaunchList(whole.buffers, tuple(each), {**whole.inputs, **kept_views}, whole.outputs)
+    second = replace(whole, launches=tuple(each), inputs={**whole.inputs, **kept_views})
     return first, _pruned(second)
 
 
@@ -207,11 +207,10 @@ def _pruned(whole: LaunchList) -> LaunchList:
     """The list with the buffers that it uses, and the inputs that it reads."""
     used = {item.buffer for launch in whole.launches for item in launch.arguments}
     used |= {view.buffer for view in whole.outputs.values()}
-    return LaunchList(
-        {name: buffer for name, buffer in whole.buffers.items() if name in used},
-        whole.launches,
-        {name: view for name, view in whole.inputs.items() if view.buffer in used},
-        whole.outputs,
+    return replace(
+        whole,
+        buffers={name: buffer for name, buffer in whole.buffers.items() if name in used},
+        inputs={name: view for name, view in whole.inputs.items() if view.buffer in used},
     )
 
 

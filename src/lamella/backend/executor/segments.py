@@ -138,6 +138,8 @@ class Segment:
     """The inputs that are weights: as long as their arrays are the same, a run binds the others alone."""
     states: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The states that are updated in place: for each the name of its next value, and that of what is overwritten."""
+    updated: dict[str, str] = field(default_factory=dict)
+    """The states that launches overwrite for good, once nothing can fail any more: for each its next value."""
     restore: RunnableList | None = None
     """What gives states back what was overwritten, where a run fails."""
     parts: int = 1
