@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lamella.pipeline.diff.api import diff
     from lamella.pipeline.quantize.api import quantize
     from lamella.pipeline.torch.export import from_torch
-    from lamella.train.fit import train
+    from lamella.train import train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -42,7 +42,7 @@ _HOMES = {
     "diff": "lamella.pipeline.diff.api",
     "quantize": "lamella.pipeline.quantize.api",
     "from_torch": "lamella.pipeline.torch.export",
-    "train": "lamella.train.fit",
+    "train": "lamella.train",
 }
 
 

@@ -6,9 +6,10 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import stat
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lamella.base.errors import OutputError, cause_of
@@ -97,6 +98,28 @@ def make_folder(folder: Path) -> None:
         raise OutputError(f"cannot make the folder '{folder}': {cause_of(problem)}", path=folder) from problem
     except ValueError:
         raise OutputError("the path holds a NUL character", path=str(folder).replace("\0", "?")) from None
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A folder beside the target to write into; it gets the name of the target when all that is in it is written.
+
+    The target must not be there, or be empty. What a killed process left under the name beside it is removed.
+    """
+    beside = target.with_name(f".{target.name}.lamella-unfinished.tmp")
+    try:
+        make_folder(target.parent)
+        if beside.is_dir() and not beside.is_symlink():
+            shutil.rmtree(beside)
+        beside.mkdir()
+        yield beside
+        _sync_folder(str(beside))
+        os.rename(beside, target)
+        _sync_folder(str(target.parent))
+    except OSError as problem:
+        raise OutputError(f"cannot write '{target}': {cause_of(problem)}", path=target) from problem
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def remove_file(path: Path) -> None:

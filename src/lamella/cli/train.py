@@ -88,7 +88,8 @@ def _headings(fit: Fit) -> Iterator[str]:
     )
     frozen = f", {rest:,} frozen" if rest else ""
     yield f"{fit.batches.data.describe()}; {fit.settings.steps:,} steps of {fit.batches.size}"
-    yield f"{count:,} parameters{frozen}, {fit.options.optimizer}"
+    random = f"; {len(fit.drawn)} of them begin random, seed {fit.options.start_seed}" if fit.drawn else ""
+    yield f"{count:,} parameters in {len(fit.trained)} arrays{frozen}, {fit.options.optimizer}{random}"
     if fit.resumed:
         yield f"goes on behind step {fit.resumed}"
     elif fit.options.resume:

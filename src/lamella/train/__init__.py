@@ -1,7 +1,15 @@
-"""Training: steps as graphs, optimisers as operators, and what goes on around them."""
+"""Training: steps as graphs, optimisers as operators, and what goes on around them.
+
+`lamella.train(model, data, …)` is the function, and `lamella.train` the package with its parts: whichever of the two
+was loaded first, the name means both.
+"""
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
+from lamella.train.fit import Trained, train
 from lamella.train.settings import StepSettings
 from lamella.train.sources import ParameterPolicy, TrainableGraph, trainable
 from lamella.train.step import StepBuilder, StepGraph
@@ -14,6 +22,17 @@ __all__ = [
     "StepResult",
     "StepSettings",
     "TrainableGraph",
+    "Trained",
     "Trainer",
+    "train",
     "trainable",
 ]
+
+
+class _CallablePackage(ModuleType):
+    """A package that is called like its function: importing it puts it where the function is looked for."""
+
+    __call__ = staticmethod(train)
+
+
+sys.modules[__name__].__class__ = _CallablePackage

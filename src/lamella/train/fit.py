@@ -18,10 +18,10 @@ from lamella.graph.nodes import Tensor, tensors
 from lamella.graph.rewrite import members
 from lamella.pipeline.given import options_of
 from lamella.pipeline.options import Options
-from lamella.pipeline.skriptnd.execution import with_numbers
 from lamella.train.checkpoints import Checkpoint, checkpoint_folder, read_last, require_same
 from lamella.train.data.batches import Batches, Dataset, require_batches
 from lamella.train.data.files import DataRequest, from_arrays, open_data
+from lamella.train.initial import with_initial
 from lamella.train.loop import LoopSettings, StepReport, TrainingLoop
 from lamella.train.saving import require_save, save_trained
 from lamella.train.schedules import Schedule, require_schedule
@@ -42,13 +42,13 @@ class Fit:
 
     def __init__(self, path: Path, options: Options, data: Data | None = None) -> None:
         require_backend(options)
-        if options.save is not None and not options.resume:
+        if options.save is not None:
             require_save(path, options.save, options)
         self.path, self.options = path, options
         source = trainable(path, options)
-        self.source: TrainableGraph = replace(
-            source, model=with_numbers(source.model, options, all_or_none=False)
-        )
+        model, self.drawn = with_initial(source.model, options)
+        """The weights that begin with random numbers, by the names of their variables."""
+        self.source: TrainableGraph = replace(source, model=model)
         request = self._request()
         self.batches = self._batches(data if data is not None else options.data, request, options.shuffle)
         evaluation = options.eval_data

@@ -10,6 +10,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder, is_there, shown
+from lamella.base.writer import whole_folder
 from lamella.bridge.module_to_graph import graph_name
 from lamella.graph.data import write_weights
 from lamella.graph.model import Model
@@ -82,10 +83,10 @@ def _save_folder(
     source = read_source(path, options)
     known = trained if source.folder is not None or options.weights is not None else {**every(), **trained}
     names = {item.path: graph_name(item.path) for item in weights_of(source.instance)}
-    found = export_source(
-        source, target, options, {place: known[name] for place, name in names.items() if name in known}
-    )
-    return found.files, found.findings
+    numbers = {place: known[name] for place, name in names.items() if name in known}
+    with whole_folder(target) as beside:
+        found = export_source(source, beside, options, numbers)
+    return tuple(target / item.relative_to(beside) for item in found.files), found.findings
 
 
 def _with(model: Model, numbers: Mapping[str, Array]) -> Model:
