@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lamella.pipeline.api import compile, load, lower, save
     from lamella.pipeline.check import check
     from lamella.pipeline.diff.api import diff
+    from lamella.pipeline.module.watch import watch
     from lamella.pipeline.quantize.api import quantize
     from lamella.pipeline.torch.export import from_torch
     from lamella.train import train
@@ -32,6 +33,7 @@ __all__ = [
     "quantize",
     "save",
     "train",
+    "watch",
 ]
 
 _HOMES = {
@@ -43,6 +45,7 @@ _HOMES = {
     "quantize": "lamella.pipeline.quantize.api",
     "from_torch": "lamella.pipeline.torch.export",
     "train": "lamella.train",
+    "watch": "lamella.pipeline.module.watch",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,29 @@ class FusionHint:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A tensor that the source lets others look at while the graph runs, or change: a hook, a probe."""
+
+    kind: str
+    """`hook` or `probe`."""
+    name: str
+    tensor: str
+    path: str = ""
+    layer: int | None = None
+    mode: str = "observe"
+    """What a hook may do: observe, modify (the array as it lies), replace (by the one that it gives)."""
+    priority: int = 0
+    capture: str = "stats"
+    """What a probe keeps."""
+    frequency: int = 1
+    """A probe looks at every so manieth call."""
+    reads: tuple[str, ...] = ()
+    """The tensors that its condition reads."""
+    holds: Callable[[Mapping[str, Array]], bool] | None = None
+    """Its condition, of those tensors; None where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A graph with what is needed to run it; two models are equal when their graphs are.
 
@@ -55,6 +78,8 @@ class Model:
     """Warnings about the data."""
     hints: tuple[FusionHint, ...] = field(default=(), compare=False, repr=False)
     """What the source says of fusion."""
+    places: tuple[Place, ...] = field(default=(), compare=False, repr=False)
+    """Where a run may be watched."""
     fixed: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Inputs of the source for whose contents the graph is made: it does not take them any more."""
 

@@ -214,8 +214,8 @@ def test_an_alias_may_stand_on_views() -> None:
 EFFECT_TESTS = {
     "memory": ("../train/test_recompute", "mode"),
     "checkpoint": ("../train/test_recompute", "granularity preserve"),
-    "hook": ("../pipeline/test_module_observing", "point mode"),
-    "probe": ("../pipeline/test_module_observing", "name capture condition"),
+    "hook": ("../pipeline/test_module_watch", "point mode priority"),
+    "probe": ("../pipeline/test_module_watch", "name capture condition frequency"),
     "dtype": ("test_module_annotations", "type"),
     "precision": ("test_module_annotations", "compute accumulate output policy storage"),
     "scaling": ("test_module_annotations", "strategy block_size margin"),
@@ -263,10 +263,11 @@ INERT_USES = {
     "@memory(save)": (OPERATION, 0),
     "@checkpoint(full)": (OPERATION, 0),
     "@checkpoint(selective)": (DECLARATION, 0),
-    "@hook(P, replace)": (OPERATION, 1),
+    "@hook(P, replace)": (OPERATION, 0),
     "@hook(P, mode=observe)": (OPERATION, 0),
-    '@probe("p", frequency=4)': (OPERATION, 1),
-    '@probe("p", capture=full)': (OPERATION, 1),
+    '@probe("p", frequency=4)': (OPERATION, 0),
+    '@probe("p", capture=full)': (OPERATION, 0),
+    '@probe("p", capture=grad_full)': (OPERATION, 1),
     '@probe("p", capture=stats)': (OPERATION, 0),
     "@scaling(delayed, history_len=4)": (OPERATION, 2),
     "@trace": (DECLARATION, 1),
@@ -288,13 +289,13 @@ def test_what_has_no_effect_is_noted_by_its_argument_and_its_place(text: str) ->
 
 def test_notes_name_the_annotation_and_do_not_fail_a_strict_check(tmp_path: Path) -> None:
     path = tmp_path / "m.module"
-    statement = PLACES[OPERATION].format("@hook(P, mode=modify)")
+    statement = PLACES[OPERATION].format('@probe("p", capture=grad_stats)')
     gaps = dict.fromkeys(("declaration", "instance", "graph", "port"), "")
     path.write_text(TEXT.format(statements=statement, parameter="@shard(row)", **gaps), encoding="utf-8")
     done = CliRunner().invoke(command, ["check", "--strict", str(path)])
     assert done.exit_code == 0, done.output
     assert "'@shard' on a tensor parameter is kept, without effect on this backend yet" in done.output
-    assert "'mode=modify' of '@hook' on an operation is kept" in done.output
+    assert "'capture=grad_stats' of '@probe' on an operation is kept" in done.output
 
 
 def test_a_kernel_without_fallback_is_refused_wherever_it_is_read(tmp_path: Path) -> None:

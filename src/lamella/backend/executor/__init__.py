@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import is_
 from typing import Protocol
@@ -113,6 +113,11 @@ class GraphExecutable:
         self._context = ExecutionContext(model.library, storage, limits, quantized, runner)
         self._inputs = GraphInputs(model.graph, storage, seed, self._declaration)
         self.reset()
+
+    @property
+    def calls(self) -> dict[object, Callable[[Array], Array]]:
+        """What stands outside and changes tensors while a call runs, by the numbers of `misc.call`."""
+        return self._context.calls
 
     @property
     def inputs(self) -> tuple[str, ...]:

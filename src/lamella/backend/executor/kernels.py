@@ -37,6 +37,7 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import REFERENCE, OperationPlacement
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
+from lamella.graph.insert_calls import CALL
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Node, Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import extents, members
@@ -296,7 +297,9 @@ class SpecialisedRunner:
             return None
 
     def plan_step(self, operation: Operation) -> KernelStep | None:
-        """The step of an operation for the extents of the inputs."""
+        """The step of an operation for the extents of the inputs; none of one that calls what stands outside."""
+        if operation.operator == CALL:
+            return None
         try:
             bound = self._formulas.prepare(operation)
         except (Fault, Found):

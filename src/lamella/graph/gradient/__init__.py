@@ -20,6 +20,7 @@ from lamella.lang.skriptnd import nodes as n
 from lamella.ops.gradient import MODULE, BackwardOperator, derive
 from lamella.ops.library import Library
 
+
 class DerivedOperators:
     """The backward operators of a library, each derived when it is first asked for."""
 

@@ -162,9 +162,7 @@ class _DeclaredOperator:
             n.Section("assert", asserts),
             body,
         ]
-        made = n.Operator(
-            self.row.name.rpartition(".")[2], tuple(item for item in sections if item.items)
-        )
+        made = n.Operator(self.row.name.rpartition(".")[2], tuple(item for item in sections if item.items))
         return respelled(made, frozenset(kept))
 
     def _asserts(self, known: set[str], statements: list[n.Statement]) -> tuple[n.Statement, ...]:
@@ -181,7 +179,9 @@ class _DeclaredOperator:
     def _input(self, name: str, first: Derivation) -> n.Parameter:
         if name in first.inputs:
             own = first.inputs[name]
-            return replace(own, type=replace(own.type, optional=own.type.optional and name not in self._wanted))
+            return replace(
+                own, type=replace(own.type, optional=own.type.optional and name not in self._wanted)
+            )
         output = name.removeprefix(PREFIX) if name.removeprefix(PREFIX) in first.outputs else name
         found = {item.name: item for item in self.forward.parameters("output")}
         if output in first.outputs:
@@ -206,7 +206,9 @@ class _DeclaredOperator:
                 arguments.append(n.Omitted())
             else:
                 raise Unsupported(f"'{self.row.name}' does not take '{item.name}', which '{name}' reads")
-        attributes = tuple(n.Attribute(item.name, n.Name(item.name)) for item in operator.parameters("attrib"))
+        attributes = tuple(
+            n.Attribute(item.name, n.Name(item.name)) for item in operator.parameters("attrib")
+        )
         return n.Component(
             (n.Result(derivation.gradient),), n.Invocation(name, (), attributes, tuple(arguments))
         )

@@ -95,9 +95,7 @@ class Derivation:
         parts = [self._helper(*item) for item in self.helpers.items()]
         inner = self.build(f"_{self.name}", output, body)
         calls = tuple(_invoke(item, _result(item)) for item in (*parts, inner))
-        return BackwardOperator(
-            self.build(self.name, output, n.Section("compose", calls)), (*parts, inner)
-        )
+        return BackwardOperator(self.build(self.name, output, n.Section("compose", calls)), (*parts, inner))
 
     @property
     def output(self) -> n.Parameter:

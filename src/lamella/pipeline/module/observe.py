@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
@@ -17,7 +18,8 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.placement import OperationPlacement, placement_of
 from lamella.bridge.module_to_graph import Compiled, Mark
-from lamella.graph.model import Model
+from lamella.bridge.module_to_ir.graph import layer_of
+from lamella.graph.model import Model, Place
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import copy_of
 from lamella.lang.module.annotations.arguments import tensors_in
@@ -194,16 +196,48 @@ class _Watch:
 
         return find
 
+    def places(self) -> Iterator[Place]:
+        """The hooks and probes as others may use them."""
+        for mark in self._marks:
+            kind = mark.annotation.name
+            if kind in ("hook", "probe"):
+                condition = mark.arguments.get("condition")
+                names = tensors_in(condition) if isinstance(condition, Expr) else ()
+                found = (self._names.get(_place(mark.path, name.id)) for name in names)
+                yield Place(
+                    kind,
+                    str(mark.arguments.get("point" if kind == "hook" else "name")),
+                    mark.tensor.name,
+                    mark.path,
+                    layer_of(mark.path),
+                    str(mark.arguments.get("mode", "observe")),
+                    _whole(mark.arguments.get("priority"), 0),
+                    str(mark.arguments.get("capture", "stats")),
+                    max(1, _whole(mark.arguments.get("frequency"), 1)),
+                    tuple(item.name for item in found if item is not None),
+                    partial(self._holds, mark) if isinstance(condition, Expr) else None,
+                )
+
     def _false(self, mark: Mark) -> Diagnostic:
         text = mark.arguments.get("message")
         said = f": {text}" if isinstance(text, str) else ""
         return ASSERTION.at(mark.annotation.span, name=mark.path, message=said)
 
 
+def find_places(compiled: Compiled, root: Instance) -> tuple[Place, ...]:
+    """The hooks and probes of a model, for those who want to watch it."""
+    watch = _Watch(compiled, root)
+    return tuple(watch.places())
+
+
 def _place(path: str, name: str) -> str:
     """The path of a name of the declaration in which a tensor stands."""
     owner = path.rpartition(".")[0]
     return f"{owner}.{name}" if owner else name
+
+
+def _whole(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) else otherwise
 
 
 def _line(mark: Mark, values: Array) -> str:

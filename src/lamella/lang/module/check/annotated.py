@@ -61,12 +61,8 @@ INERT: Mapping[str, tuple[Inert, ...]] = MappingProxyType(
             Inert("async"),
         ),
         "lifetime": _WHOLE,
-        "hook": (Inert("mode", ("modify", "replace")), Inert("priority")),
         "adapter": _WHOLE,
-        "probe": (
-            Inert("capture", ("histogram", "sample", "full", "grad_stats", "grad_full")),
-            Inert("frequency"),
-        ),
+        "probe": (Inert("capture", ("grad_stats", "grad_full")),),
         "scaling": (Inert("strategy", ("delayed",)), Inert("history_len"), Inert("update_interval")),
         "kernel": (Inert("autotune"), Inert("workspace")),
         "shard": _WHOLE,
