@@ -205,8 +205,8 @@ def plan_strips(
     chain: Chain, tensors: Tensors, real: Scalar, target: Target, fixed: frozenset[Key]
 ) -> StripPlan:
     """The strips of a chain; Unsupported says why there are none."""
-    if real != REAL:
-        raise Unsupported("its numbers are not of 32 bits")
+    if real != REAL or target.has_threads or target.local_bytes < STRIP_BYTES:
+        raise Unsupported("its numbers are not of 32 bits, or a work-group has little memory")
     dimensions, views = _lay_out(chain, tensors)
     first = _in_rows(find_tiles(chain.products[0], views, real, target, fixed))
     middle = find_lane_product(chain.products[1], views, real, fixed)

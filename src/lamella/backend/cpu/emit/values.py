@@ -103,6 +103,13 @@ class MatrixValue:
     type: Coopmatrix
     parts: tuple[tuple[str, ...], ...]
     width: int = 1
+    number: int | None = None
+    """The integer that all components are, where it is a constant."""
+    bits: int | None = None
+    """How many bits hold every component with its sign, where that is known to be few."""
+    codes: tuple[str, ...] = ()
+    """Operands whose low 4 bits its components are, or, where it is not known that those are few, shifted up to the
+    sign."""
 
 
 RunValue: TypeAlias = ScalarValue | MemrefValue | GroupValue | MatrixValue

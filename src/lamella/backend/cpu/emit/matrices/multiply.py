@@ -27,7 +27,8 @@ def constant_matrix(context: EmitContext, constant: Constant) -> MatrixValue:
         raise TypeError("the constant is no cooperative matrix")
     width, number = width_of(type_), make_constant(constant.value, type_.element)
     parts = [splat(context, part, type_.element, width) for part in number.parts]
-    return MatrixValue(type_, tuple((part,) * value_count(type_) for part in parts), width)
+    known = constant.value if isinstance(constant.value, int) else None
+    return MatrixValue(type_, tuple((part,) * value_count(type_) for part in parts), width, known)
 
 
 def emit_scale(context: EmitContext, scale: CoopScale) -> MatrixValue:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.integers import WIDTHS
-from lamella.backend.cpu.emit.scalars.arith import combine, compute_unary, emit_arith, select
+from lamella.backend.cpu.emit.scalars.arith import CODE_BITS, combine, compute_unary, emit_arith, select
 from lamella.backend.cpu.emit.scalars.lanes import (
     SUFFIX,
     Vector,
@@ -34,7 +34,12 @@ from lamella.backend.cpu.emit.scalars.lanes import (
 )
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue
 from lamella.lang.tensor.check.kinds import PARTS, component_of
-from lamella.lang.tensor.nodes import Arith, Cast, Compare
+from lamella.lang.tensor.nodes import Arith, Cast, Compare, Coopmatrix
+
+LOOKED_UP = 16
+"""Numbers of a table that one instruction looks up, in as many lanes."""
+LOOK_UP = "llvm.x86.avx512.permvar.sf.512"
+
 
 # --- casts: integers keep their low bits, floats are cut toward zero, bf16 goes through f32 -----------------
 
@@ -44,8 +49,44 @@ def emit_cast(context: EmitContext, instruction: Cast) -> ScalarValue | MatrixVa
     value = context.values[instruction.operand.name]
     element = element_of(instruction.type)
     if isinstance(value, MatrixValue):
-        return map_columns(instruction.type, partial(convert, element=element), context, value)
+        if value.bits == CODE_BITS and element == "f32" and context.target.has_lane_masks:
+            return _decode(context, value, replace(value.type, element=element))
+        found = map_columns(instruction.type, partial(convert, element=element), context, value)
+        narrow = value.type.element == "i8" and element == "i32"
+        return replace(found, bits=WIDTHS["i8"]) if narrow else found
     return convert(context, context.scalar(instruction.operand.name), element)
+
+
+def _decode(context: EmitContext, value: MatrixValue, type_: Coopmatrix) -> MatrixValue:
+    """Integers of 4 bits as numbers, which a vector of all of them holds: one instruction finds 16 of them."""
+    if value.width % LOOKED_UP:
+        return map_columns(type_, partial(convert, element=type_.element), context, value)
+    listed = ", ".join(f"float {code - 16 if code > 7 else code}.0" for code in range(LOOKED_UP))
+    whole, part = f"<{value.width} x i32>", f"<{LOOKED_UP} x i32>"
+    columns = []
+    for codes in value.codes:
+        found = []
+        for first in range(0, value.width, LOOKED_UP):
+            lanes = ", ".join(f"i32 {lane}" for lane in range(first, first + LOOKED_UP))
+            some = context.out.value(f"shufflevector {whole} {codes}, {whole} poison, {part} <{lanes}>")
+            operands = f"<{LOOKED_UP} x float> <{listed}>, {part} {some}"
+            found.append(context.out.intrinsic(f"<{LOOKED_UP} x float>", LOOK_UP, operands))
+        columns.append(_joined(context, found))
+    return MatrixValue(type_, (tuple(columns),), value.width)
+
+
+def _joined(context: EmitContext, parts: list[str]) -> str:
+    """Vectors of numbers as one; their count is a power of two."""
+    count = LOOKED_UP
+    while len(parts) > 1:
+        lanes = ", ".join(f"i32 {lane}" for lane in range(2 * count))
+        kind = f"<{count} x float>"
+        parts = [
+            context.out.value(f"shufflevector {kind} {left}, {kind} {right}, <{2 * count} x i32> <{lanes}>")
+            for left, right in zip(parts[::2], parts[1::2], strict=True)
+        ]
+        count *= 2
+    return parts[0]
 
 
 def convert(context: EmitContext, value: ScalarValue, element: str) -> ScalarValue:

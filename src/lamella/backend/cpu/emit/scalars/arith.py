@@ -32,6 +32,10 @@ from lamella.lang.tensor.nodes import Arith
 
 
 WIDEST = max(integers.WIDTHS.values())
+CODE_BITS = 4
+"""Bits of integers that are looked up where they become numbers."""
+UPPER = WIDTHS["i32"] - CODE_BITS
+"""How far the low bits of a 32-bit integer are shifted up for their sign."""
 
 
 def combine_integers(
@@ -213,7 +217,21 @@ def _compute_matrix(
             instruction.type, partial(_pick, _first_lane(context, scalars[0])), context, *matrices
         )
     operate = compute_unary if len(matrices) == 1 else combine
-    return map_columns(instruction.type, partial(_named, operate, instruction.function), context, *matrices)
+    found = map_columns(instruction.type, partial(_named, operate, instruction.function), context, *matrices)
+    shifted = instruction.function in ("shl", "shr") and instruction.type == matrices[0].type
+    return _with_codes(instruction.function, found, *matrices) if shifted else found
+
+
+def _with_codes(function: str, found: MatrixValue, left: MatrixValue, right: MatrixValue) -> MatrixValue:
+    """What was shifted, with what is known of the bits of its components."""
+    above = 0 if right.number is None or found.type.element != "i32" else right.number
+    if above == UPPER and function == "shl":
+        return replace(found, codes=left.parts[0])
+    if above == UPPER and function == "shr" and left.codes and left.bits is None:
+        return replace(found, bits=CODE_BITS, codes=left.codes)
+    if above and left.bits is not None and function == "shr" and left.bits - above == CODE_BITS:
+        return replace(found, bits=CODE_BITS, codes=found.parts[0])
+    return found
 
 
 def _named(
