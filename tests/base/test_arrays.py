@@ -159,7 +159,7 @@ def test_float_to_narrow_float_rounds_once(values: list[float], to: ElementType)
 
 @given(st.data(), st.sampled_from(NARROW))
 def test_points_just_beside_a_tie_go_the_right_way(data: st.DataObject, to: ElementType) -> None:
-    table = all_values(to]
+    table = all_values(to)
     index = data.draw(st.integers(0, len(table) - 2))
     tie = float((table[index] + table[index + 1]) / 2)
     values = [tie, math.nextafter(tie, math.inf), math.nextafter(tie, -math.inf)]
