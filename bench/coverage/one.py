@@ -20,8 +20,8 @@ import lamella
 from bench.coverage.zoo import build
 from lamella.base.arrays import Array
 
-ROUNDS, LEAST_S = 5, 0.15
-"""Rounds in turn, and how long a round of one of the two lasts at least."""
+ROUNDS, LEAST_S, PATIENCE_S = 5, 0.15, 5.0
+"""Rounds in turn, how long a round of one of the two lasts at least, and after how long a third is not begun."""
 TOLERANCE = 2e-3
 """How far results may lie apart, in parts of the largest number: deep networks with random weights add up."""
 
@@ -85,8 +85,10 @@ def _difference(ours: list[Array], theirs: list[Array]) -> float:
 
 def _alternate(first: Callable[[], object], second: Callable[[], object]) -> tuple[float, float]:
     """CPU seconds of the fastest call of each, in turn: one thread each, whom other work does not lengthen."""
-    best = [float("inf"), float("inf")]
-    for _ in range(ROUNDS):
+    best, began = [float("inf"), float("inf")], time.perf_counter()
+    for turn in range(ROUNDS):
+        if turn > 1 and time.perf_counter() - began > PATIENCE_S:
+            break
         for place, work in enumerate((first, second)):
             work()
             end = time.perf_counter() + LEAST_S

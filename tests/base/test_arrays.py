@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from fractions import Fraction
+from functools import cache
 
 import ml_dtypes
 import numpy as np
@@ -42,12 +43,13 @@ def clamp(value: int, element: ElementType) -> int:
     return max(element.minimum, min(element.maximum, value))
 
 
+@cache
 def all_values(element: ElementType) -> list[Fraction]:
     """Every finite number of a narrow floating type, with one more step beyond the ends."""
     bits = np.arange(1 << min(element.bits, 16), dtype=np.uint16 if element.bits == 16 else np.uint8)
     with np.errstate(invalid="ignore"):
         found = bits.view(numpy_dtype(element)).astype(np.float64)
-    finite = sorted({Fraction(float(item)) for item in found[np.isfinite(found)]})
+    finite = [Fraction(item) for item in np.unique(found[np.isfinite(found)]).tolist()]
     step = finite[-1] - finite[-2]
     return [finite[0] - step, *finite, finite[-1] + step]
 
@@ -60,12 +62,9 @@ def is_even(value: Fraction, element: ElementType) -> bool:
     return int(stored.view(np.uint16 if element.bits == 16 else np.uint8)[0]) % 2 == 0
 
 
-VALUES = {element: all_values(element) for element in NARROW}
-
-
 def nearest(value: Fraction, element: ElementType) -> float:
     """Exact rounding to nearest even by looking at every number of the type."""
-    table = VALUES[element]
+    table = all_values(element)
     index = bisect_left(table, value)
     around = table[max(index - 1, 0) : index + 1]
     best = min(around, key=lambda item: (abs(item - value), not is_even(item, element)))
@@ -160,7 +159,7 @@ def test_float_to_narrow_float_rounds_once(values: list[float], to: ElementType)
 
 @given(st.data(), st.sampled_from(NARROW))
 def test_points_just_beside_a_tie_go_the_right_way(data: st.DataObject, to: ElementType) -> None:
-    table = VALUES[to]
+    table = all_values(to)
     index = data.draw(st.integers(0, len(table) - 2))
     tie = float((table[index] + table[index + 1]) / 2)
     values = [tie, math.nextafter(tie, math.inf), math.nextafter(tie, -math.inf)]

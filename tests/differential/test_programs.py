@@ -40,9 +40,12 @@ def test_work_items_have_no_order(kernel: Kernel) -> None:
 @settings(max_examples=30)
 def test_every_pass_keeps_the_numbers(kernel: Kernel) -> None:
     program, target = read(kernel.text), find_target("cpu-avx512")
-    expected = judge(kernel, program)
+    expected, before = judge(kernel, program), None
     for item in PASSES:
         lowered = lower(program, target, item.name)
+        if lowered == before:  # most kernels have nothing to do for most passes
+            continue
+        before = lowered
         found = errors(check(lowered))
         assert not found, f"{item.name}: {found[0]}\n{write(lowered)}"
         agree(kernel, expected, judge(kernel, lowered, seed=5), f"{item.name}\n{write(lowered)}")

@@ -239,3 +239,32 @@ def test_what_is_said_of_bounds_is_what_happens(text: str) -> None:
         assert all(runs), text
     elif verdict == CAN_LEAVE:
         assert any(runs), text
+
+
+def blocks_of_parts(size: int, after: str = "") -> str:
+    """Two parts of 48 rows, each in blocks of 32 and of 16, numbered in one: the second block is the shorter one."""
+    return f"""func @k(%A: memref<f32x{size}>) {{
+      %0 = constant 0 : index %2 = constant 2 : index %4 = constant 4 : index
+      for %id: index = %0,%4 {{
+        %q = arith.div %id, %2 : index %r = arith.rem %id, %2 : index
+        %48 = constant 48 : index %32 = constant 32 : index %16 = constant 16 : index %1 = constant 1 : index
+        %part = arith.mul %q, %48 : index %block = arith.mul %r, %32 : index
+        %begin = arith.add %part, %block : index
+        %first = cmp.lt %r, %1 : bool
+        if %first {{
+          for %i: index = %0,%32 {{ %x = arith.add %begin, %i : index %v = load %A[%x] : f32 }}
+        }} else {{
+          for %j: index = %0,%16 {{ %y = arith.add %begin, %j : index %w = load %A[%y] : f32 }}
+        }}{after}
+      }}
+    }}"""
+
+
+def test_a_condition_on_a_remainder_bounds_the_number_that_was_divided() -> None:
+    assert not findings_of(blocks_of_parts(96))
+    assert [item.code for item in findings_of(blocks_of_parts(95))] == [LEAVES]
+
+
+def test_what_followed_from_a_condition_ends_with_it() -> None:
+    late = "for %k: index = %0,%32 { %z = arith.add %begin, %k : index %u = load %A[%z] : f32 }"
+    assert [item.code for item in findings_of(blocks_of_parts(96, late))] == [LEAVES]

@@ -288,9 +288,8 @@ class MemoryWalk:
 
         def leave(yielded: list[AbstractValue]) -> None:
             state.guards.pop()
-            # What was assumed last is retracted first.
-            for form in reversed(facts.forms):
-                state.symbols.retract(form)
+            for _ in facts.forms:
+                state.symbols.retract()
             state.dead -= never
             results.append(yielded)
 

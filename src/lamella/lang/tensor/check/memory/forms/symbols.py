@@ -46,6 +46,8 @@ class Symbols:
         self._ends: list[OpenInterval] = []
         self._facts: list[list[Affine]] = []
         self._assumed: dict[int, list[Affine]] = {}
+        self._trail: list[list[Affine]] = []
+        """What each assumption added, the last one at the end."""
         self._steps = 0
 
     def add(self, symbol: Symbol) -> int:
@@ -73,14 +75,37 @@ class Symbols:
             self._facts[fact.terms[-1][0]].append(fact.tightened())
 
     def assume(self, fact: Affine) -> None:
-        """A form is 0 or more, until that is taken back."""
-        if fact.terms:
-            self._assumed.setdefault(fact.terms[-1][0], []).append(fact.tightened())
+        """A form is 0 or more, until that is taken back; with it what it says about an older symbol alone."""
+        added = [fact.tightened(), *self._consequences(fact.tightened())] if fact.terms else []
+        for item in added:
+            self._assumed.setdefault(item.terms[-1][0], []).append(item)
+        self._trail.append(added)
 
-    def retract(self, fact: Affine) -> None:
-        """Take back what was assumed last about a form's last symbol."""
-        if fact.terms:
-            self._assumed[fact.terms[-1][0]].pop()
+    def retract(self) -> None:
+        """Take back what was assumed last."""
+        for item in reversed(self._trail.pop()):
+            self._assumed[item.terms[-1][0]].pop()
+
+    def _consequences(self, fact: Affine) -> list[Affine]:
+        """Bounds of one older symbol that follow from an assumption and what is stated about its newest symbol.
+
+        A proof eliminates the newest symbol first, by one fact, and then no longer knows that the symbol had another
+        end: of `2*q >= id` and `q <= 1`, the first is used for `q`, and that `id <= 2` would be lost.
+        """
+        number, coefficient = fact.terms[-1]
+        found = []
+        for known in self._facts[number]:
+            theirs = known.terms[-1][1]
+            if (theirs > 0) != (coefficient > 0):
+                rest = fact.times(abs(theirs)).plus(known, abs(coefficient)).tightened()
+                if len(rest.terms) == 1 and not self._is_plain(rest):
+                    found.append(rest)
+        return found
+
+    def _is_plain(self, form: Affine) -> bool:
+        """Whether constant bounds of the symbols alone show that a form is 0 or more."""
+        low = self.interval(form)[0]
+        return low is not None and low >= 0
 
     def interval(self, form: Affine) -> OpenInterval:
         """Constants between which a form lies; None where there is none."""
@@ -101,8 +126,7 @@ class Symbols:
 
     def _search(self, form: Affine, assuming: bool) -> bool:
         """Eliminate the newest symbol by each fact about it: a fact never speaks of newer ones."""
-        low = self.interval(form)[0]
-        if low is not None and low >= 0:
+        if self._is_plain(form):
             return True
         self._steps -= 1
         if not form.terms or self._steps < 0:
