@@ -277,7 +277,7 @@ REFUSALS = (
     ),
     Refusal("aten.mse_loss", "'reduction' must be", ((2,), (2,)), {"reduction": 3}),
     Refusal("aten.mse_loss_backward", "'reduction' must be", ((), (2,), (2,)), {"reduction": 3}),
-    Refusal("aten.mse_loss_backward", "the dimensions of the loss", ((), (2,), (2,)), {"reduction": 0}),
+    Refusal("aten.mse_loss_backward", "joins packs of lengths 0 and 1", ((), (2,), (2,)), {"reduction": 0}),
     Refusal("aten.nll_loss_forward", "'reduction' must be", ((2, 3), (2,)), {"reduction": -1}, "f32 i64"),
     Refusal(
         "aten.nll_loss_backward",
@@ -318,7 +318,7 @@ REFUSALS = (
     Refusal("aten.adaptive_avg_pool2d_backward", FLAT, ((2, 2), (4, 4))),
     Refusal("aten.adaptive_avg_pool2d_backward", LEADING, ((2, 2, 2), (3, 4, 4))),
     Refusal("aten.avg_pool2d_backward", FLAT, ((2, 2), (4, 4)), WINDOW),
-    Refusal("aten.avg_pool2d_backward", LEADING, ((2, 2, 2), (3, 4, 4)), WINDOW),
+    Refusal("aten.avg_pool2d_backward", "must have the shape of 'output'", ((2, 2, 2), (3, 4, 4)), WINDOW),
     *(
         Refusal("aten.avg_pool2d_backward", said, ((3, 2, 2), (3, 4, 4)), {**WINDOW, **wrong})
         for said, wrong in (

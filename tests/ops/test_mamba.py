@@ -253,7 +253,7 @@ REFUSALS = (
     Refusal("mamba.split_proj", "3 heads do not divide 4 channels", ((1, 2, 13),), PARTS),
     Refusal(
         "mamba.split_proj_backward",
-        "the columns do not fit 4 channels and 6",
+        "3 heads do not divide 4 channels",
         ((1, 2, 4), (1, 6, 2), (1, 4, 2), (1, 2, 13)),
         PARTS,
     ),

@@ -172,7 +172,7 @@ REFUSALS = (
     ),
     Refusal(
         "moe.grouped_gemm_backward",
-        "the rows do not fit the weights",
+        "rows of 5 items do not fit the weights",
         ((6, 4), (6, 5), (2, 5, 4), (3,)),
         {},
         REAL,

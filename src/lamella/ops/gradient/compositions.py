@@ -8,7 +8,7 @@ by attributes is the same choice between gradients; a case that does not read an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from lamella.base.errors import Unsupported
@@ -17,7 +17,7 @@ from lamella.lang.skriptnd import nodes as n
 from lamella.ops.gradient.expressions import ZERO, names_in
 from lamella.ops.gradient.operators import BackwardOperator, Derivation, is_real
 
-ADD, COPY, FILL = "math.add", "math.iden", "layout.uniform"
+ADD, COPY, CHOOSE = "math.add", "math.iden", "math.select"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +97,11 @@ class _ComposedDerivation(Derivation):
         needed = set(names_in([item.value for item in self.made]))
         found: list[n.Component] = []
         for item in reversed(self.components):
-            names = [name for name in _made(item) if name not in self._outputs_of_source()]
+            names = [name for name in _made(item) if name not in self.results]
             if not needed.isdisjoint(names):
-                found.append(_renamed(item, self._outputs_of_source()))
+                found.append(_renamed(item, self.results))
                 needed |= set(names_in(item.value))
         return found[::-1]
-
-    def _outputs_of_source(self) -> set[str]:
-        return {item.name for item in self.source.parameters("output")}
 
     # --- one component ----------------------------------------------------------------------------------------------
 
@@ -122,8 +119,7 @@ class _ComposedDerivation(Derivation):
             found = [self._of_case(item, case, name) for case in cases]
             if all(one is None for one in found):
                 continue
-            zero = n.Invocation(FILL, (), (n.Attribute("shape", n.Member(name, "shape")),), (ZERO,))
-            full = [zero if one is None else one for one in found]
+            full = [_zeros(name) if one is None else one for one in found]
             made: n.Callee | n.Branch = full[0]
             if isinstance(value, n.Branch):
                 pairs = zip((test for test, _ in value.cases), full, strict=False)
@@ -194,8 +190,7 @@ class _ComposedDerivation(Derivation):
                 continue
             known[output.name] = n.Name(result)
             if not self.adjoints.get(result):
-                shape = n.Attribute("shape", n.Member(result, "shape"))
-                self._add(result, n.Invocation(FILL, (), (shape,), (ZERO,)))
+                self._add(result, _zeros(result))
             known[f"d_{output.name}"] = n.Name(self._total(result))
         own = {one.name for one in found.parameters("attrib")}
         attributes = tuple(one for one in case.attributes if one.name in own)
@@ -208,6 +203,11 @@ class _ComposedDerivation(Derivation):
         if value is None:
             raise Unsupported(f"'{name}' of '{operator}' is not there")
         return value
+
+
+def _zeros(name: str) -> n.Invocation:
+    """Zeros in the shape and the type of a tensor, whatever it holds."""
+    return n.Invocation(CHOOSE, (), (), (n.Bool(False), n.Name(name), ZERO))
 
 
 def _component(name: str, value: n.Callee | n.Branch) -> n.Component:
@@ -229,7 +229,7 @@ def _operands(case: n.Callee) -> object:
     return case.arguments if isinstance(case, n.Invocation) else case
 
 
-def _renamed(item: n.Component, given: set[str]) -> n.Component:
+def _renamed(item: n.Component, given: Collection[str]) -> n.Component:
     """A component that leaves out what is given already."""
     results: Sequence[n.Pattern] = [
         n.Omitted() if isinstance(one, n.Result) and one.name in given else one for one in item.results

@@ -26,13 +26,17 @@ LOGIC = frozenset({"=>", "&&", "||", "^", "<", "<=", ">", ">=", "==", "!=", "is"
 
 def negative(one: n.Expr) -> n.Expr:
     """The negative."""
-    return one if one == ZERO else n.Unary("-", one)
+    if one == ZERO or (isinstance(one, n.Unary) and one.sign == "-"):
+        return one if one == ZERO else one.operand
+    return n.Unary("-", one)
 
 
 def total(one: n.Expr, two: n.Expr) -> n.Expr:
     """The sum of two."""
     if one == ZERO or two == ZERO:
         return two if one == ZERO else one
+    if isinstance(two, n.Unary) and two.sign == "-":
+        return n.Chain(one, (("-", two.operand),))
     return n.Chain(one, (("+", two),))
 
 
@@ -42,6 +46,8 @@ def product(one: n.Expr, two: n.Expr) -> n.Expr:
         return ZERO
     if one == ONE or two == ONE:
         return two if one == ONE else one
+    if isinstance(two, n.Unary) and two.sign == "-":
+        return negative(product(one, two.operand))
     return n.Chain(one, (("*", two),))
 
 
@@ -146,6 +152,17 @@ def _may_be_null(node: object) -> bool:
     return is_open or any(_may_be_null(part) for part in parts_of(node) if not isinstance(part, str))
 
 
+def _logistic_power(node: n.Expr) -> n.Expr | None:
+    """`w` of `1 + exp(w)`; None where an expression is another one."""
+    if not isinstance(node, n.Chain) or len(node.rest) != 1 or node.rest[0][0] != "+":
+        return None
+    one, two = node.first, node.rest[0][1]
+    if isinstance(one, n.Call):
+        one, two = two, one
+    is_one = isinstance(one, n.Real | n.Integer) and one.value == 1
+    return two.operand if is_one and isinstance(two, n.Call) and two.function == "exp" else None
+
+
 # --- derivatives --------------------------------------------------------------------------------------------
 
 
@@ -200,6 +217,9 @@ class Derivative:
         inner = self.of(node.operand)
         if inner == ZERO or node.function in FLAT:
             return ZERO
+        power = _logistic_power(node.operand)
+        if node.function == "log" and power is not None:
+            return product(self.of(power), _less(ONE, quotient(ONE, node.operand)))
         return product(inner, SLOPES[node.function](node.operand))
 
     def _of_coalesce(self, node: n.Coalesce) -> n.Expr:
@@ -237,6 +257,11 @@ class Derivative:
         du, dv = self.of(left), self.of(right)
         if ZERO == du == dv:
             return ZERO
+        power = _logistic_power(right)
+        if sign == "/" and power is not None:
+            # exp(w) / (1 + exp(w)) is 1 less 1 / (1 + exp(w)), which is a number where exp(w) is none any more.
+            share = product(self.of(power), _less(ONE, quotient(ONE, right)))
+            return total(quotient(du, right), negative(product(quotient(left, right), share)))
         return self._of_pair(sign, (left, du), (right, dv))
 
     @staticmethod

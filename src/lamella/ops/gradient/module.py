@@ -162,15 +162,22 @@ class _DeclaredOperator:
             n.Section("assert", asserts),
             body,
         ]
-        made = n.Operator(self.row.name.rpartition(".")[2], tuple(item for item in sections if item.items))
+        made = n.Operator(
+            self.row.name.rpartition(".")[2], tuple(item for item in sections if item.items)
+        )
         return respelled(made, frozenset(kept))
 
     def _asserts(self, known: set[str], statements: list[n.Statement]) -> tuple[n.Statement, ...]:
         """The assertions of the forward operator that speak of nothing else than what is there."""
-        attributes = {item.name for item in self.forward.parameters("attrib")}
-        own = {name for item in statements for name in declared_by(item)}
+        attributes = {
+            item.name
+            for item in self.forward.parameters("attrib")
+            if item.name in known or item.value is not None or item.type.optional
+        }
+        own = {name for item in statements if isinstance(item, n.Using) for name in declared_by(item)}
         found = []
-        for item in self.forward.items("assert"):
+        shapes = [item for one in self.forward.parameters("output") for item in _same_shape(one)]
+        for item in (*self.forward.items("assert"), *shapes):
             names = closure([item], statements)
             if names - own - attributes <= known:
                 found.append(item)
@@ -179,14 +186,9 @@ class _DeclaredOperator:
     def _input(self, name: str, first: Derivation) -> n.Parameter:
         if name in first.inputs:
             own = first.inputs[name]
-            return replace(
-                own, type=replace(own.type, optional=own.type.optional and name not in self._wanted)
-            )
-        output = name.removeprefix(PREFIX) if name.removeprefix(PREFIX) in first.outputs else name
-        found = {item.name: item for item in self.forward.parameters("output")}
-        if output in first.outputs:
-            return first.like_output(output, name)
-        return n.Parameter(name, found[name].type)
+            return replace(own, type=replace(own.type, optional=own.type.optional and name not in self._wanted))
+        output = name.removeprefix(PREFIX)
+        return first.like_output(output if output in first.outputs else name, name)
 
     @property
     def _wanted(self) -> set[str]:
@@ -206,12 +208,24 @@ class _DeclaredOperator:
                 arguments.append(n.Omitted())
             else:
                 raise Unsupported(f"'{self.row.name}' does not take '{item.name}', which '{name}' reads")
-        attributes = tuple(
-            n.Attribute(item.name, n.Name(item.name)) for item in operator.parameters("attrib")
-        )
+        attributes = tuple(n.Attribute(item.name, n.Name(item.name)) for item in operator.parameters("attrib"))
         return n.Component(
             (n.Result(derivation.gradient),), n.Invocation(name, (), attributes, tuple(arguments))
         )
+
+
+def _same_shape(output: n.Parameter) -> Iterator[n.Statement]:
+    """That what comes back to an output has its shape."""
+    items: list[n.Item] = []
+    for item in output.type.shape or ():
+        if isinstance(item.value, n.Omitted) or item.spread or output.type.pack is not None:
+            return
+        packed = item.pack is not None
+        items.append(n.Expand(item.value, item.pack.length if item.pack else None) if packed else item.value)
+    given = n.Member(f"{PREFIX}{output.name}", "shape")
+    same = n.Chain(given, (("==", n.List(tuple(items))),))
+    message = n.Text(f"what comes back must have the shape of '{output.name}'")
+    yield n.Assertion(same, message, (n.Printed(given, f"{PREFIX}{output.name}.shape"),))
 
 
 def _needed(section: n.Section, names: set[str]) -> n.Section:

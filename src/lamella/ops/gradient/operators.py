@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
@@ -68,9 +69,8 @@ class Derivation:
         self.source, self.wanted = operator, wanted
         self.types = {item.name: item.base for item in operator.items("dtype") if isinstance(item, n.Dtype)}
         self.inputs = {item.name: item for item in operator.parameters("input")}
-        self.outputs = {
-            item.name: item for item in operator.parameters("output") if is_real(item, self.types)
-        }
+        self.results = {item.name: item for item in operator.parameters("output")}
+        self.outputs = {name: item for name, item in self.results.items() if is_real(item, self.types)}
         self.lowerings = [item for item in operator.items("lower") if isinstance(item, n.Lowering)]
         self.optional = frozenset(
             item.name
@@ -139,6 +139,7 @@ class Derivation:
             slope = Derivative(access, names, self.optional, self._is_pack(access)).of(value)
             if slope == ZERO:
                 continue
+            slope = self._by_result(lowering, slope)
             over = self._overwriting(number)
             if over:
                 seed = replace(seed, tensor=self._mask(number, over))
@@ -159,6 +160,14 @@ class Derivation:
                 locals=(*lowering.locals, *locals),
                 notes=n.Lowering(lowering.target, "=", ZERO).notes,
             )
+
+    def _by_result(self, lowering: n.Lowering, slope: n.Expr) -> n.Expr:
+        """A slope that reads what the formula gave where that is all that it needs of it: tanh' = 1 - y · y."""
+        is_alone = [item.target.tensor for item in self.lowerings].count(lowering.target.tensor) == 1
+        if not is_alone or lowering.sign not in ("=", ":=") or lowering.locals:
+            return slope
+        found = n.rebuilt(slope, lambda node: lowering.target if node == lowering.value else node)
+        return slope if self.wanted in _tensors_in(found) else cast(n.Expr, found)
 
     def _accesses(self, lowering: n.Lowering) -> list[n.Access]:
         """The different elements of the input that a formula reads."""
@@ -250,23 +259,25 @@ class Derivation:
 
     def like_output(self, name: str, other: str) -> n.Parameter:
         """An input with the shape of an output: the same symbols where the inputs declare them, else new ones."""
-        type = self.outputs[name].type
+        type = self.results[name].type
         known = set(names_in([item.type for item in self.inputs.values()]))
-        known |= {item.name for item in self.source.parameters("attrib")}
+        # An attribute that must be given would have to be given for this alone.
+        known |= {item.name for item in self.source.parameters("attrib") if item.value is not None}
         shape = type.shape or ()
         if all(_is_told(item, known) for item in shape):
             return n.Parameter(other, replace(type, optional=False))
         if type.pack is not None:
             raise Unsupported(f"'{name}' is a pack whose shape the inputs do not tell")
         extent = n.Extent(n.Name(f"s_{other}"), pack=n.Pack())
-        return n.Parameter(other, n.TypeSpec(REAL, shape=(extent,)))
+        element = REAL if name in self.outputs else type.name
+        return n.Parameter(other, n.TypeSpec(element, shape=(extent,)))
 
     def build(self, name: str, output: n.Parameter, body: n.Section) -> n.Operator:
         """An operator with the attributes and inputs of the source that its formulas need, and gradients of outputs."""
         own = self.inputs[self.wanted]
         inputs = {**self.inputs, self.wanted: replace(own, type=replace(own.type, optional=False))}
         read = {*names_in(body.items)}
-        like = [(item, f"d_{item}") for item in self.outputs] + [(item, item) for item in self.outputs]
+        like = [(item, f"d_{item}") for item in self.outputs] + [(item, item) for item in self.results]
         if body.name == "lower":
             like += [(made[0], item) for item, made in self.helpers.items()]
         others = [self.like_output(*item) for item in like if item[1] in read and item[1] != output.name]

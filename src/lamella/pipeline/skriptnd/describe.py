@@ -11,7 +11,7 @@ from lamella.base.dim import Extent, bounds
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.paths import is_there, shown
 from lamella.base.suggest import nearest
-from lamella.graph.gradient.operators import derive
+from lamella.ops.gradient import derive
 from lamella.graph.nodes import Argument, Branch, Graph, Loop, Operation, Pack, Tensor, Value, tensors, walk
 from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.lang.skriptnd.nodes import Document, Operator
