@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import gcd
 
+from lamella.backend.arguments import written_parameters
 from lamella.backend.cpu.compiled import Compiled, KernelSymbol
 from lamella.backend.cpu.emit import fragments, matrices, memory, scalars, subgroups, threads, warps
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
@@ -38,7 +39,7 @@ from lamella.backend.cpu.emit.pipelines import PipelineEmitter, PipelinePlan, fi
 from lamella.backend.cpu.emit.scalars import emit_constant
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.threads import enter_thread
-from lamella.backend.cpu.emit.values import LLVM, RunValue, ScalarValue
+from lamella.backend.cpu.emit.values import LLVM, MemrefValue, RunValue, ScalarValue
 from lamella.backend.cpu.emit.varying import find_varying
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.gc import gc_paused
@@ -429,21 +430,22 @@ def emit_program(program: Program, lowered: Program, target: Target, first: int 
             _emit_thread(context, function, plan)
         else:
             _emit_range(context, function)
-        definitions.append(_define(symbol, context, threads))
+        definitions.append(_define(symbol, context, threads, plan is not None))
         pipeline = None if plan is None else plan.pipeline
         entries.append(KernelSymbol(function.name, symbol, local_bytes(function), pipeline))
     text = "\n\n".join(["\n".join(declarations), *definitions])
     return Compiled(text + "\n", tuple(entries), program, lowered)
 
 
-def _define(symbol: str, context: EmitContext, threads: int) -> str:
+def _define(symbol: str, context: EmitContext, threads: int, alone: bool) -> str:
     """The definition of a kernel; one for threads gets no range, because each work-group finds out who it is.
 
-    It says how many threads a block has: else registers might not do for them.
+    It says how many threads a block has: else registers might not do for them. One that is `alone` on its
+    multiprocessor has all of them.
     """
     head = f"define void @{symbol}(ptr %args, i64 %first, i64 %last, i64 %groups, ptr %scratch) nounwind {{"
     if context.threads:
-        most = f'"nvvm.maxntid"="{threads}" "nvvm.minctasm"="1"'
+        most = f'"nvvm.maxntid"="{threads}"' + ' "nvvm.minctasm"="1"' * alone
         head = f"define ptx_kernel void @{symbol}(ptr %args, i64 %groups) nounwind {most} {{"
     return f"{head}\nentry:\n{context.out.body()}\n}}"
 
@@ -467,9 +469,12 @@ def _enter(function: Function, out: IrWriter, target: Target) -> EmitContext:
 
 
 def _load_parameters(context: EmitContext, function: Function) -> None:
-    slot = 0
+    slot, written = 0, written_parameters(function)
     for parameter in function.parameters:
-        context.values[parameter.value.name], slot = load_parameter(context, parameter, slot)
+        value, slot = load_parameter(context, parameter, slot)
+        if isinstance(value, MemrefValue) and parameter.value.name not in written:
+            value = replace(value, fixed=True)  # a launch refuses arrays that overlap one which is written
+        context.values[parameter.value.name] = value
 
 
 def _emit_thread(context: EmitContext, function: Function, plan: PipelinePlan | None) -> None:

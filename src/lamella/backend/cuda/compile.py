@@ -24,12 +24,14 @@ from lamella.backend.cuda.modules import assemble_ptx
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
 from lamella.base.limits import DEFAULT, Limits
+from lamella.kernels.rewrite import walk
 from lamella.kernels.target import TARGETS, Target, find_target
 from lamella.lang.tensor import write
-from lamella.lang.tensor.nodes import Program
+from lamella.lang.tensor.nodes import Dictionary, DictionaryEntry, Function, Parallel, Program
 
 PARTS = ("backend/cpu", "backend/cuda", "kernels", "lang/tensor")
 """The parts of the package that code for the device depends on."""
+PROCESSOR_LANES, WARP, FOREACH_ITEMS = 16, 32, 128
 
 
 def device_target() -> Target:
@@ -55,6 +57,26 @@ def compile_program(
     code = load_code(content, entries, program.functions, chosen)
     compiled = CachedProgram(program, entries, lambda: emit(program, chosen))
     return CudaKernels(compiled, code, limits=limits, proved=proved, ways=ways)
+
+
+def with_sizes(program: Program) -> Program:
+    """The kernels of a graph with sizes that fit the device, where they leave them open.
+
+    Those that say what each work-item does are written for the subgroup of a processor, one in a work-group.
+    """
+    return replace(program, functions=tuple(map(_sized, program.functions)))
+
+
+def _sized(function: Function) -> Function:
+    given = Dictionary() if function.attributes is None else function.attributes
+    if given.find("subgroup_size") is not None:
+        return function
+    alone = any(isinstance(item.instruction, Parallel) for item in walk(function.body))
+    size, rows = (PROCESSOR_LANES, PROCESSOR_LANES) if alone else (WARP, FOREACH_ITEMS)
+    entries = (DictionaryEntry("subgroup_size", size), DictionaryEntry("work_group_size", (rows, 1)))
+    kept = [entry for entry in given.entries if entry.key != "work_group_size"]
+    whole = tuple(sorted([*kept, *entries], key=lambda entry: entry.key))
+    return replace(function, attributes=replace(given, entries=whole))
 
 
 def _interpret(program: Program, limits: Limits) -> NamedKernels:

@@ -217,7 +217,7 @@ class GroupWriter:
         flat = {name: _flat(item) for name, item in self.place.layouts.items()}
         sizes = tuple(item for item in SIZES if item in self.target.subgroup_sizes) or SIZES
         own = frozenset(name for name in self.stages.tensors if name not in self.operands)
-        inside = RowInside(own, self.stages.wide)
+        inside = RowInside(own, self.stages.wide, self.target.has_threads)
         kernel = write_rows(self._next, stages, self.stages.tensors, outputs, flat, sizes, inside)
         operands = [
             replace(self._operand(name, parameter.type), offset=start)

@@ -27,6 +27,8 @@ GROUP_STEPS = 1 << 15
 """Steps that are worth a work-group of their own."""
 MOST_GROUPS = 512
 """Work-groups beyond which they only become larger."""
+THREAD_STEPS, MOST_BLOCKS = 1 << 12, 1 << 20
+"""The same where work-items are threads, of which thousands run at once."""
 MOST_TRIES = 4096
 """Lengths of pieces that are tried."""
 LANE_BYTES = 256
@@ -89,6 +91,8 @@ class RowPlan:
     """Tensors of which a row has one element."""
     locals: Mapping[str, LocalRoom]
     """Tensors that are kept in local memory."""
+    threads: bool = False
+    """Whether work-items are threads, which wait for memory long and want several loads under way."""
 
     @property
     def groups(self) -> int:
@@ -98,11 +102,15 @@ class RowPlan:
 
 
 def plan_rows(
-    kernel: FlatKernel, tensors: Mapping[str, GroupTensor], outputs: frozenset[str], sizes: Sequence[int]
+    kernel: FlatKernel,
+    tensors: Mapping[str, GroupTensor],
+    outputs: frozenset[str],
+    sizes: Sequence[int],
+    threads: bool = False,
 ) -> RowPlan:
     """Decide how a kernel runs; Unsupported where lanes would need what others have computed.
 
-    `sizes` are those that a subgroup may have.
+    `sizes` are those that a subgroup may have; `threads` says that work-items are threads.
     """
     for stage in kernel.stages:
         _verify(stage, kernel, tensors[stage.tensor])
@@ -127,8 +135,8 @@ def plan_rows(
     share = lanes if across else 1
     if sum(room.count * share * _bytes(tensors[name].element) for name, room in local.items()) > MOST_LOCAL:
         raise Unsupported("a row is too long for local memory")
-    shared, cut, piece, looped = _share(kernel, across, lanes)
-    return RowPlan(kernel, passes, across, lanes, shared, cut, piece, looped, registers, local)
+    shared, cut, piece, looped = _share(kernel, across, lanes, threads)
+    return RowPlan(kernel, passes, across, lanes, shared, cut, piece, looped, registers, local, threads)
 
 
 def _steps(kernel: FlatKernel, stage: FlatStage) -> int:
@@ -328,13 +336,14 @@ def _room(kernel: FlatKernel, tensor: str) -> LocalRoom:
 
 
 def _share(
-    kernel: FlatKernel, across: str | None, lanes: int
+    kernel: FlatKernel, across: str | None, lanes: int, threads: bool
 ) -> tuple[tuple[str, ...], str | None, int, tuple[str, ...]]:
     """Row loops over work-groups, the one that is cut and the length of its pieces, and those that are left."""
     last = kernel.stages[-1].place
     order = sorted(kernel.rows, key=lambda name: (name == across, -abs(last.coefficient(name))))
     rest = sum(_steps(kernel, stage) for stage in kernel.stages)
-    wanted = max(GROUP_STEPS, rest // MOST_GROUPS)
+    least, most = (THREAD_STEPS, MOST_BLOCKS) if threads else (GROUP_STEPS, MOST_GROUPS)
+    wanted = max(least, rest // most)
     shared: list[str] = []
     for name in order:
         extent = kernel.extents[name]

@@ -42,6 +42,10 @@ LANE = "lane"
 LANE_FUNCTIONS = {"+=": "add", "<=": "min", ">=": "max"}
 
 
+AT_ONCE = Dictionary((DictionaryEntry("unroll", 4),))
+"""How many steps of a loop over the lanes are under way where work-items are threads."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowKernel:
     """A kernel and the tensors that are its arguments in order, each as one mode that begins at a place of it."""
@@ -61,6 +65,8 @@ class RowInside:
     """Tensors that are taken whole, because what a kernel takes of one tells its size."""
     wide: bool = False
     """Whether reals are computed in 64 bits, as a tensor says that stands in its readers."""
+    threads: bool = False
+    """Whether work-items are threads."""
 
 
 NOTHING = RowInside()
@@ -99,7 +105,7 @@ def write_rows(
     if not sizes:
         raise Unsupported("no subgroup has a size that row kernels can use")
     turned = plan_transpose(kernel, tensors, arguments.spans) if VECTOR in sizes else None
-    plan = None if turned else plan_rows(kernel, tensors, outputs, sizes)
+    plan = None if turned else plan_rows(kernel, tensors, outputs, sizes, inside.threads)
     builder = Builder(FreshNames({item.name for item in arguments.memrefs.values()}))
     if turned is not None:
         TransposeWriter(turned, tensors, builder, real).write(arguments.views())
@@ -352,7 +358,8 @@ class _Rows:
         elif full or is_open(count):
             carried = [(value, self._types[place]) for place, value in enumerate(held)]
             ends = here.constant(0), here.constant(full), here.constant(lanes)
-            with here.loop(*ends, carried=carried) as loop, self.terms.level(loop.body):
+            wanted = AT_ONCE if self.plan.threads else None
+            with here.loop(*ends, carried=carried, attributes=wanted) as loop, self.terms.level(loop.body):
                 self.terms.open_index(name, loop.body.arith("add", start, loop.variable))
                 found = body(loop.carried)
                 if carried:

@@ -21,7 +21,7 @@ from lamella.backend.cpu.run.launch import know_sizes
 from lamella.backend.cpu.run.lists import NativeMachine, SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
 from lamella.backend.cpu.run.proving import ProvingSource
-from lamella.backend.cuda.compile import device_target
+from lamella.backend.cuda.compile import device_target, with_sizes
 from lamella.backend.cuda.lists import CudaMachine
 from lamella.backend.drawing import Drawn, refuse_missing, types_of
 from lamella.backend.executor.extents import Extents
@@ -176,6 +176,8 @@ def _tell_open(model: Model, extents: Mapping[str, int]) -> list[Diagnostic]:
 
 
 def _specialised(program: KernelGraph, backend: str, options: Options, arena: SharedArena) -> Specialised:
+    if backend == CUDA:
+        program = replace(program, program=with_sizes(program.program))
     kernels = compile_kernels(program.program, backend, options)
     machine: ListMachine | None = None
     if isinstance(kernels, cuda.CudaKernels):

@@ -239,7 +239,7 @@ class _PipelineReader:
                 self._grain(name, node.function, names)
 
     def _grain(self, name: str, function: str, operands: Sequence[str]) -> None:
-        """What a result knows of the work-group's number: (g div a) mod b div c is (g div ac) mod b/c if c divides b."""
+        """What is known of a result: where c divides b, (g div a) mod b div c is (g div ac) mod (b/c)."""
         self.grains[name] = gcd(*(self.grains.get(item, 1) for item in operands))
         divisor = self.constants.get(operands[-1], 0)
         if function not in ("div", "rem") or operands[0] not in self.quotients or divisor < 1:
@@ -467,16 +467,15 @@ class PipelineEmitter:
         lines = [
             "{",
             ".reg .pred p, q;",
-            ".reg .b32 s, h, b, e, d, i, n, k, r;",
+            ".reg .b32 s, h, b, e, d, k, r;",
             ".reg .b16 m;",
-            "mov.b32 i, 0;",
             "mov.b32 k, 0;",
-            "mov.b32 n, $2;",
+            "mov.b32 s, $2;",
+            "xor.b32 h, $9, 1;",
             "mov.b16 m, 3;",
             "setp.eq.u32 q, $7, 2;",
             "NEXT${:uid}:",
-            *self._stage(),
-            "xor.b32 h, h, 1;",
+            "mad.lo.u32 b, s, 8, $1;",
             f"add.u32 e, b, {8 * plan.stages};",
             *_wait("e"),
             f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [b], {plan.stage_bytes};",
@@ -485,17 +484,17 @@ class PipelineEmitter:
             f"mad.lo.u32 d, s, {plan.stage_bytes}, $0;",
             f"add.u32 d, d, {plan.left_bytes};",
             f"{COPY} [d], [$4, {{k, $6}}], [b];",
+            *self._advance(),
             f"add.u32 k, k, {STEP};",
-            "add.u32 n, n, 1;",
-            "add.u32 i, i, 1;",
-            f"setp.lt.u32 p, i, {plan.trips};",
+            f"setp.lt.u32 p, k, {plan.trips * STEP};",
             "@p bra NEXT${:uid};",
             "}",
         ]
-        given = [f"i32 {item}" for item in (self._memory, self._barriers, used)]
+        stage, parity = self._begin_stage(used)
+        given = [f"i32 {item}" for item in (self._memory, self._barriers, stage)]
         given += [f"i64 {self._map(0)}", f"i64 {self._map(1)}", f"i32 {row}", f"i32 {column}"]
-        given += [f"i32 {self._blocks}", f"i32 {self._rank}"]
-        self._asm("\\0A".join(lines), "r,r,r,l,l,r,r,r,r", ", ".join(given))
+        given += [f"i32 {item}" for item in (self._blocks, self._rank, parity)]
+        self._asm("\\0A".join(lines), "r,r,r,l,l,r,r,r,r,r", ", ".join(given))
 
     def _copy_left(self) -> list[str]:
         """The tile of A; of two blocks each copies its half for both."""
@@ -517,15 +516,19 @@ class PipelineEmitter:
             "COPIED${:uid}:",
         ]
 
-    def _stage(self) -> list[str]:
-        """The stage of a step, its barrier and the parity that the barrier has when it is full."""
-        stages = self._plan.stages
+    def _begin_stage(self, used: str) -> tuple[str, str]:
+        """The stage that follows so many, and the parity that its barrier has when it is full."""
+        out, stages = self._out, self._plan.stages
+        rounds = out.value(f"udiv i32 {used}, {stages}")
+        return out.value(f"urem i32 {used}, {stages}"), out.value(f"and i32 {rounds}, 1")
+
+    def _advance(self) -> list[str]:
+        """The next stage; behind the last one comes the first, with the other parity."""
         return [
-            f"div.u32 h, n, {stages};",
-            f"mul.lo.u32 s, h, {stages};",
-            "sub.u32 s, n, s;",
-            "and.b32 h, h, 1;",
-            "mad.lo.u32 b, s, 8, $1;",
+            "add.u32 s, s, 1;",
+            f"setp.eq.u32 p, s, {self._plan.stages};",
+            "selp.b32 s, 0, s, p;",
+            "@p xor.b32 h, h, 1;",
         ]
 
     # --- consumers ------------------------------------------------------------------------------------------
@@ -554,7 +557,10 @@ class PipelineEmitter:
     def _multiply(self, used: str, start: MatrixValue) -> MatrixValue:
         out, plan = self._out, self._plan
         count = len(start.parts[0])
-        group = out.value(f"lshr i32 {self._thread}, 7")
+        # The first thread tells the others, so that the assembler sees that they agree.
+        own = out.value(f"lshr i32 {self._thread}, 7")
+        group = out.intrinsic("i32", "llvm.nvvm.shfl.sync.idx.i32", f"i32 -1, i32 {own}, i32 0, i32 31")
+        stage, parity = self._begin_stage(used)
         rows = out.value(f"mul i32 {group}, {STORED * LINE}")
         right = out.value(f"add i32 {self._memory}, {plan.left_bytes}")
         wide = self._descriptor(out.value(f"add i32 {right}, {rows}"))
@@ -564,9 +570,9 @@ class PipelineEmitter:
         leader = out.value(f"zext i1 {tells} to i32")
         told = out.value(f"select i1 {tells}, i32 {self._context.lane}, i32 0")
         text = "\\0A".join(self._loop(count))
-        ways = ",".join([*["=f"] * count, *"rrrllr", *map(str, range(count)), "~{memory}"])
-        given = [f"i32 {leader}", f"i32 {self._barriers}", f"i32 {used}", f"i64 {wide}", f"i64 {narrow}"]
-        given += [f"i32 {told}"]
+        ways = ",".join([*["=f"] * count, *"rrrllrr", *map(str, range(count)), "~{memory}"])
+        given = [f"i32 {leader}", f"i32 {self._barriers}", f"i32 {stage}", f"i64 {wide}", f"i64 {narrow}"]
+        given += [f"i32 {told}", f"i32 {parity}"]
         given += [f"float {item}" for item in start.parts[0]]
         kind = "{ " + ", ".join(["float"] * count) + " }"
         found = out.value(f'call {kind} asm sideeffect "{text}", "{ways}"({", ".join(given)})')
@@ -575,25 +581,25 @@ class PipelineEmitter:
 
     def _loop(self, count: int) -> list[str]:
         plan, element = self._plan, self._plan.left.type.element
-        leader, barriers, used, wide, narrow, told = (f"${count + place}" for place in range(6))
+        leader, barriers, stage, wide, narrow, told, parity = (f"${count + place}" for place in range(7))
         sums = ", ".join(f"${place}" for place in range(count))
         product = f"wgmma.mma_async.sync.aligned.m64n{plan.rows}k16.f32.{element}.{element}"
-        stage = [line.replace("$1", barriers) for line in self._stage()]
-        free = ["setp.ne.and.u32 q, i, 0, l;", "@q mbarrier.arrive.shared::cluster.b64 _, [e];"]
         lines = [
             "{",
             ".reg .pred p, q, l, t;",
-            ".reg .b32 s, h, b, e, i, n, r;",
+            ".reg .b32 s, h, b, e, f, i, r;",
             ".reg .b64 a, c, o;",
             f"mapa.shared::cluster.u32 r, {barriers}, {told};",
             f"add.u32 r, r, {8 * plan.stages};",
             f"setp.ne.u32 l, {leader}, 0;",
             "setp.eq.u32 t, 0, 0;",
-            "mov.b32 i, 0;",
-            "mov.b32 e, 0;",
-            f"mov.b32 n, {used};",
+            f"mov.b32 i, {plan.trips};",
+            "mov.b32 f, r;",
+            "setp.ne.u32 q, 0, 0;",
+            f"mov.b32 s, {stage};",
+            f"mov.b32 h, {parity};",
             "NEXT${:uid}:",
-            *stage,
+            f"mad.lo.u32 b, s, 8, {barriers};",
             *_wait("b"),
             f"mul.wide.u32 o, s, {plan.stage_bytes >> 4};",
             f"add.u64 a, {wide}, o;",
@@ -606,15 +612,17 @@ class PipelineEmitter:
         return [
             *lines,
             "wgmma.commit_group.sync.aligned;",
-            "wgmma.wait_group.sync.aligned 1;",
-            *free,
             "mad.lo.u32 e, s, 8, r;",
-            "add.u32 n, n, 1;",
-            "add.u32 i, i, 1;",
-            f"setp.lt.u32 p, i, {plan.trips};",
+            *self._advance(),
+            "wgmma.wait_group.sync.aligned 1;",
+            "@q mbarrier.arrive.shared::cluster.b64 _, [f];",
+            "mov.pred q, l;",
+            "mov.b32 f, e;",
+            "sub.u32 i, i, 1;",
+            "setp.ne.u32 p, i, 0;",
             "@p bra NEXT${:uid};",
             "wgmma.wait_group.sync.aligned 0;",
-            "@l mbarrier.arrive.shared::cluster.b64 _, [e];",
+            "@l mbarrier.arrive.shared::cluster.b64 _, [f];",
             "}",
         ]
 

@@ -71,6 +71,8 @@ class MemrefValue:
     """Bytes that divide the pointer (without the offset)."""
     streamed: bool = False
     """Whether what is written here need not stay in a cache."""
+    fixed: bool = False
+    """Whether nobody writes to this memory while the kernel runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,12 @@ from lamella.backend.cpu.emit.matrices.layout import (
     uniform,
 )
 from lamella.backend.cpu.emit.matrices.multiply import WIDER, accumulate
+from lamella.backend.cpu.emit.memory import EMITTERS as LOADS
 from lamella.backend.cpu.emit.memory import add_in_turn, store_in_turn
+from lamella.backend.cpu.emit.memory.addresses import address, first_pointer, part_bytes, part_pointers
 from lamella.backend.cpu.emit.scalars import convert, emit_cast, make_constant
 from lamella.backend.cpu.emit.scalars.lanes import element_of, map_columns
-from lamella.backend.cpu.emit.values import MatrixValue, ScalarValue
+from lamella.backend.cpu.emit.values import LLVM, MatrixValue, MemrefValue, RunValue, ScalarValue
 from lamella.lang.tensor.layout import component_place
 from lamella.lang.tensor.nodes import (
     Cast,
@@ -50,6 +52,7 @@ from lamella.lang.tensor.nodes import (
     CoopMulAdd,
     CoopScale,
     CoopStore,
+    Load,
 )
 
 
@@ -197,6 +200,31 @@ def _value(context: EmitContext, matrix: MatrixValue, number: int, element: str)
     return convert(context, ScalarValue(matrix.type.element, parts), element)
 
 
+# --- loads of single elements --------------------------------------------------------------------------------
+
+
+UNCHANGED = "!invariant.load !1000000"
+"""The number is far behind those of the lines that assembly is printed with."""
+
+
+def emit_element(context: EmitContext, load: Load) -> RunValue | None:
+    """Load an element; of memory that nobody writes to it may be loaded earlier, past any store."""
+    memory = context.values[load.operand.name]
+    if not isinstance(memory, MemrefValue) or not memory.fixed:
+        return LOADS[Load](context, load)
+    place = address(context, memory, [context.scalar(item.name) for item in load.indices])
+    pointers = part_pointers(context, place.element, first_pointer(context, place))
+    context.out.need("!1000000 = !{}")
+    part = LLVM[place.element]
+    alignment = place.alignment if len(pointers) == 1 else part_bytes(place.element)
+    text = "load {part}, ptr {pointer}, align {alignment}, {kept}"
+    parts = [
+        context.out.value(text.format(part=part, pointer=item, alignment=alignment, kept=UNCHANGED))
+        for item in pointers
+    ]
+    return ScalarValue(place.element, tuple(parts))
+
+
 # --- casts ---------------------------------------------------------------------------------------------------
 
 
@@ -279,6 +307,7 @@ def insert_component(context: EmitContext, insert: CoopInsert) -> MatrixValue:
 
 EMITTERS: Emitters = {
     Cast: emit_thread_cast,
+    Load: emit_element,
     CoopLoad: emit_load,
     CoopStore: emit_store,
     CoopMulAdd: emit_mul_add,

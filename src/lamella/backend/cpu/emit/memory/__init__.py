@@ -326,12 +326,20 @@ def _load_scalar(slots: _Slots, element: str) -> ScalarValue:
 
 
 def _load_memref(slots: _Slots, kind: Memref, promises: Dictionary) -> MemrefValue:
-    pointer = ScalarValue("ptr", (slots.take("ptr"),))
+    pointer = ScalarValue("ptr", (_take_pointer(slots),))
     shape_gcd, stride_gcd = _divisors(promises, "shape_gcd"), _divisors(promises, "stride_gcd")
     sizes = _numbers(slots, kind.shape, shape_gcd)
     strides = _numbers(slots, kind.stride, stride_gcd)
     alignment, streamed = _alignment(kind, promises), _is_streamed(promises)
     return MemrefValue(kind, pointer, integers.number(0), sizes, strides, alignment, streamed)
+
+
+def _take_pointer(slots: _Slots) -> str:
+    """An address; that it is one of global memory, where there are several kinds, tells what instructions to use."""
+    if not slots.context.threads:
+        return slots.take("ptr")
+    found = slots.take("ptr addrspace(1)")
+    return slots.context.out.value(f"addrspacecast ptr addrspace(1) {found} to ptr")
 
 
 def _numbers(slots: _Slots, values: tuple[Size, ...], divisors: tuple[int, ...]) -> tuple[ScalarValue, ...]:
