@@ -16,7 +16,7 @@ from lamella.graph.nodes import Graph, Node, Operation, Tensor, tensors
 from lamella.graph.passes.dce import dce
 from lamella.graph.passes.variable_dce import variable_dce
 from lamella.graph.rewrite import defined, operands_of, producers, results_of
-from lamella.train.optimizers import RATE, Optimizer, Slot, Updating, find_optimizer
+from lamella.train.optimizers import RATE, Optimizer, TrainedParameter, Updating, find_optimizer
 from lamella.train.settings import StepSettings
 from lamella.train.sources import TrainableGraph
 
@@ -25,6 +25,8 @@ IGNORED = -100
 """The target that takes no part in the loss."""
 LOGITS = "logits"
 OPTIMIZERS_MODULE = "optim."
+PICKING = ("embedding", "gather", "index_select", "take")
+"""How the names of operators begin that pick rows of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class StepBuilder:
         self.scored = _find_scored(source)
         graph = source.model.graph
         self.parameters = {item.name: item for item in graph.variables if item.name in source.gradients}
+        self.outer = _find_outer(graph, self.scored)
+        """Tables that indices pick rows of, and what makes the scores."""
 
     # --- the graphs -----------------------------------------------------------------------------------------
 
@@ -226,20 +230,17 @@ class StepBuilder:
     ) -> None:
         """The next values of parameters and slots."""
         for name, gradient in gradients.items():
-            parameter = self.parameters[name]
+            parameter = TrainedParameter(
+                self.parameters[name], self.source.policy(name), name not in self.outer
+            )
             slots = {
                 item.name: builder.variable(slot_name(name, item.name), item.element, item.shape)
-                for item in self.slots_of(parameter)
+                for item in self.optimizer.slots(parameter, self.settings)
             }
-            policy = self.source.policy(name)
-            given = Updating(builder, self.settings, policy, parameter, gradient, slots, scalars)
+            given = Updating(builder, self.settings, parameter, gradient, slots, scalars)
             values = self.optimizer.update(given)
-            for variable, value in zip((parameter, *slots.values()), values, strict=True):
+            for variable, value in zip((parameter.tensor, *slots.values()), values, strict=True):
                 builder.update(variable, value)
-
-    def slots_of(self, parameter: Tensor) -> tuple[Slot, ...]:
-        """What the optimiser remembers of a parameter."""
-        return self.optimizer.slots(parameter, self.settings)
 
     def _finish(self, builder: Builder, outputs: Mapping[str, Tensor], scalars: Iterable[str]) -> StepGraph:
         graph = self.source.model.graph
@@ -314,6 +315,23 @@ def _find_scored(source: TrainableGraph) -> str:
     if not source.gradients:
         raise InputError("the model has no parameter that is trained", hint="is every one @frozen?")
     return LOGITS if LOGITS in source.seeds else next(iter(source.seeds))
+
+
+def _find_outer(graph: Graph, scored: str) -> set[str]:
+    """What operators read that pick rows, and what the operation reads that makes the scores."""
+    makers = producers(graph)
+    found: set[str] = set()
+    for node in graph.operations():
+        if node.operator.rpartition(".")[2].startswith(PICKING):
+            found |= {item.name for item in operands_of(node)}
+    name = scored
+    while (maker := makers.get(name)) is not None:
+        read = [item.name for item in operands_of(maker)]
+        found |= set(read)
+        if len(read) != 1:
+            break
+        name = read[0]
+    return found
 
 
 def _with_inputs(model: Model, parameters: Mapping[str, Tensor]) -> Model:

@@ -176,7 +176,7 @@ class _StartData(Mapping[str, Array]):
             return self.data[name]
         tensor = next(item for item in self.model.graph.variables if item.name == name)
         shape = tuple(item for item in tensor.shape if isinstance(item, int))
-        return np.zeros(shape, self.real)
+        return np.zeros(shape, np.int8 if tensor.element.is_integer else self.real)
 
     def __contains__(self, name: object) -> bool:
         return name in self.zeros or name in self.data
