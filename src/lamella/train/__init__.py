@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from lamella.train.gradients import trainable, trainable_file, trainable_graph, trainable_source
 from lamella.train.settings import StepSettings
-from lamella.train.sources import ParameterPolicy, TrainableGraph, trainable
+from lamella.train.sources import ParameterPolicy, TrainableGraph
 from lamella.train.step import StepBuilder, StepGraph
 from lamella.train.trainer import StepResult, Trainer
 
@@ -16,4 +17,7 @@ __all__ = [
     "TrainableGraph",
     "Trainer",
     "trainable",
+    "trainable_file",
+    "trainable_graph",
+    "trainable_source",
 ]
