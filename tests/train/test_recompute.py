@@ -17,8 +17,8 @@ from lamella.graph.passes.recompute import AFTER
 from lamella.graph.rewrite import results_of
 from lamella.pipeline.options import Options
 from lamella.train import StepSettings, Trainer
+from lamella.train.gradients import trainable
 from lamella.train.memory import MemoryPlan, plan_memory
-from lamella.train.sources import trainable
 
 BLOCK = """
 block Layer(d: int, f: int):

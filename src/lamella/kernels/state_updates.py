@@ -23,8 +23,8 @@ def update_in_place(
 ) -> LaunchList:
     """The list whose launches overwrite states: `updates` has the output that is the next value of an input.
 
-    What is overwritten is no output any more. A launch waits until the last one that reads what it overwrites. A run
-    that fails has to fail before the first launch that overwrites.
+    What is overwritten is no output any more. A launch waits for the last one that reads what it overwrites, and for
+    the last one that may find something wrong: a run that fails leaves states as they were.
     """
     search = _Overwriting(whole, kernel)
     taken = {value: state for state, value in updates.items() if search.takes(state, value)}
@@ -56,6 +56,10 @@ class _Overwriting:
         for number, launch in enumerate(whole.launches):
             for buffer in dict.fromkeys(item.buffer for item in launch.arguments):
                 self.touching.setdefault(buffer, []).append(number)
+        self.failing = max(
+            (number for number, item in enumerate(whole.launches) if item.has_fault), default=-1
+        )
+        """The last launch that may find something wrong."""
         self.waits: dict[int, int] = {}
         """The launch that another waits for."""
 
@@ -69,12 +73,12 @@ class _Overwriting:
         if len(makers) != 1 or makers[0] not in self.touching.get(old.buffer, []):
             return False
         number = makers[0]
-        last = max(self.touching[old.buffer])
-        if not self._can_wait(number, max(last, self.waits.get(number, number))):
+        last = max(*self.touching[old.buffer], self.failing, self.waits.get(number, number))
+        if not self._can_wait(number, last):
             return False
         if not _is_elementwise(self.whole.launches[number], old.buffer, new.buffer, self.kernel):
             return False
-        self.waits[number] = max(last, self.waits.get(number, number))
+        self.waits[number] = last
         return True
 
     def _can_wait(self, number: int, until: int) -> bool:

@@ -10,8 +10,9 @@ import sys
 from types import ModuleType
 
 from lamella.train.fit import Trained, train
+from lamella.train.gradients import trainable, trainable_file, trainable_graph, trainable_source
 from lamella.train.settings import StepSettings
-from lamella.train.sources import ParameterPolicy, TrainableGraph, trainable
+from lamella.train.sources import ParameterPolicy, TrainableGraph
 from lamella.train.step import StepBuilder, StepGraph
 from lamella.train.trainer import StepResult, Trainer
 
@@ -26,6 +27,9 @@ __all__ = [
     "Trainer",
     "train",
     "trainable",
+    "trainable_file",
+    "trainable_graph",
+    "trainable_source",
 ]
 
 

@@ -21,12 +21,13 @@ from lamella.pipeline.options import Options
 from lamella.train.checkpoints import Checkpoint, checkpoint_folder, read_last, require_same
 from lamella.train.data.batches import Batches, Dataset, require_batches
 from lamella.train.data.files import DataRequest, from_arrays, open_data
+from lamella.train.gradients import trainable
 from lamella.train.initial import with_initial
 from lamella.train.loop import LoopSettings, StepReport, TrainingLoop
 from lamella.train.saving import require_save, save_trained
 from lamella.train.schedules import Schedule, require_schedule
 from lamella.train.settings import StepSettings
-from lamella.train.sources import TrainableGraph, trainable
+from lamella.train.sources import TrainableGraph
 from lamella.train.trainer import Trainer
 
 RATE = 3e-4

@@ -27,8 +27,9 @@ from lamella.pipeline.backends.kernels import compile_open
 from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.specialise import with_extents
+from lamella.train.gradients import trainable
 from lamella.train.settings import StepSettings
-from lamella.train.sources import TrainableGraph, trainable
+from lamella.train.sources import TrainableGraph
 from lamella.train.step import StepBuilder
 
 ACTIVATION, GRADIENT, WORKSPACE = "activations", "gradients", "workspace"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from lamella.base.dtype import I64, ElementType
 from lamella.base.errors import InputError
@@ -17,15 +18,17 @@ from lamella.graph.passes.dce import dce
 from lamella.graph.passes.recompute import recompute
 from lamella.graph.passes.variable_dce import variable_dce
 from lamella.graph.rewrite import defined, operands_of, producers, results_of
-from lamella.train.optimizers import RATE, Optimizer, Slot, Updating, find_optimizer
+from lamella.train.optimizers import RATE, Optimizer, TrainedParameter, Updating, find_optimizer
 from lamella.train.settings import StepSettings
-from lamella.train.sources import TrainableGraph
+from lamella.train.sources import TARGETS, TrainableGraph
 
-TARGETS, LOSS, NORM, WEIGHT, FIRST = "targets", "loss", "gradient_norm", "weight", "first"
+LOSS, AUXILIARY, NORM, WEIGHT, FIRST = "loss", "auxiliary_loss", "gradient_norm", "weight", "first"
 IGNORED = -100
 """The target that takes no part in the loss."""
 LOGITS = "logits"
 OPTIMIZERS_MODULE = "optim."
+PICKING = ("embedding", "gather", "index_select", "take")
+"""How the names of operators begin that pick rows of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class StepBuilder:
         self.scored = _find_scored(source)
         graph = source.model.graph
         self.parameters = {item.name: item for item in graph.variables if item.name in source.gradients}
+        self.outer = _find_outer(graph, self.scored)
+        """Tables that indices pick rows of, and what makes the scores."""
 
     # --- the graphs -----------------------------------------------------------------------------------------
 
@@ -81,6 +86,8 @@ class StepBuilder:
         first = builder.input(FIRST, element, ())
         outputs = self._differentiated(builder, weight)
         for name, gradient in self._gradients().items():
+            if self.source.loss:  # there is no seed that could be weighed
+                gradient = builder.call("math.mul", gradient, weight)
             held = builder.variable(collected(name), gradient.element, gradient.shape)
             builder.update(held, builder.call("optim.collect", held, gradient, first))
         made = self._finish(builder, outputs, {WEIGHT: weight, FIRST: first})
@@ -111,15 +118,21 @@ class StepBuilder:
         """A builder that knows the names of the model; seeds are not among them, they are computed."""
         graph = self.source.model.graph
         builder = Builder(self.source.model.library, f"{graph.name}_step")
-        seeds = set(self.source.seeds.values())
+        seeds = self._seeds
         for item in defined(graph):
             if item.name not in seeds:
                 builder.fresh(item.name)
         return builder
 
+    @property
+    def _seeds(self) -> set[str]:
+        """The inputs of the model's graph that the step computes."""
+        found = set(self.source.seeds.values())
+        return found if self.source.auxiliary is None else found | {self.source.auxiliary.seed}
+
     def _halves(self) -> tuple[list[Node], list[Node]]:
         """The operations that need no gradient of an output, and those that do."""
-        late = set(self.source.seeds.values())
+        late = set(self._seeds)
         forward: list[Node] = []
         backward: list[Node] = []
         for node in self.source.model.graph.nodes:
@@ -135,13 +148,17 @@ class StepBuilder:
         forward, backward = self._halves()
         for node in forward:
             builder.add_node(node)
-        loss = self._loss(builder)
-        self._seed(builder, loss, weight)
+        outputs = {LOSS: self._loss(builder)}
+        auxiliary = self.source.auxiliary
+        if auxiliary is not None:
+            outputs[AUXILIARY] = self._sum(builder, [*map(self._output, auxiliary.tensors)])
+        if not self.source.loss:
+            self._seed(builder, outputs[LOSS], weight)
         for node in backward:
             builder.add_node(node)
         if weight is not None:
-            loss = builder.call("math.mul", loss, weight)
-        return {LOSS: loss}
+            outputs = {name: builder.call("math.mul", item, weight) for name, item in outputs.items()}
+        return outputs
 
     def _scored_tensor(self) -> Tensor:
         return self._output(self.scored)
@@ -149,16 +166,26 @@ class StepBuilder:
     def _loss(self, builder: Builder) -> Tensor:
         """The mean cross-entropy of what is scored; a model whose output is a number has its loss already."""
         logits = self._scored_tensor()
-        if not logits.shape:
+        if self.source.loss or not logits.shape:
             return logits
         targets = builder.input(TARGETS, I64, logits.shape[:-1])
-        return builder.call(
+        loss = builder.call(
             "llm.cross_entropy", logits, targets, results=("cross_entropy",), ignore_index=IGNORED
         )
+        auxiliary = self.source.auxiliary
+        return self._sum(builder, (loss, *map(self._output, auxiliary.trained))) if auxiliary else loss
+
+    def _sum(self, builder: Builder, parts: Sequence[Tensor]) -> Tensor:
+        found = parts[0]
+        for item in parts[1:]:
+            found = builder.call("math.add", found, item)
+        return found
 
     def _seed(self, builder: Builder, loss: Tensor, weight: Tensor | None) -> None:
         """The gradients of the outputs, under the names of the inputs that they are in the model's graph."""
         one = weight if weight is not None else builder.constant(1.0, loss.element)
+        if self.source.auxiliary is not None:
+            builder.call("math.iden", one, results=(self.source.auxiliary.seed,))
         for output, seed in self.source.seeds.items():
             tensor = self._output(output)
             if output != self.scored:
@@ -182,8 +209,13 @@ class StepBuilder:
                 )
 
     def _output(self, name: str) -> Tensor:
-        graph = self.source.model.graph
-        return next(item for argument in graph.outputs for item in tensors(argument) if item.name == name)
+        return self._tensors[name]
+
+    @cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        """The tensors of the model's graph by name."""
+        found = defined(self.source.model.graph)
+        return {item.name: item for item in found if isinstance(item, Tensor)}
 
     def _gradients(self) -> dict[str, Tensor]:
         """The gradients by the variables that they belong to, as they are computed: outputs are copies."""
@@ -214,10 +246,7 @@ class StepBuilder:
         limit = self.settings.clip
         if limit is None or not found:
             return found, {}
-        squares = [builder.call("optim.square_sum", item) for item in found.values()]
-        total = squares[0]
-        for item in squares[1:]:
-            total = builder.call("math.add", total, item)
+        total = self._sum(builder, [builder.call("optim.square_sum", item) for item in found.values()])
         factor, norm = map(_tensor, builder.call_all("optim.clip_factor", total, limit=limit))
         scaled = {name: builder.call("math.mul", item, factor) for name, item in found.items()}
         return scaled, {NORM: norm}
@@ -227,24 +256,21 @@ class StepBuilder:
     ) -> None:
         """The next values of parameters and slots."""
         for name, gradient in gradients.items():
-            parameter = self.parameters[name]
+            parameter = TrainedParameter(
+                self.parameters[name], self.source.policy(name), name not in self.outer
+            )
             slots = {
                 item.name: builder.variable(slot_name(name, item.name), item.element, item.shape)
-                for item in self.slots_of(parameter)
+                for item in self.optimizer.slots(parameter, self.settings)
             }
-            policy = self.source.policy(name)
-            given = Updating(builder, self.settings, policy, parameter, gradient, slots, scalars)
+            given = Updating(builder, self.settings, parameter, gradient, slots, scalars)
             values = self.optimizer.update(given)
-            for variable, value in zip((parameter, *slots.values()), values, strict=True):
+            for variable, value in zip((parameter.tensor, *slots.values()), values, strict=True):
                 builder.update(variable, value)
-
-    def slots_of(self, parameter: Tensor) -> tuple[Slot, ...]:
-        """What the optimiser remembers of a parameter."""
-        return self.optimizer.slots(parameter, self.settings)
 
     def _finish(self, builder: Builder, outputs: Mapping[str, Tensor], scalars: Iterable[str]) -> StepGraph:
         graph = self.source.model.graph
-        seeds = set(self.source.seeds.values())
+        seeds = self._seeds
         made = builder.finish(*outputs.values(), names=tuple(outputs))
         changed = {item.variable.name for item in made.updates}
         made = replace(made, nodes=_with_early_updates(made.nodes, changed))
@@ -312,11 +338,30 @@ def _tensor(argument: object) -> Tensor:
 
 def _find_scored(source: TrainableGraph) -> str:
     """The output that the loss is made of: the logits, else the first that has a gradient."""
-    if not source.seeds:
-        raise InputError("no output of the model depends on its parameters", hint="there is nothing to train")
     if not source.gradients:
         raise InputError("the model has no parameter that is trained", hint="is every one @frozen?")
+    if source.loss:
+        return source.loss
+    if not source.seeds:
+        raise InputError("no output of the model depends on its parameters", hint="there is nothing to train")
     return LOGITS if LOGITS in source.seeds else next(iter(source.seeds))
+
+
+def _find_outer(graph: Graph, scored: str) -> set[str]:
+    """What operators read that pick rows, and what the operation reads that makes the scores."""
+    makers = producers(graph)
+    found: set[str] = set()
+    for node in graph.operations():
+        if node.operator.rpartition(".")[2].startswith(PICKING):
+            found |= {item.name for item in operands_of(node)}
+    name = scored
+    while (maker := makers.get(name)) is not None:
+        read = [item.name for item in operands_of(maker)]
+        found |= set(read)
+        if len(read) != 1:
+            break
+        name = read[0]
+    return found
 
 
 def _with_inputs(model: Model, parameters: Mapping[str, Tensor]) -> Model:

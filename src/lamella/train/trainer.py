@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +17,21 @@ from lamella.graph.model import Model
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
+from lamella.train.gradients import trainable
 from lamella.train.optimizers import RATE
 from lamella.train.settings import StepSettings
-from lamella.train.sources import TrainableGraph, trainable
-from lamella.train.step import FIRST, IGNORED, LOSS, NORM, TARGETS, WEIGHT, StepBuilder, StepGraph, collected
+from lamella.train.sources import TrainableGraph
+from lamella.train.step import (
+    AUXILIARY,
+    FIRST,
+    IGNORED,
+    LOSS,
+    NORM,
+    WEIGHT,
+    StepBuilder,
+    StepGraph,
+    collected,
+)
 
 STEP = "step"
 """The name of the number of steps in a state."""
@@ -115,14 +126,19 @@ class Trainer:
         numbers = {name: np.asarray(value, self._real) for name, value in scalars.items()}
         if self.settings.accumulation == 1:
             found = self._parts[0](**batch, **numbers)
-            loss = float(found[self.graphs[0].outputs[LOSS]])
+            losses = self._losses(found)
         else:
-            loss = self._collect(batch)
+            losses = self._collect(batch)
             held = {collected(name): self._parts[0].state[collected(name)] for name in self.source.gradients}
             found = self._parts[1](**held, **numbers)
         self.steps += 1
         norm = self.graphs[-1].outputs.get(NORM)
-        return StepResult(loss, None if norm is None else float(found[norm]))
+        return StepResult(losses[LOSS], None if norm is None else float(found[norm]), losses.get(AUXILIARY))
+
+    def _losses(self, found: Mapping[str, Array]) -> dict[str, float]:
+        """The loss of a run, and the auxiliary ones in it."""
+        names = self.graphs[0].outputs
+        return {name: float(found[names[name]]) for name in (LOSS, AUXILIARY) if name in names}
 
     def evaluate(self, batch: Mapping[str, Array]) -> float:
         """The loss of a batch; nothing changes."""
@@ -137,17 +153,18 @@ class Trainer:
     def _weights(self) -> dict[str, Array]:
         return {name: self._state[name] for name in self.source.gradients}
 
-    def _collect(self, batch: Mapping[str, Array]) -> float:
-        """Collect the gradients of a batch part by part; gives the loss of all."""
+    def _collect(self, batch: Mapping[str, Array]) -> dict[str, float]:
+        """Collect the gradients of a batch part by part; gives the losses of all."""
         parts = list(split_batch(batch, self.settings.accumulation))
-        counts = [_count(part) for part in parts]
-        loss = 0.0
+        counts = [_count(part, self.source.targets) for part in parts]
+        losses: dict[str, float] = {}
         for number, (part, count) in enumerate(zip(parts, counts, strict=True)):
             share = np.asarray(count / max(sum(counts), 1), self._real)
             first = np.asarray(float(number == 0), self._real)
             given = {**part, WEIGHT: share, FIRST: first}
-            loss += float(self._parts[0](**given, **self._weights())[self.graphs[0].outputs[LOSS]])
-        return loss
+            found = self._losses(self._parts[0](**given, **self._weights()))
+            losses = {name: losses.get(name, 0.0) + value for name, value in found.items()}
+        return losses
 
     def _compile(self, model: Model) -> GraphState:
         data = _StartData(model.data or {}, frozenset(_zeros(model, self.source)), model, self._real)
@@ -176,7 +193,7 @@ class _StartData(Mapping[str, Array]):
             return self.data[name]
         tensor = next(item for item in self.model.graph.variables if item.name == name)
         shape = tuple(item for item in tensor.shape if isinstance(item, int))
-        return np.zeros(shape, self.real)
+        return np.zeros(shape, np.int8 if tensor.element.is_integer else self.real)
 
     def __contains__(self, name: object) -> bool:
         return name in self.zeros or name in self.data
@@ -202,8 +219,9 @@ def split_batch(batch: Mapping[str, Array], parts: int) -> Iterator[dict[str, Ar
         yield {name: item[number * size : (number + 1) * size] for name, item in batch.items()}
 
 
-def _count(part: Mapping[str, Array]) -> int:
-    """How many targets of a part count; a model with a loss of its own counts its batch."""
-    if TARGETS not in part:
+def _count(part: Mapping[str, Array], targets: Sequence[str]) -> int:
+    """How many targets of a part count: those of classes that are not left out, or the items of the part."""
+    found = [part[name] for name in targets if name in part]
+    if not found or found[0].dtype.kind not in "iu":
         return len(next(iter(part.values())))
-    return int(np.count_nonzero(part[TARGETS] != IGNORED))
+    return int(np.count_nonzero(found[0] != IGNORED))

@@ -12,6 +12,7 @@ from lamella.bridge.module_to_graph.backward.explicit import (
 )
 from lamella.bridge.module_to_graph.backward.reverse_sweep import RequiresGradient, ReverseSweep
 from lamella.bridge.module_to_graph.backward.tape import (
+    AuxiliaryLosses,
     Differentiated,
     RecordedCall,
     SavedTensors,
@@ -26,9 +27,16 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
 from lamella.lang.module.instantiate.nodes import Instance
 
+AUXILIARY = "aux_loss"
+"""What a statement calls a loss of its own, beside the one that the whole model is trained for."""
 
-def differentiate(instance: Instance, settings: Settings | None = None) -> Differentiated:
+
+def differentiate(
+    instance: Instance, settings: Settings | None = None, auxiliary: bool = False
+) -> Differentiated:
     """The graph of an instance with the gradients of its inputs and trainable parameters.
+
+    With `auxiliary` also those of the auxiliary losses inside it, whose gradient is one more input.
 
     Its inputs are those of the forward graph, then `d_<output>` for each floating output; its outputs are those of
     the forward graph, then `d_<input>` for each floating input without `@gradient(skip)`, then `d_<path>` for each
@@ -37,7 +45,7 @@ def differentiate(instance: Instance, settings: Settings | None = None) -> Diffe
     # Decode caches are updated from call to call; gradients are those of one whole sequence.
     settings = replace(settings or Settings(), cached=0)
     tape = Tape(settings, instance.name)
-    whole = _Whole(tape)
+    whole = _Whole(tape, auxiliary)
     graph = None
     try:
         graph = whole.build(InstanceFrame(instance))
@@ -57,7 +65,9 @@ def differentiate(instance: Instance, settings: Settings | None = None) -> Diffe
     )
     if model is None:
         return Differentiated(compiled)
-    return Differentiated(compiled, whole.gradients, whole.input_gradients, whole.seeds, whole.saved)
+    return Differentiated(
+        compiled, whole.gradients, whole.input_gradients, whole.seeds, whole.saved, whole.auxiliary
+    )
 
 
 def declares_gradients(instance: Instance) -> bool:
@@ -70,8 +80,10 @@ def declares_gradients(instance: Instance) -> bool:
 class _Whole:
     """The graph of an instance and back."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, with_auxiliary: bool) -> None:
         self.tape = tape
+        self.auxiliary: AuxiliaryLosses | None = None
+        self._with_auxiliary = with_auxiliary
         self.gradients: dict[str, str] = {}
         self.input_gradients: dict[str, str] = {}
         self.seeds: dict[str, str] = {}
@@ -96,11 +108,28 @@ class _Whole:
                 self.seeds[name] = seed.name
                 self._taken.add(seed.name)
                 sweep.seed(tensor, seed)
+        if self._with_auxiliary:
+            self._seed_auxiliary(root, sweep)
         sweep.run(root)
         self._report_saving(root)
         self.saved = tuple(dict.fromkeys(self._saved(root)))
         found = {**outputs, **self._inputs(root, sweep), **self._parameters(root, sweep)}
         return finish(found, self.tape)
+
+    def _seed_auxiliary(self, root: Visit, sweep: ReverseSweep) -> None:
+        """Start with the adjoints of the losses of parts too."""
+        called = (tensor for path, tensor in self.tape.names if path.rpartition(".")[2] == AUXILIARY)
+        found = {item.name: item for item in called if item.element.is_float and not item.shape}
+        if not found:
+            return
+        first = next(iter(found.values()))
+        seed = self.tape.builder.input(f"d_{AUXILIARY}", first.element, ())
+        self._taken.add(seed.name)
+        made = {item.name for call in root.calls() for item in call.tensors()}
+        trained = tuple(name for name in found if name in made)
+        for name in trained:
+            sweep.seed(found[name], seed)
+        self.auxiliary = AuxiliaryLosses(tuple(found), trained, seed.name)
 
     def _sweep(self, root: Visit) -> ReverseSweep:
         parameters = [item.tensor.name for item in self.tape.weights.values() if is_trainable(item)]
@@ -165,4 +194,4 @@ class _Whole:
             self.tape.report(finding, visit.frame.origin)
 
 
-__all__ = ["Differentiated", "declares_gradients", "differentiate"]
+__all__ = ["AuxiliaryLosses", "Differentiated", "declares_gradients", "differentiate"]

@@ -98,6 +98,17 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
+class AuxiliaryLosses:
+    """Losses that parts of a model have of their own, such as routers of experts: scalars that are called so."""
+
+    tensors: tuple[str, ...]
+    trained: tuple[str, ...]
+    """Those that gradients go back through: `@gradient(skip)` stops them."""
+    seed: str
+    """The input that is the gradient of each of these."""
+
+
+@dataclass(frozen=True, slots=True)
 class Differentiated:
     """A graph with its gradients: forward inputs and `d_<output>` in, forward outputs and gradients out."""
 
@@ -111,6 +122,8 @@ class Differentiated:
     """The input that is the gradient of an output, by the output."""
     saved: tuple[str, ...] = ()
     """The tensors of the forward part that the backward part reads; parameters and constants are not among them."""
+    auxiliary: AuxiliaryLosses | None = None
+    """The losses of parts, where they were asked for and there are some."""
 
     @property
     def model(self) -> Model | None:

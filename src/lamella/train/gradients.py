@@ -1,0 +1,174 @@
+"""Gradients of what can be trained: modules by their tapes, other graphs by the formulas of their operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.errors import InputError, Unsupported
+from lamella.base.paths import shown
+from lamella.bridge.module_to_graph import fusion_hints
+from lamella.bridge.module_to_graph.backward import differentiate as differentiate_module
+from lamella.bridge.module_to_graph.nodes import Weight
+from lamella.bridge.module_to_ir.annotations import KEPT, MOVED, find_memory_modes
+from lamella.bridge.nac_to_graph.training import has_training, step_of, translate_step
+from lamella.graph.gradient import differentiate
+from lamella.graph.model import Model
+from lamella.graph.nodes import Tensor, tensors
+from lamella.lang.module.annotations import read_annotation
+from lamella.lang.module.instantiate import Instance
+from lamella.pipeline.api import read
+from lamella.pipeline.languages import FOLDER, MODULE, NAC, language_of
+from lamella.pipeline.module.execution import locate_weights, settings_of, with_data
+from lamella.pipeline.module.folders import Source, read_source
+from lamella.pipeline.nac.graphs import read_types, to_graph, weights_of
+from lamella.pipeline.nac.model import Model as NacModel
+from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.specialise import with_extents
+from lamella.train.sources import ParameterPolicy, TrainableGraph
+
+ANY_RATE = 1.0
+"""A rate for training graphs that have none: only their gradients are used."""
+STATISTICS = ("mean", "variance", "running_mean", "running_variance", "running_var")
+"""What operators call the inputs that are measured, not trained."""
+
+
+def trainable(path: Path, options: Options) -> TrainableGraph:
+    """A model in any language with its gradients; LamellaError and InputError say what is wrong."""
+    language = language_of(path, options.language)
+    if language in (MODULE, FOLDER):
+        return trainable_source(read_source(path, options), options)
+    model = read(path, options)
+    if language is NAC:
+        return trainable_file(cast(NacModel, model), options)
+    if not isinstance(model, Model):
+        raise InputError(f"'{shown(path)}' is no model that can be trained", hint="graphs and modules can")
+    return trainable_graph(model)
+
+
+# --- modules -------------------------------------------------------------------------------------------------
+
+
+def trainable_source(source: Source, options: Options) -> TrainableGraph:
+    """A model of the Module DSL that is instantiated, with its gradients and its weights."""
+    weights = locate_weights(source.instance, source.folder, options)
+    settings = replace(settings_of(source.program, options), given=weights.has)
+    found = differentiate_module(source.instance, settings, auxiliary=True)
+    if errors(found.findings):
+        raise LamellaError(errors(found.findings))
+    if found.model is None:
+        raise InputError("the model gives no tensor", hint="declare its outputs, and bind them in its graph")
+    compiled = found.compiled
+    names = {item.path: item.tensor.name for item in compiled.weights}
+    modes = find_memory_modes(compiled, source.instance, found.saved, found.seeds.values())
+    model = replace(found.model, hints=fusion_hints(compiled.marks))
+    return TrainableGraph(
+        with_data(model, compiled, weights, options),
+        {names[path]: gradient for path, gradient in found.gradients.items()},
+        found.seeds,
+        policies={item.tensor.name: _policy(item, source.instance) for item in compiled.weights},
+        auxiliary=found.auxiliary,
+        origin=source,
+        kept=frozenset(name for name, mode in modes.items() if mode in KEPT),
+        moved=frozenset(name for name, mode in modes.items() if mode in MOVED),
+    )
+
+
+def _policy(weight: Weight, root: Instance) -> ParameterPolicy:
+    """What the last `@trainable` of a parameter says."""
+    said = [item for item in weight.slot.annotations if item.name == "trainable"]
+    if not said:
+        return ParameterPolicy(weight.path)
+    values = read_annotation(said[-1], root.values).arguments
+    rate, decay, clip = (values.get(name) for name in ("lr_scale", "wd_scale", "grad_clip"))
+    return ParameterPolicy(
+        weight.path,
+        _number(rate, 1.0),
+        _number(decay, 1.0),
+        None if clip is None else _number(clip, 0.0),
+    )
+
+
+def _number(value: object, default: float) -> float:
+    return float(value) if isinstance(value, int | float) else default
+
+
+# --- graphs --------------------------------------------------------------------------------------------------
+
+
+def trainable_graph(model: Model, origin: object = None) -> TrainableGraph:
+    """A graph with the gradients of its variables; InputError names what has no derivative.
+
+    Statistics of batches and what the graph updates by itself are not trained.
+    """
+    graph = model.graph
+    own = {item.variable.name for item in graph.updates} | set(_measured(model))
+    wanted = [item.name for item in graph.variables if item.element.is_float and item.name not in own]
+    if not wanted:
+        raise InputError(f"'{graph.name}' has no variable that could be trained")
+    try:
+        found = differentiate(model, wanted)
+    except Unsupported as problem:
+        raise InputError(f"'{graph.name}' cannot be trained: {problem}") from None
+    added = {item.name for argument in found.graph.inputs for item in tensors(argument)}
+    added -= {item.name for argument in graph.inputs for item in tensors(argument)}
+    outputs = [item for argument in graph.outputs for item in tensors(argument)]
+    seeds = {
+        item.name: name
+        for item in outputs
+        for name in (f"d_{item.name}", f"d_{item.name}_in")
+        if name in added
+    }
+    gradients = [item.name for argument in found.graph.outputs for item in tensors(argument)]
+    whole = replace(found.graph, outputs=(*graph.outputs, *found.graph.outputs), updates=graph.updates)
+    return TrainableGraph(
+        replace(found, graph=whole),
+        dict(zip(wanted, gradients, strict=True)),
+        seeds,
+        origin=model if origin is None else origin,
+    )
+
+
+def _measured(model: Model) -> Iterator[str]:
+    """The variables that operators take for statistics."""
+    for node in model.graph.operations():
+        definition = model.library.find(node.operator)
+        names = () if definition is None else [item.name for item in definition.operator.parameters("input")]
+        for name, value in zip(names, node.inputs, strict=False):
+            if name in STATISTICS and "norm" in node.operator:
+                yield from (item.name for item in tensors(value))
+
+
+# --- NAC files -----------------------------------------------------------------------------------------------
+
+
+def trainable_file(model: NacModel, options: Options) -> TrainableGraph:
+    """A NAC file with the gradients of its training graph; those of its formulas where it has none."""
+    if not has_training(model.file):
+        return trainable_graph(to_graph(model, options), model)
+    weights = weights_of(model, options)
+    step = step_of(model.file, weights, ANY_RATE)
+    known = read_types(options.types, step.file)
+    found = translate_step(step, weights, known, options.limits)
+    if not step.loss:
+        raise InputError(
+            f"the training graph of '{shown(model.path)}' gives no loss", hint="`lamella show` prints it"
+        )
+    names = {state.name: variable.name for state, variable in found.states}
+    gradients = {names[item.name]: found.results[item.gradient] for item in step.trained}
+    graph = with_extents(found.model, options).graph
+    trained = tuple(item for item in graph.updates if item.variable.name not in gradients)
+    return TrainableGraph(
+        replace(found.model, graph=replace(graph, updates=trained)),
+        {name: item.name for name, item in gradients.items() if isinstance(item, Tensor)},
+        {},
+        loss=step.loss,
+        targets=step.targets,
+        origin=model,
+    )
+
+
+__all__ = ["trainable", "trainable_file", "trainable_graph", "trainable_source"]
