@@ -15,12 +15,12 @@ from lamella.graph.compose.decompose import compose_call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation
 from lamella.graph.passes.decompose_all import decompose_all
-from lamella.graph.passes.fuse import Fusion, Kind, fuse, fuse_model, kind_of
+from lamella.graph.passes.fuse import Fusion, Kind, Machine, fuse, fuse_model, kind_of
 from lamella.graph.verify import verify
 from lamella.lang.skriptnd import check, write
 from lamella.ops.library import Library
 from tests.support.graph.running import run, same
-from tests.support.graph.texts import small
+from tests.support.graph.texts import model_of, small
 from tests.support.strategies.graph import models
 
 EXTENTS = st.integers(1, 4).map(lambda size: {"n": size})
@@ -258,3 +258,34 @@ def test_groups(name: str) -> None:
     fusion = fuse_model(model)
     found = [f"{kind}: {operators}" for kind, operators in groups(fusion)]
     assert found == expected
+
+
+CHAIN = """
+import nn, math;
+graph G {
+    @input { x: real[1, 8, 16, 16]; }
+    @variable { a: real[32, 8, 1, 1]; w: real[32, 1, 3, 3]; p: real[8, 32, 1, 1]; }
+    @output { y: real[1, 8, 16, 16]; }
+    @compose {
+        c = nn.conv(x, a);
+        e = nn.relu(c);
+        d = nn.conv{padding=1, groups=32}(e, w);
+        o = nn.conv(d, p);
+        y = math.add(o, x);
+    }
+}
+"""
+
+
+def test_a_chain_in_strips_calls_its_groups(tmp_path: Path) -> None:
+    """Its operator calls theirs; it reads back, gives the same bits, and is no part of another."""
+    model, near = model_of(CHAIN), Machine(cache=1 << 14)
+    assert [kind for kind, _ in groups(fuse_model(model))] == ["contract", "contract"]
+    fusion = fuse_model(model, near)
+    assert groups(fusion)[-1] == ("strip", "conv_relu conv conv_add")
+    assert [item.operator for item in fusion.model.graph.operations()] == [fusion.groups[-1].operator]
+    assert not verify(fusion.model.graph, fusion.model.library)
+    again = read_back(with_identifiers(fusion.model), tmp_path)
+    same(run(model, {}), run(fusion.model, {}))
+    same(run(model, {}), run(again, {}))
+    assert fuse_model(fusion.model, near).model.graph == fusion.model.graph

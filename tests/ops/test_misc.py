@@ -23,11 +23,12 @@ def test_mesh_grid(extents: list[int], data: st.DataObject) -> None:
         same(actual, expected)
 
 
-@judged("numpy", "misc.after")
+@judged("numpy", "misc.after", "misc.offload")
 @given(st.data())
-def test_after(data: st.DataObject) -> None:
+def test_what_only_moves(data: st.DataObject) -> None:
     value, token = data.draw(arrays((2, 3), ("float32",))), data.draw(arrays((4,), ("float32",)))
     same(one("misc.after", value, token), value)
+    same(one("misc.offload", value), value)
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=str)

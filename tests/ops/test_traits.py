@@ -182,7 +182,7 @@ CHECKS: Mapping[str, Check] = {
         *(permutation, window, singleton, partition, fill, spread, generator, along_axes, formats),
         *(random, elementwise, copy),
     )
-} | {"aligned": elementwise}
+} | {"aligned": elementwise, "elsewhere": copy}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

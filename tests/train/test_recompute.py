@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from lamella.backend.executor.segments import Segment
+from lamella.backend.executor.kernels import KernelExecutable
+from lamella.cli import lamella as command
 from lamella.graph.nodes import Operation
 from lamella.graph.passes.recompute import AFTER
 from lamella.graph.rewrite import results_of
 from lamella.pipeline.options import Options
 from lamella.train import StepSettings, Trainer
+from lamella.train.memory import MemoryPlan, plan_memory
 from lamella.train.sources import trainable
 
 BLOCK = """
@@ -109,18 +114,66 @@ def test_frontier(tmp_path: Path) -> None:
     assert not source.kept & WHOLE
 
 
-def test_memory_falls(tmp_path: Path) -> None:
-    """Twelve layers, in machine code: the arena is 60 % smaller, and the losses have the same bits."""
-    arenas, curves = [], []
-    for marks in ({}, {"whole": "@checkpoint(full)"}):
-        trainer = Trainer(write(tmp_path, 12, **marks), StepSettings(), "cpu")
-        curves.append(losses(trainer, (4, 65)))
-        arenas.append(arena_bytes(trainer))
-    assert curves[0] == curves[1]
-    assert arenas[1] < 0.4 * arenas[0]
+POLICIES = {"plain": {}, "checkpoint": {"whole": "@checkpoint(full)"}, "offload": {"h": "@memory(offload)"}}
+BATCH = (4, 65)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[float], Trainer, Path]]:
+    """Twelve layers in machine code, by each policy."""
+    folder, found = tmp_path_factory.mktemp("policies"), {}
+    for name, marks in POLICIES.items():
+        path = write(folder, 12, **marks)
+        trainer = Trainer(path, StepSettings(), "cpu")
+        found[name] = losses(trainer, BATCH), trainer, path
+    return found
+
+
+def test_policies_change_no_bit(trained: dict[str, tuple[list[float], Trainer, Path]]) -> None:
+    curves = [curve for curve, _, _ in trained.values()]
+    assert curves[1:] == curves[:-1]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_plan_is_what_runs(policy: str, trained: dict[str, tuple[list[float], Trainer, Path]]) -> None:
+    """The arena that a run worked in has the bytes that were planned before it."""
+    _, trainer, path = trained[policy]
+    plan = plan_of(path)
+    assert arena_bytes(trainer) == plan.arena
+    assert plan.least <= plan.arena
+    assert plan.parameters == sum(item.nbytes for item in trainer.parameters.values())
+
+
+def test_memory_falls(trained: dict[str, tuple[list[float], Trainer, Path]]) -> None:
+    plain, checkpoint, offload = (plan_of(path) for _, _, path in trained.values())
+    assert checkpoint.arena < 0.4 * plain.arena
+    assert checkpoint.peak("activations") < 0.4 * plain.peak("activations")
+    moved = 12 * 4 * 64 * 64 * 4
+    assert offload.outside == moved
+    assert offload.arena <= plain.arena - 0.9 * moved
+    assert len(offload.moved) == 12
+
+
+def plan_of(path: Path) -> MemoryPlan:
+    options = Options(shape={"B": BATCH[0], "T": BATCH[1] - 1})
+    return plan_memory(trainable(path, options), StepSettings(), options)
 
 
 def arena_bytes(trainer: Trainer) -> int:
-    run = trainer._parts[0]
-    steps = run._context.runner.cut(run.model.graph.nodes, run._needed)  # type: ignore[attr-defined]
-    return sum(item.each.arena_bytes for item in steps if isinstance(item, Segment))
+    """What the last run worked in."""
+    (run,) = trainer._parts
+    assert isinstance(run, KernelExecutable)
+    return sum(item.each.arena_bytes for item in run.segments({"B": BATCH[0], "T": BATCH[1] - 1}))
+
+
+def test_show_tells_the_memory_of_a_step(tmp_path: Path) -> None:
+    path, picture = write(tmp_path, whole="@checkpoint"), tmp_path / "memory.svg"
+    words = ["show", str(path), "--memory", "--shape", "B=2,T=8", "--json", "--picture", str(picture)]
+    done = CliRunner().invoke(command, words)
+    found = json.loads(done.output)["memory"]
+    assert found["arena"] < found["if_all_were_kept"]["arena"]
+    assert set(found["recomputed"]) >= WHOLE
+    assert ElementTree.fromstring(picture.read_text(encoding="utf-8")).tag.endswith("svg")
+    done = CliRunner().invoke(command, ["show", str(path), "--memory"])
+    assert done.exit_code == 1
+    assert "say --shape B=…,T=…" in done.output

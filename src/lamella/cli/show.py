@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Protocol, cast
 
 import click
 
 from lamella.base.diagnostic import errors
+from lamella.base.optional import load_late
 from lamella.cli.options import command, print_findings, print_json
-from lamella.pipeline.languages import shown_language
+from lamella.pipeline.languages import Description, shown_language
 from lamella.pipeline.options import Options
+
+
+class Planning(Protocol):
+    """The module that plans the memory of a training; few who look at a file ask for it."""
+
+    def describe_memory(self, path: Path, options: Options) -> Description:
+        """The memory of a step of training."""
 
 
 @command("show")
@@ -20,8 +30,10 @@ def show(file: str, options: Options) -> None:
     The name of a module or an operator of the library (nn, nn.conv), of a model or a primitive of the Module DSL's
     (std.models.llama), of a shipped device (npm_lite) or of a target of kernels (cpu-avx512) does too.
     """
-    language = shown_language(file, options.language)
-    description = language.show(file, options)
+    if options.memory:
+        description = cast(Planning, load_late("lamella.train.memory")).describe_memory(Path(file), options)
+    else:
+        description = shown_language(file, options.language).show(file, options)
     wrong = errors(description.findings)
     if options.as_json:
         diagnostics = [item.to_json() for item in wrong]

@@ -70,6 +70,8 @@ class Buffer:
 
     Buffers of one number have their halos at the same places.
     """
+    outside: bool = False
+    """Whether it lies where memory is cheap: in a file, behind a bus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class LaunchList:
     """What a call hands over, weights and states included."""
     outputs: Mapping[str, BufferView]
     """What a call takes out, new values of states included."""
+    overwritten: frozenset[str] = frozenset()
+    """Inputs that launches write for good: all that can find something wrong runs before the first of these."""
 
 
 @dataclass(frozen=True, slots=True)

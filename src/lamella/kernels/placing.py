@@ -14,32 +14,42 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class ArenaPlan:
-    """Where the buffers of a list lie: in an arena that other lists use too, or in memory that stays theirs."""
+    """Where the buffers of a list lie: in an arena that lists share, in memory that stays theirs, or outside."""
 
     shared: Mapping[str, int]
     own: Mapping[str, int]
+    outside: Mapping[str, int]
     shared_bytes: int
     own_bytes: int
+    outside_bytes: int
+    blocks: tuple[LiveBlock, ...]
+    """What shares the arena, and when it is alive."""
 
 
-def place_buffers(whole: LaunchList, outside: Collection[str]) -> ArenaPlan:
-    """Places for all buffers but those outside; no two that are alive at once share a byte."""
-    names = [name for name in whole.buffers if name not in outside]
+def place_buffers(whole: LaunchList, given: Collection[str]) -> ArenaPlan:
+    """Places for all buffers but those that are given; no two that are alive at once share a byte."""
+    names = [name for name in whole.buffers if name not in given]
     ranges = live_ranges(_steps(whole.launches))
     end = len(whole.launches)
     for view in whole.outputs.values():  # read behind the last launch
         if view.buffer in ranges:
             ranges[view.buffer] = ranges[view.buffer].until(end)
     kept = [name for name in names if whole.buffers[name].zeroed]
-    blocks = (_block(name, whole, ranges) for name in names if not whole.buffers[name].zeroed)
+    moved = [name for name in names if whole.buffers[name].outside]
+    stay = {*kept, *moved}
+    blocks = tuple(_block(name, whole, ranges) for name in names if name not in stay)
     shared = allocate(blocks, ALIGNMENT)
     own = _place_halos([(whole.buffers[name].zeroed, _block(name, whole, ranges)) for name in kept])
+    outside = allocate((_block(name, whole, ranges) for name in moved), ALIGNMENT)
     return ArenaPlan(
-        {name: int(offset) for name, offset in shared.offsets.items() if isinstance(offset, int)},
-        {name: int(offset) for name, offset in own.offsets.items() if isinstance(offset, int)},
-        _total(shared.total),
-        _total(own.total),
-    )
+        _offsets(shared), _offsets(own), _offsets(outside),
+        _total(shared.total), _total(own.total), _total(outside.total),
+        blocks,
+    )  # fmt: skip
+
+
+def _offsets(found: Allocation) -> dict[str, int]:
+    return {name: int(offset) for name, offset in found.offsets.items() if isinstance(offset, int)}
 
 
 def _place_halos(blocks: Sequence[tuple[int, LiveBlock]]) -> Allocation:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from lamella.base.origin import Origin
 from lamella.base.records import dataclass
+from lamella.graph.passes.recompute import OFFLOAD
 from lamella.kernels.launches import FILL, Buffer, BufferView, Launch, LaunchList
 from lamella.kernels.nodes import KernelCall, KernelOperand
 from lamella.lang.tensor.check.kinds import BYTES
@@ -81,7 +82,7 @@ class Scheduler:
 
     def _launch(self, operation: ScheduledOperation, call: KernelCall) -> None:
         names = [self._tensor(operation, item) for item in call.operands]
-        if call.renames and names[0] not in self.places:
+        if call.renames and names[0] not in self.places and operation.operator != OFFLOAD:
             self.places[names[0]] = self.places[names[1]]
             return
         writes = tuple(place for place, _ in enumerate(names) if self.writes[call.kernel][place])
@@ -104,7 +105,7 @@ class Scheduler:
 
     def _begin(self, operation: ScheduledOperation, tensor: str, size: int, whole: bool = False) -> None:
         """Make a buffer for a tensor, filled where its kernels do not write all of it."""
-        self.buffers[tensor] = Buffer(size, self.padded.get(tensor, 0))
+        self.buffers[tensor] = Buffer(size, self.padded.get(tensor, 0), operation.operator == OFFLOAD)
         self.places[tensor] = tensor
         if not whole and size:
             view = _bytes_of(tensor, size)
@@ -165,7 +166,7 @@ def hoist(whole: LaunchList, fixed: Collection[str]) -> tuple[LaunchList, Launch
     needed |= {view.buffer for view in whole.outputs.values()}
     kept_views = {name: _bytes_of(name, whole.buffers[name].size) for name in sorted(made & needed)}
     first = _pruned(LaunchList(whole.buffers, tuple(once), whole.inputs, kept_views))
-    second = LaunchList(whole.buffers, tuple(each), {**whole.inputs, **kept_views}, whole.outputs)
+    second = replace(whole, launches=tuple(each), inputs={**whole.inputs, **kept_views})
     return first, _pruned(second)
 
 
@@ -206,11 +207,10 @@ def _pruned(whole: LaunchList) -> LaunchList:
     """The list with the buffers that it uses, and the inputs that it reads."""
     used = {item.buffer for launch in whole.launches for item in launch.arguments}
     used |= {view.buffer for view in whole.outputs.values()}
-    return LaunchList(
-        {name: buffer for name, buffer in whole.buffers.items() if name in used},
-        whole.launches,
-        {name: view for name, view in whole.inputs.items() if view.buffer in used},
-        whole.outputs,
+    return replace(
+        whole,
+        buffers={name: buffer for name, buffer in whole.buffers.items() if name in used},
+        inputs={name: view for name, view in whole.inputs.items() if view.buffer in used},
     )
 
 

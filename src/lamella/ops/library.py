@@ -17,6 +17,8 @@ from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.rules.names import SHADOWED_MODULE
 from lamella.ops.bind.plan import OperatorPlan
+from lamella.ops.gradient import MODULE as GRADIENT
+from lamella.ops.gradient import GradientModule, declared_gradients
 from lamella.ops.instance import Definition
 from lamella.ops.memo import CallMemo
 from lamella.ops.modules import MAIN, ModuleLoader, own_name, read_main
@@ -107,6 +109,7 @@ class _ShippedLibrary:
         self._shelves: dict[str, tuple[_Shelf, ...]] = {}
         self._definitions: dict[str, Definition | None] = {}
         self._plans: dict[int, OperatorPlan] = {}
+        self._gradients = GradientModule(self._find_operator)
 
     @cached_property
     def modules(self) -> frozenset[str]:
@@ -132,8 +135,14 @@ class _ShippedLibrary:
         found = (shelf.find(name) for shelf in self.shelf(module))
         operator = next((item for item in found if item is not None), None)
         if operator is None:
+            operator = self._gradients.find(qualified)
+        if operator is None:
             return None  # not kept: a text may ask for any name
         return self._definitions.setdefault(qualified, Definition(qualified, module, operator, True))
+
+    def _find_operator(self, qualified: str) -> Operator | None:
+        found = self.find(qualified)
+        return None if found is None else found.operator
 
     def plan(self, definition: Definition) -> OperatorPlan:
         """What the engine keeps for an operator, whose syntax lives as long as this does."""
@@ -228,7 +237,8 @@ class Library:
             return self._shipped.find(qualified)
         operator = next((item for item in document.declarations if item.name == name), None)
         if operator is None:
-            return None
+            # What a model has of this module are operators like those of the library, under the same names.
+            return self._shipped.find(qualified) if module == GRADIENT else None
         twin = self._twin(qualified, operator) if module.removeprefix(f"{MAIN}.") in self.shadows else None
         return twin or Definition(qualified, module, operator)
 
@@ -260,7 +270,9 @@ class Library:
         if document is not None:
             return tuple(item.name for item in document.declarations)
         shelves = self._shipped.shelf(module)
-        return tuple(dict.fromkeys(entry.name for shelf in shelves for entry in shelf.outline.entries))
+        written = [entry.name for shelf in shelves for entry in shelf.outline.entries]
+        declared = [item.rpartition(".") for item in declared_gradients()] if shelves else []
+        return tuple(dict.fromkeys([*written, *(name for owner, _, name in declared if owner == module)]))
 
     def plan(self, definition: Definition) -> OperatorPlan:
         """What the engine keeps for a definition; made once."""

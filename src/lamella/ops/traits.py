@@ -67,6 +67,7 @@ KNOWN: Mapping[str, TraitRule] = MappingProxyType(
         "along_axes": TraitRule("f{axes=a}(transpose(x, p)) = transpose(f{axes=p[a]}(x), p)"),
         "formats": TraitRule("'data_format' and 'filter_format' say the order of the axes"),
         "random": TraitRule("each call draws anew"),
+        "elsewhere": TraitRule("f(x) = x, in memory of another kind: neither stands for the other"),
     }
 )
 DERIVED: Mapping[str, str] = MappingProxyType(
@@ -141,7 +142,8 @@ def find_traits(
     `ask` gives the traits of the operators that a composition calls, by the names that it uses.
     """
     operator = definition.operator
-    names = [name for name in _derived(operator) if name not in declared]
+    derived = () if "elsewhere" in declared else _derived(operator)
+    names = [name for name in derived if name not in declared]
     calls = invoked(operator)
     if any("random" in ask(name) for name in calls):
         names.append("random")

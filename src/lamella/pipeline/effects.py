@@ -80,7 +80,7 @@ COMMANDS = MappingProxyType(
     {
         "check": (("check",), ("check", "verify")),
         "fmt": (("fmt",),),
-        "show": (("show",),),
+        "show": (("show",), ("load", "memory")),
         "run": (
             ("load", "compile", "execute"),
             *(("load", step) for step in ("observe", "plan")),
@@ -113,6 +113,8 @@ def steps_of(command: str, subject: str, given: Mapping[str, object], target: Pa
     """The steps that a command takes with an input, by the options that decide between its ways."""
     if command == "check":
         return ("check", "verify") if "verify_backward" in given else ("check",)
+    if command == "show":
+        return ("load", "memory") if "memory" in given else ("show",)
     if command == "lower":
         return ("load", "unit" if given.get("to") == "ir" else "lower")
     if command == "convert":

@@ -570,10 +570,20 @@ class Options(PlanOptions):
             "--gradient | show | output",
         ),
     )
+    memory: bool = field(
+        default=False,
+        metadata=own(
+            "Module DSL: what a step of training keeps in memory, and when, before it runs.",
+            on("memory", SOURCES),
+            "--memory | show | output",
+        ),
+    )
     picture: Path | None = field(
         default=None,
         metadata=own(
-            "NAC: draw the bytes, coloured by section.", on("show", NAC), "--picture OUT.svg | show | output"
+            "NAC: draw the bytes, coloured by section. With --memory: draw what is alive from launch to launch.",
+            {**on("show", NAC), **on("memory", SOURCES)},
+            "--picture OUT.svg | show | output",
         ),
     )
     extract: Path | None = field(

@@ -71,6 +71,8 @@ def _call(given: Updating, operator: str, *inputs: Tensor, **attributes: float |
         given.parameter,
         given.gradient,
         *inputs,
+        types=None,
+        results=(),
         rate_scale=given.policy.rate_scale,
         decay=given.decay,
         **attributes,

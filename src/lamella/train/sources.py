@@ -8,9 +8,10 @@ from pathlib import Path
 
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
-from lamella.bridge.module_to_graph.backward import Differentiated, differentiate
+from lamella.bridge.module_to_graph import fusion_hints
+from lamella.bridge.module_to_graph.backward import differentiate
 from lamella.bridge.module_to_graph.nodes import Weight
-from lamella.bridge.module_to_ir.annotations import KEPT, find_memory_modes
+from lamella.bridge.module_to_ir.annotations import KEPT, MOVED, find_memory_modes
 from lamella.graph.model import Model
 from lamella.lang.module.annotations import read_annotation
 from lamella.lang.module.instantiate import Instance
@@ -46,6 +47,8 @@ class TrainableGraph:
     """By the variable that the parameter is."""
     kept: frozenset[str] | None = None
     """The tensors of the way forward that the way back may read; others it computes again. None: all are kept."""
+    moved: frozenset[str] = frozenset()
+    """Of what is kept, that which lies outside of the memory of the run until it is read."""
 
     def policy(self, variable: str) -> ParameterPolicy:
         """How a parameter is trained."""
@@ -68,19 +71,16 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
         raise InputError("the model gives no tensor", hint="declare its outputs, and bind them in its graph")
     compiled = found.compiled
     names = {item.path: item.tensor.name for item in compiled.weights}
+    modes = find_memory_modes(compiled, source.instance, found.saved, found.seeds.values())
+    model = replace(found.model, hints=fusion_hints(compiled.marks))
     return TrainableGraph(
-        with_data(found.model, compiled, weights, options),
+        with_data(model, compiled, weights, options),
         found.seeds,
         {names[path]: gradient for path, gradient in found.gradients.items()},
         {item.tensor.name: _policy(item, source.instance) for item in compiled.weights},
-        _kept(found, source.instance),
+        frozenset(name for name, mode in modes.items() if mode in KEPT),
+        frozenset(name for name, mode in modes.items() if mode in MOVED),
     )
-
-
-def _kept(found: Differentiated, instance: Instance) -> frozenset[str]:
-    """The tensors that the memory policy of the model keeps for the way back."""
-    modes = find_memory_modes(found.compiled, instance, found.saved, found.seeds.values())
-    return frozenset(name for name, mode in modes.items() if mode in KEPT)
 
 
 def _policy(weight: Weight, root: Instance) -> ParameterPolicy:

@@ -5,18 +5,18 @@ model graph ─ loss ─ gradients ─ clipping ─ optimiser      parameters an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lamella.base.dtype import I64, ElementType
 from lamella.base.errors import InputError
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
-from lamella.graph.nodes import Graph, Node, Tensor, tensors
+from lamella.graph.nodes import Graph, Node, Operation, Tensor, tensors
 from lamella.graph.passes.dce import dce
 from lamella.graph.passes.recompute import recompute
 from lamella.graph.passes.variable_dce import variable_dce
-from lamella.graph.rewrite import defined, operands_of, results_of
+from lamella.graph.rewrite import defined, operands_of, producers, results_of
 from lamella.train.optimizers import RATE, Optimizer, Slot, Updating, find_optimizer
 from lamella.train.settings import StepSettings
 from lamella.train.sources import TrainableGraph
@@ -25,6 +25,7 @@ TARGETS, LOSS, NORM, WEIGHT, FIRST = "targets", "loss", "gradient_norm", "weight
 IGNORED = -100
 """The target that takes no part in the loss."""
 LOGITS = "logits"
+OPTIMIZERS_MODULE = "optim."
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +186,15 @@ class StepBuilder:
         return next(item for argument in graph.outputs for item in tensors(argument) if item.name == name)
 
     def _gradients(self) -> dict[str, Tensor]:
-        """The gradients by the variables that they belong to."""
-        return {name: self._output(output) for name, output in self.source.gradients.items()}
+        """The gradients by the variables that they belong to, as they are computed: outputs are copies."""
+        makers = producers(self.source.model.graph)
+        found: dict[str, Tensor] = {}
+        for name, output in self.source.gradients.items():
+            tensor = self._output(output)
+            while isinstance(node := makers.get(tensor.name), Operation) and node.operator == "math.iden":
+                tensor = _tensor(node.inputs[0])
+            found[name] = tensor
+        return found
 
     def _scalars(self, builder: Builder, element: ElementType) -> dict[str, Tensor]:
         names = (RATE, *self.optimizer.scalars(self.settings, 1))
@@ -238,6 +246,8 @@ class StepBuilder:
         graph = self.source.model.graph
         seeds = set(self.source.seeds.values())
         made = builder.finish(*outputs.values(), names=tuple(outputs))
+        changed = {item.variable.name for item in made.updates}
+        made = replace(made, nodes=_with_early_updates(made.nodes, changed))
         kept = tuple(
             argument for argument in graph.inputs if not any(item.name in seeds for item in tensors(argument))
         )
@@ -248,12 +258,34 @@ class StepBuilder:
             constants=(*graph.constants, *made.constants),
             checks=graph.checks,
         )
-        model = replace(self.source.model, graph=whole, hints=())
+        model = replace(self.source.model, graph=whole)
         if self.source.kept is not None:
-            model = recompute(model, self.source.kept, seeds)
+            model = recompute(model, self.source.kept, seeds, self.source.moved)
         model = variable_dce(dce(model))
         updated = tuple(item.variable.name for item in whole.updates)
         return StepGraph(model, tuple(scalars), updated, _called(outputs, made))
+
+
+def _with_early_updates(nodes: Sequence[Node], changed: Collection[str]) -> tuple[Node, ...]:
+    """The nodes with each update as soon as its gradient is there and nobody reads the old value any more.
+
+    A gradient is needed no longer than until then, and its memory is free for the next one.
+    """
+    made: dict[str, int] = {}
+    last: dict[str, int] = {}
+    places: list[int] = []
+    for number, node in enumerate(nodes):
+        read = [item.name for item in operands_of(node)]
+        updates = isinstance(node, Operation) and node.operator.startswith(OPTIMIZERS_MODULE)
+        place = number
+        if updates:
+            place = max([made.get(name, -1) for name in read] + [last.get(name, -1) for name in read])
+        else:
+            last |= {name: number for name in read if name in changed}
+        made |= {item.name: place for item in results_of(node)}
+        places.append(place)
+    # A stable sort: an update comes behind the node that it waits for.
+    return tuple(nodes[number] for number in sorted(range(len(nodes)), key=places.__getitem__))
 
 
 def slot_name(parameter: str, slot: str) -> str:

@@ -212,7 +212,7 @@ def test_an_alias_may_stand_on_views() -> None:
 # --- effects ----------------------------------------------------------------------------------------------------
 
 EFFECT_TESTS = {
-    "memory": ("test_module_backward_saving", "mode"),
+    "memory": ("../train/test_recompute", "mode"),
     "checkpoint": ("../train/test_recompute", "granularity preserve"),
     "hook": ("../pipeline/test_module_observing", "point mode"),
     "probe": ("../pipeline/test_module_observing", "name capture condition"),
@@ -257,7 +257,8 @@ def test_every_annotation_has_an_effect_that_is_tested_or_a_note(name: str) -> N
 
 
 INERT_USES = {
-    "@memory(offload)": (OPERATION, 1),
+    "@memory(offload)": (OPERATION, 0),
+    "@memory(stream)": (PARAMETER, 1),
     "@memory(save, priority=2, prefetch=false)": (OPERATION, 2),
     "@memory(save)": (OPERATION, 0),
     "@checkpoint(full)": (OPERATION, 0),

@@ -26,6 +26,14 @@ class TensorMap:
     columns: int
 
 
+MAP_ALIGNMENT = 64
+
+
+def maps_offset(slots: int) -> int:
+    """Where the maps of a kernel with so many slots begin, in bytes from the first of them."""
+    return -(-8 * slots // MAP_ALIGNMENT) * MAP_ALIGNMENT
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """What a kernel needs at launch in which some warps copy and others compute."""
@@ -36,6 +44,8 @@ class Pipeline:
     """Local memory that is asked for at launch."""
     maps: tuple[TensorMap, ...]
     """Each of 128 bytes, at multiples of 64, behind the slots."""
+    cluster: int = 1
+    """Blocks that may share what they copy, where that many divide the work-groups."""
 
 
 @dataclass(frozen=True, slots=True)

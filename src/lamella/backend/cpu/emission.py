@@ -34,6 +34,7 @@ from lamella.backend.cpu.emit.memory import (
     load_parameter,
     make_local,
 )
+from lamella.backend.cpu.emit.pipelines import PipelineEmitter, PipelinePlan, find_pipeline
 from lamella.backend.cpu.emit.scalars import emit_constant
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.threads import enter_thread
@@ -422,21 +423,28 @@ def emit_program(program: Program, lowered: Program, target: Target, first: int 
         out = IrWriter(declarations=declarations)
         symbol = f"kernel_{place}"
         context = _enter(function, out, target)
+        plan = find_pipeline(function, target) if context.fragments else None
+        threads = context.items if plan is None else plan.threads
         if context.threads:
-            _emit_thread(context, function)
+            _emit_thread(context, function, plan)
         else:
             _emit_range(context, function)
-        definitions.append(_define(symbol, context))
-        entries.append(KernelSymbol(function.name, symbol, local_bytes(function)))
+        definitions.append(_define(symbol, context, threads))
+        pipeline = None if plan is None else plan.pipeline
+        entries.append(KernelSymbol(function.name, symbol, local_bytes(function), pipeline))
     text = "\n\n".join(["\n".join(declarations), *definitions])
     return Compiled(text + "\n", tuple(entries), program, lowered)
 
 
-def _define(symbol: str, context: EmitContext) -> str:
-    """The definition of a kernel; one for threads gets no range, because each work-group finds out who it is."""
+def _define(symbol: str, context: EmitContext, threads: int) -> str:
+    """The definition of a kernel; one for threads gets no range, because each work-group finds out who it is.
+
+    It says how many threads a block has: else registers might not do for them.
+    """
     head = f"define void @{symbol}(ptr %args, i64 %first, i64 %last, i64 %groups, ptr %scratch) nounwind {{"
     if context.threads:
-        head = f"define ptx_kernel void @{symbol}(ptr %args, i64 %groups) nounwind {{"
+        most = f'"nvvm.maxntid"="{threads}" "nvvm.minctasm"="1"'
+        head = f"define ptx_kernel void @{symbol}(ptr %args, i64 %groups) nounwind {most} {{"
     return f"{head}\nentry:\n{context.out.body()}\n}}"
 
 
@@ -464,11 +472,14 @@ def _load_parameters(context: EmitContext, function: Function) -> None:
         context.values[parameter.value.name], slot = load_parameter(context, parameter, slot)
 
 
-def _emit_thread(context: EmitContext, function: Function) -> None:
-    """One work-item of one work-group."""
+def _emit_thread(context: EmitContext, function: Function, plan: PipelinePlan | None) -> None:
+    """One work-item of one work-group; with a plan, of one work-group after another."""
     context.items = 1  # each of them runs the collective regions itself
     enter_thread(context, default_sizes(function).work_group_size[0], local_bytes(function))
     _load_parameters(context, function)
+    if plan is not None:
+        PipelineEmitter(context, plan).emit()
+        return
     walk(context, function.body.statements)
     context.out.line("ret void")
 

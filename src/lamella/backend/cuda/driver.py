@@ -59,6 +59,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuModuleGetFunction": (POINTER, POINTER, ctypes.c_char_p),
     "cuFuncSetAttribute": (POINTER, INT, INT),
     "cuLaunchKernel": (POINTER, *(UNSIGNED,) * 7, POINTER, POINTER, POINTER),
+    "cuLaunchKernelEx": (POINTER, POINTER, POINTER, POINTER),
     "cuLinkCreate_v2": (*OPTIONS, POINTER),
     "cuLinkAddData_v2": (POINTER, INT, POINTER, SIZE, ctypes.c_char_p, *OPTIONS),
     "cuLinkComplete": (POINTER, POINTER, POINTER),

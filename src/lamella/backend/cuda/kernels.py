@@ -13,16 +13,14 @@ import numpy as np
 
 from lamella.backend.arguments import written_parameters
 from lamella.backend.cpu.compiled import EmittedProgram, KernelSymbol
+from lamella.backend.cpu.convention import slots_of
 from lamella.backend.cpu.jit import MACHINES, LoadedCode, readable_assembly
 from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
 from lamella.backend.cpu.run.launch import (
     GroupTables,
     PackedArguments,
     bounds_of,
-    count_open,
-    group_format,
     reach_of,
-    scalar_readers,
 )
 from lamella.backend.cpu.run.prepared import address_of
 from lamella.backend.cuda.arrays import DeviceArray, DeviceMemory, to_device
@@ -31,10 +29,11 @@ from lamella.backend.cuda.maps import with_maps
 from lamella.backend.cuda.modules import DeviceKernel, Module
 from lamella.backend.named import Groups
 from lamella.base.arrays import Array
+from lamella.base.errors import Unsupported
 from lamella.base.limits import DEFAULT, Limits
 from lamella.kernels.sizes import choose_sizes
 from lamella.kernels.target import Target
-from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter
+from lamella.lang.tensor.nodes import Function, Group
 
 
 class DeviceCode(LoadedCode):
@@ -56,14 +55,6 @@ def load_code(
     return DeviceCode(module, found)
 
 
-def slots_of(parameter: Parameter) -> int:
-    """How many slots a parameter takes."""
-    kind = parameter.type
-    if isinstance(kind, Memref):
-        return 1 + count_open(kind)
-    return len(group_format(kind)) if isinstance(kind, Group) else len(scalar_readers(str(kind)))
-
-
 class CudaKernels(CompiledKernels):
     """The kernels of a program on a GPU: `kernels.name(A, B, groups=n)` runs one, arrays being updated in place."""
 
@@ -83,6 +74,18 @@ class CudaKernels(CompiledKernels):
         """Run a kernel for a number of work-groups; arrays of the host are copied, those of the device are not."""
         device()
         super().call(name, [_described(item) for item in arguments], groups)
+
+    def bind(self, name: str, arguments: Sequence[object], groups: int = 1) -> BoundLaunch:
+        """A launch on arrays of the device, to be run many times; Unsupported where it is not proved."""
+        device()
+        given = [_described(item) for item in arguments]
+        _, packer, runner = self._ready[name]
+        packed = packer.pack(given, groups)
+        if packed.doubts is not None:
+            raise Unsupported("it is not proved that it stays inside its arrays")
+        ready = DeviceCall(np.frombuffer(packed.slots, np.int64), own_stream())
+        ready.place(packer.function, given, packed.tables)
+        return BoundLaunch(self._device_code.kernels[runner.address], ready, groups)
 
     @cached_property
     def asm(self) -> str:
@@ -139,7 +142,7 @@ class DeviceCall:
                 self._place_group(slot, next(waiting), is_written)
             elif isinstance(argument, np.ndarray) and not isinstance(argument, _OnDevice):
                 self._slots[slot] = self._copy(address_of(argument), reach_of(argument), is_written)
-            slot += slots_of(parameter)
+            slot += len(slots_of(parameter))
 
     def _place_group(self, slot: int, tables: GroupTables, is_written: bool) -> None:
         lows, highs = bounds_of(tables)
@@ -162,10 +165,26 @@ class DeviceCall:
             self._back.append((memory, address, size))
         return memory.address
 
+    def slots_for(self, kernel: DeviceKernel) -> int:
+        """Where the slots of a kernel lie on the device."""
+        return self._copy_array(with_maps(self._slots, kernel.pipeline))
+
     def run(self, kernel: DeviceKernel, groups: int) -> None:
         """Launch, wait, and copy back what is written."""
-        kernel.launch(self._stream, self._copy_array(with_maps(self._slots, kernel.pipeline)), groups)
+        kernel.launch(self._stream, self.slots_for(kernel), groups)
         self._stream.wait(f"running @{kernel.name}")
         for memory, address, size in self._back:
             memory.read(address, size, self._stream)
         self._stream.wait()
+
+
+class BoundLaunch:
+    """A launch whose arguments are on the device."""
+
+    def __init__(self, kernel: DeviceKernel, call: DeviceCall, groups: int) -> None:
+        self._kernel, self._call, self._groups = kernel, call, groups
+        self._slots = call.slots_for(kernel)
+
+    def launch(self) -> None:
+        """Run it behind what the stream of this package was given before; nobody waits."""
+        self._kernel.launch(own_stream(), self._slots, self._groups)

@@ -10,21 +10,20 @@ from dataclasses import field
 
 import numpy as np
 
+from lamella.backend.cpu.compiled import maps_offset
 from lamella.backend.cpu.run.lists import empty_array, reach_of
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.backend.cpu.run.proving import ProvingSource
-from lamella.backend.cuda.arrays import DeviceMemory
+from lamella.backend.cuda.arrays import DeviceMemory, PinnedMemory
 from lamella.backend.cuda.driver import Event, LaunchGraph, call, own_stream
 from lamella.backend.cuda.kernels import DeviceCode
-from lamella.backend.cuda.maps import maps_offset, with_maps
+from lamella.backend.cuda.maps import with_maps
 from lamella.backend.cuda.modules import DeviceKernel
 from lamella.base.arrays import Array, DType
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.kernels.launches import ELEMENT_BYTES, BufferView, Launch, LaunchList, LaunchTime
 from lamella.kernels.placing import place_buffers
-
-ALIGNMENT = 256
 
 
 @dataclass(slots=True)
@@ -61,9 +60,13 @@ class _Buffers:
         entering = {view.buffer for view in whole.inputs.values()}
         plan = place_buffers(whole, entering)
         self._shared, self.shared_bytes = plan.shared, plan.shared_bytes
+        self.plan = plan
         self._own = DeviceMemory(plan.own_bytes)
         self._own.fill(own_stream())
         self._places = plan.own
+        # Memory of the host that is pinned has one address for both sides.
+        self._outer = PinnedMemory(plan.outside_bytes) if plan.outside else None
+        self._outer_places = plan.outside
         self._outside = {name: DeviceMemory(whole.buffers[name].size) for name in entering}
 
     def base(self) -> int:
@@ -80,6 +83,8 @@ class _Buffers:
             return self._outside[name].address
         if name in self._places:
             return self._own.address + self._places[name]
+        if self._outer is not None and name in self._outer_places:
+            return self._outer.address + self._outer_places[name]
         return self.base() + self._shared[name]
 
 
@@ -90,7 +95,8 @@ class CudaList:
         self.whole = whole
         self._stream = own_stream()
         self._buffers = _Buffers(whole, arena)
-        self.arena_bytes = self._buffers.shared_bytes
+        plan = self._buffers.plan
+        self.arena_bytes, self.outside_bytes, self.blocks = plan.shared_bytes, plan.outside_bytes, plan.blocks
         self._faults = np.zeros(max(1, len(whole.launches)), np.int32)
         self._flags: list[tuple[Array, DeviceMemory]] = []
         """What launches write that find something wrong: on the host, and on the device."""

@@ -6,23 +6,17 @@ import ctypes
 
 import numpy as np
 
-from lamella.backend.cpu.compiled import Pipeline, TensorMap
+from lamella.backend.cpu.compiled import MAP_ALIGNMENT, Pipeline, TensorMap, maps_offset
 from lamella.backend.cuda.driver import call
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.lang.tensor.check.kinds import BYTES
 
 MAP_BYTES = 128
-ALIGNMENT = 64
 WIDTH = 128
 """Bytes of a row of a box."""
 KINDS = {"f16": 6, "bf16": 9}
 SWIZZLE, PROMOTION = 3, 3
-
-
-def maps_offset(slots: int) -> int:
-    """Where the maps of a kernel begin, in bytes from its slots."""
-    return -(-8 * slots // ALIGNMENT) * ALIGNMENT
 
 
 def with_maps(slots: Array, pipeline: Pipeline | None) -> Array:
@@ -44,8 +38,8 @@ def _encode(address: int, item: TensorMap) -> bytes:
             "an array of a matrix product lies where the copy engine of the GPU cannot read it",
             hint="its address and the bytes from column to column are multiples of 16",
         )
-    room = np.zeros(MAP_BYTES + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
+    room = np.zeros(MAP_BYTES + MAP_ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % MAP_ALIGNMENT
     call(
         "cuTensorMapEncodeTiled",
         room.ctypes.data + start,

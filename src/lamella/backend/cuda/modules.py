@@ -16,6 +16,8 @@ PTX = 1
 LOG_BYTES = 1 << 14
 ERROR_LOG, ERROR_LOG_BYTES = 5, 6
 SHARED_LIMIT = 8
+CLUSTER = 4
+"""The attribute of a launch that says how many blocks are a cluster."""
 
 
 def assemble_ptx(text: str, store: ObjectCache | None) -> bytes:
@@ -77,6 +79,23 @@ class Module:
             functions()["cuModuleUnload"](self._handle)
 
 
+class _Attribute(ctypes.Structure):
+    """`CUlaunchAttribute`."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_uint32 * 16))
+
+
+class _Config(ctypes.Structure):
+    """`CUlaunchConfig`."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint) for name in ("x", "y", "z", "rows", "columns", "layers", "local_bytes")),
+        ("stream", POINTER),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
 class DeviceKernel:
     """A kernel that can be launched."""
 
@@ -93,17 +112,20 @@ class DeviceKernel:
     def launch(self, stream: Stream, slots: int, groups: int) -> None:
         """Run so many work-groups; slots, and maps behind them, are at an address on the device."""
         self._slots.value, self._groups.value = slots, groups
-        call(
-            "cuLaunchKernel",
-            self.handle,
-            min(groups, self._blocks) if self._blocks else groups,
+        cluster = 1 if self.pipeline is None else self.pipeline.cluster
+        cluster = cluster if groups % cluster == 0 else 1
+        blocks = min(groups, self._blocks - self._blocks % cluster) if self._blocks else groups
+        attribute = _Attribute(CLUSTER, 0, (ctypes.c_uint32 * 16)(cluster, 1, 1))
+        config = _Config(
+            blocks,
             1,
             1,
             *self._block,
             1,
             self._local_bytes,
             stream.handle,
-            self._arguments,
-            None,
-            doing=f"launching @{self.name}",
+            ctypes.pointer(attribute),
+            int(cluster > 1),
         )
+        doing = f"launching @{self.name}"
+        call("cuLaunchKernelEx", ctypes.byref(config), self.handle, self._arguments, None, doing=doing)

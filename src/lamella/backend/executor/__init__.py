@@ -205,16 +205,17 @@ class GraphExecutable:
         if len(steps) != 1 or not isinstance(steps[0], Segment) or self._context.quantized:
             return None
         segment = steps[0]
-        if not self._needed <= segment.outputs.keys() | {value for value, _ in segment.states.values()}:
+        in_place = {**segment.updated, **{name: value for name, (value, _) in segment.states.items()}}
+        if not self._needed <= segment.outputs.keys() | set(in_place.values()):
             return None
         for tensor in graph.variables:
-            if tensor.name in segment.states and not self._spare.owns(self.state, tensor.name):
+            if tensor.name in in_place and not self._spare.owns(self.state, tensor.name):
                 self._spare.replace(self.state, tensor.name, segment.copy(self._entered(tensor)))
         given = {name: item for name, item in taken.items() if isinstance(item, np.ndarray)}
         given |= self._variables()
         wanted = {name: out[name] for name in out if segment.can_write(name, out[name], given.values())}
         for item in graph.updates:
-            if item.variable.name in segment.states:
+            if item.variable.name in in_place:
                 continue
             spare = None if item.value.name in self.outputs else self._spare.take(item.variable.name)
             if spare is not None:
@@ -228,7 +229,7 @@ class GraphExecutable:
             return None
         if not (self.findings or self.drawn.inputs or graph.updates or out):
             self._remember(segment, given)
-        return self._split(found, segment.states)
+        return self._split(found, in_place)
 
     def _remember(self, segment: Segment, given: Mapping[str, Array]) -> None:
         """Remember a call that needed nothing but its segment, was given everything and had nothing to say."""

@@ -27,8 +27,9 @@ from lamella.kernels.schedule import (
     name_temporary,
     split,
 )
+from lamella.kernels.state_updates import update_in_place
 from lamella.lang.tensor import write
-from lamella.lang.tensor.nodes import Program
+from lamella.lang.tensor.nodes import Function, Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class SegmentCutter:
         self._results = results
         self._writes = KernelWrites(program.program)
         self._in_place, self._nodes = program.in_place, graph.nodes
+        self._updates = graph.updates
         self._whole = 0
         """The operations of a row that is all of the graph; states are updated in place in such a row alone."""
         self._layouts = program.layouts
@@ -121,16 +123,21 @@ class SegmentCutter:
         """A row that ends before a node as one segment; in parts where a launch can be neither proved nor tested."""
         if not row:
             return []
-        try:
-            return [self._build(row, end, last_reads)]
-        except (Unsupported, LamellaError):
-            if len(row) == 1:
-                return [row[0].operation]
+        may_overwrite = len(row) == self._whole and bool(self._updates)
+        for overwriting in (True, False) if may_overwrite else (False,):
+            try:
+                return [self._build(row, end, last_reads, overwriting)]
+            except (Unsupported, LamellaError):
+                continue
+        if len(row) == 1:
+            return [row[0].operation]
         half = len(row) // 2
         first = self._segments(row[:half], end - len(row) + half, last_reads)
         return [*first, *self._segments(row[half:], end, last_reads)]
 
-    def _build(self, row: Sequence[_PlannedOperation], end: int, last_reads: Mapping[str, int]) -> Segment:
+    def _build(
+        self, row: Sequence[_PlannedOperation], end: int, last_reads: Mapping[str, int], overwriting: bool
+    ) -> Segment:
         memory = {name: found for planned in row for name, found in planned.memory.items()}
         made = {item.name for planned in row for item in _flat(planned.operation.outputs)}
         read = {item.name: item for planned in row for item in _flat(planned.operation.inputs)}
@@ -159,10 +166,19 @@ class SegmentCutter:
         for item in operations:
             scheduler.add(item)
         whole = scheduler.finish((*inputs, *constants), outputs)
+        if overwriting and not states:
+            updates = {item.variable.name: item.value.name for item in self._updates}
+            whole = update_in_place(whole, updates, self._writes.function)
+            outputs = {name: item for name, item in outputs.items() if name in whole.outputs}
         nodes = tuple(planned.operation for planned in row)
         fixed = tuple(name for name in inputs if name in self._fixed)
         segment = Segment(nodes, inputs, outputs, self._machine, constants, fixed=fixed)
         segment.states = {item.state: (name, undo[name]) for name, item in states.items()}
+        segment.updated = {
+            item.variable.name: item.value.name
+            for item in self._updates
+            if item.variable.name in whole.overwritten
+        }
         if states:
             taken_back = [item for item in operations if item.state]
             segment.restore = self._machine.compile(self._restoring(taken_back, states, sizes))
@@ -281,6 +297,10 @@ class KernelWrites(Mapping[str, Sequence[bool]]):
             written = written_parameters(function)
             self._found[kernel] = [item.value.name in written for item in function.parameters]
         return self._found[kernel]
+
+    def function(self, kernel: str) -> Function:
+        """A kernel by its name."""
+        return self._functions[kernel]
 
     def text(self, kernel: str) -> str:
         """The text of a kernel, whatever its name."""

@@ -127,6 +127,12 @@ class KernelExecutable(GraphExecutable):
             self.findings += self._context.runner.findings
         return found
 
+    def segments(self, extents: Mapping[str, int]) -> list[Segment]:
+        """The launch lists of a call whose open extents are these."""
+        self._context.runner.begin(extents)
+        steps = self._context.runner.cut(self.model.graph.nodes, self._needed)
+        return [item for item in steps if isinstance(item, Segment)]
+
     def whole_segment(self) -> Segment | None:
         """The segment that the whole graph is; None where it is several, or has other nodes."""
         steps = self._context.runner.cut(self.model.graph.nodes, self._needed)

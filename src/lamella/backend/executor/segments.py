@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from lamella.base.arena import LiveBlock
 from lamella.base.arrays import Array, DType
 from lamella.base.mapping import release_pages
 from lamella.base.records import dataclass
@@ -28,6 +29,14 @@ class RunnableList(Protocol):
     @property
     def arena_bytes(self) -> int:
         """The memory that it uses while it runs, beside what comes in and goes out."""
+
+    @property
+    def outside_bytes(self) -> int:
+        """What it keeps where memory is cheap."""
+
+    @property
+    def blocks(self) -> Sequence[LiveBlock]:
+        """What shares the memory that it uses, and between which launches it is alive."""
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
         """Let all later runs read arrays that they are not given: these live as long as no others are bound."""
@@ -61,7 +70,8 @@ BYTE = np.dtype(np.uint8)
 class _NoLaunches:
     """The list of nothing."""
 
-    arena_bytes = 0
+    arena_bytes = outside_bytes = 0
+    blocks: tuple[LiveBlock, ...] = ()
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
         """Nothing reads them."""
@@ -128,6 +138,8 @@ class Segment:
     """The inputs that are weights: as long as their arrays are the same, a run binds the others alone."""
     states: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The states that are updated in place: for each the name of its next value, and that of what is overwritten."""
+    updated: dict[str, str] = field(default_factory=dict)
+    """The states that launches overwrite for good, once nothing can fail any more: for each its next value."""
     restore: RunnableList | None = None
     """What gives states back what was overwritten, where a run fails."""
     parts: int = 1

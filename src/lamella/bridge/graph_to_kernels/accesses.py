@@ -28,6 +28,22 @@ class Axis:
     size: int
     stride: int
     index: Form
+    ring: bool = False
+    """Whether the index begins at 0 again behind the last place: memory that keeps the last places only."""
+
+    def place(self, builder: Builder, values: Mapping[str, Value], more: int = 0) -> IndexOrSize:
+        """The index, written where the builder stands; `more` is added to it."""
+        found = _place(builder, self.index + Affine(more), values)
+        if not self.ring:
+            return found
+        if isinstance(found, int):
+            return found % self.size
+        return builder.arith("rem", found, builder.constant(self.size))
+
+    def value(self, builder: Builder, values: Mapping[str, Value], more: int = 0) -> Value:
+        """The same, as a value."""
+        found = self.place(builder, values, more)
+        return builder.constant(found) if isinstance(found, int) else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +85,7 @@ class Access:
 
     def places(self, builder: Builder, values: Mapping[str, Value]) -> list[Value]:
         """The indices of a load or a store, the closest mode first."""
-        return [form_value(builder, axis.index, values) for axis in reversed(self.axes)]
+        return [axis.value(builder, values) for axis in reversed(self.axes)]
 
 
 def find_access(
@@ -228,7 +244,9 @@ def matrix_view(
     slices: list[Slice] = []
     for axis in reversed(access.axes):
         name = next((item for item in widths if axis.index.coefficient(item)), None)
-        place = _place(builder, axis.index, values)
+        place = axis.place(builder, values)
+        if name is not None and axis.ring:
+            raise Unsupported("its steps end before they begin")
         if name is None:
             slices.append(Slice(place))
             continue

@@ -19,6 +19,7 @@ from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
+from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE, TileKernel, write_tiles
@@ -85,6 +86,9 @@ class GroupWriter:
                 return tuple(self.calls)
             except Unsupported:
                 pass
+        if self.stages.borders:
+            self._add_chain(find_chain(self.stages.contractions, self.stages.outputs))
+            return tuple(self.calls)
         waiting = list(self.stages.contractions)
         while waiting:
             waiting = waiting[self._take(waiting) :]
@@ -185,6 +189,13 @@ class GroupWriter:
                 operands = zip(call.operands, item.moves, strict=True)
                 moved = tuple(replace(operand, offset=strip * move) for operand, move in operands)
                 self.calls.append(replace(call, operands=moved))
+
+    def _add_chain(self, chain: Chain) -> None:
+        """Products in strips; what is no such chain is better written product by product, each a group of its own."""
+        fixed = frozenset((name, None) for name in self.place.fixed)
+        plan = plan_strips(chain, self._views, self._real, self.target, fixed)
+        for kernel in write_strips(plan, self._views):
+            self._add_tile(kernel)
 
     def _add_tile(self, kernel: TileKernel) -> None:
         operands = [

@@ -13,10 +13,12 @@ from lamella.base.records import dataclass
 from lamella.graph.binding import bind_operation
 from lamella.graph.compose.decompose import compose_call
 from lamella.graph.nodes import Argument, Operation, Pack, Tensor, tensors
+from lamella.graph.rewrite import results_of
+from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance, Shape, Single
-from lamella.ops.library import Library
+from lamella.ops.library import FUSED, Library
 from lamella.ops.lower import contractions
 from lamella.ops.specialise import specialise
 
@@ -34,6 +36,8 @@ class Group:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     constants: Constants = field(default_factory=dict)
+    borders: frozenset[str] = frozenset()
+    """What groups inside it make, where it is a chain of such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,22 @@ def group_of(library: Library, operation: Operation) -> Group:
     members = tuple(item for item in parts.nodes if isinstance(item, Operation))
     if len(members) < len(parts.nodes):
         raise Unsupported("it has control flow")
-    return Group(members, given, made, {item.tensor.name: item.value for item in parts.constants})
+    constants = {item.tensor.name: item.value for item in parts.constants}
+    return Group(members, given, made, constants, _borders(library, operation))
+
+
+def _borders(library: Library, operation: Operation) -> frozenset[str]:
+    """What the groups make that an operation is a chain of; nothing where it is a group itself."""
+    prefix, definition = f"{FUSED}.", library.find(operation.operator)
+    if definition is None or not operation.operator.startswith(prefix):
+        return frozenset()
+    names = {f"{prefix}{item.removeprefix(prefix)}" for item in invoked(definition.operator)}
+    inner = {item for item in names if (found := library.find(item)) and found.operator.kind == "compose"}
+    if not inner:
+        return frozenset()
+    parts = compose_call(library, operation, inner.__contains__)
+    made = {item.name for node in parts.nodes for item in results_of(node)}
+    return frozenset(made - {item.name for part in operation.outputs for item in tensors(part)})
 
 
 def group_formulas(

@@ -80,6 +80,9 @@ class Stages:
     wide: bool = False
     """Whether reals are computed in 64 bits: a tensor is of that type, be it one that stands in its readers."""
 
+    borders: frozenset[str] = frozenset()
+    """What groups make that they are a chain of."""
+
     @property
     def temporaries(self) -> tuple[str, ...]:
         """The tensors that live inside the group, in the order in which they are written."""
@@ -96,7 +99,7 @@ def inline(
     """
     formulas = separate_starts(gather_windows(group_formulas(library, group, extents, wide)))
     outputs = tuple(item.name for item in group.outputs)
-    stages = _Inlining(formulas, frozenset(outputs)).run()
+    stages = _Inlining(formulas, frozenset(outputs), group.borders).run()
     named = {name for stage in stages for name in _names(stage)} | set(outputs)
     return Stages(
         tuple(stages),
@@ -105,6 +108,7 @@ def inline(
         outputs,
         {name: value for name, value in formulas.constants.items() if name in named},
         any(item.element == F64 for item in formulas.tensors.values()),
+        group.borders,
     )
 
 
@@ -160,15 +164,16 @@ class _Use:
 class _Inlining:
     """The stages of a group while they are made."""
 
-    def __init__(self, formulas: GroupFormulas, outputs: frozenset[str]) -> None:
+    def __init__(self, formulas: GroupFormulas, outputs: frozenset[str], borders: frozenset[str]) -> None:
         self.formulas = formulas
         self.outputs = outputs
+        self.borders = borders
         self.maps = self._find_maps()
 
     def _find_maps(self) -> dict[str, MapFormula]:
         found: dict[str, MapFormula] = {}
         for name, places in writers_of(self.formulas.formulas).items():
-            if len(places) == 1 and name not in self.outputs:
+            if len(places) == 1 and name not in self.outputs | self.borders:
                 number, place = places[0]
                 shape = self.formulas.tensors[name].shape
                 map_ = find_map(self.formulas.formulas[number], place, shape)

@@ -15,7 +15,7 @@ from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
-from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value
+from lamella.bridge.graph_to_kernels.accesses import Access, Axis
 from lamella.bridge.graph_to_kernels.starts import take_start
 from lamella.bridge.graph_to_kernels.tile_kernels import (
     PACKED,
@@ -34,6 +34,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     tile_width,
 )
 from lamella.kernels.build import Builder
+from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Cast, Scalar, Value
 from lamella.lang.tensor.nodes.types import FLOATS, INDEX
 
@@ -45,6 +46,8 @@ MOST_UNROLLED = 80
 """Products of a tile that are written without a loop."""
 GROUPS = 16
 """Work-groups that there should be, so that threads can share them; each has all blocks of lanes where there are."""
+NEAR_BYTES = 1 << 20
+"""The bytes of an image whose channels threads share."""
 LANE = Scalar("i32")
 PART, BAND = "part", "band"
 """Some of the blocks; some of the rows."""
@@ -140,8 +143,8 @@ def _unrolled(found: PreparedProduct, sums: Sequence[str], column: str, width: i
 
 def write_lane_product(plan: LaneProduct, tensors: Tensors) -> list[TileKernel]:
     """The kernels of a sum over lanes, in the order in which they run."""
-    packed = [] if plan.packed is None else [_write_pack(plan, plan.packed)]
-    return [*packed, _LaneWriter(plan, tensors).write()]
+    packed = [] if plan.packed is None else [write_lane_pack(plan, PACKED)]
+    return [*packed, LaneWriter(plan, tensors).write()]
 
 
 def _packed_access(plan: LaneProduct, place: int) -> Access:
@@ -156,9 +159,10 @@ def _packed_access(plan: LaneProduct, place: int) -> Access:
     return Access(Value("packed"), plan.real.name, tuple(reversed(axes)))
 
 
-def _write_pack(plan: LaneProduct, place: int) -> TileKernel:
-    parameters = Parameters()
-    target = parameters.add(PACKED, _packed_access(plan, place))
+def write_lane_pack(plan: LaneProduct, key: Key) -> TileKernel:
+    """A kernel that copies the factor which does not lie along the lanes."""
+    parameters, place = Parameters(), plan.packed or 0
+    target = parameters.add(key, _packed_access(plan, place))
     source = parameters.add(plan.found.keys[place], plan.found.factors[place])
     builder = parameters.builder()
     loops = [name for name in (*plan.sums, *plan.unrolled) if name in source.loops()]
@@ -171,12 +175,16 @@ def _write_pack(plan: LaneProduct, place: int) -> TileKernel:
 
 
 @dataclass(slots=True)
-class _LaneWriter:
+class LaneWriter:
     """The kernel of a sum over lanes while it is written."""
 
     plan: LaneProduct
     tensors: Tensors
     parameters: Parameters = field(default_factory=Parameters)
+    own: frozenset[Key] = frozenset()
+    """Tensors in memory of the kernel's own, which are no parameters."""
+    packed: Key = PACKED
+    """The packed factor."""
     accesses: dict[int, Access] = field(default_factory=dict)
     factors: list[Access] = field(default_factory=list)
     ends: tuple[End, ...] = ()
@@ -184,22 +192,34 @@ class _LaneWriter:
     """What the sums begin at, where it is not 0."""
     band: int = 1
     """Rows of a work-group."""
+    span: tuple[Value, Value] | None = None
+    """The first row and the one behind the last, where those of a work-group are not meant."""
 
-    def write(self) -> TileKernel:
-        """Write it."""
+    def bind(self) -> None:
+        """Make parameters of all tensors that are none of the kernel's own memory."""
         plan, found = self.plan, self.plan.found
         target = found.group.product.targets[0].tensor
         self.ends, self.start = take_start(found.ends, target, found.accesses, plan.columns[-1:])
         for end in found.ends:
             for key in end.accesses:
-                self.accesses[key] = self.parameters.add(end.keys[key], found.accesses[key])
+                self.accesses[key] = self._parameter(end.keys[key], found.accesses[key])
         for place, access in enumerate(found.factors):
             packed = plan.packed == place
-            source = PACKED if packed else found.keys[place]
-            self.factors.append(
-                self.parameters.add(source, _packed_access(plan, place) if packed else access)
-            )
-        builder = self.parameters.builder()
+            source = self.packed if packed else found.keys[place]
+            self.factors.append(self._parameter(source, _packed_access(plan, place) if packed else access))
+
+    def _parameter(self, key: Key, access: Access) -> Access:
+        return access if key in self.own else self.parameters.add(key, access)
+
+    def write_rows(self, builder: Builder, first: Value, last: Value) -> None:
+        """All lanes of some rows."""
+        self.span = first, last
+        self._walk_blocks(builder, {}, -(-self.plan.extents[self.plan.lane] // LANES), 1)
+
+    def write(self) -> TileKernel:
+        """Write it."""
+        self.bind()
+        plan, builder = self.plan, self.parameters.builder()
         outer = list(plan.columns[: -2 if plan.rows else -1])
         blocks = -(-plan.extents[plan.lane] // LANES)
         parts = min(blocks, -(-GROUPS // prod(plan.extents[name] for name in outer)))
@@ -210,11 +230,17 @@ class _LaneWriter:
             groups = prod(sizes[name] for name in (*outer, PART))
             self.band = -(-sizes[plan.rows] // max(1, -(-GROUPS // groups)))
             sizes[BAND] = -(-sizes[plan.rows] // self.band)
-        shared = [*outer, BAND, PART]
+        # Of a small image each thread takes the channels that it made before, of a large one the rows.
+        shared = [*outer, PART, BAND] if self._is_near() else [*outer, BAND, PART]
         values = split_group(builder, shared, sizes)
         with builder.parallel() as region:
             self._walk_blocks(region, values, share, sizes[PART])
         return self.parameters.close(builder, prod(sizes[name] for name in shared))
+
+    def _is_near(self) -> bool:
+        """Whether what is read is so little that products made it channel by channel, not row by row."""
+        sizes = (prod(axis.size for axis in access.axes) for access in self.factors)
+        return BYTES[self.plan.real.name] * max(sizes) <= NEAR_BYTES
 
     def _walk_blocks(self, builder: Builder, values: Mapping[str, Value], share: int, parts: int) -> None:
         """The blocks of lanes of a work-group, each a subgroup wide; the last one of all may have fewer."""
@@ -253,12 +279,15 @@ class _LaneWriter:
         if not name:
             self._walk(builder, values)
             return
-        size = builder.constant(self.band)
-        first = builder.arith("mul", values[BAND], size)
-        extent = builder.constant(self.plan.extents[name])
-        last = builder.arith("min", builder.arith("add", first, size), extent)
+        first, last = self.span or self._band(builder, values)
         with builder.loop(first, last) as loop:
             self._walk(loop.body, {**values, name: loop.variable})
+
+    def _band(self, builder: Builder, values: Mapping[str, Value]) -> tuple[Value, Value]:
+        size = builder.constant(self.band)
+        first = builder.arith("mul", values[BAND], size)
+        extent = builder.constant(self.plan.extents[self.plan.rows])
+        return first, builder.arith("min", builder.arith("add", first, size), extent)
 
     def _walk(self, builder: Builder, values: Mapping[str, Value]) -> None:
         """The tiles along the closest column loop."""
@@ -340,7 +369,7 @@ class _LaneWriter:
             indices = []
             for axis in reversed(access.axes):
                 more = sum(axis.index.coefficient(name) * step for name, step in steps.items() if name)
-                indices.append(form_value(builder, axis.index + Affine(more), here))
+                indices.append(axis.value(builder, here, more))
             loaded[place, shift] = builder.load(access.memref, indices, self.plan.real)
         return loaded[place, shift]
 

@@ -76,14 +76,14 @@ class TileKernel:
 
 def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[TileKernel]:
     """The kernels of a tiled contraction, in the order in which they run."""
-    found = [_write_pack(tiled, PACKED)] if tiled.packed else []
+    found = [write_pack(tiled, PACKED)] if tiled.packed else []
     scales = []
     for number, scale in enumerate(tiled.scales):
         along = scale.access.loops().intersection(tiled.roles.sums)
         if scale.fixed and along and scale.access.stride(tiled.roles.row) > 1:
             # Lanes are rows: scales that lie along the sum would be gathered.
             key, side = (f"{SCALE}{number}", None), tiled.side(scale)
-            found.append(_write_pack(side, key))
+            found.append(write_pack(side, key))
             scale = Scale(key, side.packed_access(Value("scale")), packed=True)
         scales.append(scale)
     tiled, start = replace(tiled, scales=tuple(scales)), None
@@ -125,7 +125,7 @@ class Parameters:
 # --- packing --------------------------------------------------------------------------------------------------
 
 
-def _write_pack(tiled: TiledProduct, key: Key) -> TileKernel:
+def write_pack(tiled: TiledProduct, key: Key) -> TileKernel:
     """A kernel that copies the row factor into panels; a work-group copies one panel."""
     parameters, roles = Parameters(), tiled.roles
     packed = parameters.add(key, tiled.packed_access(Value("packed")))
@@ -259,6 +259,8 @@ class ProductWriter:
     parameters: Parameters = field(default_factory=Parameters)
     own: frozenset[Key] = frozenset()
     """Tensors in memory of the kernel's own, which are no parameters."""
+    packed: Key = PACKED
+    """The packed factor."""
     accesses: dict[int, Access] = field(default_factory=dict)
     rows: Access = field(init=False)
     columns: list[Access] = field(init=False)
@@ -297,7 +299,7 @@ class ProductWriter:
         if packed is None:
             self.rows = self._parameter(tiled.row_key, tiled.row_factor)
         else:
-            self.rows = self._parameter(PACKED, packed)
+            self.rows = self._parameter(self.packed, packed)
         self.columns = [self._parameter(tiled.column_key, item) for item in tiled.steps(tiled.column_factor)]
         self.scales = [replace(item, access=self._parameter(item.key, item.access)) for item in tiled.scales]
 

@@ -65,6 +65,8 @@ GROUP_STEPS = 1 << 16
 """Multiplications that a work-group should have at least, so that its start does not count."""
 FEW_GROUPS = 8
 """Work-groups of which an odd number leaves a thread without work for long."""
+WIDE_LANES = 16
+"""Lanes of vectors whose halves are vectors too, which cost half."""
 NARROW = ("i8", "bf16", "f16")
 """Types of factors that are made wider in registers."""
 LONG_SUM, LONG_PACKED = 2048, 8192
@@ -188,6 +190,9 @@ class TiledProduct:
         """Rows of the vectors that hold so many."""
         if is_open(height):
             return self.rows
+        half = self.lanes // 2
+        if height <= half and self.lanes == WIDE_LANES and self.row_factor.element == "f32":
+            return half
         return -(-height // self.lanes) * self.lanes
 
     @property
@@ -622,7 +627,12 @@ def _tile(
     """The rows of a vector and of a panel, and how many steps of each column loop a tile has."""
     lanes = max(1, target.vector_bytes // (8 if real.name == "f64" else 4))
     extents = [sizes[name] for name in roles.columns]
-    rows = lanes if sizes[roles.row] <= lanes and not is_open(sizes[roles.row]) else 2 * lanes
+    rows = 2 * lanes
+    if sizes[roles.row] <= (lanes + lanes // 2 if lanes == WIDE_LANES else lanes) and not is_open(
+        sizes[roles.row]
+    ):
+        # 24 rows are a vector and half a one: two vectors would compute 8 rows that are not there.
+        rows = lanes
     room = max(1, (target.register_count - SPARE_REGISTERS) * lanes // rows)
     widths = [1] * len(extents)
     if extents:

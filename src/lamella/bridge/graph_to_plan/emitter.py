@@ -405,14 +405,36 @@ class Emitter:
             left = self.reshape(self.row_major(a), (math.prod(a.shape[:-1]), a.shape[-1]))
             bias = [self._flat_bias(item, a) for item in bias]
         else:
-            left = broadcast(a, (*batch, *a.shape[-2:]))
-            right = broadcast(b, (*batch, *b.shape[-2:]))
+            left, right = self._batches(a, b, batch)
         shape = (*left.shape[:-1], right.shape[-1])
-        regions = [self.region(item, natural(item.shape)) for item in (left, right, *bias)]
-        found = self.result(shape, elem, natural(shape), quant)
+        order = natural(shape)
+        if not bias and _is_by_rows(left) and _lies_somehow(right):
+            # Heads of a token lie beside each other: operands are read where they are, and so is the result written.
+            order = (len(shape) - 2, *range(len(shape) - 2), len(shape) - 1)
+            regions = [self.assembly.region(item, natural(item.shape)) for item in (left, right)]
+        else:
+            regions = [self.region(item, natural(item.shape)) for item in (left, right, *bias)]
+        found = self.result(shape, elem, order, quant)
         opcode = "gemm" if bias else "matmul"
         self.run(opcode, regions, self.assembly.region(found, natural(shape)), accum_type=accumulator)
         return self.reshape(found, (*batch, a.shape[-2], b.shape[-1]))
+
+    def _batches(self, a: Value, b: Value, batch: Shape) -> tuple[Value, Value]:
+        """The factors with equal batches; what shares a right side becomes rows of one product where it lies so."""
+        lead = (1,) * (len(batch) - len(b.shape) + 2) + b.shape[:-2]
+        left, right = broadcast(a, (*batch, *a.shape[-2:])), broadcast(b, (*batch, *b.shape[-2:]))
+        if len(batch) > 1 and lead[-1] == 1 < batch[-1]:
+            rows = (*batch[:-1], batch[-1] * a.shape[-2], a.shape[-1])
+            folded = None if is_spread(left) else reshaped(left, rows)
+            if folded is not None:
+                shared = reshaped(b, (*b.shape[:-3], *b.shape[-2:])) if len(b.shape) > 2 else b
+                if shared is not None:
+                    return folded, broadcast(shared, (*batch[:-1], *b.shape[-2:]))
+        if is_spread(right) and right.array is None:
+            # Written out once, in the order in which it lies.
+            lying = order_of(compact(right))
+            right = self._repeat(right, lying)
+        return left, right
 
     def row_major(self, value: Value) -> Value:
         """A value that lies row by row, if that takes a copy."""
@@ -538,6 +560,19 @@ class Emitter:
         natural_kept = transposed(wide, [kept.index(axis) for axis in sorted(kept)])
         shape = tuple(1 if axis in gone else size for axis, size in enumerate(value.shape))
         return self.reshape(natural_kept, shape)
+
+
+def _is_by_rows(value: Value) -> bool:
+    """Whether the rows of batches of matrices lie outermost, each without gaps: the heads of one token together."""
+    rows = len(value.shape) - 2
+    order = [axis for axis in order_of(value) if value.shape[axis] != 1]
+    batches = any(size != 1 for size in value.shape[:rows])
+    return batches and _lies_somehow(value) and order[0] == rows
+
+
+def _lies_somehow(value: Value) -> bool:
+    """Whether a value lies in memory without gaps, in whatever order."""
+    return value.array is None and not is_spread(value) and fits(value, order_of(value))
 
 
 def _bias_word(bias: Value | None) -> str:

@@ -70,7 +70,9 @@ class Marks:
 
 
 SAVE, RECOMPUTE, TEMPORARY, PIN = "save", "recompute", "temporary", "pin"
-KEPT = (SAVE, PIN, "offload", "stream")
+MOVED = ("offload", "stream")
+"""Modes of what lies outside of the memory of a run until it is read."""
+KEPT = (SAVE, PIN, *MOVED)
 """Modes of activations that are still there when the forward pass is over."""
 MEMORY, CHECKPOINT = "memory", "checkpoint"
 _TensorsByName = Mapping[str, list[str]]

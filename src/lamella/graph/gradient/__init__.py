@@ -11,18 +11,14 @@ from dataclasses import replace
 from lamella.base.errors import Unsupported
 from lamella.graph.build import Builder, Given
 from lamella.graph.compose.decompose import decompose
-from lamella.graph.gradient.operators import BackwardOperator, derive
 from lamella.graph.gradient.views import is_view, passes_on, pull_view
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Loop, Node, Operation, Pack, Tensor, regions, tensors, walk
 from lamella.graph.passes.fold_transposes import fold_transposes
 from lamella.graph.rewrite import copy_of
 from lamella.lang.skriptnd import nodes as n
+from lamella.ops.gradient import MODULE, BackwardOperator, derive
 from lamella.ops.library import Library
-
-MODULE = "gradient"
-"""The module that holds derived operators."""
-
 
 class DerivedOperators:
     """The backward operators of a library, each derived when it is first asked for."""

@@ -14,29 +14,40 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from lamella.graph.model import Model
+from lamella.graph.model import FusionHint, Model
 from lamella.graph.nodes import Graph, Node, Operation, Pack, Tensor
 from lamella.graph.rewrite import FreshNames, Substitution, defined, operands_of, results_of
 from lamella.ops.library import Library
 
 AFTER = "misc.after"
 """The operator that gives its first input, not before the second is there."""
+OFFLOAD = "misc.offload"
+"""The operator that copies its input to where memory is cheap."""
 
 
-def recompute(model: Model, kept: Collection[str], seeds: Collection[str]) -> Model:
+def recompute(
+    model: Model, kept: Collection[str], seeds: Collection[str], moved: Collection[str] = ()
+) -> Model:
     """The model whose way back, all that depends on `seeds`, computes again what it reads and is not `kept`.
 
-    What control flow or a random operator gave is kept in any case: a second draw would be another one.
+    What control flow or a random operator gave is kept in any case: a second draw would be another one. Of what is
+    `moved`, a copy outside is kept.
     """
-    return replace(model, graph=_Rematerialisation(model, kept, seeds).run())
+    work = _Rematerialisation(model, kept, seeds, moved)
+    graph = work.run()
+    apart = frozenset(item.name for item in work.outside.values())
+    hint = FusionHint(apart, is_apart=True, reason="its result lies outside")
+    return replace(model, graph=graph, hints=(*model.hints, hint) if apart else model.hints)
 
 
 class _Rematerialisation:
     """One graph in order: copies stand in front of the first node of the way back that reads them."""
 
-    def __init__(self, model: Model, kept: Collection[str], seeds: Collection[str]) -> None:
+    def __init__(
+        self, model: Model, kept: Collection[str], seeds: Collection[str], moved: Collection[str]
+    ) -> None:
         self.graph = model.graph
-        self.seeds = set(seeds)
+        self.seeds, self.moved = set(seeds), set(moved)
         self.names = FreshNames(item.name for item in defined(model.graph))
         self.makers = {
             item.name: node
@@ -50,6 +61,7 @@ class _Rematerialisation:
         self.stored |= {item.tensor.name for item in model.graph.constants}
         self.copies: dict[str, Tensor] = {}
         self.waiting: dict[str, Tensor] = {}
+        self.outside: dict[str, Tensor] = {}
 
     def run(self) -> Graph:
         """The graph with the copies."""
@@ -59,7 +71,7 @@ class _Rematerialisation:
             reads = [item for item in operands_of(node) if isinstance(item, Tensor)]
             gradients = [item for item in reads if item.name in late]
             if not gradients:
-                nodes.append(node)
+                nodes += (node, *self._offload(node))
                 continue
             late |= {item.name for item in results_of(node)}
             for item in reads:
@@ -68,6 +80,14 @@ class _Rematerialisation:
             nodes += self._wait((item for item in reads if item.name not in late), gradients[-1])
             nodes.append(Substitution(lambda item: self.waiting.get(item.name, item)).node(node))
         return replace(self.graph, nodes=tuple(nodes))
+
+    def _offload(self, node: Node) -> Iterator[Operation]:
+        """Copies of what a node of the way forward made, where they are to lie outside until the way back."""
+        for item in results_of(node):
+            if isinstance(item, Tensor) and item.name in self.moved:
+                copy = replace(item, name=self.names.take(f"{item.name}_outside"), quantization=None)
+                self.outside[item.name] = copy
+                yield Operation(OFFLOAD, (item,), (copy,), (), (("T", item.element),), origin=node.origin)
 
     def _copy(self, wanted: Tensor, token: Tensor) -> Iterator[Node]:
         """What computes a tensor again, as far as no copy is there yet: from what is kept, in order."""
@@ -91,7 +111,7 @@ class _Rematerialisation:
                 later = replace(item, name=self.names.take(f"{item.name}_later"), quantization=None)
                 self.waiting[item.name] = later
                 types = (("T", item.element), ("U", token.element))
-                given = self.copies.get(item.name, item) if item.name in self.makers else item
+                given = (self.copies if item.name in self.makers else self.outside).get(item.name, item)
                 yield Operation(AFTER, (given, token), (later,), (), types, origin=item.origin)
 
     def _repeated(self, node: Operation) -> Node:

@@ -38,6 +38,7 @@ from lamella.graph.quantize.forms import (
     single_output,
     unary_form,
 )
+from lamella.graph.quantize.normal_form import ROWS
 from lamella.graph.quantize.tensors import TensorForms, ends
 from lamella.graph.rewrite import Substitution, members, operands_of, results_of, uses
 
@@ -545,7 +546,7 @@ class _IntegerPass:
         """An operation on real numbers, in the type of islands where it can be told in it."""
         result = next(iter(results_of(node)))
         self.floats.append(FloatOperation(result.name, node.operator, reason))
-        if self._gather_codes(node):
+        if self._gather_codes(node) or self._in_wide_steps(node):
             return
         made = self._in_island(node)
         if made is None:
@@ -594,6 +595,31 @@ class _IntegerPass:
             return _with_names(made, node, lambda old, new: self.forms.real_name(old, new.element))
         except Found:
             return None
+
+    def _in_wide_steps(self, node: Operation) -> bool:
+        """A norm or a softmax of an island whose steps are those of f32, as targets compute it: rounded once."""
+        outputs = [item for item in node.outputs if isinstance(item, Tensor)]
+        plain = all(isinstance(item, Tensor) and item.element == F32 for item in members(node.inputs))
+        narrow = self.island not in (F32, F64) and not self.exact
+        if not narrow or node.operator not in ROWS or not plain or len(outputs) != len(node.outputs):
+            return False
+        inputs = tuple(self._widened(item) for item in node.inputs)
+        names = [self.forms.fresh(f"{item.name}.wide") for item in outputs]
+        made = call(self.model.library, node.operator, inputs, dict(node.attributes), names)
+        self.forms.nodes.append(replace(made, origin=node.origin))
+        for old, new in zip(outputs, made.outputs, strict=True):
+            if self.reads.get(old.name):
+                name = self.forms.real_name(old, self.island)
+                cast = self.forms.call("layout.cast", [new], name, {}, self.island)
+                self.forms.reals[old.name, self.island] = cast
+        return True
+
+    def _widened(self, argument: Argument) -> Argument:
+        """An operand as the island has it, in f32."""
+        if not isinstance(argument, Tensor):
+            return argument
+        narrow = self._real_tensor(argument, self.island)
+        return self.forms.call("layout.cast", [narrow], self.forms.fresh(f"{argument.name}.wide"), {}, F32)
 
     def _island_name(self, argument: Argument) -> str:
         if isinstance(argument, Tensor):

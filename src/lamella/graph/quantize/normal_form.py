@@ -178,13 +178,15 @@ def _name(argument: Argument) -> str:
     return argument.name if isinstance(argument, Tensor) else ""
 
 
-WHOLE = frozenset(
+ROWS = frozenset(
     (
         *("nn.softmax", "aten.softmax", "aten.log_softmax", "aten.safe_softmax", "llm.softmax"),
         *("aten.layer_norm", "aten.native_layer_norm", "aten.rms_norm", "aten.fused_rms_norm"),
-        *("llm.layernorm", "llm.rmsnorm", "nn.avg_pool", "math.mean_reduce"),
+        *("llm.layernorm", "llm.rmsnorm"),
     )
 )
+"""Compounds of several steps along rows, which targets compute in single precision whatever the type around them."""
+WHOLE = ROWS | {"nn.avg_pool", "math.mean_reduce"}
 """Compounds that stay: targets have them, and real numbers stay inside."""
 STEPS = (
     *("simplify", "cancel_transposes", "fold_transposes", "cse", "dce"),

@@ -140,7 +140,7 @@ def region_words(region: Region) -> list[str]:
 
 
 def type_groups(type_: TypeAttributes | None) -> list[list[str]]:
-    """The type attributes in their canonical order, the quantisation descriptor apart from the others."""
+    """The type attributes in their canonical order, with a comma behind each but the last."""
     if type_ is None:
         return []
     parts: list[list[str]] = []
@@ -152,12 +152,11 @@ def type_groups(type_: TypeAttributes | None) -> list[list[str]]:
         parts.append([f"layout={type_.layout.id}"])
     if type_.strides is not None:
         parts.append(_sizes("strides=[", type_.strides))
-    words = listed(parts)
-    if type_.quant is None:
-        return [words]
-    if words:
-        words[-1] += ","
-    return [words, quant_words(type_.quant)]
+    if type_.quant is not None:
+        parts.append(quant_words(type_.quant))
+    for part in parts[:-1]:
+        part[-1] += ","
+    return parts
 
 
 def _sizes(opening: str, sizes: tuple[Expr, ...]) -> list[str]:
@@ -202,7 +201,7 @@ def _argument_words(argument: Value | UnitRef) -> list[str]:
 
 
 WIDTH = 110
-TABLE = 32
+TABLE = 12
 """Items of a list beyond which it is a table on one line: scales of channels are looked up, not read."""
 
 
@@ -243,11 +242,11 @@ def _compute_groups(task: Task) -> list[list[str]]:
     """` in … out … attributes deps=[…]`; where words would else be read as another node's, `deps` stands between."""
     inputs = [" in", *listed([operand_words(item) for item in task.inputs])]
     outputs = ["out", *listed([operand_words(item) for item in task.outputs])]
-    attributes = [word for item in task.attributes for word in attribute_words(item)]
+    attributes = [attribute_words(item) for item in task.attributes]
     if _strides_clash(task):
-        return [inputs, outputs, _deps_words(task.deps), attributes]
+        return [inputs, outputs, _deps_words(task.deps), *attributes]
     needed = task.deps or (not task.attributes and _decorators_clash(task))
-    return [inputs, outputs, attributes, _deps_words(task.deps) if needed else []]
+    return [inputs, outputs, *attributes, _deps_words(task.deps) if needed else []]
 
 
 def _strides_clash(task: Task) -> bool:
@@ -278,14 +277,17 @@ class NemWriter(Lines):
         self.place(notes, self._laid_out([group for group in groups if group]), apart)
 
     def _laid_out(self, groups: Sequence[Sequence[str]]) -> list[str]:
-        """One line where it fits; else a line for each group, and more where a group is too long itself."""
+        """As many whole groups in a line as fit; a group that is too long for one is broken between its words."""
         indent = INDENT * self.level
-        whole = indent + " ".join(word for group in groups for word in group)
-        if len(whole) <= WIDTH or sum(map(len, groups)) <= 1:
-            return [whole]
+        if sum(map(len, groups)) <= 1:
+            return [indent + " ".join(word for group in groups for word in group)]
         found: list[str] = []
         for group in groups:
-            found += _filled(group, indent + INDENT if found else indent, indent + INDENT)
+            joined = " ".join(group)
+            if found and len(found[-1]) + 1 + len(joined) <= WIDTH:
+                found[-1] += f" {joined}"
+            else:
+                found += _filled(group, indent + INDENT if found else indent, indent + INDENT)
         return found
 
     @singledispatchmethod

@@ -139,7 +139,7 @@ def _compile_part(model: Model, options: Options) -> StoredGraph | None:
     """A graph that runs on some items of its batch at a time; None where it runs on all of them at once."""
     cut = _compiler().cut_batch(model)
     _, found = (None, None) if cut is None else _compile_whole(cut.model, options)
-    if cut is None or found is None or found.segment.states:
+    if cut is None or found is None or found.segment.states or found.segment.updated:
         return None
     outputs = {
         name: ((shape[0] * cut.parts, *shape[1:]), dtype)

@@ -7,25 +7,27 @@ The result is a NEM document: L2 and L1 arenas, transfers, loops with rings, wei
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from lamella.base.errors import Unsupported
 from lamella.base.source import Trivia
 from lamella.lang.nem import nodes
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import Document, Integer, Name
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.resolved import Plan, Region
+from lamella.plan.tiling.choice import Choice
 from lamella.plan.tiling.emit import Generator
 from lamella.plan.tiling.engines import allot
 from lamella.plan.tiling.fill import choose_fill
+from lamella.plan.tiling.halo import SMALL, Halo, find_halos, with_halo
 from lamella.plan.tiling.layouts import settle_layouts
 from lamella.plan.tiling.pack import Packing
-from lamella.plan.tiling.placement import TiledStage, tiled_stage
+from lamella.plan.tiling.placement import TiledStage, padding_bytes, tiled_stage
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Line, Place, Repeat, Step, l1_buffer, order
-from lamella.plan.tiling.search import Choice
 from lamella.plan.tiling.shape import Machine, StageShape
-from lamella.plan.tiling.stages import Network, group
+from lamella.plan.tiling.stages import Network, Stage, group
 from lamella.plan.tiling.text import Writer
 from lamella.plan.timing.cost import MachineModel
 
@@ -50,6 +52,7 @@ class StageReport:
     engines: int
     cycles: int
     l1_bytes: int
+    lines: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,49 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     options = options or TilingOptions()
     model = MachineModel(device)
     engines = min(model.engines, options.engines or model.engines)
-    machine = Machine(model, engines)
-    network = group(plan, options.outputs)
-    shapes = [StageShape(stage, machine) for stage in network.stages]
+    try:
+        return _tile(group(plan, options.outputs), Machine(model, engines))
+    except Unsupported:
+        # Shorter stages have smaller tiles.
+        return _tile(group(plan, options.outputs, long=False), Machine(model, engines))
+
+
+def _tile(network: Network, machine: Machine) -> Tiled:
+    halos = find_halos(network, machine.l1 // SMALL)
+    machine.l1 -= padding_bytes(halos.values())
+    shapes = Shapes(network, machine)
+    spilled: list[str] = []
+    while True:
+        kept = {name: halo for name, halo in halos.items() if name not in spilled}
+        generator = _generator(network, machine, shapes, kept)
+        victim = generator.place(spilled)
+        if victim is None:
+            break
+        spilled.append(victim)
+    lines = order(generator.generate(), machine.tokens)
+    reports = tuple(_report(item) for item in generator.stages)
+    return Tiled(_document(network, generator, lines), generator.packing, reports)
+
+
+class Shapes:
+    """The shapes of stages with and without halos, each with what the search has found for it."""
+
+    def __init__(self, network: Network, machine: Machine) -> None:
+        self.network, self.machine = network, machine
+        self.known: dict[tuple[int, bool], StageShape] = {}
+
+    def shape(self, stage: Stage, halos: Collection[str]) -> StageShape:
+        """The shape of a stage that reads images of `halos` with their halos."""
+        window = stage.split.window
+        key = stage.number, window is not None and window.region.buffer.name in halos
+        if key not in self.known:
+            self.known[key] = StageShape(with_halo(stage, halos), self.machine)
+        return self.known[key]
+
+
+def _generator(network: Network, machine: Machine, known: Shapes, halos: Mapping[str, Halo]) -> Generator:
+    """The tilings of all stages, where some images have halos."""
+    shapes = [known.shape(stage, halos) for stage in network.stages]
     weights = [_weight_bytes(network, shape) for shape in shapes]
     choices = allot(shapes, weights, machine)
     _begin_eagerly(network, shapes, choices, machine)
@@ -79,25 +122,24 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     for shape in shapes:
         shape.planar = planar
     stages = [tiled_stage(shape.stage, shape, choice) for shape, choice in zip(shapes, choices, strict=True)]
-    generator = Generator(network, machine, stages)
-    generator.place()
-    lines = order(generator.generate(), machine.tokens)
-    return Tiled(
-        _document(network, generator, lines), generator.packing, tuple(_report(item) for item in stages)
-    )
+    used = {item.stage.task.inputs[0].buffer.name for item in stages if item.reads_halo}
+    return Generator(network, machine, stages, {name: halo for name, halo in halos.items() if name in used})
 
 
 def _begin_eagerly(
     network: Network, shapes: list[StageShape], choices: list[Choice], machine: Machine
 ) -> None:
     """Let a plan that is little more than its first stage begin before its operands are there."""
-    filled = choose_fill(shapes[0], machine.l1) if shapes else None
-    waiting = machine.fetch(_weight_bytes(network, shapes[0])) if shapes else 0
-    first = shapes[0].stage.task.inputs[0].buffer.name if shapes else ""
+    if not shapes:
+        return
+    bare = StageShape(with_halo(shapes[0].stage, ()), machine)
+    filled = choose_fill(bare, machine.l1)
+    waiting = machine.fetch(_weight_bytes(network, shapes[0]))
+    first = shapes[0].stage.task.inputs[0].buffer.name
     alone = machine.engines == 1 and first in network.inputs and first not in network.outputs
     rest = sum(item.cycles for item in choices)
     if filled is not None and alone and 20 * waiting > rest and filled.cycles < choices[0].cycles + waiting:
-        choices[0] = filled
+        choices[0], shapes[0] = filled, bare
 
 
 def _weight_bytes(network: Network, shape: StageShape) -> int:
@@ -123,6 +165,7 @@ def _report(item: TiledStage) -> StageReport:
         choice.engines,
         choice.cycles,
         item.l1_bytes,
+        choice.lines,
     )
 
 

@@ -7,31 +7,43 @@ starts as soon as its bytes are there, in whatever order the text has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 
 from lamella.base.arena import aligned
 from lamella.plan.tiling.fill import new_rows
+from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, lowest
-from lamella.plan.tiling.placement import PIECE, STREAM_SLOTS, Fetch, Placement, Tile, TiledStage
+from lamella.plan.tiling.placement import GRAIN, STREAM_SLOTS, Fetch, Placement, TiledStage
 from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
-from lamella.plan.tiling.search import LOOP_FROM
+from lamella.plan.tiling.search import PIECE, SHARE, load_pieces
 from lamella.plan.tiling.shape import ALIGN, Machine
 from lamella.plan.tiling.split import Part
 from lamella.plan.tiling.stages import Network
-from lamella.plan.tiling.tile_pass import TilePass, divide, piece
+from lamella.plan.tiling.tile_pass import TilePass, divide, moving, piece
 
 OWN_TOKENS = 10
 """Tokens of an engine that fetches leave for its other tasks, where there are enough."""
+AHEAD, SLACK = 4, 16000
+"""DDR has work for so many times the length of a stage, and for so many cycles more: estimates are not exact."""
 
 
 class Generator(Placement):
     """Builds the lines of a whole program."""
 
-    def __init__(self, network: Network, machine: Machine, stages: list[TiledStage]) -> None:
-        super().__init__(network, machine, stages)
+    def __init__(
+        self, network: Network, machine: Machine, stages: list[TiledStage], halos: Mapping[str, Halo]
+    ) -> None:
+        super().__init__(network, machine, stages, halos)
         self.lines: list[Draft] = []
         self.fetched = 0
+        self.clock = 0.0
+        """About when the stage in hand begins."""
+        self.arrival = 0.0
+        """About when the last fetch so far is complete."""
+        self.arrivals: dict[int, float] = {}
+        """About when what each stage fetches is there."""
+        self.pending: list[Step] = []
+        """Loads of whole weights that come together with the tile of a stage."""
 
     # --- the program ------------------------------------------------------------------------------------------------
 
@@ -42,6 +54,9 @@ class Generator(Placement):
             if tiled.choice.eager:
                 self._fill(tiled)
             self._prefetch(number)
+            if number == 0:
+                self._load_padding()
+            self._pad(number)
             if tiled.choice.eager:
                 self._write_back(tiled)
                 continue
@@ -49,6 +64,7 @@ class Generator(Placement):
                 self._stay(tiled)
                 self._write_back(tiled)
                 continue
+            self.clock = max(self.clock, self.arrivals.get(number, 0.0))
             self._prepare(tiled)
             later = self.stages[number + 1] if number + 1 < len(self.stages) else None
             begin = len(self.lines)
@@ -58,6 +74,7 @@ class Generator(Placement):
                     self._prepare_early(later)
                 self.lines.append(Settle(steps))
             self._write_back(tiled)
+            self.clock += tiled.choice.cycles
             first = self.lines[start]
             if not isinstance(first, Settle):
                 first.comments = (*self._headline(tiled), *first.comments)
@@ -72,13 +89,48 @@ class Generator(Placement):
                 far = Bytes(name, Place(region.offset.constant), region.extent)
                 self.lines.append(Step("transfer", (home,), (far,), label=f"{tiled.stage.name}_out"))
 
+    def _load_padding(self) -> None:
+        """Bring the padding of halos to L1 of engine 0, above everything else."""
+        fetch = next((item for item in self.fetches if item.name == "padding"), None)
+        if fetch is not None:
+            target = Bytes(l1_buffer(0), Place(self.machine.l1), fetch.size)
+            self.lines.append(
+                Step("transfer", (self._near(fetch, 0, fetch.size),), (target,), label="padding")
+            )
+
+    def _pad(self, stage: int) -> None:
+        """Write the halos of images that a stage makes, or is the first to read."""
+        for name, halo in self.halos.items():
+            block = self.homes.get(name)
+            if block is None or block.first != stage:
+                continue
+            ends = (self.lead(name) - halo.above, halo.above), (block.size - halo.below, halo.below)
+            for at, size in ends:
+                if size:
+                    source = Bytes(l1_buffer(0), Place(self._padding_at(halo.fill)), size)
+                    target = self.l2(block, at, size)
+                    self.lines.append(Step("store", (source,), (target,), label=f"{name}_pad"))
+
+    def _padding_at(self, fill: int) -> int:
+        """Where padding of a kind lies in L1."""
+        at = self.machine.l1
+        for byte, size in self.padding.items():
+            if byte == fill:
+                break
+            at += aligned(size, ALIGN)
+        return at
+
+    def _near(self, item: Fetch, low: int, size: int) -> Bytes:
+        """Where fetched bytes lie in L2."""
+        return self.l2(item.block, item.lead + low, size)
+
     def _stay(self, tiled: TiledStage) -> None:
         """A task on operands where they lie."""
         task = tiled.stage.task
         inputs = tuple(self.lying(tiled, region) for region in task.inputs)
         outputs = tuple(self.lying(tiled, region) for region in task.outputs)
-        comments = (f"{tiled.stage.name}: {task.opcode} in place, too large for L1",)
-        step = Step(task.opcode, inputs, outputs, task.attributes, label=tiled.stage.name, comments=comments)
+        comments = (f"{tiled.label}: {task.opcode} in place, too large for L1",)
+        step = Step(task.opcode, inputs, outputs, task.attributes, label=tiled.label, comments=comments)
         self.lines += [step, Settle([step])]
 
     def _fill(self, tiled: TiledStage) -> None:
@@ -120,7 +172,7 @@ class Generator(Placement):
 
     def _fetch_part(self, item: Fetch, low: int, size: int) -> None:
         source = Bytes(item.buffer, Place(item.offset + low), size)
-        self.lines.append(Step("transfer", (source,), (self.l2(item.block, low, size),), label=item.name))
+        self.lines.append(Step("transfer", (source,), (self._near(item, low, size),), label=item.name))
 
     def _prepare_early(self, tiled: TiledStage) -> None:
         """Load the weights of the next stage, where they are on their way and nothing else lies whole in L1."""
@@ -132,7 +184,7 @@ class Generator(Placement):
             (region.buffer.name, region.offset.constant) in tiled.packed for _, region in tiled.shape.wholes
         )
         if fetched and packed and not (tiled.choice.streamed or tiled.choice.remote):
-            self._prepare(tiled)
+            self._prepare(tiled, early=True)
 
     def _headline(self, tiled: TiledStage) -> tuple[str, ...]:
         choice, split = tiled.choice, tiled.stage.split
@@ -141,12 +193,14 @@ class Generator(Placement):
         tile = f"{count} tiles of {choice.height} of {split.units} rows" if split.units > 1 else "one tile"
         chunk = f", chunks of {choice.chunk} channels" if choice.chunk else ""
         where = f" on {choice.engines} engines" if choice.engines > 1 else ""
-        return (
-            f"== {tiled.stage.name}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",
-        )
+        return (f"== {tiled.label}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",)
 
     def _prefetch(self, stage: int) -> None:
-        """Fetch what this stage needs, and what later ones need while there is room and a token."""
+        """Fetch what this stage needs, and what later ones need while there is room and a token.
+
+        What DDR cannot deliver before the next stage begins is left to that one: it would only hold tokens.
+        """
+        soon = self.clock + AHEAD * self.stages[stage].choice.cycles + SLACK
         budget = max(self.machine.tokens // 2, self.machine.tokens - OWN_TOKENS) * self.machine.engines
         flying = sum(item.pieces for item in self.fetches if item.issued and item.use > stage)
         for item in self.fetches:
@@ -157,6 +211,8 @@ class Generator(Placement):
                 offset = lowest(early, [block for block in self.reserved if block is not item.block])
                 if offset + early.size > self.machine.l2 or flying + item.pieces > budget:
                     break
+                if self.arrival > soon:
+                    break
                 item.block.first, item.block.offset = stage, offset
                 self.l2_bytes = max(self.l2_bytes, offset + early.size)
                 flying += item.pieces
@@ -164,38 +220,108 @@ class Generator(Placement):
             self._fetch(item)
 
     def _fetch(self, item: Fetch) -> None:
-        for low, size in divide(item.block.size, item.pieces):
+        rate = self.machine.sdma * self.machine.counts["sDMA"]
+        self.arrival = max(self.arrival, self.clock) + item.size / rate
+        self.arrivals[item.use] = self.arrival + self.machine.sdma_overhead
+        for low, size in divide(item.size, item.pieces):
             source = Bytes(item.buffer, Place(item.offset + low), size)
-            target = self.l2(item.block, low, size)
+            target = self._near(item, low, size)
             self.fetched += 1
             # Its token lives long: the sequencers take turns.
             engine = self.fetched % self.machine.engines
             self.lines.append(Step("transfer", (source,), (target,), label=item.name, sequencer=engine))
 
-    def _prepare(self, tiled: TiledStage) -> None:
-        """Load what lies whole in L1: weights that are not taken in chunks, or chunks that all stay."""
+    def _prepare(self, tiled: TiledStage, early: bool = False) -> None:
+        """Load what lies whole in L1: weights that are not taken in chunks, or chunks that all stay.
+
+        Early, beside the stage before, in pieces one by one, so that nothing waits for them; else in a loop, together
+        with the tile where there is only one.
+        """
         if tiled.prepared:
             return
+        self._settle_weights(tiled)
+        moves = self._whole_moves(tiled)
+        if early:
+            for step in moves:
+                size = step.outputs[0].extent
+                for low, part in divide(size, load_pieces(self.machine, size)):
+                    ends = (piece(step.inputs[0], low, part),), (piece(step.outputs[0], low, part),)
+                    self.lines.append(Step("transfer", *ends, label=step.label))
+        elif tiled.run is None:
+            self.pending = moves
+        else:
+            self.lines += self._in_pieces(moves, "DMA")
+        if tiled.choice.chunk and tiled.resident and len(tiled.chunks()) > 1:
+            for number in range(len(tiled.chunks())):
+                self._load_chunks(tiled, number, self._engines(tiled))
+
+    def _whole_moves(self, tiled: TiledStage) -> list[Step]:
+        """The loads of what lies whole in L1, each in one piece; also of weights of one chunk."""
+        found: list[Step] = []
+        label = f"{tiled.label}_load"
+        for index, region in tiled.shape.wholes:
+            type = tiled.shape.seen(region, tiled.stage.split.inputs[index].part(*tiled.tiles[0][0])).type
+            for engine in self._engines(tiled):
+                low, size, name = 0, region.extent, f"{tiled.label}_W"
+                if index == 1 and tiled.choice.chunk:
+                    if len(tiled.chunks(engine)) > 1 or tiled.stream is not None:
+                        continue
+                    part = self._chunk(tiled, 0, engine)
+                    low, size, type = part.offset, part.extent, part.type
+                here = Bytes(l1_buffer(engine), Place(tiled.weights[index]), size, type, name)
+                found.append(Step("transfer", (self.source(tiled, region, low, size),), (here,), label=label))
+        return found
+
+    def _in_pieces(self, steps: Sequence[Step], unit: str) -> list[Draft]:
+        """Moves that share the units of a kind: a loop over pieces of all that divide evenly, the others whole."""
+        able = [step for step in steps if step.on_l1 and step.outputs[0].extent >= 2 * SHARE]
+        best, count = list[Step](), 1
+        for pieces in range(self.machine.counts[unit], 1, -1):
+            even = [step for step in able if step.outputs[0].extent % (GRAIN * pieces) == 0]
+            if len(even) > len(best):
+                best, count = even, pieces
+        found: list[Draft] = [step for step in steps if step not in best]
+        body: list[Step] = []
+        for step in best:
+            size = step.outputs[0].extent // count
+            ends = (moving(piece(item, 0, size), size) for item in (step.inputs[0], step.outputs[0]))
+            body.append(Step(step.opcode, (next(ends),), (next(ends),), label=step.label))
+        return [*found, Repeat(count, count, body)] if body else found
+
+    def _settle_weights(self, tiled: TiledStage) -> None:
+        """Give what lies whole in L1 its places, weights in chunks behind the rest."""
         tiled.prepared = True
-        stage = tiled.stage
         at = tiled.base
         for index, region in tiled.shape.wholes:
-            if index == 1 and tiled.choice.chunk:
-                continue
-            tiled.weights[index] = at
-            at += aligned(region.extent, ALIGN)
-            for engine in self._engines(tiled):
-                for low, size in divide(
-                    region.extent, min(self.machine.counts["DMA"], region.extent // PIECE)
-                ):
-                    source = self.source(tiled, region, low, size)
-                    target = Bytes(l1_buffer(engine), Place(tiled.weights[index] + low), size)
-                    self.lines.append(Step("transfer", (source,), (target,), label=f"{stage.name}_load"))
+            if not (index == 1 and tiled.choice.chunk):
+                tiled.weights[index] = at
+                at += aligned(tiled.stretched(region.extent), ALIGN)
         if tiled.choice.chunk:
             tiled.weights[1] = at
-            if tiled.choice.ring >= len(tiled.chunks()):
-                for number in range(len(tiled.chunks())):
-                    self._load_chunks(tiled, number, self._engines(tiled))
+
+    def _load_along(self, tiled: TiledStage) -> list[Step]:
+        """Load the weights of the next stage with the iterations of a loop, a piece with each."""
+        self._settle_weights(tiled)
+        found: list[Step] = []
+        for index, region in tiled.shape.wholes:
+            chunked = index == 1 and bool(tiled.choice.chunk)
+            share = tiled.choice.ring * tiled.chunk_bytes if chunked else region.extent
+            size = tiled.stretched(share)
+            for engine in self._engines(tiled):
+                low = self._chunk(tiled, 0, engine).offset if chunked else 0
+                label, at = f"{tiled.label}_load", tiled.weights[index]
+                if size < 2 * PIECE:
+                    near, here = (
+                        self.source(tiled, region, low, size),
+                        Bytes(l1_buffer(engine), Place(at), size),
+                    )
+                    self.lines.append(Step("transfer", (near,), (here,), label=label))
+                    continue
+                step = size // tiled.along
+                near = moving(self.source(tiled, region, low, step), step)
+                here = Bytes(l1_buffer(engine), Place(at, step), step)
+                found.append(Step("transfer", (near,), (here,), label=label))
+        return found
 
     def _load_chunks(self, tiled: TiledStage, number: int, engines: Sequence[int]) -> None:
         """Load a chunk of weights for each engine: the same for all, or one of its own channels."""
@@ -212,7 +338,7 @@ class Generator(Placement):
         if tiled.stream is not None:
             far = Bytes(self.packing.name, Place(tiled.streamed_at + part.offset), part.extent)
             source = self.l2(tiled.stream, turn % STREAM_SLOTS * tiled.chunk_bytes, part.extent)
-            self.lines.append(Step("transfer", (far,), (source,), label=f"{tiled.stage.name}_fetch"))
+            self.lines.append(Step("transfer", (far,), (source,), label=f"{tiled.label}_fetch"))
         else:
             source = self.source(tiled, tiled.stage.task.inputs[1], part.offset, part.extent)
         at = tiled.weights[1] + number % tiled.choice.ring * tiled.chunk_bytes
@@ -220,7 +346,7 @@ class Generator(Placement):
         for engine in engines:
             for low, size in divide(part.extent, pieces):
                 near, target = piece(source, low, size), Bytes(l1_buffer(engine), Place(at + low), size)
-                self.lines.append(Step("transfer", (near,), (target,), label=f"{tiled.stage.name}_w"))
+                self.lines.append(Step("transfer", (near,), (target,), label=f"{tiled.label}_w"))
 
     @staticmethod
     def _chunk(tiled: TiledStage, number: int, engine: int) -> Part:
@@ -240,34 +366,36 @@ class Generator(Placement):
 
         What is to run beside the loop stands before it. True where there is no loop to wait for.
         """
-        chunks = tiled.chunks()
-        resident = len(chunks) == 1 or tiled.choice.ring >= len(chunks)
-        run = _uniform_run(tiled) if resident and not tiled.choice.across else None
+        run = tiled.run
         if run is None:
             self._groups(tiled)
             return True
-        begins, length = run
-        flight = max(1, tiled.slots - 2)
-        beside = flight if tiled.slots > 1 else 0
-        for engine, (begin, tiles) in enumerate(zip(begins, tiled.tiles, strict=True)):
-            for number, tile in enumerate([*tiles[:begin], *tiles[begin + length :]]):
-                index = beside + number % 2 if beside else 0
+        flight = min(run.length, tiled.choice.flight)
+        spare = tiled.slots - flight
+        for engine, (begin, tiles) in enumerate(zip(run.begins, tiled.tiles, strict=True)):
+            for number, tile in enumerate([*tiles[:begin], *tiles[begin + run.length :]]):
+                index = flight + number % spare if spare else 0
                 slot = Place(tiled.slots_at + index * tiled.slot.size)
                 self.lines += TilePass(self, tiled, engine, tile, slot).lines()
         body: list[Step] = []
-        for engine, (begin, tiles) in enumerate(zip(begins, tiled.tiles, strict=True)):
+        for engine, (begin, tiles) in enumerate(zip(run.begins, tiled.tiles, strict=True)):
             slot = Place(tiled.slots_at, slot=tiled.slot.size, slots=flight)
             step = tiles[begin + 1][0] - tiles[begin][0]
             body += TilePass(self, tiled, engine, tiles[begin], slot, step).lines()
         if later is not None and tiled.l1_bytes + later.l1_bytes <= self.machine.l1:
-            self._prepare_early(later)
-        self.lines.append(Repeat(length, flight, body))
+            if (
+                later.along == run.length
+                and self.arrivals.get(later.stage.number, self.clock + 1) <= self.clock
+            ):
+                body += self._load_along(later)
+            else:
+                self._prepare_early(later)
+        self.lines.append(Repeat(run.length, flight, body))
         return False
 
     def _groups(self, tiled: TiledStage) -> None:
         """Tiles in groups of as many as there are slots; chunks of weights pass all tiles of a group."""
         slots, chunks = tiled.slots, tiled.chunks()
-        resident = len(chunks) == 1 or tiled.choice.ring >= len(chunks)
         longest = max(len(tiles) for tiles in tiled.tiles)
         for start in range(0, longest, slots):
             passes = [
@@ -275,51 +403,21 @@ class Generator(Placement):
                 for engine, tiles in enumerate(tiled.tiles)
                 for number, tile in enumerate(tiles[start : start + slots])
             ]
-            if not tiled.choice.chunk:
-                self.lines += [step for item in passes for step in item.lines()]
+            pending, self.pending = self.pending, []
+            if longest > 1 and not tiled.choice.chunk:
+                self.lines += [*pending, *(step for item in passes for step in item.lines())]
                 continue
-            for item in passes:
-                self.lines += item.loads()
+            loads = [*pending, *(step for item in passes for step in item.loads())]
+            self.lines += self._in_pieces(loads, "DMA") if longest == 1 else loads
             for number in range(len(chunks)):
-                if not resident:
+                if not tiled.resident:
                     self._load_chunks(tiled, number, sorted({item.engine for item in passes}))
                 self.lines += [
                     item.main(number) for item in passes if number < len(tiled.chunks(item.engine))
                 ]
-            for item in passes:
-                self.lines += item.finish()
-
-
-def _uniform_run(tiled: TiledStage) -> tuple[list[int], int] | None:
-    """Runs of tiles that differ by a constant step only: where that of each engine begins, and their common length."""
-    if any(len(tiles) < LOOP_FROM for tiles in tiled.tiles):
-        return None
-    runs = [_longest_run(tiled, tiles) for tiles in tiled.tiles]
-    length = min(count for _, count in runs)
-    return ([begin for begin, _ in runs], length) if length >= LOOP_FROM - 1 else None
-
-
-def _longest_run(tiled: TiledStage, tiles: list[Tile]) -> tuple[int, int]:
-    kinds = [_signature(tiled, tile) for tile in tiles]
-    places = [_offsets(tiled, tile) for tile in tiles]
-    steps = [[then - now for now, then in zip(*pair, strict=True)] for pair in pairwise(places)]
-    best, begin = (0, 1), 0
-    for end in range(1, len(tiles)):
-        if kinds[end] != kinds[begin]:
-            begin = end
-        elif steps[end - 1] != steps[begin]:
-            begin = end - 1
-        best = max(best, (begin, end - begin + 1), key=lambda run: run[1])
-    return best
-
-
-def _signature(tiled: TiledStage, tile: Tile) -> tuple[object, ...]:
-    """What the tiles of a loop have in common: their types and pads."""
-    parts = [part.type for _, _, part in tiled.shape.loads(*tile)]
-    return (tile[1], tuple(parts), tiled.stage.split.attributes_of(*tile).get("pads"))
-
-
-def _offsets(tiled: TiledStage, tile: Tile) -> list[int]:
-    """Where the parts of a tile begin in their tensors: an image further, an input may move by more than its output."""
-    shape = tiled.shape
-    return [part.offset for _, _, part in (*shape.loads(*tile), *shape.stored(*tile))]
+            ends = [step for item in passes for step in item.finish()]
+            # What goes on to DDR follows its store: then all stay in order.
+            alone = longest == 1 and not any(step.opcode == "transfer" for step in ends)
+            stores = [step for step in ends if alone and step.opcode == "store"]
+            self.lines += [step for step in ends if step not in stores]
+            self.lines += self._in_pieces(stores, "CSTL")

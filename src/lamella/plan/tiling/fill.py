@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lamella.base.arena import aligned
-from lamella.plan.tiling.search import Choice
+from lamella.plan.tiling.choice import Choice
 from lamella.plan.tiling.shape import ALIGN, Span, StageShape, tiles_of
 from lamella.plan.tiling.split import Window, bits_of
 

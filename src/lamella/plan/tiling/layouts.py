@@ -11,10 +11,14 @@ from math import prod
 
 from lamella.base.errors import Unsupported
 from lamella.lang.nem.resolved import Region
-from lamella.plan.tiling.search import Choice, Limits, choose
+from lamella.plan.tiling.choice import Choice, Limits
+from lamella.plan.tiling.search import choose
 from lamella.plan.tiling.shape import Machine, StageShape
 from lamella.plan.tiling.split import Whole, dense
 from lamella.plan.tiling.stages import Network
+
+THRIFT = 30.0
+"""Cycles that a line less is worth where a stage changes its mind."""
 
 
 def settle_layouts(
@@ -51,7 +55,7 @@ def _choose(
 ) -> Choice | None:
     engines = machine.engines if across else choices[number].engines
     try:
-        return choose(shapes[number], Limits(machine.l1, engines, across))
+        return choose(shapes[number], Limits(machine.l1, engines, across, thrift=THRIFT))
     except Unsupported:
         return None
 

@@ -56,6 +56,15 @@ class Packing:
     name: str
     size: int = 0
     pieces: list[Piece] = field(default_factory=list)
+    fills: list[tuple[int, int, int]] = field(default_factory=list)
+    """Bytes that are all alike: offset, size, and the byte."""
+
+    def fill(self, size: int, byte: int) -> int:
+        """Append bytes that are all alike; their offset."""
+        offset = aligned(self.size, ALIGN)
+        self.fills.append((offset, size, byte))
+        self.size = offset + size
+        return offset
 
     def add(self, region: Region, by_channel: bool) -> int:
         """Append an operand; its offset."""
@@ -80,6 +89,8 @@ class Packing:
     def pack(self, arrays: Mapping[str, Array]) -> Array:
         """The bytes of the packed buffer, from those of the imported buffers of the selected plan."""
         found = np.zeros(self.size, np.uint8)
+        for offset, size, byte in self.fills:
+            found[offset : offset + size] = byte
         for piece in self.pieces:
             data = piece.bytes_of(arrays[piece.region.buffer.name])
             found[piece.offset : piece.offset + data.size] = data

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
 
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
 from lamella.lang.nem.resolved import Region
+from lamella.plan.tiling.choice import Choice
 from lamella.plan.tiling.fill import spans_of, tapered
+from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, place
 from lamella.plan.tiling.pack import Packing
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Place
-from lamella.plan.tiling.search import Choice, slots_of
+from lamella.plan.tiling.runs import Run, Tile, assign, find_run
+from lamella.plan.tiling.search import PIECE, slots_of
 from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, tiles_of
-from lamella.plan.tiling.split import Part
+from lamella.plan.tiling.split import Part, bits_of
 from lamella.plan.tiling.stages import Network, Stage
 
 STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
-PIECE = 1 << 15
-"""Bytes below which a load is not divided among several DMAs."""
-FAR_PIECE = 1 << 17
+GRAIN = 16
+"""Bytes of which the pieces of weights consist that come with the iterations of a loop."""
+FAR_PIECE = 1 << 15
 """Bytes below which a fetch is not divided among several sDMAs."""
-
-Tile = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -38,9 +41,12 @@ class Fetch:
     use: int
     issued: bool = False
     pieces: int = 1
+    lead: int = 0
+    """Bytes of the block before them: a halo."""
+    size: int = 0
 
 
-@dataclass(slots=True)
+@dataclass
 class TiledStage:
     """A stage with its tiles, its slot and where it lies in L1."""
 
@@ -54,25 +60,56 @@ class TiledStage:
     packed: dict[tuple[str, int], int] = field(default_factory=dict)
     distant: dict[tuple[str, int], int] = field(default_factory=dict)
     prepared: bool = False
+    along: int = 0
+    """Iterations of the loop before this stage, in which its weights come: a piece with each."""
     stream: Block | None = None
     streamed_at: int = 0
     staging: Block | None = None
     staged: dict[str, int] = field(default_factory=dict)
 
     @property
+    def label(self) -> str:
+        """What its tasks and regions are called."""
+        return self.stage.name.removeprefix("do_")
+
+    @property
     def slots(self) -> int:
         """Slots of an engine."""
         most = max(len(tiles) for tiles in self.tiles)
-        return most if self.choice.eager else slots_of(most, self.choice.flight)
+        return most if self.choice.eager else slots_of(self.run, most, self.choice.flight)
+
+    @property
+    def resident(self) -> bool:
+        """Whether all weights of an engine lie in L1 at once."""
+        parts = len(self.chunks())
+        return parts == 1 or self.choice.ring >= parts
+
+    @property
+    def reads_halo(self) -> bool:
+        """Whether its tiles take rows of padding with them; an image in one piece has pads instead."""
+        window = self.stage.split.window
+        parts = (count < self.stage.split.period for tiles in self.tiles for _, count in tiles)
+        return window is not None and window.halo and any(parts)
+
+    @cached_property
+    def run(self) -> Run | None:
+        """The tiles that are written as a loop."""
+        alike = self.resident and not (self.choice.across or self.choice.eager)
+        return find_run(self.stage.split, self.tiles) if alike else None
 
     @property
     def beside(self) -> int:
         """Bytes of L1 for weights."""
         chunks = self.stage.split.chunks
         if not self.choice.chunk or chunks is None:
-            return self.shape.whole_bytes
+            return sum(aligned(self.stretched(region.extent), ALIGN) for _, region in self.shape.wholes)
         rest = sum(aligned(region.extent, ALIGN) for index, region in self.shape.wholes if index != 1)
-        return rest + self.choice.ring * self.chunk_bytes
+        return rest + aligned(self.stretched(self.choice.ring * self.chunk_bytes), ALIGN)
+
+    def stretched(self, size: int) -> int:
+        """Bytes of weights in equal pieces, one for each iteration of the loop in which they come."""
+        unit = GRAIN * self.along
+        return size if size < 2 * PIECE or not self.along else -(-size // unit) * unit
 
     @property
     def chunk_bytes(self) -> int:
@@ -103,6 +140,18 @@ class TiledStage:
         each = -(-chunks.channels // self.choice.engines)
         return engine * each, min(each, chunks.channels - engine * each)
 
+    def share(self, engine: int) -> int:
+        """Output channels of an engine, where they are taken in chunks."""
+        return sum(count for _, count in self.chunks(engine))
+
+    @property
+    def depth_bytes(self) -> int:
+        """Bytes of weights of an output channel."""
+        chunks, weight = self.stage.split.chunks, dict(self.shape.wholes)[1]
+        assert chunks is not None
+        assert weight.type is not None
+        return chunks.depth * bits_of(weight.type.elem) // 8
+
     def chunks(self, engine: int = 0) -> list[Span]:
         """The chunks of output channels of an engine; one of all where nothing is divided."""
         chunks = self.stage.split.chunks
@@ -118,10 +167,14 @@ class TiledStage:
 class Placement:
     """Decides where the bytes of a plan lie, and says where an operand is."""
 
-    def __init__(self, network: Network, machine: Machine, stages: list[TiledStage]) -> None:
+    def __init__(
+        self, network: Network, machine: Machine, stages: list[TiledStage], halos: Mapping[str, Halo]
+    ) -> None:
         self.network = network
         self.machine = machine
         self.stages = stages
+        self.halos = halos
+        self.padding = _padding(halos.values())
         self.packing = Packing(_unused("weights", network))
         self.homes: dict[str, Block] = {}
         self.fetches: list[Fetch] = []
@@ -129,25 +182,34 @@ class Placement:
         self.l2_bytes = 0
         self.ddr: set[str] = set()
 
-    def place(self) -> None:
-        """Decide what lies where in L1 and L2; activations that do not fit stay in DDR."""
+    def place(self, spilled: Collection[str]) -> str | None:
+        """Decide what lies where in L1 and L2; an activation that does not fit and had better stay in DDR.
+
+        Those of `spilled` stay there. Where nothing fits, Unsupported says what L2 would need.
+        """
+        if self.padding:
+            sizes = [(size, byte) for byte, size in self.padding.items()]
+            start, size = self.packing.size, sum(aligned(size, ALIGN) for size, _ in sizes)
+            for each, byte in sizes:
+                self.packing.fill(aligned(each, ALIGN), byte)
+            block = Block("padding", size, 0, 0)
+            self.fetches.append(Fetch("padding", self.packing.name, start, block, -1, size=size))
+        self._come_along()
         for number, tiled in enumerate(self.stages):
             tiled.base = 0 if number % 2 == 0 else (self.machine.l1 - tiled.l1_bytes) // ALIGN * ALIGN
             self._pack(tiled)
-        spilled: set[str] = set()
-        while True:
-            self._blocks(spilled)
-            weights = [item.block for item in self.fetches if item.buffer == self.packing.name]
-            others = [block for block in self.reserved if block not in weights]
-            self.l2_bytes = place(others, weights, self.machine.l2)
-            if self.l2_bytes <= self.machine.l2:
-                return
-            victim = self._victim(spilled)
-            if victim is None:
-                raise Unsupported(
-                    f"the plan needs {self.l2_bytes} bytes of L2 at once; the device has {self.machine.l2}"
-                )
-            spilled.add(victim)
+        self._blocks(spilled)
+        weights = [item.block for item in self.fetches if item.buffer == self.packing.name]
+        others = [block for block in self.reserved if block not in weights]
+        self.l2_bytes = place(others, weights, self.machine.l2)
+        if self.l2_bytes <= self.machine.l2:
+            return None
+        victim = self._victim(spilled)
+        if victim is None:
+            raise Unsupported(
+                f"the plan needs {self.l2_bytes} bytes of L2 at once; the device has {self.machine.l2}"
+            )
+        return victim
 
     def _pack(self, tiled: TiledStage) -> None:
         """Put the weights of a stage side by side into the packed buffer."""
@@ -173,27 +235,54 @@ class Placement:
                 if by_channel and tiled.choice.streamed:
                     tiled.streamed_at = at
                     continue
+                if index == 1 or (index >= 0 and not tiled.choice.chunk):
+                    self._stretch(tiled, region)
                 tiled.packed[key] = at - start
                 size = self.packing.size - start
         if size:
             number = tiled.stage.number
-            block = Block(f"{tiled.stage.name}_w", size, number, number)
+            block = Block(f"{tiled.label}_w", size, number, number)
             self.fetches.append(
                 Fetch(
-                    f"{tiled.stage.name}_fetch",
+                    f"{tiled.label}_fetch",
                     self.packing.name,
                     start,
                     block,
                     number,
                     pieces=self._pieces(size),
+                    size=size,
                 )
             )
+
+    def _stretch(self, tiled: TiledStage, region: Region) -> None:
+        """Leave room behind packed weights for whole pieces of the loop in which they come."""
+        share = tiled.choice.ring * tiled.chunk_bytes if tiled.choice.chunk else region.extent
+        self.packing.size += tiled.stretched(share) - share
+
+    def _come_along(self) -> None:
+        """Find the stages whose weights come with the iterations of the loop before: both must fit into L1."""
+        for tiled, later in pairwise(self.stages):
+            choice = later.choice
+            if tiled.run is None or choice.streamed or choice.remote or choice.eager or not later.resident:
+                continue
+            weights = [region for _, region in later.shape.wholes]
+            known = all(region.buffer.name in self.network.weights for region in weights)
+            if not known or not any(region.extent >= 2 * PIECE for region in weights):
+                continue
+            if choice.chunk and any(
+                later.choice.ring * later.chunk_bytes != later.share(engine) * later.depth_bytes
+                for engine in range(len(later.tiles))
+            ):
+                continue
+            later.along = tiled.run.length
+            if tiled.l1_bytes + later.l1_bytes > self.machine.l1:
+                later.along = 0
 
     def _pieces(self, size: int) -> int:
         """Transfers that share a fetch: each takes a token until its bytes are used, so small ones stay whole."""
         return max(1, min(self.machine.counts["sDMA"], size // FAR_PIECE))
 
-    def _blocks(self, spilled: set[str]) -> None:
+    def _blocks(self, spilled: Collection[str]) -> None:
         """The blocks that L2 must hold: activations and inputs, weights, staging rings."""
         network = self.network
         self.homes = {}
@@ -203,14 +292,16 @@ class Placement:
         for name in sorted(network.activations | network.inputs | again):
             if name in spilled or name in network.outputs - again:
                 continue
+            around = self.lead(name) + (self.halos[name].below if name in self.halos else 0)
             # What goes to DDR from its home may wait there for long: nothing else takes the place.
             last = len(self.stages) - 1 if name in again else network.last[name]
-            self.homes[name] = Block(name, sizes[name], network.first[name], last)
+            self.homes[name] = Block(name, sizes[name] + around, network.first[name], last)
             if name in network.inputs:
                 # The first stage waits for nothing else: small pieces let its first tiles begin early.
                 pieces = max(1, min(2 * self.machine.counts["sDMA"], sizes[name] // PIECE * 4))
+                block, first = self.homes[name], network.first[name]
                 self.fetches.append(
-                    Fetch(f"{name}_fetch", name, 0, self.homes[name], network.first[name], pieces=pieces)
+                    Fetch(f"{name}_fetch", name, 0, block, first, False, pieces, self.lead(name), sizes[name])
                 )
         self.fetches.sort(key=lambda item: item.use)
         self.ddr = set(network.first) - self.homes.keys() - network.weights
@@ -223,13 +314,17 @@ class Placement:
         read = {region.buffer.name for tiled in self.stages for region in tiled.stage.inputs()}
         return read & self.network.outputs
 
+    def lead(self, name: str) -> int:
+        """Bytes of the block of an activation before its first element."""
+        return aligned(self.halos[name].above, ALIGN) if name in self.halos else 0
+
     def _streams(self) -> Iterator[Block]:
         """The rings through which weights pass that are too large for L2."""
         for tiled in self.stages:
             if tiled.choice.streamed:
                 number = tiled.stage.number
                 size = STREAM_SLOTS * tiled.chunk_bytes
-                tiled.stream = Block(f"{tiled.stage.name}_stream", size, number, number)
+                tiled.stream = Block(f"{tiled.label}_stream", size, number, number)
                 yield tiled.stream
 
     def _staging(self, tiled: TiledStage) -> Block | None:
@@ -253,7 +348,7 @@ class Placement:
         tiled.staged["size"] = end
         number = tiled.stage.number
         total = end * tiled.slots * tiled.choice.engines
-        tiled.staging = Block(f"{tiled.stage.name}_ring", total, number, number) if end else None
+        tiled.staging = Block(f"{tiled.label}_ring", total, number, number) if end else None
         return tiled.staging
 
     @staticmethod
@@ -262,7 +357,7 @@ class Placement:
         for key, region, part in tiled.shape.stored(first, count):
             yield f"out_{key}", region, part
 
-    def _victim(self, spilled: set[str]) -> str | None:
+    def _victim(self, spilled: Collection[str]) -> str | None:
         """The activation whose way through DDR costs the least for the bytes it frees."""
         peak = self._peak_stage()
         able = [
@@ -313,7 +408,21 @@ class Placement:
                 if item.use == tiled.stage.number and item.buffer == self.packing.name
             )
             return self.l2(fetch.block, tiled.packed[key] + offset, size)
-        return self.l2(self.homes[region.buffer.name], region.offset.constant + offset, size)
+        name = region.buffer.name
+        return self.l2(self.homes[name], self.lead(name) + region.offset.constant + offset, size)
+
+
+def _padding(halos: Iterable[Halo]) -> dict[int, int]:
+    """The bytes of padding that a plan keeps, by what they consist of."""
+    found: dict[int, int] = {}
+    for halo in halos:
+        found[halo.fill] = max(found.get(halo.fill, 0), halo.above, halo.below)
+    return found
+
+
+def padding_bytes(halos: Iterable[Halo]) -> int:
+    """Bytes of L1 that the padding of a plan takes."""
+    return sum(aligned(size, ALIGN) for size in _padding(halos).values())
 
 
 def _unused(wanted: str, network: Network) -> str:
@@ -322,13 +431,6 @@ def _unused(wanted: str, network: Network) -> str:
     while wanted in taken:
         wanted += "_"
     return wanted
-
-
-def assign(tiles: Sequence[Tile], engines: int) -> list[list[Tile]]:
-    """Neighbouring tiles to the same engine, as evenly as they go."""
-    count = min(engines, len(tiles))
-    bounds = [len(tiles) * number // count for number in range(count + 1)]
-    return [list(tiles[bounds[number] : bounds[number + 1]]) for number in range(count)]
 
 
 def tiled_stage(stage: Stage, shape: StageShape, choice: Choice) -> TiledStage:

@@ -78,6 +78,11 @@ class Step:
     deps: list[Step] = field(default_factory=list)
     awaited: bool = False
     sequencer: int = 0
+    unit: str = ""
+    """The unit that runs it, where that is not the default one."""
+    turn: int = 0
+    """The instance of that unit; in a loop the iterations take turns."""
+    turns: int = 1
 
     @property
     def engine(self) -> int:
@@ -86,6 +91,11 @@ class Step:
         return next(
             (int(name[len(L1_BUFFER) :]) for name in touched if name.startswith(L1_BUFFER)), self.sequencer
         )
+
+    @property
+    def on_l1(self) -> bool:
+        """Whether it touches L1."""
+        return any(item.buffer.startswith(L1_BUFFER) for item in (*self.inputs, *self.outputs))
 
 
 @dataclass(slots=True, eq=False)
@@ -239,11 +249,14 @@ def order(lines: Sequence[Draft], tokens: int) -> list[Line]:
     found: list[Line] = []
     live: dict[int, dict[int, Step]] = {}
     for position, line in enumerate(lines):
+        for own in live.values():
+            for number in [number for number in own if uses[number] < position]:
+                del own[number]
+        if isinstance(line, Repeat):
+            _narrow(line, {engine: tokens - len(own) for engine, own in live.items()}, uses)
         demand = _demand(line, uses)
         waited: list[Step] = []
         for engine, own in live.items():
-            for number in [number for number in own if uses[number] < position]:
-                del own[number]
             room = max(0, tokens - demand.get(engine, 0))
             if len(own) > room:
                 # Those that are asked for soonest are nearly complete: to wait for them costs the least.
@@ -262,6 +275,22 @@ def order(lines: Sequence[Draft], tokens: int) -> list[Line]:
         found.append(line)
     _mark_awaited(found)
     return found
+
+
+LEAST_WINDOW = 2
+"""Iterations in flight that a loop keeps, however few tokens are left."""
+
+
+def _narrow(line: Repeat, room: Mapping[int, int], uses: Mapping[int, int]) -> None:
+    """Let a loop have fewer iterations in flight where their tokens would have to be waited for.
+
+    What holds the other tokens may be weights of much later stages, which take far longer than the loop.
+    """
+    demand = _demand(line, uses)
+    for engine, count in demand.items():
+        each = count // max(1, min(line.window, line.trips))
+        if count > room.get(engine, count) and each:
+            line.window = min(line.window, max(LEAST_WINDOW, room[engine] // each))
 
 
 def _own(line: Draft | Line) -> list[Step]:

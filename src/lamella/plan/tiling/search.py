@@ -9,75 +9,61 @@ equals.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
+from lamella.plan.tiling.choice import Choice, Limits
+from lamella.plan.tiling.runs import LOOP_FROM, Run, assign, find_run
 from lamella.plan.tiling.shape import ALIGN, Machine, StageShape, tiles_of
 from lamella.plan.tiling.split import VIEWS, Rows, bits_of
 
-SHARE = 2048
+SHARE = 4096
 """Bytes that are worth a move of their own."""
-LOOP_FROM = 4
-"""Tiles of an engine from which on they are written as a loop."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """How a stage is tiled: rows of a tile, channels of a chunk (0: all), chunks resident in L1, tiles in flight."""
-
-    height: int
-    chunk: int
-    ring: int
-    flight: int
-    engines: int
-    cycles: int
-    l1_bytes: int
-    streamed: bool = False
-    across: bool = False
-    """Whether the engines share the output channels rather than the rows."""
-    eager: bool = False
-    """Whether tasks begin before their stage's operands are all there: the first stage of a plan."""
-    remote: bool = False
-    """Whether the task works on operands where they lie: a view that cannot be divided and does not fit into L1."""
-    edge: int = 0
-    """Rows of the first and the last tile of such a stage."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a tiling must keep to: bytes of L1, engines, and whether engines may share channels."""
-
-    room: int
-    engines: int
-    across: bool | None = None
-    """Whether engines must share channels or must not; None where they may."""
-    thrift: int = 20
-    """Cycles that a task less is worth: tasks cost tokens and text."""
+PIECE = 1 << 15
+"""Bytes of weights below which a load is not divided among several DMAs."""
+SECTION = 4
+"""Lines of a section beside its tasks: a comment, a blank line, the ends of its loop."""
+MOVE, PART, LET, MAIN = 1, 2, 2, 3
+"""Lines of a move, of a move of a part of something, of a region with its type, and of a computation, about."""
 
 
 def choose(shape: StageShape, limits: Limits) -> Choice:
-    """The cheapest tiling of a stage that fits into L1; chunks of channels only where whole weights crowd out tiles.
+    """The cheapest tiling of a stage that fits into L1, where a line costs what the limits say.
 
     Raises Unsupported with the smallest legal tile where none fits.
     """
+    return min(candidates(shape, limits), key=lambda item: item.cycles + limits.thrift * item.lines)
+
+
+def candidates(shape: StageShape, limits: Limits) -> list[Choice]:
+    """The tilings of a stage of which none is both slower and longer than another, the shortest first.
+
+    Chunks of channels are looked at only where whole weights crowd out tiles. Raises Unsupported where nothing fits.
+    """
+    key = limits.room, limits.engines, limits.across
+    if key not in shape.fronts:
+        shape.fronts[key] = _look(shape, limits)
+    return shape.fronts[key]
+
+
+def _look(shape: StageShape, limits: Limits) -> list[Choice]:
     search = _Search(shape, limits)
     kept = list(_weights(shape))
     if not shape.streamed and not limits.across:
         search.look(kept[:1])
-    if not limits.across and (search.best is None or 3 * shape.whole_bytes > limits.room):
+    if not limits.across and (not search.found or 3 * shape.whole_bytes > limits.room):
         search.look(kept[1:])
     if limits.across is not False and can_share_channels(shape, limits.engines):
         search.look_across()
-    if search.best is None and not limits.across and can_stay(shape):
-        return Choice(shape.stage.split.units, 0, 1, 1, 1, shape.main_cycles(1.0), 0, remote=True)
-    if search.best is None:
+    if not search.found and not limits.across and can_stay(shape):
+        return [Choice(shape.stage.split.units, 0, 1, 1, 1, shape.main_cycles(1.0), 0, remote=True)]
+    if not search.found:
         raise Unsupported(
             f"{shape.stage.name} needs {search.smallest} bytes of L1 for its smallest tile; "
             f"the device has {limits.room}"
         )
-    return search.best
+    return search.front()
 
 
 def can_stay(shape: StageShape) -> bool:
@@ -95,16 +81,16 @@ def can_share_channels(shape: StageShape, engines: int) -> bool:
         and split.period == split.units
         and isinstance(outputs, Rows)
         and len(split.inputs) < 4
+        and not shape.stage.whole_rows
     )
 
 
 class _Search:
-    """Prices candidates and keeps the best."""
+    """Prices candidates and keeps the fastest of each length."""
 
     def __init__(self, shape: StageShape, limits: Limits) -> None:
         self.shape, self.limits = shape, limits
-        self.best: Choice | None = None
-        self.score = 0
+        self.found: dict[int, Choice] = {}
         self.smallest = 0
         units = shape.machine.counts[shape.costs[0].unit]
         self.flights = [*sorted({2, 3, 4, 1 + units, 2 + units}), 1]
@@ -130,11 +116,20 @@ class _Search:
             if not kept.chunk or needed > limits.room:
                 continue
             found = self._price_across(kept, mine)
-            tasks = limits.engines * (3 + 2 * kept.parts)
+            lines = limits.engines * _across_lines(shape, kept, mine) + SECTION
             choice = Choice(
-                units, kept.chunk, kept.ring, 1, limits.engines, found, needed, shape.streamed, True
+                units,
+                kept.chunk,
+                kept.ring,
+                1,
+                limits.engines,
+                found,
+                needed,
+                shape.streamed,
+                True,
+                lines=lines,
             )
-            self._keep(choice, tasks)
+            self._keep(choice)
 
     def _price_across(self, kept: _Kept, mine: int) -> int:
         """Cycles of an engine: its inputs whole, its weights, its products, its channels of the output."""
@@ -159,20 +154,32 @@ class _Search:
 
     def _try(self, tiles: _Tiles, kept: _Kept, flight: int) -> None:
         limits = self.limits
-        held = slots_of(tiles.each, flight)
+        resident = kept.ring >= kept.parts
+        held = slots_of(tiles.run if resident else None, tiles.each, flight)
         needed = kept.size + held * tiles.slot
         self.smallest = min(self.smallest or needed, needed)
         if needed > limits.room:
             return
         found = tiles.price(kept, min(flight, held))
         engines, streamed = limits.engines, self.shape.streamed
-        choice = Choice(tiles.height, kept.chunk, kept.ring, flight, engines, found, needed, streamed)
-        self._keep(choice, engines * tiles.tasks(kept, min(flight, held)))
+        lines = tiles.lines(kept, min(flight, held))
+        choice = Choice(
+            tiles.height, kept.chunk, kept.ring, flight, engines, found, needed, streamed, lines=lines
+        )
+        self._keep(choice)
 
-    def _keep(self, choice: Choice, tasks: int) -> None:
-        score = choice.cycles + self.limits.thrift * tasks
-        if self.best is None or score < self.score:
-            self.best, self.score = choice, score
+    def _keep(self, choice: Choice) -> None:
+        known = self.found.get(choice.lines)
+        if known is None or choice.cycles < known.cycles:
+            self.found[choice.lines] = choice
+
+    def front(self) -> list[Choice]:
+        """Those that no shorter one beats."""
+        kept: list[Choice] = []
+        for _, item in sorted(self.found.items()):
+            if not kept or item.cycles < kept[-1].cycles:
+                kept.append(item)
+        return kept
 
 
 def _heights(period: int) -> list[int]:
@@ -182,17 +189,32 @@ def _heights(period: int) -> list[int]:
     return sorted({-(-period // count) for count in counts}, reverse=True)
 
 
-def slots_of(each: int, flight: int) -> int:
-    """Slots of an engine for so many tiles: those of the ring, and two for tiles beside a loop.
+def slots_of(run: Run | None, each: int, flight: int) -> int:
+    """Slots of an engine: those of the ring, and up to two for tiles beside a loop.
 
     Where one tile is in flight at a time, tiles beside the loop come before it, in the same slot.
     """
-    return min(each, flight) + (2 if each >= LOOP_FROM and flight > 1 else 0)
+    if run is None:
+        return min(each, flight)
+    held = min(run.length, flight)
+    return held + (min(2, max(run.beside)) if held > 1 else 0)
 
 
-def pieces_of(machine: Machine, unit: str, tiles: int, size: int) -> int:
+def pieces_of(machine: Machine, unit: str, tiles: int, size: float) -> int:
     """Moves that share the bytes of a tile: where there are fewer tiles than units, the others would stand still."""
-    return max(1, min(machine.counts[unit] // tiles, size // SHARE)) if tiles < LOOP_FROM else 1
+    return max(1, min(machine.counts[unit] // tiles, int(size) // SHARE)) if tiles < LOOP_FROM else 1
+
+
+def load_pieces(machine: Machine, size: int) -> int:
+    """Moves that share what lies whole in L1."""
+    return max(1, min(machine.counts["DMA"], size // PIECE))
+
+
+def _across_lines(shape: StageShape, kept: _Kept, mine: int) -> int:
+    """Lines of an engine that computes some channels of the whole."""
+    loads = sum(1 for _ in shape.loads(0, shape.stage.split.units, (0, mine)))
+    chunk = (2 * LET + 2 + MAIN + PART) * kept.parts
+    return (loads + 1) * PART + loads * LET + chunk + (PART + LET) * (len(shape.costs) - 1)
 
 
 class _Kept(NamedTuple):
@@ -243,6 +265,9 @@ class _Tiles:
         self.shape = shape
         self.height = height
         self.each = -(-len(tiles) // engines)
+        self.count = len(tiles)
+        self.engines = min(engines, len(tiles))
+        self.run = find_run(split, assign(tiles, engines))
         self.slot = shape.slot(some).size
         first, count = max(
             some, key=lambda tile: (tile[1], sum(part.extent for _, _, part in shape.loads(*tile)))
@@ -279,10 +304,21 @@ class _Tiles:
             return int(max(*busy.values(), ring) + around)
         return int(max(*busy.values(), each * way / max(1, flight)) + load / 2 + out / 2)
 
-    def tasks(self, kept: _Kept, flight: int) -> int:
-        """Tasks of an engine as they are written: those of a loop count once."""
-        tile = len(self.loads) + kept.parts + len(self.shape.costs)
+    def lines(self, kept: _Kept, flight: int) -> int:
+        """Lines of text, about: those of a loop count once, and engines share one loop."""
+        shape = self.shape
         resident = kept.ring >= kept.parts
-        written = self.each if self.each < LOOP_FROM or not resident else 3
-        weights = kept.parts if resident else kept.parts * -(-self.each // flight)
-        return tile * written + weights
+        run = self.run if resident else None
+        passes = self.count if run is None else self.engines + sum(run.beside)
+        main = MAIN + (LET + 1 if kept.chunk else 0)
+        move = MOVE if run else PART
+        each = len(self.loads) * (move + LET) + LET + kept.parts * main
+        each += (len(shape.costs) - 1) * (PART + LET) + move
+        moves = kept.parts if kept.chunk else 1
+        groups = 1 if resident else -(-self.each // flight)
+        weights = (
+            (moves * (MOVE if moves == 1 else PART) * groups + kept.parts * (LET + bool(kept.chunk)))
+            if shape.wholes
+            else 0
+        )
+        return passes * each + self.engines * weights + SECTION

@@ -7,13 +7,15 @@ the slots, whole or as a ring of chunks of output channels; vectors (bias, scale
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import TypeAlias
 
 from lamella.base.arena import aligned
-from lamella.lang.nem.resolved import Region
+from lamella.lang.nem.registry import opcode
+from lamella.lang.nem.resolved import Index, Region, Resource, Task
+from lamella.plan.tiling.choice import Choice
 from lamella.plan.tiling.split import Part, Whole, bits_of, planar
 from lamella.plan.tiling.stages import Stage
 from lamella.plan.timing.cost import Cost, MachineModel, cost_of
@@ -56,6 +58,22 @@ class Machine:
         return -(-size // self.sdma) + self.sdma_overhead + self.dispatch
 
 
+def faster_unit(task: Task, model: MachineModel) -> str:
+    """The unit that runs a conversion faster than the default one; nothing where that is the fastest."""
+    known = opcode(task.opcode)
+    if known is None or task.resource is not None or task.opcode not in CONVERSIONS:
+        return ""
+    default = cost_of(task, model)
+    able = [unit for unit in known.units if model.count(unit) and unit != default.unit]
+    best = min(able, key=lambda unit: on_unit(task, unit, model).cycles, default="")
+    return best if best and on_unit(task, best, model).cycles < default.cycles else ""
+
+
+def on_unit(task: Task, unit: str, model: MachineModel) -> Cost:
+    """The cost of a task on a unit, or on its default one where none is named."""
+    return cost_of(replace(task, resource=Resource(unit, Index(0))) if unit else task, model)
+
+
 CONVERSIONS = frozenset({"cast", "quantize", "dequantize"})
 """Followers that never work in place, whatever their types."""
 
@@ -74,9 +92,15 @@ class StageShape:
     def __init__(self, stage: Stage, machine: Machine) -> None:
         self.stage = stage
         self.machine = machine
-        self.costs: list[Cost] = [cost_of(task, machine.model) for task in stage.tasks]
+        self.units = [faster_unit(task, machine.model) for task in stage.tasks]
+        """For each task the unit that it names, because its default one is slower."""
+        self.costs: list[Cost] = [
+            on_unit(task, unit, machine.model) for task, unit in zip(stage.tasks, self.units, strict=True)
+        ]
         self.planar: set[str] = set()
         """Buffers that lie channel by channel."""
+        self.fronts: dict[tuple[object, ...], list[Choice]] = {}
+        """What the search found, by its limits."""
 
     @cached_property
     def streamed(self) -> bool:
@@ -129,10 +153,9 @@ class StageShape:
                 yield f"x{index}", item.region, self.seen(item.region, item.part(first, count))
         tile = split.outputs[0].part(first, count).type.shape
         for number, follower in enumerate(self.stage.followers):
-            for index, region in enumerate(follower.inputs):
-                if region is not None:
-                    part = follower.part(region, split.units, first, tile, count)
-                    yield f"f{number}_{index}", region, _cut(part, span)
+            for index, region in follower.others():
+                part = follower.part(region, split.units, first, tile, count)
+                yield f"f{number}_{index}", region, _cut(part, span)
 
     def seen(self, region: Region, part: Part) -> Part:
         """A whole operand as it lies: channel by channel where its buffer does."""
@@ -149,7 +172,8 @@ class StageShape:
         tile = split.outputs[0].part(first, count).type
         for number, follower in enumerate(self.stage.followers):
             part = follower.part(follower.output, split.units, first, tile.shape, count)
-            if part.type.elem != tile.elem or follower.task.opcode in CONVERSIONS:
+            moves = follower.row_wise or follower.kept or follower.task.opcode in CONVERSIONS
+            if part.type.elem != tile.elem or moves:
                 key = f"y0_{number}"
             yield key, follower.output, _cut(part, span)
             tile = part.type
@@ -170,7 +194,10 @@ class StageShape:
     def stored(self, first: int, count: int, span: Span | None = None) -> list[Operand]:
         """What leaves L1 when a tile is done."""
         found = list(self.made(first, count, span))
-        return found[-1:] if self.stage.followers else found
+        if not self.stage.followers:
+            return found
+        kept = [found[number] for number, item in enumerate(self.stage.followers) if item.kept]
+        return [*kept, found[-1]]
 
     def main_cycles(self, share: float) -> int:
         """Cycles of the main task on a share of its work."""

@@ -114,6 +114,14 @@ class Window:
     reach: int
     pad: int
     end_pad: int
+    halo: bool = False
+    """Whether rows of padding lie before and behind the image, so that all its tiles are alike."""
+
+    @property
+    def below(self) -> int:
+        """Rows of padding that the last window reaches into."""
+        assert self.region.type is not None
+        return max(0, (self.period - 1) * self.stride - self.pad + self.reach - self.region.type.shape[1])
 
     def bounds(self, first: int, count: int) -> tuple[int, int, int, int, int]:
         """Image, first row, end row, and the pads above and below of the rows under a tile."""
@@ -125,6 +133,8 @@ class Window:
             return image, 0, height, self.pad, self.end_pad
         low = row * self.stride - self.pad
         high = (row + count - 1) * self.stride - self.pad + self.reach
+        if self.halo:
+            return image, low, high, 0, 0
         return image, max(0, low), min(height, high), max(0, -low), max(0, high - height)
 
     def part(self, first: int, count: int) -> Part:
@@ -138,7 +148,23 @@ class Window:
         return Part((image * height + low) * pitch, typed(type.elem, shape, type.layout, type.quant))
 
 
-OperandSplit: TypeAlias = Whole | Rows | Window
+@dataclass(frozen=True, slots=True)
+class StridedRows:
+    """An operand whose rows are the outermost in memory, though not in its shape: as many bytes for each row."""
+
+    region: Region
+    axis: int
+    pitch: int
+    """Bytes of a row."""
+
+    def part(self, first: int, count: int) -> Part:
+        """The rows of a tile."""
+        type = _type(self.region)
+        shape = (*type.shape[: self.axis], count, *type.shape[self.axis + 1 :])
+        return Part(first * self.pitch, replace(type, shape=shape, layout=None))
+
+
+OperandSplit: TypeAlias = Whole | Rows | Window | StridedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +218,14 @@ class Split:
     attributes: Attributes
     chunks: Chunks | None = None
 
+    @property
+    def window(self) -> Window | None:
+        """The image under a kernel, where there is one."""
+        return next((item for item in self.inputs if isinstance(item, Window)), None)
+
     def attributes_of(self, first: int, count: int) -> Attributes:
         """The attributes of a tile: the pads of its own edges."""
-        window = next((item for item in self.inputs if isinstance(item, Window)), None)
+        window = self.window
         if window is None:
             return self.attributes
         _, _, _, top, bottom = window.bounds(first, count)
@@ -308,10 +339,10 @@ def _chunks(task: Task) -> Chunks | None:
 
 def _product(task: Task) -> Split | None:
     a, b, y = _type(task.inputs[0]), _type(task.inputs[1]), _type(task.outputs[0])
-    if not (dense(a) and dense(y) and _per_tensor(a) and _per_tensor(y)):
-        return None
     if len(b.shape) > 2 and prod(b.shape[:-2]) > 1:
         return _batched_product(task, a, b, y)
+    if not (dense(a) and dense(y) and _per_tensor(a) and _per_tensor(y)):
+        return None
     units = prod(a.shape[:-1])
     if not (_whole_bytes(a, a.shape[-1:]) and _whole_bytes(y, y.shape[-1:])):
         return None
@@ -340,8 +371,39 @@ def _product(task: Task) -> Split | None:
     return replace(split, chunks=_chunks(task) if plain else None)
 
 
+def _by_strided_rows(task: Task) -> Split | None:
+    """Products of several batches whose rows lie outermost, the heads of a token beside each other: cut by rows."""
+    rank = len(_type(task.inputs[0]).shape)
+    regions = (task.inputs[0], task.outputs[0])
+    pitches = [_row_pitch(_type(region), rank - 2) for region in regions]
+    if len(task.inputs) > 2 or not all(pitches):
+        return None
+    x, y = (StridedRows(region, rank - 2, pitch or 0) for region, pitch in zip(regions, pitches, strict=True))
+    units = _type(task.inputs[0]).shape[-2]
+    return Split(task, units, units, (x, Whole(task.inputs[1])), (y,), task.attributes)
+
+
+def _row_pitch(type: TensorType, axis: int) -> int | None:
+    """The bytes of all that shares an index of an axis, where that lies without gaps; None where it does not."""
+    others = [
+        (stride, size)
+        for place, (size, stride) in enumerate(zip(type.shape, type.strides, strict=True))
+        if place != axis and size > 1
+    ]
+    expected = 1
+    for stride, size in sorted(others):
+        if stride != expected:
+            return None
+        expected *= size
+    pitch = expected * bits_of(type.elem)
+    lies = type.shape[axis] > 1 and type.strides[axis] == expected
+    return pitch // 8 if lies and pitch % 8 == 0 and _per_tensor(type) else None
+
+
 def _batched_product(task: Task, a: TensorType, b: TensorType, y: TensorType) -> Split | None:
     """Products of one batch each; the right sides differ."""
+    if not (dense(a) and dense(y) and _per_tensor(a) and _per_tensor(y)):
+        return _by_strided_rows(task)
     if a.shape[:-2] != b.shape[:-2] or len(task.inputs) > 2 or not dense(b) or not _per_tensor(b):
         return None
     if not all(_whole_bytes(item, item.shape[-2:]) for item in (a, b, y)):

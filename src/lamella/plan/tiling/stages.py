@@ -8,7 +8,7 @@ and activations.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -20,6 +20,7 @@ from lamella.plan.tiling.split import (
     OperandSplit,
     Part,
     Split,
+    StridedRows,
     Whole,
     bits_of,
     dense,
@@ -31,17 +32,35 @@ from lamella.plan.tiling.split import (
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """An element-wise task on the tile that the task before it left; an input of None is that tile."""
+    """An element-wise or row-wise task on the tile that the task before it left; an input of None is that tile."""
 
     task: Task
     inputs: tuple[Region | None, ...]
     output: Region
+    kept: bool = False
+    """Whether the tile that it works on leaves L1 as well, because others read it."""
+    flat: bool = False
+    """Whether tiles are rows as long as its own: the task before it has others, or it works on whole rows."""
+
+    @property
+    def row_wise(self) -> bool:
+        """Whether each element of the output depends on the elements of its row; other operands are vectors."""
+        return self.task.opcode in ROW_WISE
+
+    def others(self) -> Iterator[tuple[int, Region]]:
+        """Operands beside the tile that have as many elements: a part of them is loaded with each tile."""
+        if not self.row_wise:
+            yield from ((index, region) for index, region in enumerate(self.inputs) if region is not None)
 
     def part(self, region: Region, units: int, first: int, tile: tuple[int, ...], count: int) -> Part:
-        """The bytes of another operand that belong to a tile of `count` units."""
+        """The bytes of an operand that belong to a tile of `count` units."""
         assert region.type is not None
         type = region.type
-        pitch = prod(type.shape) // units * bits_of(type.elem) // 8
+        each = prod(type.shape) // units
+        pitch = each * bits_of(type.elem) // 8
+        if self.flat:
+            row = type.shape[-1]
+            return Part(first * pitch, typed(type.elem, (count * each // row, row), None, type.quant))
         return Part(
             first * pitch,
             typed(type.elem, tile, type.layout if len(tile) == len(type.shape) else None, type.quant),
@@ -69,8 +88,22 @@ class Stage:
 
     @property
     def outputs(self) -> tuple[Region, ...]:
-        """What the stage leaves behind."""
-        return (self.followers[-1].output,) if self.followers else self.task.outputs
+        """What the stage leaves behind: the last tile, and those before it that others read."""
+        if not self.followers:
+            return self.task.outputs
+        made = (self.task.outputs[0], *(item.output for item in self.followers))
+        kept = (made[number] for number, item in enumerate(self.followers) if item.kept)
+        return (*kept, made[-1])
+
+    @property
+    def tile(self) -> Region:
+        """What the last task of the stage writes."""
+        return self.followers[-1].output if self.followers else self.task.outputs[0]
+
+    @property
+    def whole_rows(self) -> bool:
+        """Whether all columns of a tile must be on one engine: rows are summed up, or several tiles leave."""
+        return any(item.row_wise or item.kept or item.flat for item in self.followers)
 
     def inputs(self) -> Iterator[Region]:
         """What the stage reads, but for tiles that its own tasks left."""
@@ -97,8 +130,11 @@ class Network:
         return {name for name in self.first if name not in self.weights | self.inputs | self.outputs}
 
 
-def group(plan: Plan, outputs: Collection[str] | None = None) -> Network:
-    """The stages of a selected plan; `outputs` are the buffers to keep, by default those that nothing reads."""
+def group(plan: Plan, outputs: Collection[str] | None = None, *, long: bool = True) -> Network:
+    """The stages of a selected plan; `outputs` are the buffers to keep, by default those that nothing reads.
+
+    Long stages have followers that work on rows, and tiles that others read; they need more of L1.
+    """
     tasks = _straight_line(plan)
     readers: dict[str, list[Task]] = defaultdict(list)
     writers: dict[str, list[Task]] = defaultdict(list)
@@ -115,10 +151,12 @@ def group(plan: Plan, outputs: Collection[str] | None = None) -> Network:
         for item in plan.buffers
         if item.imported and item.name in readers and item.name not in writers
     }
+    weights -= _shared(plan, readers)
     kept = set(outputs or ()) | {name for name in writers if name not in readers}
     kept |= {name for name in inputs if name in writers}
     network = Network(plan, [], weights, inputs - weights, kept)
-    fused = _Fusion(tasks, readers, writers, kept | inputs)
+    fused = _Fusion(tasks, readers, writers, kept, inputs)
+    fused.long = long
     network.stages = [replace(stage, number=number) for number, stage in enumerate(fused.stages())]
     for stage in network.stages:
         for region in (*stage.inputs(), *stage.outputs):
@@ -126,6 +164,35 @@ def group(plan: Plan, outputs: Collection[str] | None = None) -> Network:
             network.first.setdefault(name, stage.number)
             network.last[name] = stage.number
     return network
+
+
+SHARED_PART = 16
+"""Of L2: the part that known numbers may take which several tasks read, each of them fetched once."""
+
+
+def _shared(plan: Plan, readers: Mapping[str, list[Task]]) -> set[str]:
+    """Known numbers that several tasks read and that are neither weights of products nor tables: masks, angles.
+
+    They are inputs of the plan as far as tiling goes: fetched once, they stay in L2 while anybody reads them.
+    """
+    topology = None if plan.device is None else plan.device.topology
+    room = 0 if topology is None else topology.l2_size_bytes // SHARED_PART
+    found: set[str] = set()
+    for buffer in plan.buffers:
+        used = readers.get(buffer.name, [])
+        often = len({task.number for task in used}) > 1 and buffer.imported
+        if often and buffer.size <= room and not any(_is_packed(task, buffer.name) for task in used):
+            found.add(buffer.name)
+            room -= buffer.size
+    return found
+
+
+def _is_packed(task: Task, name: str) -> bool:
+    """Whether a task reads a buffer as a table, a weight or a vector, which lie in the order of their use."""
+    names = [region.buffer.name for region in task.inputs]
+    if task.opcode == "gather":
+        return names[0] == name
+    return not is_elementwise(task) and name in names[1:]
 
 
 def _straight_line(plan: Plan) -> list[Task]:
@@ -141,7 +208,7 @@ def _straight_line(plan: Plan) -> list[Task]:
     return found
 
 
-_ROW_WISE = frozenset({"softmax", "log_softmax", "layernorm", "rmsnorm"})
+ROW_WISE = frozenset({"softmax", "log_softmax", "layernorm", "rmsnorm"})
 
 
 class _Fusion:
@@ -153,8 +220,10 @@ class _Fusion:
         readers: dict[str, list[Task]],
         writers: dict[str, list[Task]],
         kept: set[str],
+        inputs: set[str],
     ) -> None:
-        self.tasks, self.readers, self.writers, self.kept = tasks, readers, writers, kept
+        self.tasks, self.readers, self.writers, self.kept, self.inputs = tasks, readers, writers, kept, inputs
+        self.long = True
 
     def stages(self) -> Iterator[Stage]:
         """Stages in the order of their last tasks."""
@@ -166,6 +235,8 @@ class _Fusion:
                 stage = Stage(0, _name(task), split_of(task))
             else:
                 found = [item for item in found if item[1].task is not stage.task]
+                for name in [name for name, other in open_stages.items() if other.task is stage.task]:
+                    del open_stages[name]
             found.append((position, stage))
             if len(task.outputs) == 1:
                 open_stages[task.outputs[0].buffer.name] = stage
@@ -173,59 +244,94 @@ class _Fusion:
 
     def _joined(self, task: Task, open_stages: dict[str, Stage]) -> Stage | None:
         """The stage before with a task as its next follower; of two candidates the later one."""
-        if not is_elementwise(task) or len(task.outputs) != 1 or task.opcode in MOVES:
+        row_wise = self.long and task.opcode in ROW_WISE
+        if not (is_elementwise(task) or row_wise) or len(task.outputs) != 1 or task.opcode in MOVES:
             return None
         candidates = [
-            open_stages[region.buffer.name]
-            for region in task.inputs
+            (region, open_stages[region.buffer.name])
+            for region in task.inputs[: 1 if row_wise else None]
             if region.buffer.name in open_stages
-            and self._private(region, task, open_stages[region.buffer.name])
         ]
-        for stage in reversed(candidates):
+        for region, stage in reversed(candidates):
+            private = self._private(region, task)
+            if not self._passes(region, task, stage) or not (private or self.long):
+                continue
             follower = self._follower(task, stage)
             if follower is not None:
-                return replace(stage, followers=(*stage.followers, follower))
+                return replace(stage, followers=(*stage.followers, replace(follower, kept=not private)))
         return None
 
-    def _private(self, region: Region, task: Task, stage: Stage) -> bool:
-        """Whether a buffer holds nothing but what one task made for another."""
+    def _private(self, region: Region, task: Task) -> bool:
+        """Whether nobody but one task reads a buffer."""
         name = region.buffer.name
-        made = stage.outputs[0]
-        return (
-            name not in self.kept
-            and len(self.writers[name]) == 1
-            and {item.number for item in self.readers[name]} == {task.number}
-            and (made.offset, made.extent) == (region.offset, region.extent)
-        )
+        return name not in self.kept and {item.number for item in self.readers[name]} == {task.number}
+
+    def _passes(self, region: Region, task: Task, stage: Stage) -> bool:
+        """Whether a task reads just the last tile of a stage, and all others that read tiles of it come later."""
+        name, made = region.buffer.name, stage.tile
+        if name in self.inputs or len(self.writers[name]) != 1 or len(stage.task.outputs) != 1:
+            return False
+        if (made.offset, made.extent) != (region.offset, region.extent):
+            return False
+        own = {item.number for item in (*stage.tasks, task)}
+        others = {
+            item.number for left in (*stage.outputs, made) for item in self.readers[left.buffer.name]
+        } - own
+        return all(number > task.number for number in others)
 
     def _follower(self, task: Task, stage: Stage) -> Follower | None:
         """A task as follower: its other operands have as many elements, in the same order, and are there in time."""
-        tile = stage.outputs[0]
+        tile, strided = stage.tile, isinstance(stage.split.outputs[0], StridedRows)
         if isinstance(stage.split.outputs[0], Whole) and stage.split.units > 1:
             return None
+        row_wise = task.opcode in ROW_WISE
+        flat = row_wise or strided or any(item.flat for item in stage.followers)
+        if flat and not self._in_rows(task, stage):
+            return None
         inputs: list[Region | None] = []
+        earlier = {region.buffer.name for one in stage.tasks for region in one.outputs} - {tile.buffer.name}
         for region in task.inputs:
+            if region.buffer.name in earlier:
+                return None
             if region.buffer.name == tile.buffer.name:
                 if region.type is None or tile.type is None or region.type.elem != tile.type.elem:
                     return None
                 # Strides may read the same bytes in another order: then tiles are not the same.
-                if not dense(region.type) or not dense(tile.type):
+                if not dense(region.type) or not (dense(tile.type) or strided):
                     return None
                 inputs.append(None)
             else:
                 inputs.append(region)
-        if not all(self._fits(region, stage) for region in (*inputs, task.outputs[0]) if region is not None):
+        whole = [region for region in inputs if region is not None] if not row_wise else []
+        if not all(self._fits(region, stage) for region in (*whole, task.outputs[0])):
             return None
         # The main task moves down to this one: what it reads must not change in between.
         between = [item for item in self.tasks if stage.task.number < item.number < task.number]
         read = {region.buffer.name for region in stage.inputs()}
         if any(region.buffer.name in read for item in between for region in item.outputs):
             return None
-        return Follower(task, tuple(inputs), task.outputs[0])
+        return Follower(task, tuple(inputs), task.outputs[0], flat=flat)
+
+    @staticmethod
+    def _in_rows(task: Task, stage: Stage) -> bool:
+        """Whether a task works along rows that lie in one unit of the stage; vectors beside them are known."""
+        types = [region.type for region in (task.inputs[0], *task.outputs)]
+        if any(item is None or not dense(item) or not item.shape for item in types):
+            return False
+        shape = types[0].shape if types[0] is not None else ()
+        if prod(shape) // stage.split.units % shape[-1] or not stage.split.units:
+            return False
+        if task.opcode not in ROW_WISE:
+            return all(
+                region.type is not None and region.type.shape[-1] == shape[-1] for region in task.inputs
+            )
+        axis = task.attributes["axis"]
+        known = all(region.buffer.imported for region in task.inputs[1:])
+        return known and isinstance(axis, int) and axis % len(shape) == len(shape) - 1
 
     @staticmethod
     def _fits(region: Region, stage: Stage) -> bool:
-        made = stage.outputs[0].type
+        made = stage.tile.type
         type = region.type
         if type is None or made is None or prod(type.shape) != prod(made.shape) or not dense(type):
             return False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from lamella.base.quant import PerChannel, PerGroup, PerTensor, Quant
 from lamella.base.shape import row_major_strides
@@ -10,7 +11,7 @@ from lamella.base.source import Trivia
 from lamella.lang.nem import nodes
 from lamella.lang.nem.nodes import Attribute, Chain, Expr, Integer, Items, Name, Operand, Real, Text, Value
 from lamella.lang.nem.resolved import AttributeValue, TensorType
-from lamella.lang.nem.words import MOVES, RESERVED
+from lamella.lang.nem.words import RESERVED
 from lamella.plan.tiling.program import OWN, Barrier, Bytes, Line, Place, Repeat, Step
 
 
@@ -136,20 +137,40 @@ class Writer:
             elif isinstance(line, Barrier):
                 found.append(nodes.Wait(tuple(Name(names[step.number]) for step in line.steps)))
             else:
-                found.append(self.loop(line, names, regions))
+                found += self._loop(line, names, regions)
         return found
 
-    def loop(
-        self, line: Repeat, names: dict[int, str], regions: Mapping[tuple[object, ...], str]
-    ) -> nodes.Loop:
-        """A loop with its body; names of its own regions end with it."""
+    def _loop(
+        self, line: Repeat, names: dict[int, str], regions: dict[tuple[object, ...], str]
+    ) -> list[nodes.Statement]:
+        """A loop, and before it its regions that stay where they are, once for all engines.
+
+        Names of its other regions end with it.
+        """
+        fixed: list[nodes.Statement] = []
+        for step in line.body:
+            for item in (*step.inputs, *step.outputs):
+                if item.name and not (item.place.step or item.place.slot):
+                    fixed += self._declared(item, regions)
         own = dict(regions)
         body = [item for step in line.body for item in self.step(step, names, own)]
         window = nodes.Decorator("max_in_flight", (Integer(line.window),))
-        decorators = (window,) if line.window > 1 else ()
-        last = Integer(line.trips - 1)
-        notes = _comments(line.comments)
-        return nodes.Loop(Name(self.variable), Integer(0), last, decorators, tuple(body), notes=notes)
+        loop = nodes.Loop(
+            Name(self.variable),
+            Integer(0),
+            Integer(line.trips - 1),
+            (window,) if line.window > 1 else (),
+            tuple(body),
+        )
+        return _noted([*fixed, loop], line.comments)
+
+    def _declared(self, item: Bytes, regions: dict[tuple[object, ...], str]) -> list[nodes.Statement]:
+        """The declaration of a named region, where it has none yet."""
+        key = (item.buffer, item.place, item.extent, item.type)
+        if key in regions:
+            return []
+        regions[key] = self.fresh(item.name)
+        return [nodes.RegionDef(Name(regions[key]), self.region(item), let=True)]
 
     def step(
         self, step: Step, names: dict[int, str], regions: dict[tuple[object, ...], str]
@@ -157,18 +178,12 @@ class Writer:
         """A task, and before it the regions that it is the first to name."""
         found: list[nodes.Statement] = []
         operands: list[Operand] = []
-        notes = _comments(step.comments)
         for item in (*step.inputs, *step.outputs):
-            if step.opcode in MOVES or not item.name:
+            if not item.name:
                 operands.append(Operand(self.region(item)))
                 continue
-            key = (item.buffer, item.place, item.extent, item.type)
-            if key not in regions:
-                regions[key] = self.fresh(item.name)
-                region = self.region(item)
-                found.append(nodes.RegionDef(Name(regions[key]), region, let=True, notes=notes))
-                notes = Trivia()
-            operands.append(Operand(Name(regions[key])))
+            found += self._declared(item, regions)
+            operands.append(Operand(Name(regions[item.buffer, item.place, item.extent, item.type])))
         if step.awaited:
             names[step.number] = self.fresh(step.label or step.opcode)
         count = len(step.inputs)
@@ -180,10 +195,18 @@ class Writer:
             outputs=tuple(operands[count:]),
             attributes=tuple(Attribute(Name(key), value_of(v)) for key, v in step.attributes.items()),
             deps=tuple(Name(names[other.number]) for other in step.deps),
-            decorators=(nodes.Decorator("seq_engine", (Integer(step.sequencer),)),) if step.sequencer else (),
-            notes=notes,
+            decorators=tuple(self._decorators(step)),
         )
-        return [*found, task]
+        return _noted([*found, task], step.comments)
+
+    def _decorators(self, step: Step) -> Iterator[nodes.Decorator]:
+        if step.sequencer:
+            yield nodes.Decorator("seq_engine", (Integer(step.sequencer),))
+        if step.unit:
+            turn: Expr = Integer(step.turn)
+            if step.turns > 1:
+                turn = Chain(Name(self.variable), (("mod", Integer(step.turns)),))
+            yield nodes.Decorator("resource", (nodes.UnitRef(step.unit, turn),))
 
 
 _WORDS = frozenset(
@@ -204,5 +227,9 @@ def value_of(value: AttributeValue) -> Value:
     return Items(numbers(value))
 
 
-def _comments(lines: tuple[str, ...]) -> Trivia:
-    return Trivia(tuple(f"# {line}" for line in lines), blank=True) if lines else Trivia()
+def _noted(statements: list[nodes.Statement], comments: tuple[str, ...]) -> list[nodes.Statement]:
+    """Statements with comments before the first."""
+    if not comments:
+        return statements
+    notes = Trivia(tuple(f"# {line}" for line in comments), blank=True)
+    return [replace(statements[0], notes=notes), *statements[1:]]

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from lamella.base.arena import aligned
 from lamella.lang.nem.resolved import Region, TensorType
-from lamella.plan.tiling.placement import Placement, Tile, TiledStage
+from lamella.plan.tiling.placement import Placement, TiledStage
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Place, Step, l1_buffer
-from lamella.plan.tiling.search import pieces_of
-from lamella.plan.tiling.shape import ALIGN
+from lamella.plan.tiling.runs import Tile
+from lamella.plan.tiling.shape import ALIGN, Operand
 from lamella.plan.tiling.split import Part, extent_of, planar
 
 
@@ -29,7 +29,7 @@ class TilePass:
         self.placement, self.tiled, self.engine = placement, tiled, engine
         self.tile, self.slot, self.step = tile, slot, step
         self.number = (slot.start - tiled.slots_at) // max(1, tiled.slot.size)
-        self.label = tiled.stage.name
+        self.label = tiled.label
         first, count = tile
         self.span = tiled.span(engine)
         self.parts = {key: part for key, _, part in tiled.shape.loads(first, count, self.span)}
@@ -48,11 +48,6 @@ class TilePass:
         at = Place(self.slot.start + offset, 0, self.slot.slot, self.slot.slots)
         return Bytes(l1_buffer(self.engine), at, extent, None if part is None else part.type, name)
 
-    def _share(self, unit: str, size: int) -> int:
-        """Moves that share the bytes of a tile; in a loop there are other tiles to keep the units busy."""
-        tiles = max(len(each) for each in self.tiled.tiles)
-        return 1 if self.step else pieces_of(self.placement.machine, unit, tiles, size)
-
     def loads(self) -> list[Step]:
         """Load the inputs of the tile."""
         found: list[Step] = []
@@ -64,11 +59,9 @@ class TilePass:
                 found.append(Step("transfer", (far,), (near,), label=f"{self.label}_in"))
             else:
                 source = self.placement.source(self.tiled, region, part.offset, part.extent)
-                near = _moving(source, step)
-            here = self._here(key, None, part.extent)
-            for low, size in divide(part.extent, self._share("DMA", part.extent)):
-                source, target = piece(near, low, size), piece(here, low, size)
-                found.append(Step("transfer", (source,), (target,), label=f"{self.label}_x"))
+                near = moving(source, step)
+            here = self._here(key, part, part.extent, f"{self.label}_{'R' if key.startswith('f') else 'X'}")
+            found.append(Step("transfer", (near,), (here,), label=f"{self.label}_x"))
         return found
 
     def _far(self, region: Region, part: Part, step: int) -> Bytes:
@@ -103,7 +96,16 @@ class TilePass:
             whole = self._here(f"y{index}", part, part.extent, f"{self.label}_Y")
             outputs.append(whole if not tiled.choice.chunk else self._cut(whole, part, number))
         attributes = split.attributes_of(*self.tile)
-        return Step(task.opcode, tuple(inputs), tuple(outputs), attributes, label=self.label)
+        return self._on_unit(
+            Step(task.opcode, tuple(inputs), tuple(outputs), attributes, label=self.label), 0
+        )
+
+    def _on_unit(self, step: Step, task: int) -> Step:
+        """A step on the unit that its task names: tiles take turns on the instances of it."""
+        step.unit = self.tiled.shape.units[task]
+        count = self.placement.machine.counts.get(step.unit, 1)
+        step.turn, step.turns = self.number % count, count if self.step else 1
+        return step
 
     def _cut(self, whole: Bytes, tile: Part, number: int) -> Bytes:
         """The channels of a tile that a chunk writes: between the others, or beside them where engines share them."""
@@ -137,7 +139,7 @@ class TilePass:
             return Bytes(found.buffer, found.place, extent_of(type), type)
         if index in tiled.shape.vectors:
             found = self.placement.source(tiled, region, offset, extent_of(type))
-            return Bytes(found.buffer, found.place, found.extent, type)
+            return Bytes(found.buffer, found.place, found.extent, type, f"{self.label}_B")
         at = tiled.weights[index]
         if tiled.choice.chunk and index == 1:
             at += number % tiled.choice.ring * tiled.chunk_bytes
@@ -153,27 +155,38 @@ class TilePass:
         current = made[0]
         for number, follower in enumerate(self.tiled.stage.followers):
             result = made[len(self.tiled.stage.split.outputs) + number]
-            inputs: list[Bytes] = []
-            for index, region in enumerate(follower.inputs):
-                if region is None:
-                    own = follower.task.inputs[index].type
-                    part = Part(0, _requantised(current[2].type, own))
-                    inputs.append(self._here(current[0], part, part.extent, f"{self.label}_Y"))
-                else:
-                    part = self.parts[f"f{number}_{index}"]
-                    inputs.append(self._here(f"f{number}_{index}", part, part.extent, f"{self.label}_R"))
+            inputs = [self._follower_input(number, index, current) for index in range(len(follower.inputs))]
             output = self._here(result[0], result[2], result[2].extent, f"{self.label}_Y")
-            found.append(
-                Step(
-                    follower.task.opcode,
-                    tuple(inputs),
-                    (output,),
-                    follower.task.attributes,
-                    label=f"{self.label}_a",
-                )
-            )
+            attributes = follower.task.attributes
+            if follower.row_wise:
+                attributes = {**attributes, "axis": len(result[2].type.shape) - 1}
+            step = Step(follower.task.opcode, tuple(inputs), (output,), attributes, label=f"{self.label}_a")
+            found.append(self._on_unit(step, number + 1))
             current = result
         return [*found, *self._stores()]
+
+    def _follower_input(self, number: int, index: int, current: Operand) -> Bytes:
+        """An operand of a follower: the tile before it, a part of another tensor, or a vector in L2."""
+        follower = self.tiled.stage.followers[number]
+        region = follower.inputs[index]
+        key = f"f{number}_{index}"
+        if region is None:
+            own = follower.task.inputs[index].type
+            type = _requantised(current[2].type, own)
+            if follower.flat and own is not None:
+                type = follower.part(
+                    follower.task.inputs[index], self.tiled.stage.split.units, *self._tile_of(current)
+                ).type
+            return self._here(current[0], Part(0, type), extent_of(type), f"{self.label}_Y")
+        if key in self.parts:
+            part = self.parts[key]
+            return self._here(key, part, part.extent, f"{self.label}_R")
+        found = self.placement.source(self.tiled, region, 0, region.extent)
+        return Bytes(found.buffer, found.place, found.extent, region.type)
+
+    def _tile_of(self, current: Operand) -> tuple[int, tuple[int, ...], int]:
+        first, count = self.tile
+        return first, current[2].type.shape, count
 
     def _stores(self) -> Iterable[Step]:
         shape, (first, count) = self.tiled.shape, self.tile
@@ -181,15 +194,13 @@ class TilePass:
         later = shape.stored(first + self.step, count) if self.step else now
         for (key, region, part), (_, _, moved) in zip(now, later, strict=True):
             step = moved.offset - part.offset
-            here = self._here(key, None, part.extent)
+            here = self._here(key, part, part.extent, f"{self.label}_Y")
             staged = region.buffer.name in self.placement.ddr
             if staged:
                 near = self._staged(f"out_{key}", part.extent)
             else:
-                near = _moving(self.placement.source(self.tiled, region, part.offset, part.extent), step)
-            for low, size in divide(part.extent, self._share("CSTL", part.extent)):
-                ends = (piece(here, low, size),), (piece(near, low, size),)
-                yield Step("store", *ends, label=f"{self.label}_st")
+                near = moving(self.placement.source(self.tiled, region, part.offset, part.extent), step)
+            yield Step("store", (here,), (near,), label=f"{self.label}_st")
             if staged:
                 yield Step("transfer", (near,), (self._far(region, part, step),), label=f"{self.label}_out")
 
@@ -199,14 +210,17 @@ def _requantised(type: TensorType, own: TensorType | None) -> TensorType:
     return TensorType(type.elem, type.shape, type.layout, type.strides, quant)
 
 
-def _moving(item: Bytes, step: int) -> Bytes:
+def moving(item: Bytes, step: int) -> Bytes:
+    """A range that moves on with every iteration."""
     place = item.place
     moved = Place(place.start, step, place.slot, place.slots, place.name, place.named)
     return Bytes(item.buffer, moved, item.extent, item.type, item.name)
 
 
 def piece(item: Bytes, low: int, size: int) -> Bytes:
-    """A part of a range."""
+    """A part of a range; the whole of it keeps its name."""
+    if (low, size) == (0, item.extent):
+        return item
     return Bytes(item.buffer, replace(item.place, start=item.place.start + low), size)
 
 

@@ -35,10 +35,12 @@ from lamella.backend.cpu.emit.matrices.layout import (
 )
 from lamella.backend.cpu.emit.matrices.multiply import WIDER, accumulate
 from lamella.backend.cpu.emit.memory import add_in_turn, store_in_turn
-from lamella.backend.cpu.emit.scalars import convert, make_constant
+from lamella.backend.cpu.emit.scalars import convert, emit_cast, make_constant
+from lamella.backend.cpu.emit.scalars.lanes import element_of, map_columns
 from lamella.backend.cpu.emit.values import MatrixValue, ScalarValue
 from lamella.lang.tensor.layout import component_place
 from lamella.lang.tensor.nodes import (
+    Cast,
     Constant,
     CoopConstruct,
     CoopExtract,
@@ -195,6 +197,22 @@ def _value(context: EmitContext, matrix: MatrixValue, number: int, element: str)
     return convert(context, ScalarValue(matrix.type.element, parts), element)
 
 
+# --- casts ---------------------------------------------------------------------------------------------------
+
+
+def emit_thread_cast(context: EmitContext, cast: Cast) -> ScalarValue | MatrixValue:
+    """A cast; the GPU has an instruction for the one to bf16, where processors need several."""
+    value = context.values[cast.operand.name]
+    if isinstance(value, MatrixValue) and value.type.element == "f32" and element_of(cast.type) == "bf16":
+        return map_columns(cast.type, _to_bf16, context, value)
+    return emit_cast(context, cast)
+
+
+def _to_bf16(context: EmitContext, value: ScalarValue) -> ScalarValue:
+    short = context.out.value(f"fptrunc float {value.operand} to bfloat")
+    return ScalarValue("bf16", (context.out.value(f"bitcast bfloat {short} to i16"),))
+
+
 # --- components ----------------------------------------------------------------------------------------------
 
 
@@ -260,6 +278,7 @@ def insert_component(context: EmitContext, insert: CoopInsert) -> MatrixValue:
 
 
 EMITTERS: Emitters = {
+    Cast: emit_thread_cast,
     CoopLoad: emit_load,
     CoopStore: emit_store,
     CoopMulAdd: emit_mul_add,

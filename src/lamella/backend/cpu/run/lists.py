@@ -11,6 +11,7 @@ import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
+from tempfile import TemporaryFile
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from lamella.backend.cpu.jit import code_error
 from lamella.backend.cpu.run.pool import ListWalker
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.base.arrays import Array
+from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.kernels.launches import ELEMENT_BYTES, BufferView, Launch, LaunchList, LaunchTime
 from lamella.kernels.placing import ALIGNMENT, place_buffers
@@ -100,6 +102,15 @@ def allocate_bytes(size: int) -> Array:
         with suppress(OSError):
             room.madvise(mmap.MADV_HUGEPAGE)
     return _cut(np.frombuffer(room, np.uint8), size, HUGE)
+
+
+def allocate_in_file(size: int) -> Array:
+    """Bytes at a multiple of 64 that lie in a file without a name: the system may take their memory at any time."""
+    if not size:
+        return np.zeros(0, np.uint8)
+    with TemporaryFile() as file:
+        file.truncate(size)
+        return np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
 
 
 def _cut(room: Array, size: int, alignment: int) -> Array:
@@ -249,11 +260,13 @@ class NativeList:
         self._arena = arena
         self._base = 0
         self._table = table = _LaunchTable(source, whole.launches)
+        self._settled = _find_settled(whole, table)
         self._direct = _find_direct(whole)
         entering = {view.buffer for view in whole.inputs.values()}
         plan = place_buffers(whole, {*entering, *self._direct.values()})
         self._shared, self._own = plan.shared, allocate_bytes(plan.own_bytes)
-        self.arena_bytes = plan.shared_bytes
+        self._outer = allocate_in_file(plan.outside_bytes)
+        self.arena_bytes, self.outside_bytes, self.blocks = plan.shared_bytes, plan.outside_bytes, plan.blocks
         by_buffer: dict[str, list[_Address]] = {}
         for item in table.addresses:
             by_buffer.setdefault(item.buffer, []).append(item)
@@ -269,9 +282,10 @@ class NativeList:
         inside = [item for item in table.addresses if item.buffer in plan.shared]
         self._inside = np.array([item.slot for item in inside], np.int64)
         table.slots[self._inside] = [plan.shared[item.buffer] + item.offset for item in inside]
-        for item in table.addresses:
-            if item.buffer in plan.own:
-                table.slots[item.slot] = address_of(self._own) + plan.own[item.buffer] + item.offset
+        for places, room in ((plan.own, self._own), (plan.outside, self._outer)):
+            for item in table.addresses:
+                if item.buffer in places:
+                    table.slots[item.slot] = address_of(room) + places[item.buffer] + item.offset
 
     @property
     def prepared(self) -> Sequence[PreparedLaunch | None]:
@@ -299,9 +313,10 @@ class NativeList:
         self._settle()
         held = [self._enter(view.buffer, inputs[name]) for name, view in self._entering.items()]
         found = {name: self._leave(buffer, outputs[name]) for name, buffer in self._direct.items()}
-        self._walk(times)
+        self._walk(0, self._settled, times)
         if self._table.has_fault():
             return False
+        self._walk(self._settled, len(self.whole.launches), times)
         for name, view in self.whole.outputs.items():
             if name not in found:
                 self._copy(view, outputs[name], {**self._fixed, **inputs}, found)
@@ -341,18 +356,19 @@ class NativeList:
             self._table.slots[outside.slots] = outside.offsets + address
             outside.address = address
 
-    def _walk(self, times: list[LaunchTime] | None) -> None:
-        table, count = self._table, len(self.whole.launches)
+    def _walk(self, first: int, end: int, times: list[LaunchTime] | None) -> None:
+        table, count = self._table, end - first
+        if not count:
+            return
+        rows = address_of(table.rows) + first * table.rows.strides[0]
         if times is None:
-            self._walker.run(address_of(table.rows), count, table.is_shared, table.local_bytes)
+            self._walker.run(rows, count, table.is_shared, table.local_bytes)
             return
         stamps = np.zeros((count + 1, 2), np.int64)
-        self._walker.run(
-            address_of(table.rows), count, table.is_shared, table.local_bytes, address_of(stamps)
-        )
+        self._walker.run(rows, count, table.is_shared, table.local_bytes, address_of(stamps))
         moments = stamps @ np.array([1.0, 1e-9])
         seconds = np.diff(stamps, axis=0) @ np.array([1.0, 1e-9])
-        for number, launch in enumerate(self.whole.launches):
+        for number, launch in enumerate(self.whole.launches[first:end]):
             times.append(
                 LaunchTime(
                     launch.operator,
@@ -379,6 +395,18 @@ class NativeList:
             source = self._arena.view(self._shared[view.buffer], target.nbytes)
         dense = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
         np.copyto(target, dense.view(target.dtype).reshape(target.shape))
+
+
+def _find_settled(whole: LaunchList, table: _LaunchTable) -> int:
+    """The first launch that overwrites something for good; Unsupported where one behind it may find a mistake."""
+    buffers = {whole.inputs[name].buffer for name in whole.overwritten}
+    for number, launch in enumerate(whole.launches):
+        if any(launch.arguments[place].buffer in buffers for place in launch.writes):
+            rest = zip(whole.launches[number:], table.prepared[number:], strict=True)
+            if any(item.has_fault or (made is not None and made.tests is not None) for item, made in rest):
+                raise Unsupported("it may fail after it has changed a state")
+            return number
+    return len(whole.launches)
 
 
 def _find_direct(whole: LaunchList) -> dict[str, str]:

@@ -24,6 +24,7 @@ from lamella.graph.passes.fuse.legality import GroupKind
 from lamella.graph.passes.fuse.machine import DEFAULT_MACHINE, Machine
 from lamella.graph.passes.fuse.outline import OperatorWriter, Outlined
 from lamella.graph.passes.fuse.parts import KnownFacts, Part, make_part
+from lamella.graph.passes.fuse.strips import find_strips
 from lamella.graph.rewrite import members, operands_of, results_of
 
 __all__ = ["Fusion", "GroupKind", "Kind", "Machine", "fuse", "fuse_model", "kind_of"]
@@ -144,33 +145,59 @@ class _Fusing:
         owner = {number: place for place, group in enumerate(groups) for number in group.members}
         units = [group.members for group in groups]
         units += [[number] for number in range(len(part.nodes)) if number not in owner]
+        chains = {chain[-1][0]: chain for chain in find_strips(part, units, self.machine)}
+        inner = {unit[0] for chain in chains.values() for unit in chain[:-1]}
+        calls: dict[int, Node] = {}
         for unit in _in_order(part, units):
             group = owner.get(unit[0])
-            yield part.nodes[unit[0]] if group is None else self._call(part, groups[group])
+            calls[unit[0]] = part.nodes[unit[0]] if group is None else self._call(part, groups[group])
+            if unit[0] in chains:
+                yield self._strip([calls[item[0]] for item in chains[unit[0]]])
+            elif unit[0] not in inner:
+                yield calls[unit[0]]
+
+    def _strip(self, calls: Sequence[Node]) -> Operation:
+        """One call for a chain of groups, whose operator calls theirs: who writes no kernel for it takes them."""
+        operations = tuple(item for item in calls if isinstance(item, Operation))
+        self.writer.refresh()
+        made = [item for operation in operations[:-1] for item in members(operation.outputs)]
+        saved = sum(2 * self._facts.bytes_of(item) for item in made if isinstance(item, Tensor))
+        outputs = [item for item in members(operations[-1].outputs) if isinstance(item, Tensor)]
+        return self._outline(operations, outputs, "", (GroupKind.STRIP, saved))
 
     def _call(self, part: Part, group: Group) -> Operation:
         operations = tuple(part.operation(number) for number in group.members)
-        made = {item.name for operation in operations for item in results_of(operation)}
-        read = [
-            item for operation in operations for item in members(operation.inputs) if item.name not in made
-        ]
-        outside = dict.fromkeys(item for item in read if isinstance(item, Tensor))
-        held = {name: item for name, item in self._constants.items() if not isinstance(item.value, tuple)}
         outputs = [
             item
             for operation in operations
             for item in results_of(operation)
             if isinstance(item, Tensor) and part.is_visible(item.name, group.members)
         ]
+        return self._outline(operations, outputs, group.name, (group.kind, group.bytes_saved))
+
+    def _outline(
+        self,
+        operations: tuple[Operation, ...],
+        outputs: Sequence[Tensor],
+        name: str,
+        worth: tuple[GroupKind, int],
+    ) -> Operation:
+        """One call for operations, with what it is and the bytes that it saves."""
+        made = {item.name for operation in operations for item in results_of(operation)}
+        read = [
+            item for operation in operations for item in members(operation.inputs) if item.name not in made
+        ]
+        outside = dict.fromkeys(item for item in read if isinstance(item, Tensor))
+        held = {name: item for name, item in self._constants.items() if not isinstance(item.value, tuple)}
         found = Outlined(
             operations,
             tuple(item for item in outside if item.name not in held),
             tuple(outputs),
             tuple(held[item.name] for item in outside if item.name in held),
         )
-        call = self.writer.call(found, group.name)
+        call = self.writer.call(found, name)
         names = tuple(item.operator for item in operations)
-        self.groups.append(FusedGroup(call.operator, group.kind, names, group.bytes_saved))
+        self.groups.append(FusedGroup(call.operator, worth[0], names, worth[1]))
         return call
 
 

@@ -34,6 +34,8 @@ LARGEST = 1 << 62
 """Larger integers are not sampled: no index is one, and 64-bit arithmetic would wrap around."""
 Places: TypeAlias = npt.NDArray[np.int64]
 """Row-major positions of elements, one for each sampled step."""
+WINDOW_RANK = 2
+"""Dimensions of windows that are computed in strips of rows."""
 POINTS = 48
 """Random steps that index maps are compared on, beside the origin and one step along every loop."""
 PRIMES = (7, 11, 13, 17, 19, 23, 29, 31)
@@ -117,6 +119,8 @@ class Facts:
     """Whether the output is a strided view of the one input: strides and an offset describe it."""
     is_pointwise: bool = False
     """Whether one formula gives every element of the output by itself."""
+    windows: int = -1
+    """The input whose windows a contraction sums up, those of each channel by themselves; -1 where there is none."""
 
     @property
     def flops(self) -> int:
@@ -214,7 +218,26 @@ class _Classifier:
         if strided and pointwise and is_identity(reads[0], sizes[reads[0].source], self.size):
             kind = Kind.VIEW
         rows = self._rows(reads, sizes) if kind is Kind.REDUCE else None
-        return Facts(kind, tuple(reads), self.size, sizes, steps, cost, rows, moving, strided, pointwise)
+        windows = self._windows(formulas) if kind is Kind.CONTRACT else -1
+        return Facts(
+            kind, tuple(reads), self.size, sizes, steps, cost, rows, moving, strided, pointwise, windows
+        )
+
+    def _windows(self, formulas: Sequence[Contraction]) -> int:
+        """The input whose windows are summed up channel by channel: other indices are those of the output."""
+        sums = [item for item in formulas if item.sign == "+=" and isinstance(item.values[0], Apply)]
+        if len(sums) != 1 or not isinstance(sums[0].values[0], Apply):
+            return -1
+        target, points = sums[0].targets[0], _Samples(sums[0]).points
+        for item in sums[0].values[0].operands:
+            source = self.sources.get((item.tensor, None)) if isinstance(item, Element) else None
+            if source is None or not isinstance(item, Element) or len(item.indices) != len(target.indices):
+                continue
+            pairs = zip(item.indices, target.indices, strict=True)
+            other = [one for one, two in pairs if not np.array_equal(*map(points.evaluate, (one, two)))]
+            if len(other) == WINDOW_RANK and all(isinstance(one, Guard | Apply) for one in other):
+                return source
+        return -1
 
     def _is_rounding(self, reads: Sequence[Read]) -> bool:
         """Whether an element changes its type on the way, as one of another real type does without a word."""

@@ -3,7 +3,9 @@
 - *map*: chains of maps; what several steps need is computed again only where that costs less than a round trip;
 - *row*: reductions with the maps around them, where every step stays in its row: softmax, layer norm, RMS norm;
 - *contract*: one contraction with the maps that read its result element by element, and operands that are only spread;
-- *attention*: a contraction, a row group on its result, and a contraction over those rows.
+- *attention*: a contraction, a row group on its result, and a contraction over those rows;
+- *strip*: groups with a contraction each, the second over windows of what the first makes, which a kernel computes
+  some rows at a time.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ class GroupKind(Enum):
     ROW = "row"
     CONTRACT = "contract"
     ATTENTION = "attention"
+    STRIP = "strip"
 
 
 class Illegal(Exception):

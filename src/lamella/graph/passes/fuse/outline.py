@@ -58,6 +58,10 @@ class OperatorWriter:
         self._attributes: dict[str, list[str]] = {}
         self._copies: dict[str, str] = {}
 
+    def refresh(self) -> None:
+        """Let later groups call the operators of those so far."""
+        self.library = self.finished()
+
     def finished(self) -> Library:
         """The library with the operators of all groups."""
         calls = {name for operator in self.operators for name in invoked(operator) if "." in name}
@@ -124,8 +128,10 @@ class OperatorWriter:
     def _is_private(self, name: str) -> bool:
         """Whether a module of its own cannot call an operator: it is private, or the model's."""
         definition = self.library.find(name)
-        return definition is not None and (
-            not definition.standard or definition.operator.name.startswith("_")
+        return (
+            definition is not None
+            and not name.startswith(f"{FUSED}.")
+            and (not definition.standard or definition.operator.name.startswith("_"))
         )
 
     def _copied(self, name: str) -> str:

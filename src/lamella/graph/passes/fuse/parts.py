@@ -9,7 +9,7 @@ from lamella.base.dtype import BF16, F16, F32, I4, I8, ElementType
 from lamella.base.records import dataclass
 from lamella.graph.binding import signature
 from lamella.graph.nodes import Graph, Node, Operation, Tensor, tensors
-from lamella.graph.passes.fuse.kinds import OPAQUE, Facts, Kind, facts_of, sample_extents
+from lamella.graph.passes.fuse.kinds import OPAQUE, Facts, Kind, facts_of, sample_extents, size_of
 from lamella.graph.rewrite import defined, operands_of, results_of
 from lamella.ops.library import Library
 
@@ -105,6 +105,10 @@ class KnownFacts:
         self._library = library
         self._extents = sample_extents(defined(graph))
         self._known: dict[object, Facts] = {}
+
+    def bytes_of(self, tensor: Tensor) -> int:
+        """The bytes of a tensor, open extents as they are sampled."""
+        return size_of(tensor, self._extents) * tensor.element.bits // 8
 
     def find(self, node: Node) -> Facts:
         """The facts of a node; control flow is opaque."""

@@ -55,7 +55,7 @@ _WHOLE = (Inert(),)
 INERT: Mapping[str, tuple[Inert, ...]] = MappingProxyType(
     {
         "memory": (
-            Inert("mode", ("pin", "offload", "stream")),
+            Inert("mode", ("offload", "stream"), (PARAMETER,)),
             Inert("priority"),
             Inert("prefetch"),
             Inert("async"),
@@ -85,8 +85,9 @@ def find_inert(
     annotation: Annotation, place: str, arguments: Mapping[str, ArgumentValue]
 ) -> Iterator[Diagnostic]:
     """A note for an annotation that has no effect where it stands, or for each argument of it that has none."""
-    rows = INERT.get(annotation.name, ())
-    if any(not row.argument and (not row.places or place in row.places) for row in rows):
+    known = INERT.get(annotation.name, ())
+    rows = [row for row in known if not row.places or place in row.places]
+    if any(not row.argument for row in rows):
         yield RULE.at(annotation.span, what=f"'@{annotation.name}'", place=place)
         return
     given = dict(_given(annotation))

@@ -56,6 +56,8 @@ class Integers:
         self.symbols = symbols
         self.strict = strict
         self._quotients: dict[tuple[Affine, int, bool], Affine | None] = {}
+        self._rests: dict[Affine, int] = {}
+        """What quotients leave, with the largest that it can be: constants bound it less narrowly, symbol by symbol."""
 
     def unknown(self, type_: str, depends: frozenset[int], name: str = "") -> Affine:
         """An integer of which only the type is known."""
@@ -130,6 +132,9 @@ class Integers:
         if not floors and not self.symbols.proves(form, assuming=False):
             return None
         low, high = self.symbols.interval(form)
+        if form in self._rests:
+            most = self._rests[form]
+            low, high = max(low or 0, 0), most if high is None else min(high, most)
         low, high = (None if end is None else end // divisor for end in (low, high))
         if not form.terms:
             return Affine(form.constant // divisor)
@@ -137,6 +142,7 @@ class Integers:
             low = 0
         found = self._bounded(low, high, (form,))
         rest = form.plus(found, -divisor)
+        self._rests[rest] = divisor - 1
         self.symbols.state(rest)
         self.symbols.state(Affine(divisor - 1) - rest)
         return found

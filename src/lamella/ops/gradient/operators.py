@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
-from lamella.graph.gradient.expressions import (
+from lamella.ops.gradient.expressions import (
     ONE,
     ZERO,
     Derivative,
@@ -53,7 +53,7 @@ def derive(operator: n.Operator, wanted: str, prefix: str = "") -> BackwardOpera
 
     Names begin with the prefix. Unsupported says what cannot be derived.
     """
-    return _Derivation(operator, wanted, prefix).run()
+    return Derivation(operator, wanted, prefix).run()
 
 
 def is_real(parameter: n.Parameter, types: Mapping[str, str]) -> bool:
@@ -61,7 +61,7 @@ def is_real(parameter: n.Parameter, types: Mapping[str, str]) -> bool:
     return types.get(parameter.type.name, parameter.type.name) in (REAL, "num", "type", "arith")
 
 
-class _Derivation:
+class Derivation:
     """One operator and one of its inputs."""
 
     def __init__(self, operator: n.Operator, wanted: str, prefix: str) -> None:
@@ -89,23 +89,34 @@ class _Derivation:
         found = [item for number in range(len(self.lowerings)) for item in self._derive(number)]
         if not found:
             return None
-        own = self.inputs[self.wanted]
-        output = n.Parameter(self.gradient, replace(_closed(own.type), optional=False))
-        body = n.Section("lower", tuple(found))
+        output, body = self.output, n.Section("lower", tuple(found))
         if not self.helpers:
-            return BackwardOperator(self._operator(self.name, output, body))
+            return BackwardOperator(self.build(self.name, output, body))
         parts = [self._helper(*item) for item in self.helpers.items()]
-        inner = self._operator(f"_{self.name}", output, body)
+        inner = self.build(f"_{self.name}", output, body)
         calls = tuple(_invoke(item, _result(item)) for item in (*parts, inner))
         return BackwardOperator(
-            self._operator(self.name, output, n.Section("compose", calls)), (*parts, inner)
+            self.build(self.name, output, n.Section("compose", calls)), (*parts, inner)
         )
 
+    @property
+    def output(self) -> n.Parameter:
+        """The gradient that is computed."""
+        own = self.inputs[self.wanted]
+        return n.Parameter(self.gradient, replace(closed(own.type), optional=False))
+
     def _verify(self) -> None:
-        if self.wanted not in self.inputs or not is_real(self.inputs[self.wanted], self.types):
-            raise Unsupported(f"'{self.wanted}' is no input of reals")
+        self.verify_wanted()
         if not self.lowerings:
             raise Unsupported(f"'{self.source.name}' has no formula")
+        self._verify_reads()
+
+    def verify_wanted(self) -> None:
+        """Refuse what is no input of reals."""
+        if self.wanted not in self.inputs or not is_real(self.inputs[self.wanted], self.types):
+            raise Unsupported(f"'{self.wanted}' is no input of reals")
+
+    def _verify_reads(self) -> None:
         for item in self.lowerings:
             used = {name for name in _tensors_in(item) if name != item.target.tensor}
             used |= {name for part in (item.value, item.condition, item.locals) for name in _tensors_in(part)}
@@ -237,9 +248,9 @@ class _Derivation:
         """The operator that computes a tensor like an output."""
         output, lowerings = made
         result = n.Parameter(name, replace(self.outputs[output].type, optional=False))
-        return self._operator(f"_{self.name}_{name}", result, n.Section("lower", lowerings))
+        return self.build(f"_{self.name}_{name}", result, n.Section("lower", lowerings))
 
-    def _like_output(self, name: str, other: str) -> n.Parameter:
+    def like_output(self, name: str, other: str) -> n.Parameter:
         """An input with the shape of an output: the same symbols where the inputs declare them, else new ones."""
         type = self.outputs[name].type
         known = set(names_in([item.type for item in self.inputs.values()]))
@@ -252,7 +263,7 @@ class _Derivation:
         extent = n.Extent(n.Name(f"s_{other}"), pack=n.Pack())
         return n.Parameter(other, n.TypeSpec(REAL, shape=(extent,)))
 
-    def _operator(self, name: str, output: n.Parameter, body: n.Section) -> n.Operator:
+    def build(self, name: str, output: n.Parameter, body: n.Section) -> n.Operator:
         """An operator with the attributes and inputs of the source that its formulas need, and gradients of outputs."""
         own = self.inputs[self.wanted]
         inputs = {**self.inputs, self.wanted: replace(own, type=replace(own.type, optional=False))}
@@ -260,8 +271,8 @@ class _Derivation:
         like = [(item, f"d_{item}") for item in self.outputs] + [(item, item) for item in self.outputs]
         if body.name == "lower":
             like += [(made[0], item) for item, made in self.helpers.items()]
-        others = [self._like_output(*item) for item in like if item[1] in read and item[1] != output.name]
-        kept = self._reals()
+        others = [self.like_output(*item) for item in like if item[1] in read and item[1] != output.name]
+        kept = self.reals()
         dtypes = tuple(
             item for item in self.source.items("dtype") if isinstance(item, n.Dtype) and item.name not in kept
         )
@@ -275,9 +286,9 @@ class _Derivation:
             body,
         ]
         made = n.Operator(name, tuple(item for item in sections if item.items))
-        return _respelled(_without_unused(made), kept)
+        return respelled(_without_unused(made), kept)
 
-    def _reals(self) -> frozenset[str]:
+    def reals(self) -> frozenset[str]:
         """The generic types that are reals where there is a gradient."""
         items = [*self.outputs.values(), self.inputs[self.wanted]]
         return frozenset(item.type.name for item in items if item.type.name in self.types)
@@ -326,26 +337,26 @@ def _without_unused(operator: n.Operator) -> n.Operator:
     # An input is needed where it is read, or where nothing else declares a symbol of its shape.
     read = set(names_in(body))
     taken = [item for item in inputs if item.name in read]
-    needed = _closure([body, *taken], others)
+    needed = closure([body, *taken], others)
     for item in inputs:
-        told = {name for other in taken for name in _declared(other)}
-        if item not in taken and not (needed & _declared(item)) <= told:
+        told = {name for other in taken for name in declared_by(other)}
+        if item not in taken and not (needed & declared_by(item)) <= told:
             taken.append(item)
-            needed = _closure([body, *taken], others)
+            needed = closure([body, *taken], others)
     kept["input"] = tuple(item for item in inputs if item in taken)
     for name in ("attrib", "using", "constant"):
         items = kept.get(name, ())
-        kept[name] = tuple(item for item in items if not needed.isdisjoint(_declared(item)))
+        kept[name] = tuple(item for item in items if not needed.isdisjoint(declared_by(item)))
     sections = (replace(item, items=kept[item.name]) for item in operator.sections)
     return replace(operator, sections=tuple(item for item in sections if item.items))
 
 
-def _closure(roots: Sequence[object], declarations: Sequence[n.Statement]) -> set[str]:
+def closure(roots: Sequence[object], declarations: Sequence[n.Statement]) -> set[str]:
     """The names that are needed, directly or by what declares them."""
     needed, new = set[str](), set(names_in(roots))
     while new:
         needed |= new
-        used = [item for item in declarations if not needed.isdisjoint(_declared(item))]
+        used = [item for item in declarations if not needed.isdisjoint(declared_by(item))]
         new = set(names_in([_used_by(item) for item in used])) - needed
     return needed
 
@@ -360,7 +371,7 @@ def _without_unused_locals(lowering: n.Lowering) -> n.Lowering:
     return replace(lowering, locals=tuple(reversed(found)))
 
 
-def _declared(item: n.Statement) -> set[str]:
+def declared_by(item: n.Statement) -> set[str]:
     """The names that a statement declares: its own, and the symbols in the shape of an input."""
     if isinstance(item, n.Parameter):
         return {item.name, *_symbols(item.type)}
@@ -403,7 +414,7 @@ def _results(pattern: object) -> Iterator[n.Result]:
 # --- types and texts ----------------------------------------------------------------------------------------
 
 
-def _closed(type: n.TypeSpec) -> n.TypeSpec:
+def closed(type: n.TypeSpec) -> n.TypeSpec:
     """The type of an input as that of an output: nothing is declared any more."""
     if type.shape is None:
         return replace(type, rank=None)
@@ -426,7 +437,7 @@ def _tensors_in(node: object) -> Iterator[str]:
             yield from _tensors_in(part)
 
 
-def _respelled(node: n.Operator, names: frozenset[str]) -> n.Operator:
+def respelled(node: n.Operator, names: frozenset[str]) -> n.Operator:
     """An operator with generic types as reals."""
 
     def change(item: object) -> object:

@@ -1,0 +1,200 @@
+"""Kernels and graphs on an NVIDIA GPU beside torch on the same device, in one process.
+
+`python -m bench.cuda` prints a table; it needs a GPU and a torch that sees it. A matrix product is one program of the
+tensor language with cooperative matrices, which every backend runs; rows are kernels that graphs become.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import lamella
+from lamella.backend import cuda
+from lamella.backend.cuda.driver import Event, device, own_stream
+from lamella.base.source import Source
+from lamella.lang.tensor import parse
+
+ROWS, COLUMNS, BAND = 256, 128, 16
+"""The tile of a work-group, and how many of them lie side by side along the columns before the next rows follow."""
+
+
+def product_text(m: int, n: int, k: int, element: str = "bf16") -> str:
+    """C = A' B for A of k x m and B of k x n elements, k contiguous in both; rows of C are contiguous."""
+    sums = f"coopmatrix<f32x{ROWS}x16,matrix_acc>"
+    band = BAND if n // COLUMNS % BAND == 0 else 1
+    return f"""
+func @product(%A: memref<{element}x{k}x{m}>, %B: memref<{element}x{k}x{n}>, %C: memref<{element}x{m}x{n}>)
+    attributes{{subgroup_size=32, work_group_size=[256,1]}} {{
+  parallel {{
+    %g = builtin.group_id : index
+    %s = builtin.subgroup_id : i32
+    %own = cast %s : index
+    %0 = constant 0 : index
+    %16 = constant 16 : index
+    %rows = constant {ROWS} : index
+    %columns = constant {COLUMNS} : index
+    %band = constant {band} : index
+    %tiles = constant {band * m // ROWS} : index
+    %depth = constant {k} : index
+    %which = arith.div %g, %tiles : index
+    %within = arith.rem %g, %tiles : index
+    %first = arith.mul %which, %band : index
+    %side = arith.rem %within, %band : index
+    %column = arith.add %first, %side : index
+    %row = arith.div %within, %band : index
+    %m = arith.mul %row, %rows : index
+    %n0 = arith.mul %column, %columns : index
+    %n1 = arith.mul %own, %16 : index
+    %n = arith.add %n0, %n1 : index
+    %zero = constant 0.0 : {sums}
+    %sum = for %k:index=%0,%depth,%16 init(%c=%zero) -> ({sums}) {{
+      %a = cooperative_matrix_load.t %A[%k,%m] : coopmatrix<{element}x{ROWS}x16,matrix_a>
+      %b = cooperative_matrix_load.n %B[%k,%n] : coopmatrix<{element}x16x16,matrix_b>
+      %d = cooperative_matrix_mul_add %a, %b, %c : {sums}
+      yield (%d)
+    }}
+    %short = cast %sum : coopmatrix<{element}x{ROWS}x16,matrix_acc>
+    cooperative_matrix_store %short, %C[%m,%n]
+  }}
+}}
+"""
+
+
+def time_ours(launch: Callable[[], None], count: int) -> float:
+    """The least mean time of a launch of several rounds."""
+    stream, best = own_stream(), float("inf")
+    for _ in range(5):
+        begin, end = Event(), Event()
+        begin.record(stream)
+        for _ in range(count):
+            launch()
+        end.record(stream)
+        best = min(best, end.seconds_since(begin) / count)
+    return best
+
+
+def time_torch(torch: Any, launch: Callable[[], object], count: int) -> float:
+    """The same of torch."""
+    best = float("inf")
+    for _ in range(5):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(count):
+            launch()
+        end.record()
+        end.synchronize()
+        best = min(best, begin.elapsed_time(end) / 1e3 / count)
+    return best
+
+
+def bench_product(torch: Any, size: int, element: str = "bf16") -> None:
+    """A square product beside torch's."""
+    kind = {"bf16": torch.bfloat16, "f16": torch.float16}[element]
+    a, b = (torch.randn(size, size, device="cuda", dtype=kind) for _ in range(2))
+    c = torch.full((size, size), float("nan"), device="cuda", dtype=kind)
+    torch.cuda.synchronize()
+    kernels = cuda.compile_program(parse(Source("product", product_text(size, size, size, element))).program)
+    groups = (size // ROWS) * (size // COLUMNS)
+    # What is k x m with k contiguous here, torch calls m x k row by row.
+    bound = kernels.bind("product", [of_torch(item) for item in (a, b, c)], groups)
+    bound.launch()
+    own_stream().wait()
+    want = b @ a.T
+    error = ((c.float() - want.float()).norm() / want.float().norm()).item()
+    count = max(5, int(2e13 / (2 * size**3)))
+    ours, theirs = [], []
+    for _ in range(3):
+        theirs.append(time_torch(torch, lambda: torch.matmul(b, a.T), count))
+        torch.cuda.synchronize()
+        ours.append(time_ours(bound.launch, count))
+    flops = 2 * size**3 / 1e12
+    tell(f"{element} product {size}^3", flops / min(ours), flops / min(theirs), "TFLOP/s", error)
+
+
+def of_torch(tensor: Any) -> cuda.DeviceArray:
+    """A tensor with its dimensions from the fastest on, as a memref has them."""
+    kind = np.dtype(lamella_dtype(str(tensor.dtype)))
+    strides = [step * tensor.element_size() for step in tensor.stride()]
+    return cuda.DeviceArray(tensor.data_ptr(), tuple(tensor.shape)[::-1], kind, tuple(strides)[::-1], tensor)
+
+
+def lamella_dtype(name: str) -> Any:
+    """NumPy's type for one of torch."""
+    import ml_dtypes
+
+    return {"torch.bfloat16": ml_dtypes.bfloat16}.get(name) or np.dtype(name.removeprefix("torch."))
+
+
+def tell(what: str, ours: float, theirs: float, unit: str, error: float) -> None:
+    """One line of the table."""
+    print(
+        f"{what:34} {ours:9.1f} {theirs:9.1f} {unit:8} {ours / theirs:6.2f}   error {error:.1e}", flush=True
+    )
+
+
+HEAD = "import nn, aten;\n"
+ROW_GRAPHS = {
+    "softmax": ("nn.softmax{axes=[1]}(x)", lambda torch, x: torch.softmax(x, 1)),
+    "layer norm": (
+        "aten.layer_norm{normalized_shape=[C]}(x)",
+        lambda torch, x: torch.nn.functional.layer_norm(x, x.shape[1:]),
+    ),
+    "RMS norm": (
+        "aten.rms_norm{normalized_shape=[C]}(x)",
+        lambda torch, x: torch.nn.functional.rms_norm(x, x.shape[1:]),
+    ),
+    "gelu": ("nn.gelu(x)", lambda torch, x: torch.nn.functional.gelu(x)),
+}
+
+
+def bench_rows(torch: Any, rows: int = 16384, columns: int = 4096) -> None:
+    """Kernels that read a matrix once and write one: bytes by second beside torch's, and a copy's."""
+    x = torch.randn(rows, columns, device="cuda")
+    moved = 2 * x.numel() * 4 / 1e12
+    copied = torch.empty_like(x)
+    copy = moved / time_torch(torch, lambda: copied.copy_(x), 20)
+    print(f"copy of {rows} x {columns} f32: {copy:.2f} TB/s")
+    with TemporaryDirectory() as folder:
+        for name, (line, peer) in ROW_GRAPHS.items():
+            path = Path(folder) / "rows.sknd"
+            text = f"graph Rows {{ @input {{ x: real[{rows}, C]; }} @output {{ y: real[{rows}, C]; }}"
+            path.write_text(HEAD + f"{text} @compose {{ y = {line}; }} }}\n".replace("C", str(columns)))
+            run: Any = lamella.compile(path, backend="cuda")
+            given = {"x": x.cpu().numpy()}
+            found = run(**given)["y"]
+            times = [sum(item.seconds for item in run.profile(given)) for _ in range(3)]
+            theirs = time_torch(torch, lambda peer=peer: peer(torch, x), 20)
+            error = float(np.abs(found - peer(torch, x).cpu().numpy()).max())
+            tell(f"{name} {rows} x {columns}", moved / min(times), moved / theirs, "TB/s", error)
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=("products", "rows"))
+    chosen = parser.parse_args()
+    absent = cuda.missing()
+    if absent is not None:
+        sys.exit(absent)
+    import torch
+
+    here = device()
+    print(f"{here.name}, {here.multiprocessors} multiprocessors, torch {torch.__version__}")
+    print(f"{'':34} {'ours':>9} {'torch':>9} {'':8} {'ratio':>6}")
+    if chosen.only in (None, "products"):
+        for size in (2048, 4096, 8192):
+            bench_product(torch, size)
+        bench_product(torch, 4096, "f16")
+    if chosen.only in (None, "rows"):
+        bench_rows(torch)
+
+
+if __name__ == "__main__":
+    main()

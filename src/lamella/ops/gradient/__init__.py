@@ -1,0 +1,13 @@
+"""Gradients of operators, derived from their texts: SkriptND in, SkriptND out."""
+
+from lamella.ops.gradient.module import MODULE, DeclaredGradient, GradientModule, declared_gradients
+from lamella.ops.gradient.operators import BackwardOperator, derive
+
+__all__ = [
+    "MODULE",
+    "BackwardOperator",
+    "DeclaredGradient",
+    "GradientModule",
+    "declared_gradients",
+    "derive",
+]

@@ -1,0 +1,41 @@
+"""What is chosen for a stage, and what a choice must keep to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How a stage is tiled: rows of a tile, channels of a chunk (0: all), chunks resident in L1, tiles in flight."""
+
+    height: int
+    chunk: int
+    ring: int
+    flight: int
+    engines: int
+    cycles: int
+    l1_bytes: int
+    streamed: bool = False
+    across: bool = False
+    """Whether the engines share the output channels rather than the rows."""
+    eager: bool = False
+    """Whether tasks begin before their stage's operands are all there: the first stage of a plan."""
+    remote: bool = False
+    """Whether the task works on operands where they lie: a view that cannot be divided and does not fit into L1."""
+    edge: int = 0
+    """Rows of the first and the last tile of such a stage."""
+    lines: int = 0
+    """Lines of text, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a tiling must keep to: bytes of L1, engines, and whether engines may share channels."""
+
+    room: int
+    engines: int
+    across: bool | None = None
+    """Whether engines must share channels or must not; None where they may."""
+    thrift: float = 5.0
+    """Cycles that a line less is worth: lines cost tokens, and they are read."""

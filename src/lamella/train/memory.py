@@ -1,0 +1,288 @@
+"""The memory of a training before it runs: what its step works in, what of it is alive when, what policies save.
+
+The plan is the one by which the launches of the step run: they share an arena of exactly these bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from lamella.backend.executor.kernels import KernelExecutable
+from lamella.base.arena import LiveBlock
+from lamella.base.arrays import Array
+from lamella.base.errors import InputError
+from lamella.base.liveness import changes
+from lamella.base.writer import write_text
+from lamella.graph.model import Model
+from lamella.graph.nodes import Tensor
+from lamella.graph.passes.recompute import AFTER, OFFLOAD
+from lamella.graph.rewrite import members, operands_of, results_of
+from lamella.pipeline.backends.kernels import compile_open
+from lamella.pipeline.languages import Description
+from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.specialise import with_extents
+from lamella.train.settings import StepSettings
+from lamella.train.sources import TrainableGraph, trainable
+from lamella.train.step import StepBuilder
+
+ACTIVATION, GRADIENT, WORKSPACE = "activations", "gradients", "workspace"
+KINDS = (ACTIVATION, GRADIENT, WORKSPACE)
+WIDTH, HEIGHT = 720, 240
+COLOURS = {ACTIVATION: "#2563eb", GRADIENT: "#d97706", WORKSPACE: "#64748b"}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """The memory of one step, in bytes."""
+
+    parameters: int
+    slots: int
+    """What the optimiser remembers."""
+    arena: int
+    """What launches share: everything that is neither given nor lasts."""
+    outside: int
+    """What lies in a file until the way back reads it."""
+    blocks: tuple[LiveBlock, ...]
+    """What shares the arena, and between which launches each is alive."""
+    kinds: Mapping[str, str]
+    """Whether each block is an activation, a gradient, or the workspace of a launch."""
+    recomputed: tuple[str, ...]
+    """The tensors that are computed a second time."""
+    moved: tuple[str, ...]
+
+    @property
+    def least(self) -> int:
+        """The most bytes that are alive at once: no arena can be smaller."""
+        return max(self.alive(), default=0)
+
+    def peak(self, kind: str) -> int:
+        """The most bytes of a kind that are alive at once."""
+        return max(self.alive((kind,)), default=0)
+
+    def alive(self, kinds: Sequence[str] = KINDS) -> list[int]:
+        """The bytes that are alive from each launch at which that changes."""
+        chosen = {item.name: _size(item) for item in self.blocks if self.kinds[item.name] in kinds}
+        ranges = ((item.name, item.first, item.last + 1) for item in self.blocks if item.name in chosen)
+        found, total = [], 0
+        for _, begun, ended in changes(ranges):
+            total += sum(chosen[name] for name in begun) - sum(chosen[name] for name in ended)
+            found.append(total)
+        return found
+
+
+def plan_memory(source: TrainableGraph, settings: StepSettings, options: Options) -> MemoryPlan:
+    """The plan of a step for the extents that the options give; InputError names those that they leave open."""
+    step = StepBuilder(source, settings).step()
+    model = with_extents(step.model, options)
+    _require_closed(model)
+    run: KernelExecutable = compile_open(replace(model, data=_Nothing(model)), "cpu", options)
+    segments = run.segments({})
+    blocks = tuple(
+        item._replace(name=f"{number}:{item.name}" if number else item.name)
+        for number, segment in enumerate(segments)
+        for item in segment.each.blocks
+    )
+    lasting = {item.name: _bytes(item) for item in model.graph.variables}
+    nodes = list(model.graph.operations())
+    return MemoryPlan(
+        sum(lasting[name] for name in lasting if name in source.gradients or name in source.policies),
+        sum(
+            lasting[name] for name in lasting if name not in source.gradients and name not in source.policies
+        ),
+        max((item.each.arena_bytes for item in segments), default=0),
+        sum(item.each.outside_bytes for item in segments),
+        blocks,
+        _kinds(model, source, blocks),
+        tuple(
+            item.name.removesuffix("_again")
+            for node in nodes
+            if node.operator != AFTER
+            for item in results_of(node)
+            if item.name.endswith("_again")
+        ),
+        tuple(item.name for node in nodes if node.operator == OFFLOAD for item in operands_of(node)),
+    )
+
+
+def _require_closed(model: Model) -> None:
+    inputs = [item for item in members(model.graph.inputs) if isinstance(item, Tensor)]
+    left = sorted({str(size) for item in inputs for size in item.shape if not isinstance(size, int)})
+    if left:
+        said = ",".join(f"{name}=…" for name in left)
+        raise InputError(
+            f"how much memory a step takes depends on {', '.join(left)}", hint=f"say --shape {said}"
+        )
+
+
+def _kinds(model: Model, source: TrainableGraph, blocks: Iterable[LiveBlock]) -> dict[str, str]:
+    """The kind of each block: a gradient depends on that of an output, but for what is computed again."""
+    late = set(source.seeds.values())
+    for node in model.graph.nodes:
+        if any(item.name in late for item in operands_of(node)):
+            late |= {item.name for item in results_of(node) if not item.name.endswith(("_again", "_later"))}
+    return {item.name: _kind(item.name, late) for item in blocks}
+
+
+def _kind(name: str, late: set[str]) -> str:
+    if "\n" in name:
+        return WORKSPACE
+    # What an operation is decomposed into is called after its result.
+    parts = name.partition(":")[2].split(".") if name[:1].isdigit() else name.split(".")
+    stems = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return GRADIENT if any(stem in late for stem in stems) else ACTIVATION
+
+
+def _size(block: LiveBlock) -> int:
+    return block.size if isinstance(block.size, int) else 0
+
+
+def _bytes(tensor: Tensor) -> int:
+    return prod(item for item in tensor.shape if isinstance(item, int)) * tensor.element.bits // 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Nothing(Mapping[str, Array]):
+    """Zeros for every variable, which take no memory until somebody reads them."""
+
+    model: Model
+
+    def __getitem__(self, name: str) -> Array:
+        tensor = next(item for item in self.model.graph.variables if item.name == name)
+        shape = tuple(item for item in tensor.shape if isinstance(item, int))
+        real = np.float64 if tensor.element.bits == 64 else np.float32
+        return np.zeros(shape, np.int64 if tensor.element.is_integer else real)
+
+    def __iter__(self) -> Iterator[str]:
+        return (item.name for item in self.model.graph.variables)
+
+    def __len__(self) -> int:
+        return len(self.model.graph.variables)
+
+
+# --- as text, as data, as a picture -----------------------------------------------------------------------------
+
+
+def describe_memory(path: Path, options: Options) -> Description:
+    """The memory of a step of training the model of a file, and what it would be if everything were kept."""
+    source = trainable(path, options)
+    settings = StepSettings(dtype=options.dtype or "f32")
+    plan = plan_memory(source, settings, options)
+    saves = bool(plan.recomputed or plan.moved)
+    whole = plan_memory(_keeping(source), settings, options) if saves else plan
+    if options.picture is not None:
+        write_text(options.picture, draw(plan, f"{source.model.graph.name}: memory of a step"))
+    return Description("\n".join(_lines(source, plan, whole)), _data(plan, whole))
+
+
+def _keeping(source: TrainableGraph) -> TrainableGraph:
+    """The same without a memory policy: the way back reads what the way forward left."""
+    made = (item.name for node in source.model.graph.nodes for item in results_of(node))
+    return replace(source, kept=frozenset(made), moved=frozenset())
+
+
+def _lines(source: TrainableGraph, plan: MemoryPlan, whole: MemoryPlan) -> Iterator[str]:
+    yield f"{source.model.graph.name}: memory of a training step on cpu, adamw"
+    parts = ", ".join(f"{kind} at most {_shown(plan.peak(kind))}" for kind in KINDS)
+    rows = [
+        ("parameters", plan.parameters, ""),
+        ("optimiser", plan.slots, ""),
+        ("arena", plan.arena, f"{parts}; {_shown(plan.least)} at once"),
+    ]
+    if plan.moved:
+        rows.append(("in a file", plan.outside, f"{len(plan.moved)} tensors until the way back reads them"))
+    for name, size, text in rows:
+        yield f"  {name:<12}{_shown(size):>10}  {text}".rstrip()
+    if plan.recomputed:
+        yield f"  {len(plan.recomputed)} tensors are computed twice"
+    if whole is not plan:
+        fall = 1 - plan.peak(ACTIVATION) / max(1, whole.peak(ACTIVATION))
+        yield (
+            f"  if all were kept: arena {_shown(whole.arena)}, activations at most "
+            f"{_shown(whole.peak(ACTIVATION))} (the policy takes {fall:.0%} of them away)"
+        )
+
+
+def _data(plan: MemoryPlan, whole: MemoryPlan) -> dict[str, object]:
+    peaks = {kind: plan.peak(kind) for kind in KINDS}
+    return {
+        "memory": {
+            "parameters": plan.parameters,
+            "optimiser": plan.slots,
+            "arena": plan.arena,
+            "at_once": plan.least,
+            "outside": plan.outside,
+            "peaks": peaks,
+            "recomputed": list(plan.recomputed),
+            "moved": list(plan.moved),
+            "if_all_were_kept": {"arena": whole.arena, "activations": whole.peak(ACTIVATION)},
+        }
+    }
+
+
+def _shown(size: int) -> str:
+    for unit, most in (("bytes", 10_000), ("KB", 10_000_000), ("MB", 10_000_000_000)):
+        if size < most:
+            scale = {"bytes": 1, "KB": 1_000, "MB": 1_000_000}[unit]
+            return f"{size:,} bytes" if scale == 1 else f"{size / scale:,.1f} {unit}"
+    return f"{size / 1e9:,.1f} GB"
+
+
+def draw(plan: MemoryPlan, title: str) -> str:
+    """What is alive from the first launch to the last, one kind above the other, as an SVG picture."""
+    last = max((item.last for item in plan.blocks), default=0) + 1
+    curves = [_curve(plan, kind, last) for kind in KINDS]
+    top = max((sum(column) for column in zip(*curves, strict=True)), default=1) or 1
+    below = [0] * last
+    areas = []
+    for kind, curve in zip(KINDS, curves, strict=True):
+        upper = [a + b for a, b in zip(below, curve, strict=True)]
+        points = [*_points(upper, last, top), *reversed(_points(below, last, top))]
+        areas.append(
+            f'<polygon fill="{COLOURS[kind]}" points="{" ".join(points)}"><title>{kind}</title></polygon>'
+        )
+        below = upper
+    legend = "".join(
+        f'<text x="{8 + 170 * number}" y="{HEIGHT + 34}" fill="{COLOURS[kind]}">'
+        f"{kind} ≤ {_shown(plan.peak(kind))}</text>"
+        for number, kind in enumerate(KINDS)
+    )
+    heading = f"{escape(title)}: {_shown(plan.least)} at once, arena {_shown(plan.arena)}, {last} launches"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + 44}" font-family="sans-serif" '
+        f'font-size="12"><rect width="100%" height="100%" fill="#fff"/>'
+        f'<text x="8" y="14">{heading}</text>{"".join(areas)}{legend}</svg>\n'
+    )
+
+
+def _curve(plan: MemoryPlan, kind: str, last: int) -> list[int]:
+    steps = [0] * (last + 1)
+    for item in plan.blocks:
+        if plan.kinds[item.name] == kind:
+            steps[item.first] += _size(item)
+            steps[item.last + 1] -= _size(item)
+    total, found = 0, []
+    for step in steps[:last]:
+        total += step
+        found.append(total)
+    return found
+
+
+def _points(values: Sequence[int], last: int, top: int) -> list[str]:
+    """The corners of a curve of steps."""
+    found = []
+    for number, value in enumerate(values):
+        height = HEIGHT + 18 - value * (HEIGHT - 4) / top
+        found += [
+            f"{number * WIDTH / last:.1f},{height:.1f}",
+            f"{(number + 1) * WIDTH / last:.1f},{height:.1f}",
+        ]
+    return found
+
+
+__all__ = ["MemoryPlan", "describe_memory", "draw", "plan_memory"]

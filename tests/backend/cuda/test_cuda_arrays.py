@@ -1,0 +1,95 @@
+"""Arrays, errors and graphs on a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lamella
+from lamella.backend import cuda
+from tests.support.differential.running import read
+
+pytestmark = pytest.mark.gpu
+SCALE = """
+func @scale(%a: f32, %x: memref<f32x?>) {
+  %0 = constant 0 : index
+  %n = size %x[0] : index
+  foreach (%i):index=(%0),(%n) {
+    %v = load %x[%i] : f32
+    %w = arith.mul %a, %v : f32
+    store %w, %x[%i]
+  }
+}
+"""
+GATHER = """
+func @gather(%x: memref<f32x?>, %at: memref<i32x?>, %y: memref<f32x?>) {
+  %0 = constant 0 : index
+  %n = size %y[0] : index
+  foreach (%i):index=(%0),(%n) {
+    %place = load %at[%i] : i32
+    %p = cast %place : index
+    %v = load %x[%p] : f32
+    store %v, %y[%i]
+  }
+}
+"""
+LAYERS = """
+import nn, math, layout;
+graph Layers {
+    @input { x: real[2, 3, 16, 16]; }
+    @variable { w: real[8, 3, 3, 3]; b: real[8]; v: real[10, 8]; c: real[10]; }
+    @output { y: real[2, 10]; }
+    @compose {
+        t = nn.conv{padding=1}(x, w, b); r = nn.relu(t); m = math.mean_reduce{axes=[2, 3]}(r);
+        s = layout.reshape{shape=[2, 8]}(m); z = nn.linear(s, v, c); y = nn.softmax{axes=[1]}(z);
+    }
+}
+"""
+
+
+def test_arrays_of_host_and_device() -> None:
+    kernels = cuda.compile_program(read(SCALE))
+    host = np.arange(1000, dtype=np.float32)
+    there = cuda.to_device(host)
+    kernels.scale(2.0, host)
+    np.testing.assert_array_equal(host, 2 * np.arange(1000, dtype=np.float32))
+    kernels.scale(3.0, there)
+    np.testing.assert_array_equal(there.numpy(), 3 * np.arange(1000, dtype=np.float32))
+
+
+def test_torch_shares_memory() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch has no GPU here")
+    tensor = torch.arange(100, dtype=torch.float32, device="cuda")
+    torch.cuda.synchronize()
+    cuda.compile_program(read(SCALE)).scale(2.0, tensor)
+    assert (tensor.cpu().numpy() == 2 * np.arange(100)).all()
+    shared = torch.from_dlpack(cuda.to_device(np.arange(6, dtype=np.float32).reshape(2, 3)))
+    assert shared.is_cuda
+    assert shared.cpu().tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_accesses_that_data_decide_are_tested() -> None:
+    kernels = cuda.compile_program(read(GATHER))
+    x, y = np.arange(4, dtype=np.float32), np.zeros(2, np.float32)
+    kernels.gather(x, np.array([3, 1], np.int32), y)
+    assert y.tolist() == [3, 1]
+    with pytest.raises(lamella.LamellaError, match="leaves"):
+        kernels.gather(x, np.array([3, 4], np.int32), y)
+
+
+def test_a_graph(tmp_path: Path) -> None:
+    path = tmp_path / "layers.sknd"
+    path.write_text(LAYERS)
+    x = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)
+    run = lamella.compile(path, backend="cuda")
+    want = lamella.compile(path, backend="reference")(x=x)["y"]
+    for _ in range(3):
+        np.testing.assert_allclose(run(x=x)["y"], want, rtol=1e-4, atol=1e-6)
+    assert all(item.where == "kernel" for item in run.placement)
+    np.testing.assert_allclose(
+        run(x=-x)["y"], lamella.compile(path, backend="reference")(x=-x)["y"], rtol=1e-4
+    )
