@@ -118,21 +118,49 @@ def test_frozen_weights_of_few_bits_are_what_their_codes_say(base: str, llama: P
 
 
 TEXT = """
-from std.modules.linear import Linear
-
-model Net(d: int = 8):
+model Net(d: int = 8, rank: int = 2):
   params:
     table: [16, d]
     first: [d, d]
     last: [16, d]
+
   forward:
-    in: [B, T] @dtype(int64)
+    in: token_ids: [B, T, int64]
     out: logits: [B, T, 16]
     graph:
-      in -> embedding(table) -> x
-      x -> matmul(first) -> h @adapter(lora, rank=2, alpha=4)
-      h -> matmul(last) -> logits
+      (token_ids, table) -> embedding() -> x
+      (x, first) -> matmul(transpose=NT) -> h @adapter(KIND)
+      (h, last) -> matmul(transpose=NT) -> logits
 """
+ANNOTATED = {
+    "lora, rank=rank, alpha=4": {"lora_A": (2, 8), "lora_B": (8, 2)},
+    "ia3": {"scale": (8,)},
+    "adapter, bottleneck_dim=3, activation=silu": {
+        "adapter_down": (3, 8),
+        "adapter_down_bias": (3,),
+        "adapter_up": (8, 3),
+        "adapter_up_bias": (8,),
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ANNOTATED)
+def test_adapters_of_a_text_are_trained_and_nothing_else(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.module"
+    path.write_text(TEXT.replace("KIND", kind))
+    rows = np.random.default_rng(0).integers(0, 16, 200)
+    done = lamella.train(path, rows, steps=2, batch=2, sequence=4, save=tmp_path / "out")
+    found = {name.rpartition(".")[2]: array.shape for name, array in done.parameters.items()}
+    assert found == ANNOTATED[kind]
+    assert (tmp_path / "out" / "adapter_config.json").is_file()
+
+
+def test_annotations_that_ask_for_more_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "net.module"
+    for kind, message in (("lora, dropout=0.5", "dropout"), ("prefix, hidden_dim=4", "behind a network")):
+        path.write_text(TEXT.replace("KIND", kind))
+        with pytest.raises(InputError, match=message):
+            lamella.train(path, np.zeros(99, np.int64), steps=1, batch=1, sequence=4)
 
 
 def test_words_of_adapters_are_read() -> None:
