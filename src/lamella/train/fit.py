@@ -18,13 +18,16 @@ from lamella.graph.nodes import Tensor, tensors
 from lamella.graph.rewrite import members
 from lamella.pipeline.given import options_of
 from lamella.pipeline.options import Options
+from lamella.train.adapters.files import write_adapter
+from lamella.train.adapters.merge import merged
+from lamella.train.adapters.model import find_adapters
 from lamella.train.checkpoints import Checkpoint, checkpoint_folder, read_last, require_same
-from lamella.train.data.batches import Batches, Dataset, require_batches
+from lamella.train.data.batches import Batches, Dataset, VirtualTokens, require_batches
 from lamella.train.data.files import DataRequest, from_arrays, open_data
 from lamella.train.gradients import trainable
 from lamella.train.initial import with_initial
 from lamella.train.loop import LoopSettings, StepReport, TrainingLoop
-from lamella.train.saving import require_save, save_trained
+from lamella.train.saving import require_new, require_save, save_trained
 from lamella.train.schedules import Schedule, require_schedule
 from lamella.train.settings import StepSettings
 from lamella.train.sources import TrainableGraph
@@ -43,13 +46,13 @@ class Fit:
 
     def __init__(self, path: Path, options: Options, data: Data | None = None) -> None:
         require_backend(options)
-        if options.save is not None:
-            require_save(path, options.save, options)
         self.path, self.options = path, options
-        source = trainable(path, options)
-        model, self.drawn = with_initial(source.model, options)
-        """The weights that begin with random numbers, by the names of their variables."""
-        self.source: TrainableGraph = replace(source, model=model)
+        self.adapters = find_adapters(path, options)
+        """The adapters that are trained; None where the weights themselves are."""
+        if options.save is not None:
+            self._require_save(options.save)
+        self.source, self.drawn = self._trainable()
+        """The weights that begin with random numbers, by the names of their variables, are `drawn`."""
         request = self._request()
         self.batches = self._batches(data if data is not None else options.data, request, options.shuffle)
         evaluation = options.eval_data
@@ -61,6 +64,13 @@ class Fit:
         """The step behind which this run goes on; 0 where it begins."""
 
     # --- what it is made of -------------------------------------------------------------------------------------
+
+    def _trainable(self) -> tuple[TrainableGraph, tuple[str, ...]]:
+        if self.adapters is not None:
+            return self.adapters.trainable, self.adapters.drawn
+        source = trainable(self.path, self.options)
+        model, drawn = with_initial(source.model, self.options)
+        return replace(source, model=model), drawn
 
     @property
     def ports(self) -> tuple[Tensor, ...]:
@@ -87,6 +97,9 @@ class Fit:
         if data is None:
             raise InputError("there are no data to learn from", hint="say --data F")
         found = _dataset(data, request)
+        if self.adapters is not None and self.adapters.adapted.virtual:
+            tokens = frozenset(item.name for item in request.ports if not item.element.is_float)
+            found = VirtualTokens(found, self.adapters.adapted.virtual, tokens)
         size = self.options.batch or _fixed(self.ports, 0) or min(BATCH, max(1, found.size))
         batches = Batches(found, size, shuffled, self.options.start_seed)
         require_batches(batches)
@@ -172,13 +185,28 @@ class Fit:
 
     def every(self) -> Mapping[str, Array]:
         """The numbers of all weights as they were before the first step."""
-        data = self.source.model.data or {}
+        frozen = self.source.model if self.adapters is None else self.adapters.frozen
+        data = frozen.data or {}
         return {name: data[name] for name in self.weight_shapes() if name in data}
 
     def save(self, target: Path) -> tuple[tuple[Path, ...], tuple[Diagnostic, ...]]:
         """Write what was trained; gives the files written."""
-        require_save(self.path, target, self.options)
-        return save_trained(self.path, target, self.trained, self.every, self.options)
+        self._require_save(target)
+        if self.adapters is None:
+            return save_trained(self.path, target, self.trained, self.every, self.options)
+        if not self.options.merge:
+            return write_adapter(target, self.adapters.adapted, self.trained, str(self.path)), ()
+        return save_trained(self.path, target, merged(self.adapters, self.trained), self.every, self.options)
+
+    def _require_save(self, target: Path) -> None:
+        """InputError for a place where nothing can be saved; adapters are a folder."""
+        if self.adapters is None or self.options.merge:
+            require_save(self.path, target, self.options)
+            return
+        if target.suffix:
+            hint = "name a folder, or say --merge"
+            raise InputError(f"adapters are a folder, and '{target.name}' is the name of a file", hint=hint)
+        require_new(target)
 
 
 def _dataset(data: Data, request: DataRequest) -> Dataset:

@@ -76,3 +76,35 @@ def require_batches(batches: Batches) -> None:
         raise InputError(
             f"the data have {batches.data.size} items, and a batch takes {batches.size}", hint=hint
         )
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualTokens:
+    """Sequences with virtual tokens in front, which an adapter puts vectors in the place of; nothing is aimed at there."""
+
+    data: Dataset
+    length: int
+    ports: frozenset[str]
+    """The inputs that take tokens."""
+
+    @property
+    def size(self) -> int:
+        """How many items there are."""
+        return self.data.size
+
+    @property
+    def tokens(self) -> int:
+        """Targets of an item."""
+        return self.data.tokens
+
+    def take(self, rows: Rows) -> Batch:
+        """Some items."""
+        found = dict(self.data.take(rows))
+        for name in (*self.ports, TARGETS):
+            first = np.full((len(rows), self.length), IGNORED if name == TARGETS else 0, np.int64)
+            found[name] = np.concatenate([first, found[name]], axis=1)
+        return found
+
+    def describe(self) -> str:
+        """One line about the data."""
+        return f"{self.data.describe()}, behind {self.length} virtual tokens"

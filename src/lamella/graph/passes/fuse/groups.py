@@ -162,8 +162,14 @@ class Grouping:
                 continue
             makers = {self._maker_group(source) for source in self._operands(rows)} - {None, rows}
             for scores in makers:
-                if scores is not None and self._holds_contraction(scores):
-                    self._try([scores, rows, self.group_of[number]], item.name, number)
+                held = scores is not None and self._holds_contraction(scores)
+                # What was merged is no group of its own any more: the other makers keep to theirs.
+                if (
+                    scores is not None
+                    and held
+                    and self._try([scores, rows, self.group_of[number]], item.name, number)
+                ):
+                    break
 
     def _holds_contraction(self, group: int) -> bool:
         return any(self.part.facts[number].kind is Kind.CONTRACT for number in self.groups[group])

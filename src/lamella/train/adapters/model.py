@@ -1,0 +1,221 @@
+"""A model with adapters: what a user or `@adapter` asks for, as a graph with gradients of the adapters alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import Found, InputError, Unsupported
+from lamella.base.paths import is_folder
+from lamella.bridge.module_to_graph.nodes import Mark
+from lamella.graph.gradient import differentiate
+from lamella.graph.model import Model
+from lamella.graph.nodes import Node, Tensor
+from lamella.graph.passes.recompute import recompute
+from lamella.graph.rewrite import members, results_of
+from lamella.pipeline.module.execution import build_compiled, settings_of
+from lamella.pipeline.module.folders import Source, read_source
+from lamella.pipeline.options import Options
+from lamella.pipeline.quantize.api import load_graph
+from lamella.train.adapters.base import with_base
+from lamella.train.adapters.files import read_adapter
+from lamella.train.adapters.places import (
+    Part,
+    Place,
+    Product,
+    checkpoint_parts,
+    find_biased,
+    find_places,
+    find_products,
+    is_head,
+)
+from lamella.train.adapters.rewrite import Adapted, AdapterRewrite
+from lamella.train.adapters.specs import (
+    BOTTLENECK,
+    DORA,
+    PREFIX,
+    PROMPT,
+    AdapterSpec,
+    parse_spec,
+    spec_of_annotation,
+)
+from lamella.train.initial import with_initial
+from lamella.train.saving import is_source
+from lamella.train.sources import ParameterPolicy, TrainableGraph
+
+ANNOTATION = "adapter"
+WHOLE = (PROMPT, PREFIX)
+"""Kinds that are of the whole model."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterModel:
+    """A model with adapters, and what it was before."""
+
+    adapted: Adapted
+    frozen: Model
+    """The model without them, its weights as they were read or drawn."""
+    trainable: TrainableGraph
+    drawn: tuple[str, ...] = ()
+    """Weights that begin random."""
+
+
+def find_adapters(path: Path, options: Options) -> AdapterModel | None:
+    """The model of a path with the adapters that options or its text ask for; None where neither does."""
+    source = read_source(path, options) if is_source(path, options) else None
+    if source is None and not options.adapters:
+        return None
+    marks: list[Mark] = []
+    if source is not None:
+        compiled, model = build_compiled(source, options, settings_of(source.program, options))
+        marks = [item for item in compiled.marks if item.annotation.name == ANNOTATION]
+        weights = {item.tensor.name: item.path for item in compiled.weights}
+    else:
+        model = load_graph(path, options)
+        weights = {item.name: item.name for item in model.graph.variables}
+    if not options.adapters and not marks:
+        if options.base is not None or options.merge:
+            raise InputError("the model has no adapters", hint="say --adapter lora:rank=8")
+        return None
+    model, drawn = with_initial(model, options)
+    return _Adapting(model, source, options).run(marks, weights, drawn)
+
+
+class _Adapting:
+    """The way from a model to one with adapters and gradients."""
+
+    def __init__(self, model: Model, source: Source | None, options: Options) -> None:
+        self.model, self.options = model, options
+        self.parts: Mapping[str, list[Part]] = checkpoint_parts(None if source is None else source.instance)
+        self.products = find_products(model.graph)
+        self.start: Mapping[tuple[str, str], Array] = {}
+        """Numbers that arrays of adapters begin with, by module and role."""
+
+    def run(self, marks: list[Mark], weights: Mapping[str, str], drawn: tuple[str, ...]) -> AdapterModel:
+        """The model with everything that is asked for."""
+        spec, places, marked = self._asked() if self.options.adapters else self._marked(marks)
+        model, narrow = self._narrow(spec)
+        real = np.float64 if self.options.dtype == "f64" else np.float32
+        try:
+            work = AdapterRewrite(model, spec, self.options.start_seed, real)
+            adapted = self._started(work.run(places, marked))
+            graph = _with_gradients(adapted, narrow)
+        except Found as problem:
+            raise LamellaError(problem.findings) from None
+        except Unsupported as problem:
+            raise InputError(f"the adapted model has no gradient: {problem}") from None
+        policies = {name: ParameterPolicy(place) for name, place in weights.items()}
+        policies |= {item.variable: ParameterPolicy(item.variable) for item in adapted.weights}
+        return AdapterModel(adapted, self.model, replace(graph, policies=policies), drawn)
+
+    def _asked(self) -> tuple[AdapterSpec, list[Place], list[Tensor]]:
+        """What the options ask for: one kind of adapter, or those of a folder."""
+        if len(self.options.adapters) > 1:
+            hint = "several targets go into one: --adapter lora:targets=q,v"
+            raise InputError(f"{len(self.options.adapters)} adapters are asked for at once", hint=hint)
+        (words,) = self.options.adapters
+        if is_folder(Path(words)):
+            spec, self.start = read_adapter(Path(words), self.options.limits)
+        else:
+            spec = parse_spec(words)
+        places = [] if spec.kind in WHOLE else find_places(self.products, self.parts, spec)
+        if spec.kind not in WHOLE and not places:
+            raise InputError("the model has no product with a weight that could be adapted")
+        return spec, places, []
+
+    def _marked(self, marks: list[Mark]) -> tuple[AdapterSpec, list[Place], list[Tensor]]:
+        """What `@adapter` asks for in the text of the model."""
+        specs = [spec_of_annotation(item.arguments) for item in marks]
+        kinds = {item.kind for item in specs}
+        if len(kinds) > 1:
+            raise InputError(f"the model declares adapters of {len(kinds)} kinds: {', '.join(sorted(kinds))}")
+        behind = {sums.name: name for name, (sums, _) in find_biased(self.model.graph).items()}
+        by_result = {item.result.name: item for item in self.products.values()}
+        places: list[Place] = []
+        marked: list[Tensor] = []
+        for mark, spec in zip(marks, specs, strict=True):
+            name = mark.tensor.name
+            product = by_result.get(behind.get(name, name))
+            if product is not None and spec.kind not in WHOLE:
+                places += self._parts_of(product, spec)
+            elif spec.kind in (*WHOLE, BOTTLENECK):
+                marked.append(mark.tensor)
+            else:
+                hint = "put it behind a product with a weight, such as Linear"
+                raise InputError(
+                    f"@adapter({spec.kind}) on '{name[:80]}', which is no such product", hint=hint
+                )
+        return specs[0], places, marked
+
+    def _parts_of(self, product: Product, spec: AdapterSpec) -> list[Place]:
+        """The places of one product; without targets all its parts."""
+        chosen = spec if spec.targets else replace(spec, targets=("*",))
+        return find_places({product.weight.name: product}, self.parts, chosen)
+
+    def _narrow(self, spec: AdapterSpec) -> tuple[Model, tuple[str, ...]]:
+        """The model whose frozen weights have few bits, where that is asked for."""
+        if self.options.base is None:
+            return self.model, ()
+        if spec.kind == DORA:
+            raise InputError("dora needs the norms of whole weights", hint="leave --base out, or take lora")
+        chosen = [item for item in self.products.values() if not is_head(item, self.parts)]
+        return with_base(self.model, chosen, self.options.base)
+
+    def _started(self, adapted: Adapted) -> Adapted:
+        """The adapters with the numbers that a folder holds."""
+        if not self.start:
+            return adapted
+        data = dict(adapted.model.data or {})
+        for item in adapted.weights:
+            found = self.start.get((item.module, item.role if item.module else f"{item.role}.{item.layer}"))
+            if found is None or found.shape != item.shape:
+                what = "nothing" if found is None else f"an array of {list(found.shape)}"
+                raise InputError(
+                    f"the folder of the adapter holds {what} for '{item.variable[:80]}' {list(item.shape)}"
+                )
+            data[item.variable] = found.astype(data[item.variable].dtype)
+        return replace(adapted, model=replace(adapted.model, data=data))
+
+
+def _with_gradients(adapted: Adapted, narrow: tuple[str, ...]) -> TrainableGraph:
+    """The graph with the gradients of its adapters; numbers that are made of codes are made again on the way back."""
+    wanted = [item.variable for item in adapted.weights]
+    before = adapted.model.graph
+    found = differentiate(adapted.model, wanted)
+    given = {item.name for item in members(before.inputs)}
+    gradients = [item.name for item in members(found.graph.outputs)]
+    placeholders = {tensor.name for tensor, _ in adapted.detached}
+    seeds = [item.name for item in members(found.graph.inputs) if item.name not in given]
+    first: tuple[Node, ...] = tuple(node for _, nodes in adapted.detached for node in nodes)
+    inputs = tuple(
+        item for item in found.graph.inputs if not (isinstance(item, Tensor) and item.name in placeholders)
+    )
+    graph = replace(
+        found.graph,
+        inputs=inputs,
+        outputs=(*before.outputs, *found.graph.outputs),
+        nodes=(*first, *found.graph.nodes),
+    )
+    model = replace(found, graph=graph)
+    if narrow:
+        every = {item.name for node in graph.nodes for item in results_of(node)}
+        model = recompute(model, every - _made_of(narrow, graph.nodes), seeds)
+    outputs = {f"d_{item.name}": item.name for item in members(before.outputs)}
+    by_output = {outputs[name.removesuffix("_in")]: name for name in seeds}
+    return TrainableGraph(model, by_output, dict(zip(wanted, gradients, strict=True)))
+
+
+def _made_of(names: tuple[str, ...], nodes: tuple[Node, ...]) -> set[str]:
+    """The tensors that stand for codes, with what is computed on the way to them."""
+    found = set(names)
+    for node in reversed(nodes):
+        made = {item.name for item in results_of(node)}
+        if made & found:
+            found |= made
+            found |= {item.name for item in members(getattr(node, "inputs", ()))}
+    return found

@@ -1,0 +1,242 @@
+"""Where adapters go: products with weights, and the parts of a weight that a checkpoint calls by names of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from lamella.base.diagnostic import LamellaError, errors, printable
+from lamella.base.errors import InputError
+from lamella.bridge.module_to_graph import graph_name
+from lamella.bridge.module_to_hf import ExportMapping, OutgoingTensor, plan_export
+from lamella.graph.nodes import Graph, Operation, Tensor
+from lamella.graph.rewrite import members
+from lamella.lang.module.instantiate import Instance
+from lamella.pipeline.module.weight_plan import context_of, weights_of
+from lamella.train.adapters.specs import DEFAULT_TARGETS, AdapterSpec
+
+PROJECTION = "_proj"
+"""What the names of projections end with in most checkpoints: `q` means `q_proj`."""
+WEIGHT = ".weight"
+TRANSPOSED = "transpose"
+ADDITIONS = ("llm.bias_add", "math.add", "aten.add")
+POSITIONED = "llm.embedding_with_position"
+EMBEDDINGS = ("llm.embedding", POSITIONED, "aten.embedding")
+HEAD = ("lm_head", "embed_out", "score", "classifier")
+"""Products that rate tokens: never adapted, nor narrow, unless they are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """An operation that multiplies with a weight."""
+
+    node: Operation
+    given: Tensor
+    """What is multiplied."""
+    weight: Tensor
+    result: Tensor
+    bias: Tensor | None
+    is_turned: bool
+    """Whether the weight is stored with its inputs first."""
+
+    @property
+    def width(self) -> int:
+        """Numbers that go in."""
+        return _extent(self.weight, 0 if self.is_turned else 1)
+
+    @property
+    def rows(self) -> int:
+        """Numbers that come out."""
+        return _extent(self.weight, 1 if self.is_turned else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Rows of a weight that one adapter adds to, and what the checkpoint calls them."""
+
+    product: Product
+    module: str
+    """The name of the module in a checkpoint, such as `model.layers.0.self_attn.q_proj`."""
+    first: int
+    last: int
+    spec: AdapterSpec
+    is_stored_turned: bool = False
+    """Whether the checkpoint stores the weight with its inputs first."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.last - self.first
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether they are all rows of the weight."""
+        return self.rows == self.product.rows
+
+    @property
+    def word(self) -> str:
+        """The last part of its name."""
+        return self.module.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of a weight, by the name of a checkpoint."""
+
+    module: str
+    first: int
+    last: int
+    is_turned: bool = False
+
+
+def _extent(tensor: Tensor, axis: int) -> int:
+    found = tensor.shape[axis]
+    return found if isinstance(found, int) else 0
+
+
+def find_products(graph: Graph) -> dict[str, Product]:
+    """The products of a graph whose weights nothing else reads, by the names of the weights."""
+    variables = {item.name for item in graph.variables}
+    found: dict[str, Product] = {}
+    read: dict[str, int] = {}
+    for operation in graph.operations():
+        for item in members(operation.inputs):
+            if item.name in variables:
+                read[item.name] = read.get(item.name, 0) + 1
+    for node in graph.nodes:
+        product = _product(node) if isinstance(node, Operation) else None
+        if product is not None and product.weight.name in variables and read[product.weight.name] == 1:
+            found[product.weight.name] = product
+    return found
+
+
+def _product(node: Operation) -> Product | None:
+    """The product that an operation is; None for any other."""
+    attributes = dict(node.attributes)
+    if node.operator == "llm.matmul":
+        turned = {"NT": False, "NN": True}.get(str(attributes.get("transpose")))
+        plain = attributes.get("alpha") == 1.0 and node.inputs[2:] in ((), (None,))
+    elif node.operator == "linalg.matmul":
+        turned = attributes.get("transB") is not True
+        plain = attributes.get("transA") is not True
+    else:
+        turned, plain = False, node.operator in ("nn.linear", "aten.linear")
+    given, weight, *rest = (*node.inputs, None, None)[:3]
+    bias = rest[0] if rest else None
+    if not plain or turned is None or not isinstance(given, Tensor) or not isinstance(weight, Tensor):
+        return None
+    (result, *_) = node.outputs
+    fits = len(weight.shape) == 2 and all(isinstance(item, int) for item in weight.shape) and given.shape
+    if not fits or not isinstance(result, Tensor) or not (bias is None or isinstance(bias, Tensor)):
+        return None
+    return Product(node, given, weight, result, bias, turned)
+
+
+# --- names of checkpoints -------------------------------------------------------------------------------------
+
+
+def checkpoint_parts(instance: Instance | None) -> dict[str, list[Part]]:
+    """The parts of weights that a checkpoint has as tensors of their own, by the names of variables."""
+    if instance is None or instance.module.hf_mapping is None:
+        return {}
+    module = instance.module
+    mapped = ExportMapping(
+        weights_of(instance), module.hf_mapping or (), module.hf_export or (), context_of(instance)
+    )
+    plan = plan_export(mapped, dict.fromkeys(item.path for item in mapped.weights))
+    if errors(plan.findings):
+        raise LamellaError(errors(plan.findings))
+    found: dict[str, list[Part]] = {}
+    for item in plan.tensors:
+        part = _part(item)
+        if part is not None and item.weight is not None:
+            found.setdefault(graph_name(item.weight.path), []).append(part)
+    return found
+
+
+def _part(item: OutgoingTensor) -> Part | None:
+    """The rows of a weight that a tensor is; None where it is no such thing."""
+    if item.weight is None or item.function not in ("", TRANSPOSED) or not item.name.endswith(WEIGHT):
+        return None
+    shape = item.weight.shape
+    if len(shape) != 2:
+        return None
+    # One number for each row, seen as a matrix: what the steps pick of it are the rows of the tensor.
+    rows = np.broadcast_to(np.arange(shape[0])[:, None], shape)
+    for step in item.steps:
+        rows = rows[step]
+    if rows.ndim != 2 or rows.shape[1] != shape[1] or not rows.size:
+        return None
+    numbers = rows[:, 0]
+    if not np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers))):
+        return None
+    module = item.name.removesuffix(WEIGHT)
+    return Part(module, int(numbers[0]), int(numbers[-1]) + 1, item.function == TRANSPOSED)
+
+
+def find_places(
+    products: Mapping[str, Product], parts: Mapping[str, Sequence[Part]], spec: AdapterSpec
+) -> list[Place]:
+    """The places that an adapter names; InputError for a name that is none."""
+    every = [
+        Place(product, part.module, part.first, part.last, spec, part.is_turned)
+        for name, product in products.items()
+        for part in parts.get(name) or [Part(name.removesuffix(WEIGHT), 0, product.rows)]
+    ]
+    if not spec.targets:
+        usual = [item for item in every if _matches(item, DEFAULT_TARGETS[spec.kind])]
+        return usual or [item for item in every if not _matches(item, HEAD)]
+    for word in spec.targets:
+        if not any(_matches(item, (word,)) for item in every):
+            known = ", ".join(sorted({item.word for item in every})[:20])
+            hint = f"products with weights are: {known}"
+            raise InputError(f"there is no weight '{printable(word, 60)}' to adapt", hint=hint)
+    return [item for item in every if _matches(item, spec.targets)]
+
+
+def _matches(place: Place, words: Sequence[str]) -> bool:
+    names = (place.word, place.word.removesuffix(PROJECTION), place.module, place.product.weight.name)
+    return any(fnmatchcase(name, word) for name in names for word in words)
+
+
+def is_head(product: Product, parts: Mapping[str, Sequence[Part]]) -> bool:
+    """Whether a product rates tokens."""
+    names = [item.module for item in parts.get(product.weight.name, ())] or [product.weight.name]
+    return any(name.rpartition(".")[2] in HEAD for name in names)
+
+
+def find_biased(graph: Graph) -> dict[str, tuple[Tensor, Tensor]]:
+    """For results that are read once, by the addition of a bias: the sum and the bias, by the names of the results."""
+    variables = {item.name for item in graph.variables}
+    readers: dict[str, list[Operation]] = {}
+    for node in graph.operations():
+        for item in node.inputs:
+            if isinstance(item, Tensor):
+                readers.setdefault(item.name, []).append(node)
+    found: dict[str, tuple[Tensor, Tensor]] = {}
+    for name, nodes in readers.items():
+        if len(nodes) == 1 and nodes[0].operator in ADDITIONS and isinstance(nodes[0].outputs[0], Tensor):
+            others = [item for item in nodes[0].inputs if isinstance(item, Tensor) and item.name != name]
+            if len(others) == 1 and others[0].name in variables and len(others[0].shape) == 1:
+                found[name] = nodes[0].outputs[0], others[0]
+    return found
+
+
+def embeddings(graph: Graph) -> Iterator[Operation]:
+    """The operations that look tokens up in a table."""
+    inputs = {item.name for item in graph.inputs if isinstance(item, Tensor)}
+    for node in graph.nodes:
+        if isinstance(node, Operation) and node.operator in EMBEDDINGS:
+            names = {item.name for item in node.inputs if isinstance(item, Tensor)}
+            if names & inputs:
+                yield node
+
+
+def attentions(graph: Graph) -> Iterator[Operation]:
+    """The operations in which tokens see each other."""
+    return (
+        node for node in graph.nodes if isinstance(node, Operation) and node.operator == "llm.flash_attention"
+    )

@@ -1,0 +1,387 @@
+"""Adapters as a rewrite of the graph: what is trained is added to it, and all that it had is frozen.
+
+LoRA        y = W x  becomes  y = W x + s · B (A x)          A small, B zero
+DoRA        … then each row of y times m / ‖W + s · B A‖     the norm is no way for gradients, m begins as the norm
+IA³         y times l, or x times l before the last product of a feed-forward network
+prompt      the first tokens of a sequence are vectors that are trained, in the place of embeddings
+prefix      the keys and values of the first tokens are trained, in every attention
+bottleneck  h becomes h + U act(D h)                         U zero
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from lamella.base.arrays import Array
+from lamella.base.errors import InputError
+from lamella.graph.build import Builder
+from lamella.graph.model import Model
+from lamella.graph.nodes import Graph, Node, Operation, Tensor
+from lamella.graph.rewrite import defined, results_of
+from lamella.train.adapters.places import (
+    POSITIONED,
+    Place,
+    Product,
+    attentions,
+    embeddings,
+    find_biased,
+)
+from lamella.train.adapters.specs import BOTTLENECK, DORA, IA3, LORA, PREFIX, PROMPT, AdapterSpec
+
+MOST_TOKENS = 1 << 16
+FEED_FORWARD = ("down_proj", "fc2", "wo", "c_proj", "dense_4h_to_h", "down")
+"""Names of the last products of feed-forward networks, whose inputs IA³ scales."""
+ACTIVATIONS = {"relu": "nn.relu", "gelu": "nn.gelu", "silu": "nn.silu"}
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterWeight:
+    """One array that an adapter trains."""
+
+    variable: str
+    module: str
+    """The module of a checkpoint that it belongs to; empty for one of the whole model."""
+    role: str
+    """What it is there: `lora_A`, `lora_B`, `magnitude`, `scale`, `input_scale`, `prompt`, `key`, `value`, …"""
+    shape: tuple[int, ...]
+    layer: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """A graph with adapters."""
+
+    model: Model
+    weights: tuple[AdapterWeight, ...]
+    places: tuple[Place, ...]
+    spec: AdapterSpec
+    virtual: int = 0
+    """Virtual tokens in front of every sequence."""
+    detached: tuple[tuple[Tensor, tuple[Node, ...]], ...] = field(default=(), compare=False)
+    """Inputs through which no gradient flows, each with what computes it from variables."""
+
+
+class AdapterRewrite:
+    """The work of adding adapters of one kind to a graph."""
+
+    def __init__(self, model: Model, spec: AdapterSpec, seed: int, real: type[np.floating]) -> None:
+        self.model, self.spec, self.seed, self.real = model, spec, seed, np.dtype(real)
+        self.graph: Graph = model.graph
+        self.weights: list[AdapterWeight] = []
+        self.data: dict[str, Array] = {}
+        self.detached: list[tuple[Tensor, tuple[Node, ...]]] = []
+        self.builder = Builder(model.library, model.graph.name)
+        self.changes: dict[str, Callable[[Tensor, str], None]] = {}
+        """By the name of a result: what makes the tensor of that name out of the result as it was."""
+        self.before: dict[str, Callable[[Operation], Operation]] = {}
+        """By the name of a result: what changes the operation that computes it."""
+
+    # --- the walk -----------------------------------------------------------------------------------------------
+
+    def run(self, places: Sequence[Place], marked: Sequence[Tensor] = ()) -> Adapted:
+        """The graph with adapters at the places, and of the whole model; `marked` are tensors that a text names."""
+        virtual = self._plan(places, marked)
+        taken = {item.name for item in defined(self.graph)} - set(self.changes)
+        for name in taken:
+            self.builder.fresh(name)
+        for node in self.graph.nodes:
+            self._add(node)
+        made = self.builder.finish()
+        placeholders = tuple(item for item, _ in self.detached)
+        graph = replace(
+            self.graph,
+            nodes=made.nodes,
+            inputs=(*self.graph.inputs, *placeholders),
+            variables=(*self.graph.variables, *made.variables),
+            constants=(*self.graph.constants, *made.constants),
+        )
+        data = {**(self.model.data or {}), **self.data}
+        model = replace(self.model, graph=graph, data=data, hints=())
+        return Adapted(model, tuple(self.weights), tuple(places), self.spec, virtual, tuple(self.detached))
+
+    def _add(self, node: Node) -> None:
+        """One node, changed where an adapter says so."""
+        results = [item for item in results_of(node) if item.name in self.changes or item.name in self.before]
+        for item in results:
+            if item.name in self.before and isinstance(node, Operation):
+                node = self.before[item.name](node)
+        changed = [item for item in results if item.name in self.changes]
+        if not changed or not isinstance(node, Operation):
+            self.builder.add_node(node)
+            return
+        plain = {
+            item.name: replace(item, name=self.builder.fresh(f"{item.name}.frozen"))
+            for item in changed
+            if isinstance(item, Tensor)
+        }
+        outputs = tuple(
+            plain.get(item.name, item) if isinstance(item, Tensor) else item for item in node.outputs
+        )
+        self.builder.add_node(replace(node, outputs=outputs))
+        for name, tensor in plain.items():
+            self.changes[name](tensor, name)
+
+    def _plan(self, places: Sequence[Place], marked: Sequence[Tensor]) -> int:
+        """What is to be done at which tensor; gives the number of virtual tokens."""
+        spec = self.spec
+        if spec.kind in (PROMPT, PREFIX):
+            self._plan_virtual()
+            return spec.length
+        biased = find_biased(self.graph)
+        by_result: dict[str, list[Place]] = {}
+        for place in places:
+            by_result.setdefault(place.product.result.name, []).append(place)
+        for name, found in by_result.items():
+            product = found[0].product
+            behind = biased.get(name, (product.result, None))[0]
+            if spec.kind in (LORA, DORA):
+                self.changes[name] = self._low_rank(product, found)
+            elif spec.kind == IA3:
+                self._plan_scales(product, found, behind)
+            else:
+                self.changes[behind.name] = self._bottleneck(found[0].module, behind)
+        if spec.kind == BOTTLENECK:
+            self.changes |= {item.name: self._bottleneck(item.name, item) for item in marked}
+        return 0
+
+    # --- arrays ---------------------------------------------------------------------------------------------------
+
+    def _variable(self, module: str, role: str, like: Tensor, values: Array, layer: int = 0) -> Tensor:
+        """A new array that is trained."""
+        stem = f"{module}.{role}" if module else f"{role}.{layer}"
+        tensor = self.builder.variable(stem, like.element, values.shape)
+        self.weights.append(AdapterWeight(tensor.name, module, role, values.shape, layer))
+        self.data[tensor.name] = values.astype(self.real)
+        return tensor
+
+    def _random(self, name: str, shape: tuple[int, ...], deviation: float) -> Array:
+        random = np.random.default_rng([self.seed, zlib.crc32(name.encode())])
+        return random.standard_normal(shape) * deviation
+
+    # --- low rank -------------------------------------------------------------------------------------------------
+
+    def _low_rank(self, product: Product, places: Sequence[Place]) -> Callable[[Tensor, str], None]:
+        def change(plain: Tensor, name: str) -> None:
+            total, factor = plain, None
+            for place in places:
+                down, up = self._pair(place)
+                small = self.builder.call("llm.matmul", product.given, down, transpose="NT")
+                whole = self._rows(up, place)
+                delta = self.builder.call("llm.matmul", small, whole, transpose="NT", alpha=place.spec.scale)
+                total = self.builder.call("math.add", total, delta)
+                if place.spec.kind == DORA:
+                    part = self._magnitude(place, down, up)
+                    factor = part if factor is None else self.builder.call("math.mul", factor, part)
+            if factor is None:
+                self.builder.call("math.iden", total, results=(name,))
+            elif product.bias is None:
+                self.builder.call("math.mul", total, factor, results=(name,))
+            else:  # the bias stays out of it
+                bare = self.builder.call("math.sub", total, product.bias)
+                scaled = self.builder.call("math.mul", bare, factor)
+                self.builder.call("math.add", scaled, product.bias, results=(name,))
+
+        return change
+
+    def _pair(self, place: Place) -> tuple[Tensor, Tensor]:
+        """Both factors: the first as torch's layers begin, uniform within 1 / √width, the second zero."""
+        width, rank = place.product.width, place.spec.rank
+        if rank > max(width, place.rows):
+            raise InputError(f"rank {rank} is larger than '{place.module}', {place.rows} × {width}")
+        random = np.random.default_rng([self.seed, zlib.crc32(place.module.encode())])
+        start = random.uniform(-1.0, 1.0, (rank, width)) / np.sqrt(width)
+        weight = place.product.weight
+        down = self._variable(place.module, "lora_A", weight, start)
+        return down, self._variable(place.module, "lora_B", weight, np.zeros((place.rows, rank)))
+
+    def _rows(self, tensor: Tensor, place: Place, axis: int = 0) -> Tensor:
+        """A tensor of some rows as one of all rows of the weight, zeros elsewhere."""
+        if place.is_whole:
+            return tensor
+        around = (place.first, place.product.rows - place.last)
+        return self.builder.call("layout.pad", tensor, axes=(axis,), padding=around)
+
+    def _magnitude(self, place: Place, down: Tensor, up: Tensor) -> Tensor:
+        """The factor of each row: the trained magnitude over the norm, through which no gradient flows."""
+        weight = place.product.weight
+        rows = self._stored_rows(place)
+        norm = Tensor(self.builder.fresh(f"{place.module}.norm"), weight.element, (place.rows,))
+        magnitude = self._variable(place.module, "magnitude", weight, np.linalg.norm(rows, axis=1))
+        self.detached.append((norm, tuple(self._norm_nodes(place, down, up, norm))))
+        return self._factor(self.builder.call("math.div", magnitude, norm), place)
+
+    def _factor(self, part: Tensor, place: Place) -> Tensor:
+        """A factor of some rows as one of all rows, ones elsewhere."""
+        if place.is_whole:
+            return part
+        less = self.builder.call("math.sub", part, 1.0)
+        return self.builder.call("math.add", self._rows(less, place), 1.0)
+
+    def _stored_rows(self, place: Place) -> Array:
+        """The numbers of the rows as they are now."""
+        data = (self.model.data or {}).get(place.product.weight.name)
+        if data is None:
+            raise InputError(
+                f"'{place.product.weight.name[:80]}' has no numbers", hint="dora adds to trained weights"
+            )
+        whole = np.asarray(data, np.float64)
+        return (whole.T if place.product.is_turned else whole)[place.first : place.last]
+
+    def _norm_nodes(self, place: Place, down: Tensor, up: Tensor, norm: Tensor) -> Iterator[Node]:
+        """What computes the norms of the rows of W + s · B A from variables."""
+        inner = Builder(self.model.library, "norm")
+        for item in (*defined(self.graph), down, up):
+            inner.fresh(item.name)
+        weight, turned = place.product.weight, place.product.is_turned
+        axis = 1 if turned else 0
+        rows = inner.call(
+            "layout.slice",
+            weight,
+            axes=(axis,),
+            begin=(place.first,),
+            end=(place.last,),
+            results=(f"{norm.name}.rows",),
+        )
+        ways, pair = ("TT", (down, up)) if turned else ("NN", (up, down))
+        product = inner.call(
+            "llm.matmul", *pair, transpose=ways, alpha=place.spec.scale, results=(f"{norm.name}.product",)
+        )
+        total = inner.call("math.add", rows, product, results=(f"{norm.name}.sum",))
+        square = inner.call("math.sqr", total, results=(f"{norm.name}.square",))
+        sums = inner.call(
+            "math.sum_reduce",
+            square,
+            axes=(0 if turned else 1,),
+            squeeze=True,
+            results=(f"{norm.name}.squares",),
+        )
+        inner.call("math.sqrt", sums, results=(norm.name,))
+        yield from inner.finish().nodes
+
+    # --- scales ---------------------------------------------------------------------------------------------------
+
+    def _plan_scales(self, product: Product, places: Sequence[Place], behind: Tensor) -> None:
+        if any(place.word in FEED_FORWARD for place in places):
+            self.before[product.result.name] = self._scaled_input(product, places[0])
+            return
+
+        def change(plain: Tensor, name: str) -> None:
+            factor: Tensor | None = None
+            for place in places:
+                scale = self._variable(place.module, "scale", product.weight, np.ones(place.rows))
+                part = self._factor(scale, place)
+                factor = part if factor is None else self.builder.call("math.mul", factor, part)
+            if factor is not None:
+                self.builder.call("math.mul", plain, factor, results=(name,))
+
+        self.changes[behind.name] = change
+
+    def _scaled_input(self, product: Product, place: Place) -> Callable[[Operation], Operation]:
+        def change(node: Operation) -> Operation:
+            scale = self._variable(place.module, "input_scale", product.weight, np.ones(product.width))
+            scaled = self.builder.call("math.mul", product.given, scale)
+            inputs = tuple(scaled if item == product.given else item for item in node.inputs)
+            return replace(node, inputs=inputs)
+
+        return change
+
+    # --- bottlenecks ------------------------------------------------------------------------------------------------
+
+    def _bottleneck(self, module: str, tensor: Tensor) -> Callable[[Tensor, str], None]:
+        width = tensor.shape[-1] if tensor.shape else None
+        if not isinstance(width, int):
+            raise InputError(f"'{tensor.name[:80]}' has no known width, which a bottleneck needs")
+
+        def change(plain: Tensor, name: str) -> None:
+            dim = self.spec.dim
+            start = self._random(f"{module}.down", (dim, width), 1 / np.sqrt(width))
+            down = self._variable(module, "adapter_down", tensor, start)
+            first = self._variable(module, "adapter_down_bias", tensor, np.zeros(dim))
+            up = self._variable(module, "adapter_up", tensor, np.zeros((width, dim)))
+            second = self._variable(module, "adapter_up_bias", tensor, np.zeros(width))
+            call = self.builder.call
+            small = call("math.add", call("llm.matmul", plain, down, transpose="NT"), first)
+            active = call(ACTIVATIONS[self.spec.activation], small)
+            wide = call("math.add", call("llm.matmul", active, up, transpose="NT"), second)
+            call("math.add", plain, wide, results=(name,))
+
+        return change
+
+    # --- virtual tokens ---------------------------------------------------------------------------------------------
+
+    def _plan_virtual(self) -> None:
+        if self.spec.length > MOST_TOKENS:
+            raise InputError(f"{self.spec.length} virtual tokens are too many", hint=f"at most {MOST_TOKENS}")
+        if self.spec.kind == PROMPT:
+            found = list(embeddings(self.graph))
+            if len(found) != 1:
+                raise InputError(f"a prompt is for a model that looks tokens up once, not {len(found)} times")
+            self._plan_prompt(found[0])
+            return
+        layers = list(attentions(self.graph))
+        if not layers:
+            raise InputError("a prefix is for a model with causal attention, and there is none")
+        for number, node in enumerate(layers):
+            out = node.outputs[0]
+            assert isinstance(out, Tensor)  # an attention gives tensors
+            self.before[out.name] = self._with_prefix(number)
+
+    def _plan_prompt(self, node: Operation) -> None:
+        out = node.outputs[0]
+        assert isinstance(out, Tensor)  # a table gives one tensor
+        width = out.shape[-1]
+        if not isinstance(width, int):
+            raise InputError("the table of embeddings has no known width")
+
+        def change(plain: Tensor, name: str) -> None:
+            start = self._sampled(node, width)
+            prompt = self._variable("", "prompt", out, start)
+            value = prompt
+            if node.operator == POSITIONED and isinstance(node.inputs[2], Tensor):
+                length = self.spec.length
+                table = self.builder.call(
+                    "layout.slice", node.inputs[2], axes=(0,), begin=(0,), end=(length,)
+                )
+                value = self.builder.call("math.add", prompt, table)
+            self._replace_first(plain, value, 1, name)
+
+        self.changes[out.name] = change
+
+    def _sampled(self, node: Operation, width: int) -> Array:
+        """Embeddings of random tokens, as the prompt begins."""
+        table = node.inputs[1]
+        data = (self.model.data or {}).get(table.name) if isinstance(table, Tensor) else None
+        if data is None:
+            return self._random("prompt", (self.spec.length, width), 0.02)
+        random = np.random.default_rng([self.seed, zlib.crc32(b"prompt")])
+        return np.asarray(data)[random.integers(0, len(data), self.spec.length)]
+
+    def _with_prefix(self, number: int) -> Callable[[Operation], Operation]:
+        def change(node: Operation) -> Operation:
+            inputs = list(node.inputs)
+            for place, role in ((1, "key"), (2, "value")):
+                item = inputs[place]
+                if not isinstance(item, Tensor) or not all(
+                    isinstance(item.shape[axis], int) for axis in (1, 3)
+                ):
+                    raise InputError("the heads of an attention have no known number and width")
+                heads, width = (size for size in (item.shape[1], item.shape[3]) if isinstance(size, int))
+                start = self._random(f"{role}{number}", (heads, self.spec.length, width), 0.02)
+                prefix = self._variable("", role, item, start, number)
+                inputs[place] = self._replace_first(item, prefix, 2, f"{item.name}.prefixed")
+            return replace(node, inputs=tuple(inputs))
+
+        return change
+
+    def _replace_first(self, tensor: Tensor, value: Tensor, axis: int, name: str) -> Tensor:
+        """A tensor whose first items along an axis are those of a value that all sequences share."""
+        length, end = self.spec.length, tensor.shape[axis]
+        rest = self.builder.call("layout.slice", tensor, axes=(axis,), begin=(length,), end=(end,))
+        shape = tuple(self.spec.length if place == axis else size for place, size in enumerate(tensor.shape))
+        zeros = self.builder.call("llm.zeros", types={"dtype": tensor.element}, shape=shape)
+        first = self.builder.call("math.add", zeros, value)
+        return self.builder.call("layout.concat", (first, rest), axis=axis, results=(name,))

@@ -1,0 +1,234 @@
+"""Adapters without another package: gradients by differences, what is merged, bases of few bits, `@adapter`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import lamella
+from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import InputError
+from lamella.pipeline.options import Options
+from lamella.train.adapters.base import BLOCK, NF4, decode_nf4, encode_int8, encode_nf4
+from lamella.train.adapters.merge import merge_adapter, unmerge_adapter
+from lamella.train.adapters.model import find_adapters
+from lamella.train.adapters.specs import AdapterSpec, parse_spec
+from lamella.train.settings import StepSettings
+from lamella.train.trainer import Trainer
+
+KINDS = [
+    "lora:rank=2,alpha=3,targets=q,o",
+    "dora:rank=2,targets=v,up",
+    "ia3",
+    "prompt:length=2",
+    "prefix:length=2",
+    "bottleneck:dim=3,activation=gelu",
+]
+
+
+def batch(virtual: int) -> dict[str, np.ndarray]:
+    rows = np.random.default_rng(1).integers(0, 60, (2, 6 + virtual))
+    targets = np.roll(rows, -1, axis=1)
+    targets[:, :virtual] = -100
+    return {"token_ids": rows, "targets": targets}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_small_step_changes_the_loss_by_the_square_of_the_gradient(kind: str, llama: Path) -> None:
+    """Along the gradient a step of SGD with rate r lowers the loss by r · ‖g‖² to first order, in doubles.
+
+    DoRA's norm is no way for the gradient, so its steps promise less: they only descend.
+    """
+    model = find_adapters(llama, Options(adapters=(kind,), dtype="f64"))
+    assert model is not None
+    data = dict(model.trainable.model.data or {})
+    for item in model.adapted.weights:  # away from the zeros that they begin with
+        noise = np.random.default_rng(len(item.variable)).normal(size=item.shape) * 0.05
+        data[item.variable] = data[item.variable] + noise
+    graph = replace(model.trainable, model=replace(model.trainable.model, data=data))
+    settings = StepSettings("sgd", weight_decay=0.0, dtype="f64", clip=1e9)
+    trainer = Trainer(graph, settings, "reference")
+    given, rate = batch(model.adapted.virtual), 1e-6
+    before = trainer.evaluate(given)
+    found = trainer.step(given, rate)
+    drop = before - trainer.evaluate(given)
+    assert found.loss == pytest.approx(before, rel=1e-12)
+    assert found.gradient_norm is not None
+    if kind.startswith("dora"):
+        assert drop > 0
+    else:
+        assert drop == pytest.approx(rate * found.gradient_norm**2, rel=1e-3)
+
+
+def test_adapters_begin_as_nothing_and_leave_the_rest(llama: Path, tokens: Path, tmp_path: Path) -> None:
+    """The first loss is that of the model; what is merged and taken out again is what it was."""
+    words: dict[str, Any] = {"steps": 3, "batch": 2, "sequence": 8, "lr": 0.05}
+    rows = np.load(tokens)
+    plain = lamella.train(llama, rows, **{**words, "steps": 1})
+    done = lamella.train(llama, rows, adapters="lora:rank=2,targets=q,down", save=tmp_path / "a", **words)
+    assert done.losses[0] == pytest.approx(plain.losses[0], rel=1e-6)
+    merge_adapter(llama, tmp_path / "a", tmp_path / "merged")
+    again = lamella.train(llama, rows, adapters=str(tmp_path / "a"), eval_data=tokens, **{**words, "lr": 0.0})
+    merged = lamella.train(tmp_path / "merged", rows, eval_data=tokens, **{**words, "lr": 0.0})
+    assert again.evaluations[-1][1] == pytest.approx(merged.evaluations[-1][1], rel=1e-6)
+    unmerge_adapter(tmp_path / "merged", tmp_path / "a", tmp_path / "back")
+    first, other, back = (
+        load_file(folder / "model.safetensors") for folder in (llama, tmp_path / "merged", tmp_path / "back")
+    )
+    changed = {name for name, array in first.items() if not np.array_equal(array, other[name])}
+    assert changed == {f"model.layers.0.{name}.weight" for name in ("self_attn.q_proj", "mlp.down_proj")}
+    for name, array in first.items():
+        np.testing.assert_allclose(back[name], array, atol=1e-6)
+
+
+def test_codes_of_four_bits_are_the_nearest_numbers() -> None:
+    values = np.random.default_rng(0).normal(size=(6, 50))
+    codes, scales = encode_nf4(values)
+    assert codes.size == 150
+    assert scales.size == -(-300 // BLOCK)
+    every = np.asarray(NF4)
+    scale = np.repeat(scales, BLOCK)[:300]
+    best = np.abs(values.ravel()[:, None] - every * scale[:, None]).min(axis=1)
+    found = np.abs(values - decode_nf4(codes, scales, values.shape)).ravel()
+    np.testing.assert_allclose(found, best, atol=1e-12)
+    wide, rows = encode_int8(values, 0)
+    assert np.abs(wide * rows - values).max() <= rows.max() / 2 + 1e-12
+
+
+@pytest.mark.parametrize("base", ["nf4", "int8"])
+def test_frozen_weights_of_few_bits_are_what_their_codes_say(base: str, llama: Path, tokens: Path) -> None:
+    """The loss is that of the model whose weights went through the codes; the graph holds codes, and no weights."""
+    words: dict[str, Any] = {"batch": 2, "sequence": 8, "lr": 0.05, "adapters": "lora:rank=2"}
+    model = find_adapters(llama, Options(adapters=("lora:rank=2",), base=base))
+    assert model is not None
+    names = {item.name: item for item in model.trainable.model.graph.variables}
+    assert "blocks.0.attention.qkv_weight" not in names
+    codes = names["blocks.0.attention.qkv_weight.codes"]
+    assert (codes.element.bits, codes.shape) == ((8, (16 * 32 // 2,)) if base == "nf4" else (8, (32, 16)))
+    found = lamella.train(llama, np.load(tokens), steps=4, base=base, **words)
+    plain = lamella.train(llama, np.load(tokens), steps=4, **words)
+    assert found.losses[0] != plain.losses[0]
+    np.testing.assert_allclose(found.losses, plain.losses, rtol=0.02)
+
+
+TEXT = """
+model Net(d: int = 8, rank: int = 2):
+  params:
+    table: [16, d]
+    first: [d, d]
+    last: [16, d]
+
+  forward:
+    in: token_ids: [B, T, int64]
+    out: logits: [B, T, 16]
+    graph:
+      (token_ids, table) -> embedding() -> x
+      (x, first) -> matmul(transpose=NT) -> h @adapter(KIND)
+      (h, last) -> matmul(transpose=NT) -> logits
+"""
+ANNOTATED = {
+    "lora, rank=rank, alpha=4": {"lora_A": (2, 8), "lora_B": (8, 2)},
+    "ia3": {"scale": (8,)},
+    "adapter, bottleneck_dim=3, activation=silu": {
+        "adapter_down": (3, 8),
+        "adapter_down_bias": (3,),
+        "adapter_up": (8, 3),
+        "adapter_up_bias": (8,),
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ANNOTATED)
+def test_adapters_of_a_text_are_trained_and_nothing_else(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.module"
+    path.write_text(TEXT.replace("KIND", kind))
+    rows = np.random.default_rng(0).integers(0, 16, 200)
+    done = lamella.train(path, rows, steps=2, batch=2, sequence=4, save=tmp_path / "out")
+    found = {name.rpartition(".")[2]: array.shape for name, array in done.parameters.items()}
+    assert found == ANNOTATED[kind]
+    assert (tmp_path / "out" / "adapter_config.json").is_file()
+
+
+def test_annotations_that_ask_for_more_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "net.module"
+    for kind, message in (("lora, dropout=0.5", "dropout"), ("prefix, hidden_dim=4", "behind a network")):
+        path.write_text(TEXT.replace("KIND", kind))
+        with pytest.raises(InputError, match=message):
+            lamella.train(path, np.zeros(99, np.int64), steps=1, batch=1, sequence=4)
+
+
+def test_words_of_adapters_are_read() -> None:
+    assert parse_spec("lora:rank=4,alpha=8,targets=q,v") == AdapterSpec("lora", 4, 8.0, ("q", "v"))
+    assert parse_spec("lora:targets=q+v,rank=2") == AdapterSpec("lora", 2, targets=("q", "v"))
+    assert parse_spec("prefix") == AdapterSpec("prefix")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "what",
+        "lora:rank=0",
+        "lora:rank=x",
+        "lora:length=3",
+        "ia3:rank=2",
+        "lora:q",
+        "bottleneck:activation=tanh",
+    ],
+)
+def test_words_that_say_nothing_are_refused(words: str) -> None:
+    with pytest.raises(InputError):
+        parse_spec(words)
+
+
+REFUSED = {
+    "no weight 'nothing'": {"adapters": "lora:targets=nothing"},
+    "at once": {"adapters": ("lora", "ia3")},
+    "norms of whole weights": {"adapters": "dora", "base": "nf4"},
+    "is larger than": {"adapters": "lora:rank=9999"},
+    "is the name of a file": {"adapters": "lora", "save": "a.safetensors"},
+    "has no adapters": {"merge": True, "save": "somewhere"},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_adapters_that_make_no_sense_are_said(message: str, llama: Path, tokens: Path) -> None:
+    with pytest.raises(LamellaError) as caught:
+        lamella.train(llama, np.load(tokens), sequence=8, **REFUSED[message])
+    assert message in str(caught.value)
+
+
+HOSTILE: dict[str, tuple[dict[str, object], dict[str, np.ndarray], str]] = {
+    "kind": ({"peft_type": "WHAT"}, {}, "no kind of adapter"),
+    "rank": ({"peft_type": "LORA", "r": -1, "lora_alpha": 1}, {"x": np.zeros(1)}, "name of no array"),
+    "name": ({"peft_type": "LORA", "r": 1, "lora_alpha": 1}, {"../x": np.zeros(1)}, "name of no array"),
+    "empty": ({"peft_type": "LORA", "r": 1, "lora_alpha": 1}, {}, "holds no adapters"),
+    "prefix": (
+        {"peft_type": "PREFIX_TUNING", "num_layers": 3, "num_attention_heads": 5},
+        {"prompt_embeddings": np.zeros((2, 7))},
+        "rows of 7",
+    ),
+    "shape": (
+        {"peft_type": "LORA", "r": 2, "lora_alpha": 1},
+        {
+            f"base_model.model.model.layers.0.self_attn.q_proj.lora_{side}.weight": np.zeros((3, 3))
+            for side in "AB"
+        },
+        "an array of [3, 3]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_folders_end_in_diagnostics(case: str, llama: Path, tmp_path: Path) -> None:
+    config, arrays, message = HOSTILE[case]
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    save_file(arrays, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(LamellaError) as caught:
+        find_adapters(llama, Options(adapters=(str(tmp_path),)))
+    assert message in str(caught.value)

@@ -1,0 +1,103 @@
+"""Adapters judged by the package PEFT: it reads our files, and its steps with torch give our losses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import lamella
+
+peft = pytest.importorskip("peft")
+
+STEPS, BATCH, LENGTH, RATE = 4, 2, 8, 2e-2
+KINDS = [
+    "lora:rank=3,alpha=5,targets=q,v,o",
+    "dora:rank=3,alpha=5,targets=k,down",
+    "ia3",
+    "prompt:length=3",
+    "prefix:length=3",
+]
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with biases, whose checkpoint has the inputs of weights first."""
+    folder = tmp_path_factory.mktemp("gpt2") / "tiny"
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=64, n_embd=16, n_layer=1, n_head=2, n_positions=32)
+    model = transformers.GPT2LMHeadModel(config)
+    for parameter in model.parameters():  # biases begin as zeros, which hide what is done to them
+        torch.nn.init.normal_(parameter, std=0.2)
+    model.save_pretrained(folder)
+    return folder
+
+
+def judge(base: Path, adapter: Path, rows: np.ndarray) -> list[float]:
+    """The losses of PEFT's model with torch's AdamW, from the adapters of a folder on."""
+    plain = transformers.AutoModelForCausalLM.from_pretrained(base)
+    is_virtual = "num_virtual_tokens" in (adapter / "adapter_config.json").read_text()
+    model = peft.PeftModel.from_pretrained(plain, adapter, is_trainable=not is_virtual)
+    if is_virtual:  # which it only reads to use
+        model.prompt_encoder.requires_grad_(True)
+    trained = [item for item in model.parameters() if item.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=RATE, weight_decay=0.01)
+    losses = []
+    for step in range(STEPS):
+        starts = [(step * BATCH + item) * LENGTH for item in range(BATCH)]
+        part = torch.from_numpy(np.stack([rows[start : start + LENGTH + 1] for start in starts]))
+        logits = model(part[:, :-1]).logits[:, -LENGTH:]
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def compare(base: Path, kind: str, tokens: Path, folder: Path) -> None:
+    rows = np.load(tokens).astype(np.int64)
+    words: dict[str, Any] = {"batch": BATCH, "sequence": LENGTH}
+    lamella.train(base, rows, steps=1, lr=0.0, adapters=kind, save=folder / "first", **words)
+    ours = lamella.train(base, rows, steps=STEPS, lr=RATE, adapters=str(folder / "first"), **words)
+    np.testing.assert_allclose(ours.losses, judge(base, folder / "first", rows), rtol=2e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_of_peft_give_our_losses(kind: str, llama: Path, tokens: Path, tmp_path: Path) -> None:
+    compare(llama, kind, tokens, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "lora:rank=3,targets=c_attn",
+        "ia3:targets=c_attn,c_proj",
+        "dora:rank=2,targets=c_fc",
+        "prompt:length=2",
+        "prefix:length=2",
+    ],
+)
+def test_biases_and_turned_weights_are_those_of_peft(
+    kind: str, gpt2: Path, tokens: Path, tmp_path: Path
+) -> None:
+    compare(gpt2, kind, tokens, tmp_path)
+
+
+def test_what_is_merged_is_what_peft_merges(llama: Path, tokens: Path, tmp_path: Path) -> None:
+    for kind in ("lora:rank=3", "dora:rank=3", "ia3"):
+        name = kind.partition(":")[0]
+        words: dict[str, Any] = {"steps": 2, "batch": 2, "sequence": 8, "lr": RATE, "adapters": kind}
+        lamella.train(llama, np.load(tokens), save=tmp_path / name, **words)
+        lamella.train(llama, np.load(tokens), save=tmp_path / f"{name}-merged", merge=True, **words)
+        plain = transformers.AutoModelForCausalLM.from_pretrained(llama)
+        wanted = peft.PeftModel.from_pretrained(plain, tmp_path / name).merge_and_unload().state_dict()
+        found = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / f"{name}-merged").state_dict()
+        for key, tensor in wanted.items():
+            torch.testing.assert_close(found[key], tensor, rtol=1e-5, atol=1e-6)
+        assert json.loads((tmp_path / name / "adapter_config.json").read_text())["peft_type"]
