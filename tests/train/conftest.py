@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,11 +36,16 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a Llama of one layer."""
     folder = tmp_path_factory.mktemp("llama") / "tiny"
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes: dict[str, Any] = {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     config = transformers.LlamaConfig(
         vocab_size=260, num_key_value_heads=1, max_position_embeddings=32, **sizes
     )
-    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     write_tokenizer(folder)
     return folder
 

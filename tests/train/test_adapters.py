@@ -186,7 +186,7 @@ def test_words_that_say_nothing_are_refused(words: str) -> None:
         parse_spec(words)
 
 
-REFUSED = {
+REFUSED: dict[str, dict[str, Any]] = {
     "no weight 'nothing'": {"adapters": "lora:targets=nothing"},
     "at once": {"adapters": ("lora", "ia3")},
     "norms of whole weights": {"adapters": "dora", "base": "nf4"},

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from transformers.optimization import (
-    get_constant_schedule_with_warmup,
-    get_cosine_schedule_with_warmup,
-    get_linear_schedule_with_warmup,
-    get_wsd_schedule,
-)
+from transformers import optimization as judges
 
 from lamella.base.errors import InputError
 from lamella.train.schedules import Schedule, require_schedule
 
 STEPS = 40
-JUDGES = {
-    "constant": lambda optimizer, warmup: get_constant_schedule_with_warmup(optimizer, warmup),
-    "linear": lambda optimizer, warmup: get_linear_schedule_with_warmup(optimizer, warmup, STEPS),
-    "cosine": lambda optimizer, warmup: get_cosine_schedule_with_warmup(optimizer, warmup, STEPS),
-    "wsd": lambda optimizer, warmup: get_wsd_schedule(
+JUDGES: dict[str, Any] = {
+    "constant": lambda optimizer, warmup: judges.get_constant_schedule_with_warmup(optimizer, warmup),
+    "linear": lambda optimizer, warmup: judges.get_linear_schedule_with_warmup(optimizer, warmup, STEPS),  # type: ignore[no-untyped-call]
+    "cosine": lambda optimizer, warmup: judges.get_cosine_schedule_with_warmup(optimizer, warmup, STEPS),
+    "wsd": lambda optimizer, warmup: judges.get_wsd_schedule(
         optimizer, warmup, 10, num_training_steps=STEPS, decay_type="linear"
     ),
 }

@@ -14,7 +14,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder, shown
-from lamella.graph.nodes import Tensor, tensors
+from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
 from lamella.pipeline.given import options_of
 from lamella.pipeline.options import Options
@@ -22,7 +22,14 @@ from lamella.train.adapters.files import write_adapter
 from lamella.train.adapters.merge import merged
 from lamella.train.adapters.model import find_adapters
 from lamella.train.checkpoints import Checkpoint, checkpoint_folder, read_last, require_same
-from lamella.train.data.batches import Batches, Dataset, VirtualTokens, require_batches
+from lamella.train.data.batches import (
+    TARGETS,
+    Batches,
+    Dataset,
+    RenamedTargets,
+    VirtualTokens,
+    require_batches,
+)
 from lamella.train.data.files import DataRequest, from_arrays, open_data
 from lamella.train.gradients import trainable
 from lamella.train.initial import with_initial
@@ -75,19 +82,15 @@ class Fit:
     @property
     def ports(self) -> tuple[Tensor, ...]:
         """The inputs of the model."""
-        seeds = set(self.source.seeds.values())
+        other = {*self.source.seeds.values(), *self.source.targets}
         found = members(self.source.model.graph.inputs)
-        return tuple(item for item in found if isinstance(item, Tensor) and item.name not in seeds)
+        return tuple(item for item in found if isinstance(item, Tensor) and item.name not in other)
 
     def _request(self) -> DataRequest:
         """What the data are for."""
-        first = next(
-            item
-            for argument in self.source.model.graph.outputs
-            for item in tensors(argument)
-            if item.name in self.source.seeds
-        )
-        last = first.shape[-1] if first.shape else None
+        seeds = self.source.seeds
+        scored = (item for item in members(self.source.model.graph.outputs) if item.name in seeds)
+        last = next((item.shape[-1] for item in scored if item.shape), None)
         length = self.options.sequence or _fixed(self.ports, 1) or SEQUENCE
         folder = self.path if is_folder(self.path) else None
         vocabulary = last if isinstance(last, int) else None
@@ -100,6 +103,7 @@ class Fit:
         if self.adapters is not None and self.adapters.adapted.virtual:
             tokens = frozenset(item.name for item in request.ports if not item.element.is_float)
             found = VirtualTokens(found, self.adapters.adapted.virtual, tokens)
+        found = _named(found, self.source.targets)
         size = self.options.batch or _fixed(self.ports, 0) or min(BATCH, max(1, found.size))
         batches = Batches(found, size, shuffled, self.options.start_seed)
         require_batches(batches)
@@ -148,7 +152,7 @@ class Fit:
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """The extents of all weights, by the names of their variables."""
-        weights = self.source.policies or {item.name: None for item in self.source.model.graph.variables}
+        weights = set(self.source.policies) or {item.name for item in self.source.model.graph.variables}
         return {
             item.name: tuple(size for size in item.shape if isinstance(size, int))
             for item in self.source.model.graph.variables
@@ -207,6 +211,15 @@ class Fit:
             hint = "name a folder, or say --merge"
             raise InputError(f"adapters are a folder, and '{target.name}' is the name of a file", hint=hint)
         require_new(target)
+
+
+def _named(data: Dataset, targets: tuple[str, ...]) -> Dataset:
+    """The data whose targets are called as the model calls them."""
+    if targets == (TARGETS,):
+        return data
+    if len(targets) != 1:
+        raise InputError(f"the model compares {len(targets)} outputs with targets", hint="data hold one")
+    return RenamedTargets(data, targets[0])
 
 
 def _dataset(data: Data, request: DataRequest) -> Dataset:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -12,6 +12,7 @@ from lamella.base.errors import InputError, Unsupported
 from lamella.base.paths import shown
 from lamella.bridge.module_to_graph import fusion_hints
 from lamella.bridge.module_to_graph.backward import differentiate as differentiate_module
+from lamella.bridge.module_to_graph.backward.tape import is_trainable
 from lamella.bridge.module_to_graph.nodes import Weight
 from lamella.bridge.module_to_ir.annotations import KEPT, MOVED, find_memory_modes
 from lamella.bridge.nac_to_graph.training import has_training, step_of, translate_step
@@ -20,9 +21,10 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor, tensors
 from lamella.lang.module.annotations import read_annotation
 from lamella.lang.module.instantiate import Instance
+from lamella.lang.module.rules.gradients import NO_BACKWARD
 from lamella.pipeline.api import read
 from lamella.pipeline.languages import FOLDER, MODULE, NAC, language_of
-from lamella.pipeline.module.execution import locate_weights, settings_of, with_data
+from lamella.pipeline.module.execution import build_compiled, locate_weights, settings_of, with_data
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.nac.graphs import read_types, to_graph, weights_of
 from lamella.pipeline.nac.model import Model as NacModel
@@ -53,12 +55,18 @@ def trainable(path: Path, options: Options) -> TrainableGraph:
 
 
 def trainable_source(source: Source, options: Options) -> TrainableGraph:
-    """A model of the Module DSL that is instantiated, with its gradients and its weights."""
+    """A model of the Module DSL that is instantiated, with its gradients and its weights.
+
+    Where a primitive has no backward operator, all gradients are those of the formulas.
+    """
     weights = locate_weights(source.instance, source.folder, options)
     settings = replace(settings_of(source.program, options), given=weights.has)
     found = differentiate_module(source.instance, settings, auxiliary=True)
-    if errors(found.findings):
-        raise LamellaError(errors(found.findings))
+    wrong = errors(found.findings)
+    if wrong and all(item.code == NO_BACKWARD.code for item in wrong):
+        return _derived_source(source, options)
+    if wrong:
+        raise LamellaError(wrong)
     if found.model is None:
         raise InputError("the model gives no tensor", hint="declare its outputs, and bind them in its graph")
     compiled = found.compiled
@@ -75,6 +83,13 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
         kept=frozenset(name for name, mode in modes.items() if mode in KEPT),
         moved=frozenset(name for name, mode in modes.items() if mode in MOVED),
     )
+
+
+def _derived_source(source: Source, options: Options) -> TrainableGraph:
+    compiled, model = build_compiled(source, options, settings_of(source.program, options))
+    wanted = [item.tensor.name for item in compiled.weights if is_trainable(item)]
+    policies = {item.tensor.name: _policy(item, source.instance) for item in compiled.weights}
+    return replace(trainable_graph(model, source, wanted), policies=policies)
 
 
 def _policy(weight: Weight, root: Instance) -> ParameterPolicy:
@@ -99,14 +114,17 @@ def _number(value: object, default: float) -> float:
 # --- graphs --------------------------------------------------------------------------------------------------
 
 
-def trainable_graph(model: Model, origin: object = None) -> TrainableGraph:
-    """A graph with the gradients of its variables; InputError names what has no derivative.
+def trainable_graph(
+    model: Model, origin: object = None, wanted: Sequence[str] | None = None
+) -> TrainableGraph:
+    """A graph with the gradients of its variables, or of some; InputError names what has no derivative.
 
     Statistics of batches and what the graph updates by itself are not trained.
     """
     graph = model.graph
-    own = {item.variable.name for item in graph.updates} | set(_measured(model))
-    wanted = [item.name for item in graph.variables if item.element.is_float and item.name not in own]
+    if wanted is None:
+        own = {item.variable.name for item in graph.updates} | set(_measured(model))
+        wanted = [item.name for item in graph.variables if item.element.is_float and item.name not in own]
     if not wanted:
         raise InputError(f"'{graph.name}' has no variable that could be trained")
     try:

@@ -56,4 +56,5 @@ def _initial(name: str, shape: tuple[int, ...], seed: int, is_real: bool) -> Arr
         last = name.rpartition(".")[2].lower()
         return np.zeros(shape) if any(word in last for word in ADDED) else np.ones(shape)
     random = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    return random.standard_normal(shape) / np.sqrt(max(1, product(shape[1:])))
+    found: Array = random.standard_normal(shape) / np.sqrt(max(1, product(shape[1:])))
+    return found

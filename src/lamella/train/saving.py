@@ -14,20 +14,31 @@ from lamella.base.writer import whole_folder
 from lamella.bridge.module_to_graph import graph_name
 from lamella.graph.data import write_weights
 from lamella.graph.model import Model
-from lamella.pipeline.languages import FOLDER, MODULE, SKRIPTND, language_of
+from lamella.pipeline.languages import FOLDER, MODULE, REGISTRY, SKRIPTND, language_of
 from lamella.pipeline.module.export import export_source
 from lamella.pipeline.module.folders import read_source
 from lamella.pipeline.module.weight_plan import weights_of
 from lamella.pipeline.options import Options
-from lamella.pipeline.quantize.api import load_graph
 
 STORE = ".safetensors"
+FORM = "sknd"
 MODELS = (".sknd", ".nac", ".nacs", ".onnx")
 
 
 def is_source(path: Path, options: Options) -> bool:
     """Whether a path is a model of the Module DSL, which is saved as a folder."""
     return language_of(path, options.language) in (MODULE, FOLDER)
+
+
+def load_graph(path: Path, options: Options) -> Model:
+    """The graph of a file in any language that has one."""
+    language = language_of(path, options.language)
+    model = language.load(path, options)
+    lowered = model if isinstance(model, Model) else REGISTRY[model.language].lower(model, FORM, options)
+    if not isinstance(lowered, Model):
+        hint = "models are .module, .sknd, .nac, .onnx, .pt2, compiled units or Hugging Face folders"
+        raise InputError(f"'{shown(path)}' is no graph but {language.name}", hint=hint)
+    return lowered
 
 
 def require_save(path: Path, target: Path, options: Options) -> None:

@@ -162,9 +162,7 @@ class _DeclaredOperator:
             n.Section("assert", asserts),
             body,
         ]
-        made = n.Operator(
-            self.row.name.rpartition(".")[2], tuple(item for item in sections if item.items)
-        )
+        made = n.Operator(self.row.name.rpartition(".")[2], tuple(item for item in sections if item.items))
         return respelled(made, frozenset(kept))
 
     def _asserts(self, known: set[str], statements: list[n.Statement]) -> tuple[n.Statement, ...]:
@@ -186,7 +184,9 @@ class _DeclaredOperator:
     def _input(self, name: str, first: Derivation) -> n.Parameter:
         if name in first.inputs:
             own = first.inputs[name]
-            return replace(own, type=replace(own.type, optional=own.type.optional and name not in self._wanted))
+            return replace(
+                own, type=replace(own.type, optional=own.type.optional and name not in self._wanted)
+            )
         output = name.removeprefix(PREFIX)
         return first.like_output(output if output in first.outputs else name, name)
 
@@ -208,7 +208,9 @@ class _DeclaredOperator:
                 arguments.append(n.Omitted())
             else:
                 raise Unsupported(f"'{self.row.name}' does not take '{item.name}', which '{name}' reads")
-        attributes = tuple(n.Attribute(item.name, n.Name(item.name)) for item in operator.parameters("attrib"))
+        attributes = tuple(
+            n.Attribute(item.name, n.Name(item.name)) for item in operator.parameters("attrib")
+        )
         return n.Component(
             (n.Result(derivation.gradient),), n.Invocation(name, (), attributes, tuple(arguments))
         )

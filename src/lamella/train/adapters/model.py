@@ -10,18 +10,15 @@ import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
-from lamella.base.errors import Found, InputError, Unsupported
+from lamella.base.errors import Found, InputError
 from lamella.base.paths import is_folder
 from lamella.bridge.module_to_graph.nodes import Mark
-from lamella.graph.gradient import differentiate
 from lamella.graph.model import Model
 from lamella.graph.nodes import Node, Tensor
-from lamella.graph.passes.recompute import recompute
 from lamella.graph.rewrite import members, results_of
 from lamella.pipeline.module.execution import build_compiled, settings_of
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.options import Options
-from lamella.pipeline.quantize.api import load_graph
 from lamella.train.adapters.base import with_base
 from lamella.train.adapters.files import read_adapter
 from lamella.train.adapters.places import (
@@ -44,8 +41,9 @@ from lamella.train.adapters.specs import (
     parse_spec,
     spec_of_annotation,
 )
+from lamella.train.gradients import trainable_graph
 from lamella.train.initial import with_initial
-from lamella.train.saving import is_source
+from lamella.train.saving import is_source, load_graph
 from lamella.train.sources import ParameterPolicy, TrainableGraph
 
 ANNOTATION = "adapter"
@@ -107,8 +105,6 @@ class _Adapting:
             graph = _with_gradients(adapted, narrow)
         except Found as problem:
             raise LamellaError(problem.findings) from None
-        except Unsupported as problem:
-            raise InputError(f"the adapted model has no gradient: {problem}") from None
         policies = {name: ParameterPolicy(place) for name, place in weights.items()}
         policies |= {item.variable: ParameterPolicy(item.variable) for item in adapted.weights}
         return AdapterModel(adapted, self.model, replace(graph, policies=policies), drawn)
@@ -184,30 +180,17 @@ class _Adapting:
 
 def _with_gradients(adapted: Adapted, narrow: tuple[str, ...]) -> TrainableGraph:
     """The graph with the gradients of its adapters; numbers that are made of codes are made again on the way back."""
-    wanted = [item.variable for item in adapted.weights]
-    before = adapted.model.graph
-    found = differentiate(adapted.model, wanted)
-    given = {item.name for item in members(before.inputs)}
-    gradients = [item.name for item in members(found.graph.outputs)]
+    found = trainable_graph(adapted.model, adapted, [item.variable for item in adapted.weights])
+    graph = found.model.graph
     placeholders = {tensor.name for tensor, _ in adapted.detached}
-    seeds = [item.name for item in members(found.graph.inputs) if item.name not in given]
     first: tuple[Node, ...] = tuple(node for _, nodes in adapted.detached for node in nodes)
     inputs = tuple(
-        item for item in found.graph.inputs if not (isinstance(item, Tensor) and item.name in placeholders)
+        item for item in graph.inputs if not (isinstance(item, Tensor) and item.name in placeholders)
     )
-    graph = replace(
-        found.graph,
-        inputs=inputs,
-        outputs=(*before.outputs, *found.graph.outputs),
-        nodes=(*first, *found.graph.nodes),
-    )
-    model = replace(found, graph=graph)
-    if narrow:
-        every = {item.name for node in graph.nodes for item in results_of(node)}
-        model = recompute(model, every - _made_of(narrow, graph.nodes), seeds)
-    outputs = {f"d_{item.name}": item.name for item in members(before.outputs)}
-    by_output = {outputs[name.removesuffix("_in")]: name for name in seeds}
-    return TrainableGraph(model, by_output, dict(zip(wanted, gradients, strict=True)))
+    model = replace(found.model, graph=replace(graph, inputs=inputs, nodes=(*first, *graph.nodes)))
+    every = {item.name for node in graph.nodes for item in results_of(node)}
+    kept = frozenset(every - _made_of(narrow, graph.nodes)) if narrow else None
+    return replace(found, model=model, kept=kept)
 
 
 def _made_of(names: tuple[str, ...], nodes: tuple[Node, ...]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -66,7 +67,13 @@ class Batches:
         return self.data.take(self._order(epoch)[rows] if self.shuffled else rows)
 
     def _order(self, epoch: int) -> Rows:
-        return np.random.default_rng([self.seed, epoch]).permutation(self.data.size)
+        return _permutation(self.seed, epoch, self.data.size)
+
+
+@lru_cache(maxsize=4)
+def _permutation(seed: int, epoch: int, size: int) -> Rows:
+    """The order of an epoch; kept, because every batch of it asks again."""
+    return np.random.default_rng([seed, epoch]).permutation(size)
 
 
 def require_batches(batches: Batches) -> None:
@@ -80,7 +87,7 @@ def require_batches(batches: Batches) -> None:
 
 @dataclass(frozen=True, slots=True)
 class VirtualTokens:
-    """Sequences with virtual tokens in front, which an adapter puts vectors in the place of; nothing is aimed at there."""
+    """Sequences with virtual tokens in front, for which an adapter has vectors; nothing is aimed at there."""
 
     data: Dataset
     length: int
@@ -108,3 +115,29 @@ class VirtualTokens:
     def describe(self) -> str:
         """One line about the data."""
         return f"{self.data.describe()}, behind {self.length} virtual tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class RenamedTargets:
+    """Data whose targets have the name of an input."""
+
+    data: Dataset
+    name: str
+
+    @property
+    def size(self) -> int:
+        """How many items there are."""
+        return self.data.size
+
+    @property
+    def tokens(self) -> int:
+        """Targets of an item."""
+        return self.data.tokens
+
+    def take(self, rows: Rows) -> Batch:
+        """Some items."""
+        return {self.name if name == TARGETS else name: array for name, array in self.data.take(rows).items()}
+
+    def describe(self) -> str:
+        """One line about the data."""
+        return self.data.describe()
