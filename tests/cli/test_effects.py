@@ -52,6 +52,15 @@ SHARED = (
     "import math;\n\npublic operator twice {\n    @input { x: real[s..]; }\n    @output { y: real[s..]; }\n"
 )
 SHARED += "    @compose { y = math.add(x, x); }\n}\n"
+NEXT = """import aten, llm;
+
+graph Next {
+    @input { tokens: int[b|64, t|64]; }
+    @variable { table: real[8, 4]; head: real[8, 4]; }
+    @output { scores: real[~, ~, 8]; }
+    @compose { vectors = llm.embedding(tokens, table); scores = aten.linear(vectors, head); }
+}
+"""
 GATE = """module Gate(d: int = 4):
   params:
     up: [d, d]
@@ -353,6 +362,46 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
     ("train", "nac", "train slope.nacs --target 0=t.npy", {"inputs": "--input x=x.npy"}),
     *(
         (
+            "fit",
+            kind,
+            f"train next.{kind} --data row.npy --steps 3 --batch 4 --sequence 2 --backend reference",
+            {
+                "data": "--data row.npy[9:]",
+                "steps": "--steps 2",
+                "batch": "--batch 2",
+                "sequence": "--sequence 3",
+                "shuffle": "--shuffle",
+                "seed": "--seed 3 --shuffle",
+                "eval_data": "--eval-data row.npy",
+                "eval_every": "--eval-data row.npy --eval-every 1",
+                "optimizer": "--optimizer sgd",
+                "lr": "--lr 0.5",
+                "weight_decay": "--weight-decay 0.9 --lr 0.5",
+                "beta1": "--beta1 0.5",
+                "beta2": "--beta2 0.5",
+                "momentum": "--optimizer sgd --momentum 0.9",
+                "schedule": "--schedule linear",
+                "warmup": "--warmup 2",
+                "decay": "--schedule wsd --decay 2",
+                "min_lr": "--schedule linear --min-lr 0.0001",
+                "clip": "--clip 0.01",
+                "accumulate": "--accumulate 2",
+                "adapters": "--adapter lora:rank=2",
+                "base": "--adapter lora:rank=2 --base int8",
+                "merge": "--adapter lora:rank=2 --merge --save s.safetensors",
+                "save": "--save s.safetensors",
+                "save_every": "--save s.safetensors --save-every 2",
+                "resume": "--save s.safetensors --resume",
+                "log": "--log l",
+                "html": "--html o.html",
+                "dtype": "--dtype f64",
+                "backend": "--backend npu",
+            },
+        )
+        for kind in ("nac", "sknd")
+    ),
+    *(
+        (
             "generate by names",
             kind,
             f"generate tiny.{kind} --tokens 0",
@@ -569,6 +618,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = {
         "net.sknd": NET,
         "plain.sknd": PLAIN,
+        "next.sknd": NEXT,
         "gate.module": GATE,
         "k.tensor": AXPY,
         "shared.sknd": SHARED,
@@ -598,6 +648,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, shape in arrays.items():
         np.save(folder / f"{name}.npy", random.normal(size=shape).astype(np.float32))
     np.save(folder / "ids.npy", np.array([[1, 2]]))
+    np.save(folder / "row.npy", random.integers(0, 8, 40))
     stores = {"w": {"w": (3, 3), "up": (4, 4)}, "w2": {"w": (8, 3)}}
     for name, shapes in stores.items():
         numbers = {key: random.normal(size=shape).astype(np.float32) for key, shape in shapes.items()}
@@ -608,6 +659,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "convert page.module hf --seed 1",
             "lower page.module --to ir -o unit --no-compare",
             "convert plain.sknd plain.nac",
+            "convert next.sknd next.nac",
             "convert plain.sknd seven.nac --seed 7",
             "convert page.module tiny.nac --shape T=1 --cache 32",
             "convert page.module tiny.sknd --shape T=1 --cache 32",

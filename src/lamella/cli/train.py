@@ -87,7 +87,8 @@ def _headings(fit: Fit) -> Iterator[str]:
         math.prod(size) for name, size in fit.weight_shapes().items() if name not in fit.source.gradients
     )
     frozen = f", {rest:,} frozen" if rest else ""
-    yield f"{fit.batches.data.describe()}; {fit.settings.steps:,} steps of {fit.batches.size}"
+    parts = f" in {fit.options.accumulate} parts" if fit.options.accumulate > 1 else ""
+    yield f"{fit.batches.data.describe()}; {fit.settings.steps:,} steps of {fit.batches.size}{parts}"
     random = f"; {len(fit.drawn)} of them begin random, seed {fit.options.start_seed}" if fit.drawn else ""
     yield f"{count:,} parameters in {len(fit.trained)} arrays{frozen}, {fit.options.optimizer}{random}"
     if fit.resumed:
