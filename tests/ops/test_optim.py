@@ -169,7 +169,7 @@ def test_codes_of_8_bits(count: int, seed: int) -> None:
         assert np.all(held[power > 0] > 0), "a mean square that is lost makes a step boundless"
 
 
-@judged("torch", "optim.square_sum", "optim.clip_factor")
+@judged("torch", "optim.square_sum", "optim.clip_factor", "optim.clip_norm")
 @settings(max_examples=10)
 @given(SHAPES, st.sampled_from([0.0, 0.5, 100.0]), SEEDS)
 def test_clipping(shape: tuple[int, ...], limit: float, seed: int) -> None:
@@ -181,6 +181,7 @@ def test_clipping(shape: tuple[int, ...], limit: float, seed: int) -> None:
     factor, found = results("optim.clip_factor", total, {"limit": limit})
     near(found, np.asarray(norm.item()))
     near(gradient * factor, parameter.grad.numpy())
+    near(results("optim.clip_norm", (gradient,), {"limit": limit})[0], parameter.grad.numpy())
 
 
 @judged("numpy", "optim.collect")
@@ -192,6 +193,7 @@ def test_the_first_gradient_begins_anew() -> None:
 
 
 REFUSALS = (
+    Refusal("optim.clip_norm", "'limit' must not be negative", ((2,),), {"limit": -1.0}),
     Refusal("optim.clip_factor", "'limit' must not be negative", ((),), {"limit": -1.0}),
     Refusal(
         "optim.adamw_8bit",

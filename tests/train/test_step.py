@@ -143,6 +143,21 @@ def test_scaled_and_skipped_gradients(tmp_path: Path) -> None:
     assert changed == {"head"}
 
 
+def test_clipped_gradients_of_a_tensor(tmp_path: Path) -> None:
+    path = written(tmp_path, product=" -> m @gradient(scale=3.0, clip=0.02)\n      m -> view([B, width])")
+    trainer = trainer_of(path, optimizer="sgd", weight_decay=0.0)
+    numbers = in_torch(trainer.parameters)
+    x = numbers["table"][torch.tensor(BATCHES[0]["ids"])]
+    middle = x @ numbers["inner"].T
+    middle.register_hook(lambda slope: 3 * slope * min(1.0, 0.02 / (3 * slope.norm().item() + 1e-6)))
+    scores = torch.nn.functional.silu(middle) @ numbers["head"].T
+    torch.nn.functional.cross_entropy(scores, torch.tensor(BATCHES[0]["targets"])).backward()
+    trainer.step(BATCHES[0], 1.0)
+    for name, array in trainer.parameters.items():
+        moved = (numbers[name] - numbers[name].grad).detach().numpy()
+        np.testing.assert_allclose(array, moved, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_gradients_are_collected_part_by_part(backend: str, tmp_path: Path) -> None:
     """In 32 bits, bit by bit: the sum over parts of a batch, each weighed by its share of the targets that count."""
