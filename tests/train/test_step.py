@@ -117,6 +117,39 @@ def test_rates_and_decays_of_one_parameter(tmp_path: Path) -> None:
     judge(trainer_of(written(tmp_path, **marks)), groups)
 
 
+def test_rates_that_the_configuration_of_a_part_says(tmp_path: Path) -> None:
+    text = """
+module Part(width: int, slow: float = 0.5):
+  params:
+    weight: [width, width] @trainable(lr_scale=slow)
+
+  forward:
+    in: [B, width]
+    out: [B, width]
+    graph:
+      (in, weight) -> matmul(transpose=NT) -> out
+
+model Whole(width: int = 5):
+  params:
+    table: [7, width]
+    parts: [2] x Part(width, slow=0.25 * (layer + 1))
+    last: Part(width, slow=3.0) @frozen
+
+  forward:
+    in: ids: [B, int64]
+    out: logits: [B, width]
+    graph:
+      (ids, table) -> embedding() -> x
+      x -> parts[0]() -> parts[1]() -> last() -> logits
+"""
+    path = tmp_path / "whole.module"
+    path.write_text(text, encoding="utf-8")
+    source = trainable(path, Options(model="Whole"))
+    rates = {source.policy(name).path: source.policy(name).rate_scale for name in source.gradients}
+    # What is marked as trainable itself is so in a part that is frozen, too.
+    assert rates == {"table": 1.0, "parts[0].weight": 0.25, "parts[1].weight": 0.5, "last.weight": 3.0}
+
+
 def test_frozen_parameters_stay(tmp_path: Path) -> None:
     trainer = trainer_of(written(tmp_path, inner=" @frozen"))
     assert set(trainer.parameters) == {"table", "head"}
