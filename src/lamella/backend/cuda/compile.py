@@ -112,13 +112,15 @@ def decode_entries(content: bytes) -> tuple[KernelSymbol, ...]:
     return tuple(_entry(**item) for item in json.loads(content))
 
 
-def _entry(name: str, symbol: str, local_bytes: int, pipeline: dict[str, object] | None) -> KernelSymbol:
+def _entry(
+    name: str, symbol: str, local_bytes: int, pipeline: dict[str, object] | None, together: int
+) -> KernelSymbol:
     found = None
     if pipeline is not None:
         listed = pipeline.pop("maps")
         maps = tuple(_map(**item) for item in listed) if isinstance(listed, list) else ()
         found = Pipeline(**pipeline, maps=maps)  # type: ignore[arg-type]
-    return KernelSymbol(name, symbol, local_bytes, found)
+    return KernelSymbol(name, symbol, local_bytes, found, together)
 
 
 def _map(slot: int, element: str, shape: list[int], stride: int, columns: int) -> TensorMap:
