@@ -58,6 +58,8 @@ STRAIGHT = 4
 """Steps of the inner sum that are written without a loop."""
 DEPTHS = (2, 1)
 """Steps of the inner sum in one turn of its loop, whichever divides it first."""
+THREAD_DEPTHS = (8, 4, 2, 1)
+"""The same where work-items are threads, which have loads under way for all of them."""
 QUAD = 4
 QUAD_DEPTHS = (16, 8, QUAD)
 """The same where four products are added at a time."""
@@ -564,7 +566,7 @@ class ProductWriter:
             [matrix_view(builder, access, spans, {**item, name: zero}) for access in self.columns]
             for item in pieces
         ]
-        depths = QUAD_DEPTHS if self.tiled.pack == QUAD else DEPTHS
+        depths = QUAD_DEPTHS if self.tiled.pack == QUAD else THREAD_DEPTHS if self.tiled.threads else DEPTHS
         step = extent if extent <= STRAIGHT else next(item for item in depths if extent % item == 0)
         if is_open(extent):
             step = 1
