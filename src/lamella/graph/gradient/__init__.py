@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lamella.base.errors import Unsupported
+from lamella.base.origin import Origin, blamed
 from lamella.graph.build import Builder, Given
 from lamella.graph.compose.decompose import decompose
 from lamella.graph.gradient.views import is_view, passes_on, pull_view
@@ -17,8 +18,9 @@ from lamella.graph.nodes import Argument, Graph, Loop, Node, Operation, Pack, Te
 from lamella.graph.passes.fold_transposes import fold_transposes
 from lamella.graph.rewrite import copy_of
 from lamella.lang.skriptnd import nodes as n
-from lamella.ops.gradient import MODULE, BackwardOperator, derive
+from lamella.ops.gradient import MODULE, BackwardOperator, derive, derive_formulas
 from lamella.ops.library import Library
+
 
 class DerivedOperators:
     """The backward operators of a library, each derived when it is first asked for."""
@@ -34,8 +36,7 @@ class DerivedOperators:
             definition = self.source.find(operator)
             if definition is None:
                 raise LookupError(operator)
-            prefix = f"{operator.rpartition('.')[0].replace('.', '_')}_"
-            self._found[key] = derive(definition.operator, wanted, prefix)
+            self._found[key] = derive_formulas(operator, definition.operator, wanted)
         return self._found[key]
 
     @property
@@ -89,16 +90,22 @@ class _ReverseSweep:
             if not any(name in self.needed for name in made):
                 continue
             if not isinstance(node, Operation):
-                raise Unsupported("control flow has no derivative here")
+                raise Unsupported(f"control flow{_place(node.origin)} has no derivative here")
             for number, (name, value) in enumerate(self._inputs(node)):
                 if not any(item.name in self.needed for item in tensors(value)):
                     continue
                 if passes_on(self.model.library, node, number):
                     yield node, number, None
                     continue
-                found = self.derived.find(node.operator, name)
+                found = self._derive(node, name)
                 if found is not None:
                     yield node, number, found
+
+    def _derive(self, node: Operation, name: str) -> BackwardOperator | None:
+        try:
+            return self.derived.find(node.operator, name)
+        except Unsupported as problem:
+            raise Unsupported(f"{node.operator}{_place(node.origin)}: {problem}") from None
 
     def _inputs(self, node: Operation) -> Iterator[tuple[str, Argument]]:
         definition = self.model.library.find(node.operator)
@@ -206,6 +213,12 @@ class _ReverseSweep:
             parts = tuple(self.adjoints.get(part.name) or self._zero(part) for part in tensors(value))
             found[f"d_{item.name}"] = parts if isinstance(value, tuple) else parts[0]
         return found
+
+
+def _place(origin: Origin | None) -> str:
+    """Where something comes from, for a sentence."""
+    link = blamed(origin)
+    return "" if link is None else f" ({link})"
 
 
 def _given(value: Argument) -> Given:
