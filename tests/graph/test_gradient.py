@@ -128,8 +128,6 @@ WITHOUT = {
     "image.rescale": "has no formula",
     "image.max_roi_pool": "has no formula",
     "image.avg_roi_pool": "has no formula",
-    "nn.lstm": "control flow",
-    "nn.lstm_loop": "control flow",
 }
 """Operators whose gradient is not derived, and what is said of it."""
 

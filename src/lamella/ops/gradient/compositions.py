@@ -113,7 +113,9 @@ class _ComposedDerivation(Derivation):
         if not any(self.adjoints.get(name) for name in _made(item)):
             return
         value = item.value
-        cases = [case for _, case in value.cases] + [value.otherwise] if isinstance(value, n.Branch) else [value]
+        cases = (
+            [case for _, case in value.cases] + [value.otherwise] if isinstance(value, n.Branch) else [value]
+        )
         for name in dict.fromkeys(name for case in cases for name in names_in(_operands(case))):
             if name not in active:
                 continue
@@ -202,9 +204,7 @@ class _ComposedDerivation(Derivation):
         return n.Invocation(operator, (), attributes, tuple(arguments))
 
     @staticmethod
-    def _operand(
-        known: Mapping[str, n.Expr | n.Omitted], name: str, operator: str
-    ) -> n.Expr | n.Omitted:
+    def _operand(known: Mapping[str, n.Expr | n.Omitted], name: str, operator: str) -> n.Expr | n.Omitted:
         value = known.get(name)
         if value is None:
             raise Unsupported(f"'{name}' of '{operator}' is not there")

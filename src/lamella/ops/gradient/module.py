@@ -1,4 +1,4 @@
-"""The module `gradient` of a library: backward operators by name, each derived from formulas when it is first asked for.
+"""The module `gradient` of a library: backward operators by name, each derived from formulas when first asked for.
 
 `gradient.linalg_matmul_d_A` is the gradient of `linalg.matmul` with respect to `A`. Backward operators that other
 worlds and the Module DSL know by a name of their own are declared in `tables/gradients.csv`: their signature, and the
@@ -183,9 +183,7 @@ class _DeclaredOperator:
             n.Section("assert", asserts),
             body,
         ]
-        made = n.Operator(
-            self.row.name.rpartition(".")[2], tuple(item for item in sections if item.items)
-        )
+        made = n.Operator(self.row.name.rpartition(".")[2], tuple(item for item in sections if item.items))
         return respelled(made, frozenset(kept))
 
     def _asserts(self, known: set[str], statements: list[n.Statement]) -> tuple[n.Statement, ...]:
@@ -207,7 +205,9 @@ class _DeclaredOperator:
     def _input(self, name: str, first: Derivation) -> n.Parameter:
         if name in first.inputs:
             own = first.inputs[name]
-            return replace(own, type=replace(own.type, optional=own.type.optional and name not in self._wanted))
+            return replace(
+                own, type=replace(own.type, optional=own.type.optional and name not in self._wanted)
+            )
         output = name.removeprefix(PREFIX)
         return first.like_output(output if output in first.outputs else name, name)
 
@@ -229,7 +229,9 @@ class _DeclaredOperator:
                 arguments.append(n.Omitted())
             else:
                 raise Unsupported(f"'{self.row.name}' does not take '{item.name}', which '{name}' reads")
-        attributes = tuple(n.Attribute(item.name, n.Name(item.name)) for item in operator.parameters("attrib"))
+        attributes = tuple(
+            n.Attribute(item.name, n.Name(item.name)) for item in operator.parameters("attrib")
+        )
         return n.Component(
             (n.Result(derivation.gradient),), n.Invocation(name, (), attributes, tuple(arguments))
         )

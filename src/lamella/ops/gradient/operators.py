@@ -16,6 +16,7 @@ from typing import cast
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
+from lamella.lang.skriptnd import nodes as n
 from lamella.ops.gradient.expressions import (
     ONE,
     ZERO,
@@ -26,7 +27,6 @@ from lamella.ops.gradient.expressions import (
     product,
     quotient,
 )
-from lamella.lang.skriptnd import nodes as n
 
 ADDING = ("=", ":=", "+=")
 SELECTING = ("<=", ">=")
@@ -97,9 +97,7 @@ class Derivation:
         parts = [self._helper(*item) for item in self.helpers.items()]
         inner = self.build(f"_{self.name}", output, body)
         calls = tuple(_invoke(item, _result(item)) for item in (*parts, inner))
-        return BackwardOperator(
-            self.build(self.name, output, n.Section("compose", calls)), (*parts, inner)
-        )
+        return BackwardOperator(self.build(self.name, output, n.Section("compose", calls)), (*parts, inner))
 
     @property
     def output(self) -> n.Parameter:
