@@ -126,7 +126,7 @@ class ControlFlow:
         conditions = tuple(self._region(item, (), read, needed) for item in node.conditions)
         branches = tuple(self._region(item, seeds, read, needed) for item in node.branches)
         outputs = tuple(replace(item, name=self.builder.fresh(f"d_{item.name}")) for item in read)
-        self.builder.add_node(Branch(conditions, branches, outputs, node.origin))
+        self.builder.add_node(Branch(conditions, branches, outputs, origin=node.origin))
         for target, part in zip(read, outputs, strict=True):
             self.sweep.add(adjoints, target, part)
 

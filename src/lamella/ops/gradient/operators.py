@@ -117,7 +117,7 @@ class Derivation:
             raise Unsupported(f"'{self.wanted}' is no input of reals")
 
     def _verify_reads(self) -> None:
-        """Refuse formulas that read what another one computes; of one that goes on from its own the adjoint does too."""
+        """Refuse formulas that read what another one computes; where one goes on from its own, go back."""
         for number, item in enumerate(self.lowerings):
             if item.target.tensor not in self.outputs:
                 continue
@@ -143,7 +143,7 @@ class Derivation:
         return is_own and is_last and is_once and lowering.sign in ("=", ":=")
 
     def _go_back(self, lowering: n.Lowering) -> None:
-        """The adjoint of a scan: h[i + 1] := f(h[i]) gives back[i] := back[i] + back[i + 1] · ∂f/∂h[i], the last i first."""
+        """The adjoint of a scan, the last i first: h[i + 1] := f(h[i]) gives back[i] += back[i + 1] · ∂f/∂h[i]."""
         tensor, name = lowering.target.tensor, f"back_{lowering.target.tensor}"
         parts = (lowering.value, *(item.value for item in lowering.locals))
         found = [item for part in parts for item in differentiable(part) if isinstance(item, n.Access)]
@@ -351,7 +351,7 @@ class Derivation:
 
 
 def _backwards(step: n.Lowering, target: n.Access, access: n.Access) -> n.Lowering:
-    """A formula whose steps are taken from the last to the first, along the indices that tell target and operand apart."""
+    """A formula from its last step to its first, along the indices that tell target and operand apart."""
     pairs = zip(target.indices, access.indices, strict=True)
     moving = {name for one, two in pairs if one != two for name in names_in((one, two))}
     limits = {item.index: item.limit for item in step.bounds if item.index in moving}
@@ -547,11 +547,12 @@ def _hoisted(value: n.Expr, conditions: list[n.Expr], moving: frozenset[str] | N
 
     With names that move, only the choices that none of them decides.
     """
-    if isinstance(value, n.Select) and ZERO in (value.then, value.otherwise) and value.otherwise is not None:
+    if isinstance(value, n.Select) and value.otherwise is not None and ZERO in (value.then, value.otherwise):
+        is_first = value.otherwise == ZERO
+        rest = value.then if is_first else value.otherwise
         if moving is None or not _moves(value.condition, moving):
-            is_first = value.otherwise == ZERO
             conditions.append(value.condition if is_first else n.Unary("!", value.condition))
-            return _hoisted(value.then if is_first else value.otherwise, conditions, moving)
+            return _hoisted(rest, conditions, moving)
     if isinstance(value, n.Chain) and all(sign in ("*", "/") for sign, _ in value.rest):
         found = _hoisted(value.first, conditions, moving)
         for sign, item in value.rest:
