@@ -318,12 +318,11 @@ class ProductWriter:
 
     def _write_parts(self, builder: Builder, values: Mapping[str, Value]) -> None:
         """Some panels of a long sum, one part of its steps after the other, which goes on from what is in memory."""
-        size = self.tiled.part
-        parts = -(-self.tiled.extents[self.tiled.roles.sums[-1]] // size)
+        size, steps = self.tiled.part, self.tiled.extents[self.tiled.roles.sums[-1]]
         self.steps = builder.constant(0), builder.constant(1), size
         self._write_some_panels(builder, values)
         self.resumed = True
-        with builder.loop(builder.constant(1), builder.constant(parts)) as loop:
+        with builder.loop(builder.constant(1), builder.constant(-(-steps // size))) as loop:
             behind = loop.body.arith("add", loop.variable, loop.body.constant(1))
             self.steps = loop.variable, behind, size
             self._write_some_panels(loop.body, values)

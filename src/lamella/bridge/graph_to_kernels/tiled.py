@@ -74,7 +74,7 @@ NARROW = ("i8", "bf16", "f16")
 LONG_SUM, LONG_PACKED = 2048, 8192
 """Steps of a sum above which it is added up in parts: of a factor that lies as it is, and of one in panels."""
 PART, PART_COLUMNS, PART_PANELS = 384, 256, 8
-"""Steps of such a part, and the columns and panels that a work-group goes over for each: both factors stay in caches."""
+"""Steps of such a part, and the columns and panels that a work-group takes with it: both factors stay in caches."""
 FEWEST_COLUMNS = 4
 """Columns for which packing a factor that changes from run to run is worth its time."""
 
