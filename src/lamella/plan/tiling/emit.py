@@ -23,7 +23,7 @@ from lamella.plan.tiling.tile_pass import TilePass, divide, moving, piece
 
 OWN_TOKENS = 10
 """Tokens of an engine that fetches leave for its other tasks, where there are enough."""
-AHEAD, SLACK = 4, 16000
+AHEAD, SLACK = 4, 8000
 """DDR has work for so many times the length of a stage, and for so many cycles more: estimates are not exact."""
 
 
@@ -123,7 +123,7 @@ class Generator(Placement):
 
     def _fill(self, tiled: TiledStage) -> None:
         """The first stage, chunk by chunk over all tiles, with its fetches where they are needed."""
-        weights = next(item for item in self.fetches if item.use == 0 and item.buffer == self.packing.name)
+        weights = self.fetch_of[0]
         image = tiled.stage.task.inputs[0]
         inputs = next((item for item in self.fetches if item.buffer == image.buffer.name), None)
         tiled.prepared = tiled.stage.split.units > 0
@@ -132,7 +132,8 @@ class Generator(Placement):
             TilePass(self, tiled, 0, tile, Place(tiled.slots_at + number * tiled.slot.size))
             for number, tile in enumerate(tiled.tiles[0])
         ]
-        at = tiled.packed[tiled.stage.task.inputs[1].buffer.name, tiled.stage.task.inputs[1].offset.constant]
+        weight = tiled.stage.task.inputs[1]
+        at = tiled.packed[weight.buffer.name, weight.offset.constant] - weights.offset
         fresh = list(new_rows(tiled.shape, tiled.tiles[0]))
         start, done = len(self.lines), 0
         parts = len(tiled.chunks())
@@ -165,9 +166,7 @@ class Generator(Placement):
     def _prepare_early(self, tiled: TiledStage) -> None:
         """Load the weights of the next stage, where they are on their way and nothing else lies whole in L1."""
         number = tiled.stage.number
-        fetched = all(
-            item.issued for item in self.fetches if item.use == number and item.buffer == self.packing.name
-        )
+        fetched = number not in self.fetch_of or self.fetch_of[number].issued
         packed = all(
             (region.buffer.name, region.offset.constant) in tiled.packed for _, region in tiled.shape.wholes
         )
@@ -210,7 +209,8 @@ class Generator(Placement):
     def _fetch(self, item: Fetch) -> None:
         rate = self.machine.sdma * self.machine.counts["sDMA"]
         self.arrival = max(self.arrival, self.clock) + item.size / rate
-        self.arrivals[item.use] = self.arrival + self.machine.sdma_overhead
+        for stage in range(item.use, item.block.last + 1):
+            self.arrivals[stage] = self.arrival + self.machine.sdma_overhead
         for low, size in divide(item.size, item.pieces):
             source = Bytes(item.buffer, Place(item.offset + low), size)
             target = self._near(item, low, size)

@@ -24,6 +24,8 @@ from lamella.plan.tiling.stages import Network, Stage
 
 STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
+TOGETHER = 1 << 18
+"""Bytes of weights of several stages that are fetched together."""
 GRAIN = 16
 """Bytes of which the pieces of weights consist that come with the iterations of a loop."""
 FAR_PIECE = 1 << 17
@@ -178,6 +180,8 @@ class Placement:
         self.packing = Packing(_unused("weights", network))
         self.homes: dict[str, Block] = {}
         self.fetches: list[Fetch] = []
+        self.fetch_of: dict[int, Fetch] = {}
+        """What brings the weights of each stage."""
         self.reserved: list[Block] = []
         self.l2_bytes = 0
         self.ddr: set[str] = set()
@@ -239,22 +243,32 @@ class Placement:
                     continue
                 if index == 1 or (index >= 0 and not tiled.choice.chunk):
                     self._stretch(tiled, region)
-                tiled.packed[key] = at - start
+                tiled.packed[key] = at
                 size = self.packing.size - start
         if size:
-            number = tiled.stage.number
-            block = Block(f"{tiled.label}_w", size, number, number)
-            self.fetches.append(
-                Fetch(
-                    f"{tiled.label}_fetch",
-                    self.packing.name,
-                    start,
-                    block,
-                    number,
-                    pieces=self._pieces(size),
-                    size=size,
-                )
-            )
+            self._fetch_weights(tiled, start, size)
+
+    def _fetch_weights(self, tiled: TiledStage, start: int, size: int) -> None:
+        """Fetch the weights of a stage, together with those of the stages before it where they are few.
+
+        The first ones come one by one, so that the first stage begins early.
+        """
+        number = tiled.stage.number
+        last = self.fetches[-1] if self.fetches else None
+        most = min(TOGETHER, self.machine.l2 // 32, start)
+        beside = last is not None and last.use >= 0 and aligned(last.offset + last.size, ALIGN) == start
+        if last is not None and beside and start + size - last.offset <= most:
+            last.size = last.block.size = start + size - last.offset
+            last.block.last, last.pieces = number, self._pieces(last.size)
+            self.fetch_of[number] = last
+            return
+        block = Block(f"{tiled.label}_w", size, number, number)
+        pieces = self._pieces(size)
+        fetch = Fetch(
+            f"{tiled.label}_fetch", self.packing.name, start, block, number, pieces=pieces, size=size
+        )
+        self.fetches.append(fetch)
+        self.fetch_of[number] = fetch
 
     def _stretch(self, tiled: TiledStage, region: Region) -> None:
         """Leave room behind packed weights for whole pieces of the loop in which they come."""
@@ -277,7 +291,12 @@ class Placement:
             ):
                 continue
             later.along = tiled.run.length
-            if tiled.l1_bytes + later.l1_bytes > self.machine.l1:
+            piece = max(
+                self.machine.load(later.stretched(region.extent) // later.along) for region in weights
+            )
+            flight = min(tiled.choice.flight, self.machine.counts["DMA"], later.along)
+            slow = later.along * piece > 2 * flight * tiled.choice.cycles
+            if slow or tiled.l1_bytes + later.l1_bytes > self.machine.l1:
                 later.along = 0
 
     def _pieces(self, size: int) -> int:
@@ -396,12 +415,8 @@ class Placement:
         """Bytes of an operand in L2."""
         key = region.buffer.name, region.offset.constant
         if key in tiled.packed:
-            fetch = next(
-                item
-                for item in self.fetches
-                if item.use == tiled.stage.number and item.buffer == self.packing.name
-            )
-            return self.l2(fetch.block, tiled.packed[key] + offset, size)
+            fetch = self.fetch_of[tiled.stage.number]
+            return self.l2(fetch.block, tiled.packed[key] - fetch.offset + offset, size)
         name = region.buffer.name
         return self.l2(self.homes[name], self.lead(name) + region.offset.constant + offset, size)
 

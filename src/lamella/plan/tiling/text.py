@@ -193,13 +193,17 @@ class Writer:
             form="async",
             inputs=tuple(operands[:count]),
             outputs=tuple(operands[count:]),
-            attributes=tuple(Attribute(Name(key), value_of(v)) for key, v in step.attributes.items()),
+            attributes=tuple(
+                Attribute(Name(key), value_of(v)) for key, v in step.attributes.items() if (key, v) != _PLAIN
+            ),
             deps=tuple(Name(names[other.number]) for other in step.deps),
             decorators=(nodes.Decorator("seq_engine", (Integer(step.sequencer),)),) if step.sequencer else (),
         )
         return _noted([*found, task], step.comments)
 
 
+_PLAIN = ("groups", 1)
+"""What a convolution has where nothing is said."""
 _WORDS = frozenset(
     {"i4", "i8", "i16", "i32", "u8", "u16", "u32", "f16", "bf16", "f32", "constant", "edge", "reflect"}
 )
