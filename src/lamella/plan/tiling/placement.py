@@ -180,7 +180,7 @@ class Placement:
         self.packing = Packing(_unused("weights", network))
         self.homes: dict[str, Block] = {}
         self.fetches: list[Fetch] = []
-        self.fetch_of: dict[int, Fetch] = {}
+        self.fetch_of: dict[int, list[Fetch]] = {}
         """What brings the weights of each stage."""
         self.reserved: list[Block] = []
         self.l2_bytes = 0
@@ -260,15 +260,33 @@ class Placement:
         if last is not None and beside and start + size - last.offset <= most:
             last.size = last.block.size = start + size - last.offset
             last.block.last, last.pieces = number, self._pieces(last.size)
-            self.fetch_of[number] = last
+            self.fetch_of[number] = [last]
             return
-        block = Block(f"{tiled.label}_w", size, number, number)
-        pieces = self._pieces(size)
-        fetch = Fetch(
-            f"{tiled.label}_fetch", self.packing.name, start, block, number, pieces=pieces, size=size
-        )
-        self.fetches.append(fetch)
-        self.fetch_of[number] = fetch
+        ends = self._ends(tiled, start, size)
+        for low, high in pairwise([start, *ends]):
+            block = Block(f"{tiled.label}_w", high - low, number, number)
+            pieces, name = self._pieces(high - low), f"{tiled.label}_fetch"
+            fetch = Fetch(name, self.packing.name, low, block, number, pieces=pieces, size=high - low)
+            self.fetches.append(fetch)
+            self.fetch_of.setdefault(number, []).append(fetch)
+
+    def _ends(self, tiled: TiledStage, start: int, size: int) -> list[int]:
+        """Where the parts end in which the weights of a stage come: many bytes in a row are seldom free in L2.
+
+        What lies whole in L1 is one part; of chunks of channels, as many are in a part as make an eighth of L2.
+        """
+        end, least = start + size, self.machine.l2 // 8
+        if not tiled.choice.chunk or tiled.choice.streamed or tiled.along or size <= 2 * least:
+            return [end]
+        weight = tiled.stage.task.inputs[1]
+        at = tiled.packed[weight.buffer.name, weight.offset.constant]
+        spans = [span for engine in range(len(tiled.tiles)) for span in tiled.chunks(engine)]
+        found = [start]
+        for first, count in spans[:-1]:
+            here = at + (first + count) * tiled.depth_bytes
+            if here - found[-1] >= least and end - here >= least and here % ALIGN == 0:
+                found.append(here)
+        return [*found[1:], end]
 
     def _stretch(self, tiled: TiledStage, region: Region) -> None:
         """Leave room behind packed weights for whole pieces of the loop in which they come."""
@@ -415,8 +433,10 @@ class Placement:
         """Bytes of an operand in L2."""
         key = region.buffer.name, region.offset.constant
         if key in tiled.packed:
-            fetch = self.fetch_of[tiled.stage.number]
-            return self.l2(fetch.block, tiled.packed[key] - fetch.offset + offset, size)
+            at = tiled.packed[key] + offset
+            found = self.fetch_of[tiled.stage.number]
+            fetch = next(item for item in reversed(found) if item.offset <= at)
+            return self.l2(fetch.block, at - fetch.offset, size)
         name = region.buffer.name
         return self.l2(self.homes[name], self.lead(name) + region.offset.constant + offset, size)
 
