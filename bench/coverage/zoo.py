@@ -153,6 +153,20 @@ def build(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
     source, _, word = name.partition(":")
     if source == "layer":
         return LAYERS[word].build()
+    module, inputs = _model(source, word)
+    return _without_zeros(module), inputs
+
+
+def _without_zeros(module: nn.Module) -> nn.Module:
+    """A module whose weights that begin as zeros are drawn: else a head, or what a branch adds, is judged by nothing."""
+    with torch.no_grad():
+        for item in module.parameters():
+            if item.is_floating_point() and not item.any():
+                item.normal_(std=0.02)
+    return module
+
+
+def _model(source: str, word: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
     if source == "torchvision":
         return _torchvision(word)
     if source == "timm":

@@ -236,3 +236,36 @@ def test_a_group_without_a_kernel_is_lowered_by_its_members() -> None:
         name: random.normal(size=(1, 2, 16, 8)).astype(np.float32) for name in ("queries", "keys", "values")
     }
     agree(compile_lists(kernels)(**fed), by_reference(model)(**fed))
+
+
+CUT = """
+import nn, math, image;
+graph G {
+    @input { x: real[1, 5, 9, 11]; }
+    @variable { a: real[17, 5, 3, 3]; b: real[24, 17, 3, 3]; c: real[24, 17, 1, 1]; w: real[1, 24, 4, 5]; }
+    @output { y: real[1, 24, 9, 11]; }
+    @compose {
+        e = nn.conv{padding=[1, 1, 1, 1]}(x, a);
+        p = nn.relu(e);
+        NATIVE
+        m = nn.conv{padding=[0, 0, 0, 0]}(p, c);
+        n = nn.relu(m);
+        y = math.add(n, s);
+    }
+}
+"""
+
+
+WEIGHTS = "s = image.cubic_resize{axes=[2, 3], size=[9, 11], coordinate_transform='SYMMETRIC'}(w);"
+NUMBERS = f"d = nn.conv{{padding=[1, 1, 1, 1]}}(p, b); {WEIGHTS.replace('(w)', '(d)')}"
+
+
+@pytest.mark.parametrize("native", [WEIGHTS, NUMBERS], ids=["weights", "numbers"])
+def test_what_lies_otherwise_is_in_one_list_of_launches(native: str) -> None:
+    """An operation without kernels ends a list: what crosses it lies row by row, what weights decide stands first."""
+    kernels = graph_to_kernels(fuse(flatten(model_of(CUT.replace("NATIVE", native)))))
+    run = compile_lists(kernels)
+    fed = {"x": np.random.default_rng(0).normal(size=(1, 5, 9, 11)).astype(np.float32)}
+    agree(run(**fed), by_reference(kernels.model)(**fed))
+    assert {item.operation for item in run.placement if item.where != "kernel"} == {"image.cubic_resize"}
+    assert kernels.layouts

@@ -69,8 +69,50 @@ def test_wrong_gradients_are_named(case: str) -> None:
 def test_the_wrong_program_is_told_and_the_right_one_is_not() -> None:
     text = BAD.read_text(encoding="utf-8")
     found = verify(text, "Doubled")
-    assert [(item.code, item.span.line) for item in found.findings] == [("E103", 8)]
+    assert [(item.code, item.span.line) for item in found.findings] == [("E103", 10)]
     assert verify(repaired(text), "Doubled").findings == ()
+
+
+def test_the_line_that_is_wrong_is_pointed_at() -> None:
+    """What several wrong gradients depend on and no right one does; else what gives the one that is wrong."""
+    for old, new, line in (
+        ("gelu_backward(approximate=false)", "silu_backward()", "silu_backward"),
+        (
+            "(d_h, w) -> matmul(transpose=NN) -> d_x",
+            "(d_h, w) -> matmul(transpose=NN) -> scale(1.01) -> d_x",
+            "scale",
+        ),
+    ):
+        findings = verify(RECOMPUTED.replace(old, new), B=2, T=3).findings
+        assert findings
+        assert all(line in item.span.text for item in findings), [item.span.text for item in findings]
+
+
+def test_one_wrong_element_is_found() -> None:
+    """It is lost in the sum along a direction, and is named by its place."""
+    text = """
+    module M(d: int = 8):
+      params:
+        w: [d]
+
+      forward:
+        in: x: [B, d]
+        out: y: [B, d]
+        graph:
+          (x, w) -> mul() -> y
+
+        save: [x]
+
+      backward:
+        graph:
+          (d_y, saved.x, w) -> mul_backward() -> (d_x, d_p)
+          d_p[0:1] -> scale(1.0001) -> first
+          (first, d_p[1:8]) -> concat(dim=0) -> d_w
+    """
+    trial = Trial(tolerance=5e-5)
+    found = verify_backward(instance_of(text, "M"), Settings(), trial, compiled)
+    assert [item.name for item in found.judged if item.error > trial.tolerance] == ["d_w"]
+    assert "at [0]" in found.findings[0].message
 
 
 def test_what_gradient_changes_is_told_without_a_finding() -> None:

@@ -122,20 +122,12 @@ def compare(item: Invocation) -> bool:
 
 
 WITHOUT = {
-    "algo.top_k": "has no formula",
-    "aten.sort": "has no formula",
-    "aten.topk": "which it or another one computes",
-    "aten.median_dim": "has no formula",
-    "aten.logcumsumexp": "which it or another one computes",
     "aten.scatter_reduce": "among several formulas",
     "aten.upsample_bicubic2d": "has no formula",
     "image.cubic_resize": "has no formula",
     "image.rescale": "has no formula",
     "image.max_roi_pool": "has no formula",
     "image.avg_roi_pool": "has no formula",
-    "mamba.selective_scan": "which it or another one computes",
-    "nn.lstm": "control flow",
-    "nn.lstm_loop": "control flow",
 }
 """Operators whose gradient is not derived, and what is said of it."""
 

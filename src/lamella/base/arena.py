@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from lamella.base import dim
@@ -109,19 +110,17 @@ def _padded(size: Extent, alignment: int) -> Extent:
 def _allocate_known(blocks: Sequence[tuple[LiveBlock, int]], alignment: int) -> Allocation:
     offsets: dict[str, Extent] = {}
     arena = Arena()
-    alive: list[tuple[int, int, int]] = []
+    alive: list[tuple[int, int, int, int]] = []
     total = 0
-    for block, size in blocks:
+    for number, (block, size) in enumerate(blocks):
         # Blocks come in the order of their first steps: whatever ended before this one is dead for all that follow.
-        for begin, end, last in alive:
-            if last < block.first:
-                arena.free(begin, end)
-        alive = [item for item in alive if item[2] >= block.first]
+        while alive and alive[0][0] < block.first:
+            arena.free(*heappop(alive)[2:])
         length = aligned(size, alignment)
         start = arena.best_fit(length, alignment) if length else 0
         offsets[block.name] = start
         if length:
-            alive.append((start, start + length, block.last))
+            heappush(alive, (block.last, number, start, start + length))
         total = max(total, start + length)
     return Allocation(offsets, total)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -20,7 +22,7 @@ from lamella.graph.gradient import differentiate
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor, tensors
 from lamella.lang.module.annotations import read_annotation
-from lamella.lang.module.instantiate import Instance
+from lamella.lang.module.instantiate import Instance, Known
 from lamella.lang.module.rules.gradients import NO_BACKWARD
 from lamella.pipeline.api import read
 from lamella.pipeline.languages import FOLDER, MODULE, NAC, language_of
@@ -97,7 +99,7 @@ def _policy(weight: Weight, root: Instance) -> ParameterPolicy:
     said = [item for item in weight.slot.annotations if item.name == "trainable"]
     if not said:
         return ParameterPolicy(weight.path)
-    values = read_annotation(said[-1], root.values).arguments
+    values = read_annotation(said[-1], _constants_at(weight.path, root)).arguments
     rate, decay, clip = (values.get(name) for name in ("lr_scale", "wd_scale", "grad_clip"))
     return ParameterPolicy(
         weight.path,
@@ -105,6 +107,21 @@ def _policy(weight: Weight, root: Instance) -> ParameterPolicy:
         _number(decay, 1.0),
         None if clip is None else _number(clip, 0.0),
     )
+
+
+def _constants_at(path: str, root: Instance) -> Mapping[str, Known]:
+    """The constants that an annotation of a parameter may name: those of its owner, then of what is around that."""
+    found: Mapping[str, Known] = root.values
+    owner = root
+    for name, index in re.findall(r"([^.\[\]]+)(?:\[(\d+)\])?\.", path):
+        child = owner.children.get(name)
+        if isinstance(child, tuple):
+            child = child[int(index or 0)]
+        if child is None:
+            break
+        owner = child
+        found = ChainMap(dict(owner.values), dict(found))
+    return found
 
 
 def _number(value: object, default: float) -> float:

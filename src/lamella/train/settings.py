@@ -19,5 +19,8 @@ class StepSettings:
     """The largest norm of all gradients together."""
     accumulation: int = 1
     """How many parts of a batch give their gradients before parameters change."""
+    is_split: bool = False
+    """Whether gradients are collected and applied apart, which a step of several parts does anyway: between the two
+    others may add theirs."""
     dtype: str = "f32"
     """The precision of all numbers: f32 or f64."""

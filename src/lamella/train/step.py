@@ -240,9 +240,7 @@ class StepBuilder:
         for name, gradient in gradients.items():
             limit = self.source.policy(name).clip
             if limit is not None:
-                square = builder.call("optim.square_sum", gradient)
-                factor = builder.call_all("optim.clip_factor", square, limit=limit)[0]
-                found[name] = builder.call("math.mul", gradient, _tensor(factor))
+                found[name] = builder.call("optim.clip_norm", gradient, limit=limit)
         limit = self.settings.clip
         if limit is None or not found:
             return found, {}

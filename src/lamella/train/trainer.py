@@ -77,7 +77,7 @@ class Trainer:
         self.steps = 0
         """How many steps were taken."""
         self._real = np.dtype(np.float64 if self.settings.dtype == "f64" else np.float32)
-        if self.settings.accumulation == 1:
+        if self.settings.accumulation == 1 and not self.settings.is_split:
             self.graphs: tuple[StepGraph, ...] = (self._builder.step(),)
         else:
             self.graphs = (self._builder.collection(), self._builder.application())
@@ -101,6 +101,13 @@ class Trainer:
         return {self.source.policy(name).path: self._state[name] for name in self.source.gradients}
 
     @property
+    def fixed(self) -> Mapping[str, Array]:
+        """The variables that no step changes: frozen parameters by path, tables."""
+        own = {item.name for item in self.source.model.graph.variables} - set(self.graphs[-1].updated)
+        held = self._parts[0].state
+        return {self.source.policy(name).path: held[name] for name in own if name in held}
+
+    @property
     def state(self) -> Mapping[str, Array]:
         """All that a training needs to go on: parameters, slots of the optimiser, the number of steps."""
         own = {name: self._state[name] for name in self.graphs[-1].updated}
@@ -122,23 +129,73 @@ class Trainer:
 
     def step(self, batch: Mapping[str, Array], rate: float) -> StepResult:
         """Change all parameters by the gradients of a batch."""
-        scalars = {RATE: rate, **self._builder.optimizer.scalars(self.settings, self.steps + 1)}
-        numbers = {name: np.asarray(value, self._real) for name, value in scalars.items()}
-        if self.settings.accumulation == 1:
-            found = self._parts[0](**batch, **numbers)
-            losses = self._losses(found)
+        if self._is_split:
+            losses = self._collect_parts(batch)
+            norm = self.apply(rate)
         else:
-            losses = self._collect(batch)
-            held = {collected(name): self._parts[0].state[collected(name)] for name in self.source.gradients}
-            found = self._parts[1](**held, **numbers)
+            found = self._parts[0](**batch, **self._numbers(rate))
+            losses, norm = self._losses(found), self._norm(found)
+            self.steps += 1
+        return StepResult(losses[LOSS], norm, losses.get(AUXILIARY))
+
+    # --- the two halves of a step -------------------------------------------------------------------------------
+
+    def collect(self, batch: Mapping[str, Array], weight: float = 1.0, first: bool = True) -> StepResult:
+        """Add the gradients of a batch, times its weight, to those that are collected; the first begins anew."""
+        self._require_split()
+        given = {WEIGHT: np.asarray(weight, self._real), FIRST: np.asarray(float(first), self._real)}
+        losses = self._losses(self._parts[0](**batch, **given, **self._weights()))
+        return StepResult(losses[LOSS], None, losses.get(AUXILIARY))
+
+    @property
+    def gradients(self) -> dict[str, Array]:
+        """The gradients that are collected, by the paths of their parameters."""
+        self._require_split()
+        held = self._parts[0].state
+        return {self.source.policy(name).path: held[collected(name)] for name in self.source.gradients}
+
+    def apply(self, rate: float, gradients: Mapping[str, Array] | None = None) -> float | None:
+        """Change all parameters by the gradients that are collected, or by others; gives their norm where known."""
+        self._require_split()
+        chosen = self.gradients if gradients is None else gradients
+        held = {collected(name): chosen[self.source.policy(name).path] for name in self.source.gradients}
+        norm = self._norm(self._parts[1](**held, **self._numbers(rate)))
         self.steps += 1
-        norm = self.graphs[-1].outputs.get(NORM)
-        return StepResult(losses[LOSS], None if norm is None else float(found[norm]), losses.get(AUXILIARY))
+        return norm
+
+    @property
+    def _is_split(self) -> bool:
+        return len(self.graphs) > 1
+
+    def _require_split(self) -> None:
+        if not self._is_split:
+            raise InputError("a step in one does not collect gradients", hint="StepSettings(is_split=True)")
+
+    def _collect_parts(self, batch: Mapping[str, Array]) -> dict[str, float]:
+        """Collect the gradients of a batch part by part; gives the losses of all."""
+        parts = list(split_batch(batch, self.settings.accumulation))
+        counts = [_count(part, self.source.targets) for part in parts]
+        losses = {LOSS: 0.0}
+        for number, (part, count) in enumerate(zip(parts, counts, strict=True)):
+            found = self.collect(part, count / max(sum(counts), 1), number == 0)
+            losses[LOSS] += found.loss
+            if found.auxiliary is not None:
+                losses[AUXILIARY] = losses.get(AUXILIARY, 0.0) + found.auxiliary
+        return losses
+
+    def _numbers(self, rate: float) -> dict[str, Array]:
+        """What a step is told beside its batch."""
+        scalars = {RATE: rate, **self._builder.optimizer.scalars(self.settings, self.steps + 1)}
+        return {name: np.asarray(value, self._real) for name, value in scalars.items()}
 
     def _losses(self, found: Mapping[str, Array]) -> dict[str, float]:
         """The loss of a run, and the auxiliary ones in it."""
         names = self.graphs[0].outputs
         return {name: float(found[names[name]]) for name in (LOSS, AUXILIARY) if name in names}
+
+    def _norm(self, found: Mapping[str, Array]) -> float | None:
+        name = self.graphs[-1].outputs.get(NORM)
+        return None if name is None else float(found[name])
 
     def evaluate(self, batch: Mapping[str, Array]) -> float:
         """The loss of a batch; nothing changes."""
@@ -152,19 +209,6 @@ class Trainer:
 
     def _weights(self) -> dict[str, Array]:
         return {name: self._state[name] for name in self.source.gradients}
-
-    def _collect(self, batch: Mapping[str, Array]) -> dict[str, float]:
-        """Collect the gradients of a batch part by part; gives the losses of all."""
-        parts = list(split_batch(batch, self.settings.accumulation))
-        counts = [_count(part, self.source.targets) for part in parts]
-        losses: dict[str, float] = {}
-        for number, (part, count) in enumerate(zip(parts, counts, strict=True)):
-            share = np.asarray(count / max(sum(counts), 1), self._real)
-            first = np.asarray(float(number == 0), self._real)
-            given = {**part, WEIGHT: share, FIRST: first}
-            found = self._losses(self._parts[0](**given, **self._weights()))
-            losses = {name: losses.get(name, 0.0) + value for name, value in found.items()}
-        return losses
 
     def _compile(self, model: Model) -> GraphState:
         data = _StartData(model.data or {}, frozenset(_zeros(model, self.source)), model, self._real)

@@ -58,6 +58,7 @@ func @two() { }"""
         "// kernel_0 is @one: block (64, 2, 1), grid (work-groups, 1, 1), 32 bytes of shared memory\n" in told
     )
     assert (
-        "// kernel_1 is @two: block (32, 1, 1), grid (work-groups, 1, 1), 0 bytes of shared memory\n" in told
+        "// kernel_1 is @two: block (32, 4, 1), grid (work-groups / 4, rounded up, 1, 1), 0 bytes of shared memory\n"
+        in told
     )
     assert told.isascii()

@@ -151,6 +151,6 @@ def test_long_statements_are_broken() -> None:
     written = write(read(text))
     assert read(written) == read(text)
     assert max(map(len, written.split("\n"))) <= WIDTH
-    assert "layout=C out y @materialized\n    pads=[0, 0, 0, 0] strides=[1, 1]" in written
-    assert "\n    deps=[a, b] @resource(NMU[0])\n" in written
+    assert "layout=C out y @materialized pads=[0, 0, 0, 0]\n    strides=[1, 1] dilations=[1, 1]" in written
+    assert "accum_type=i32 deps=[a, b] @resource(NMU[0])\n" in written
     assert write(read(written)) == written

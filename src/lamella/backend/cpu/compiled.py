@@ -26,7 +26,7 @@ class TensorMap:
     columns: int
 
 
-MAP_ALIGNMENT = 64
+MAP_ALIGNMENT, MAP_BYTES = 64, 128
 
 
 def maps_offset(slots: int) -> int:
@@ -57,6 +57,8 @@ class KernelSymbol:
     local_bytes: int = 0
     pipeline: Pipeline | None = None
     """On a GPU; where there is one, a block runs one work-group after another."""
+    together: int = 1
+    """On a GPU, how many work-groups a block is, side by side along y: those of one subgroup that share nothing."""
 
 
 class EmittedProgram(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lamella.backend.cpu.compiled import Compiled
+from lamella.backend.cpu.compiled import MAP_BYTES, Compiled, KernelSymbol, maps_offset
 from lamella.base.diagnostic import printable
 from lamella.kernels.sizes import default_sizes
 from lamella.lang.tensor.check.kinds import BYTES
@@ -20,8 +20,9 @@ SLOT = 8
 HEAD = """\
 Calling convention. Every kernel has two parameters:
   0: the address, in global memory, of the slots of its arguments: 8 bytes each, little-endian, in the order below
-  1: u64, the number of work-groups, which is the grid's x
-A block is a work-group, a warp of 32 threads is a subgroup; shared memory is static, none is asked for at launch.
+  1: u64, the number of work-groups
+A block is a work-group, or several of them along y; a subgroup is a warp of 32 threads or a part of one. Shared
+memory is static, unless it says otherwise.
 Strides count elements; the first mode of a memref is the fastest. Arrays that are written overlap no other."""
 
 
@@ -30,15 +31,13 @@ def calling_convention(compiled: Compiled) -> str:
     lines = HEAD.splitlines()
     known = {function.name: len(function.parameters) for function in compiled.program.functions}
     for entry, function in zip(compiled.entries, compiled.lowered.functions, strict=True):
-        lines += ["", *_kernel(entry.symbol, function, entry.local_bytes, known[function.name])]
+        lines += ["", *_kernel(entry, function, known[function.name])]
     return "".join(f"// {printable(line, 200)}".rstrip() + "\n" for line in lines)
 
 
-def _kernel(symbol: str, function: Function, local_bytes: int, own: int) -> Iterator[str]:
+def _kernel(entry: KernelSymbol, function: Function, own: int) -> Iterator[str]:
     """One kernel; the parameters behind its own tell how its work-groups lie along x and y."""
-    rows, columns = default_sizes(function).work_group_size
-    sizes = f"block ({rows}, {columns}, 1), grid (work-groups, 1, 1), {local_bytes} bytes of shared memory"
-    yield f"{symbol} is @{function.name}: {sizes}"
+    yield f"{entry.symbol} is @{function.name}: {_shape(entry, function)}"
     slot = 0
     for parameter in function.parameters:
         for words in slots_of(parameter):
@@ -46,9 +45,33 @@ def _kernel(symbol: str, function: Function, local_bytes: int, own: int) -> Iter
             slot += 1
     if len(function.parameters) > own:
         wide, high = (item.value.name for item in function.parameters[own:])
-        yield f"  %{wide} and %{high} are the work-groups along x and y; the grid's x is x times y times z"
+        yield f"  %{wide} and %{high} are the work-groups along x and y; all of them are x times y times z"
+    yield from _maps(entry, slot)
     if not slot:
         yield "  no slots: the address is not read"
+
+
+def _shape(entry: KernelSymbol, function: Function) -> str:
+    """The block, the grid and the shared memory of a launch."""
+    rows, columns = default_sizes(function).work_group_size
+    if entry.pipeline is not None:
+        found = entry.pipeline
+        block = f"block ({found.threads}, 1, 1), grid (at most the multiprocessors, 1, 1)"
+        return f"{block}, {found.local_bytes} bytes of shared memory at launch"
+    grid = "work-groups" if entry.together == 1 else f"work-groups / {entry.together}, rounded up"
+    block = f"block ({rows}, {columns * entry.together}, 1), grid ({grid}, 1, 1)"
+    return f"{block}, {entry.local_bytes} bytes of shared memory"
+
+
+def _maps(entry: KernelSymbol, slots: int) -> Iterator[str]:
+    """The tensor maps that stand behind the slots."""
+    if entry.pipeline is None:
+        return
+    for number, item in enumerate(entry.pipeline.maps):
+        place = maps_offset(slots) + MAP_BYTES * number
+        yield f"  byte {place}: the tensor map of slot {item.slot}, boxes of {item.columns} columns, swizzle 128"
+    if entry.pipeline.cluster > 1:
+        yield f"  clusters of {entry.pipeline.cluster} blocks where the work-groups are a multiple of it"
 
 
 def slots_of(parameter: Parameter) -> list[str]:

@@ -47,6 +47,7 @@ from lamella.base.records import dataclass
 from lamella.base.source import Span
 from lamella.kernels.hazards import local_bytes, stack_offset
 from lamella.kernels.passes import lower
+from lamella.kernels.rewrite import walk as walk_region
 from lamella.kernels.sizes import check_sizes, default_sizes
 from lamella.kernels.target import Target
 from lamella.lang.tensor import check
@@ -413,6 +414,10 @@ def emit_parallel(context: EmitContext, node: Parallel) -> None:
     context.lanes, context.collective = 1, True
 
 
+BLOCK_ITEMS = 128
+"""Work-items of a block of several work-groups."""
+
+
 # --- A lowered program as one LLVM module: a function for each kernel that runs a range of its --------------
 
 
@@ -425,14 +430,15 @@ def emit_program(program: Program, lowered: Program, target: Target, first: int 
         symbol = f"kernel_{place}"
         context = _enter(function, out, target)
         plan = find_pipeline(function, target) if context.fragments else None
-        threads = context.items if plan is None else plan.threads
+        together = _together(context, function) if plan is None else 1
+        threads = context.items * together if plan is None else plan.threads
         if context.threads:
-            _emit_thread(context, function, plan)
+            _emit_thread(context, function, plan, together)
         else:
             _emit_range(context, function)
         definitions.append(_define(symbol, context, threads, plan is not None))
         pipeline = None if plan is None else plan.pipeline
-        entries.append(KernelSymbol(function.name, symbol, local_bytes(function), pipeline))
+        entries.append(KernelSymbol(function.name, symbol, local_bytes(function), pipeline, together))
     text = "\n\n".join(["\n".join(declarations), *definitions])
     return Compiled(text + "\n", tuple(entries), program, lowered)
 
@@ -477,10 +483,19 @@ def _load_parameters(context: EmitContext, function: Function) -> None:
         context.values[parameter.value.name] = value
 
 
-def _emit_thread(context: EmitContext, function: Function, plan: PipelinePlan | None) -> None:
+def _together(context: EmitContext, function: Function) -> int:
+    """How many work-groups are one block: a multiprocessor has more room for threads than for blocks of one warp."""
+    shares = local_bytes(function) or any(
+        isinstance(item.instruction, Barrier) for item in walk_region(function.body)
+    )
+    alone = context.threads and context.subgroups == 1 and not shares
+    return max(1, BLOCK_ITEMS // context.items) if alone else 1
+
+
+def _emit_thread(context: EmitContext, function: Function, plan: PipelinePlan | None, together: int) -> None:
     """One work-item of one work-group; with a plan, of one work-group after another."""
     context.items = 1  # each of them runs the collective regions itself
-    enter_thread(context, default_sizes(function).work_group_size[0], local_bytes(function))
+    enter_thread(context, default_sizes(function).work_group_size[0], local_bytes(function), together)
     _load_parameters(context, function)
     if plan is not None:
         PipelineEmitter(context, plan).emit()

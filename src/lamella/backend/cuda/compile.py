@@ -27,7 +27,7 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.kernels.rewrite import walk
 from lamella.kernels.target import TARGETS, Target, find_target
 from lamella.lang.tensor import write
-from lamella.lang.tensor.nodes import Dictionary, DictionaryEntry, Function, Parallel, Program
+from lamella.lang.tensor.nodes import Builtin, Dictionary, DictionaryEntry, Function, Parallel, Program
 
 PARTS = ("backend/cpu", "backend/cuda", "kernels", "lang/tensor")
 """The parts of the package that code for the device depends on."""
@@ -62,7 +62,7 @@ def compile_program(
 def with_sizes(program: Program) -> Program:
     """The kernels of a graph with sizes that fit the device, where they leave them open.
 
-    Those that say what each work-item does are written for the subgroup of a processor, one in a work-group.
+    Those that count their work-items are written for the subgroup of a processor, one in a work-group.
     """
     return replace(program, functions=tuple(map(_sized, program.functions)))
 
@@ -71,8 +71,11 @@ def _sized(function: Function) -> Function:
     given = Dictionary() if function.attributes is None else function.attributes
     if given.find("subgroup_size") is not None:
         return function
-    alone = any(isinstance(item.instruction, Parallel) for item in walk(function.body))
-    size, rows = (PROCESSOR_LANES, PROCESSOR_LANES) if alone else (WARP, FOREACH_ITEMS)
+    nodes = [item.instruction for item in walk(function.body)]
+    counts = any(isinstance(item, Builtin) and item.name == "subgroup_local_id" for item in nodes)
+    alone = any(isinstance(item, Parallel) for item in nodes)
+    size = PROCESSOR_LANES if counts else WARP
+    rows = size if alone else FOREACH_ITEMS
     entries = (DictionaryEntry("subgroup_size", size), DictionaryEntry("work_group_size", (rows, 1)))
     kept = [entry for entry in given.entries if entry.key != "work_group_size"]
     whole = tuple(sorted([*kept, *entries], key=lambda entry: entry.key))
@@ -109,13 +112,15 @@ def decode_entries(content: bytes) -> tuple[KernelSymbol, ...]:
     return tuple(_entry(**item) for item in json.loads(content))
 
 
-def _entry(name: str, symbol: str, local_bytes: int, pipeline: dict[str, object] | None) -> KernelSymbol:
+def _entry(
+    name: str, symbol: str, local_bytes: int, pipeline: dict[str, object] | None, together: int
+) -> KernelSymbol:
     found = None
     if pipeline is not None:
         listed = pipeline.pop("maps")
         maps = tuple(_map(**item) for item in listed) if isinstance(listed, list) else ()
         found = Pipeline(**pipeline, maps=maps)  # type: ignore[arg-type]
-    return KernelSymbol(name, symbol, local_bytes, found)
+    return KernelSymbol(name, symbol, local_bytes, found, together)
 
 
 def _map(slot: int, element: str, shape: list[int], stride: int, columns: int) -> TensorMap:

@@ -6,13 +6,12 @@ import ctypes
 
 import numpy as np
 
-from lamella.backend.cpu.compiled import MAP_ALIGNMENT, Pipeline, TensorMap, maps_offset
+from lamella.backend.cpu.compiled import MAP_ALIGNMENT, MAP_BYTES, Pipeline, TensorMap, maps_offset
 from lamella.backend.cuda.driver import call
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.lang.tensor.check.kinds import BYTES
 
-MAP_BYTES = 128
 WIDTH = 128
 """Bytes of a row of a box."""
 KINDS = {"f16": 6, "bf16": 9}

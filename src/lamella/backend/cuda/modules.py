@@ -102,7 +102,8 @@ class DeviceKernel:
     def __init__(self, module: Module, handle: int, entry: KernelSymbol, block: tuple[int, int]) -> None:
         self._module = module
         self.handle, self.name, self.pipeline = handle, entry.name, entry.pipeline
-        self._block, self._local_bytes, self._blocks = block, 0, 0
+        self._block, self._local_bytes, self._blocks = (block[0], block[1] * entry.together), 0, 0
+        self._together = entry.together
         if entry.pipeline is not None:
             self._block, self._local_bytes = (entry.pipeline.threads, 1), entry.pipeline.local_bytes
             self._blocks = device().multiprocessors
@@ -114,7 +115,11 @@ class DeviceKernel:
         self._slots.value, self._groups.value = slots, groups
         cluster = 1 if self.pipeline is None else self.pipeline.cluster
         cluster = cluster if groups % cluster == 0 else 1
-        blocks = min(groups, self._blocks - self._blocks % cluster) if self._blocks else groups
+        blocks = (
+            min(groups, self._blocks - self._blocks % cluster)
+            if self._blocks
+            else -(-groups // self._together)
+        )
         attribute = _Attribute(CLUSTER, 0, (ctypes.c_uint32 * 16)(cluster, 1, 1))
         config = _Config(
             blocks,

@@ -34,6 +34,7 @@ from lamella.bridge.graph_to_kernels.inline import Stages, inline
 from lamella.bridge.graph_to_kernels.layouts import (
     PlacedStages,
     choose_layouts,
+    crossing_tensors,
     fixed_tensors,
     insert_copies,
     pinned_tensors,
@@ -612,9 +613,10 @@ class _Placing:
             self.layouts = choose_layouts(plans, self.pinned) if self.choosing else {}
             found = replace(self.program, keys=self._keys(), layouts=self.layouts)
             failed = [item for item in (*graph.operations(), *found.quantizers) if not self._add(found, item)]
-            if not failed:
+            crossing = crossing_tensors(graph, partial(self._cuts, found)) & self.layouts.keys()
+            if not failed and not crossing:
                 break
-            self.pinned |= {name for item in failed for name in _names_of(item)}
+            self.pinned |= {name for item in failed for name in _names_of(item)} | crossing
         needed = {found.key(item) for item in (*graph.operations(), *found.quantizers)}
         calls = {key: item for key, item in self.calls.items() if key in needed}
         in_place = dict(self._in_place()) if self.kernels.extents else {}
@@ -625,6 +627,11 @@ class _Placing:
             found, program=Program(functions), calls=calls, native=self.native, in_place=in_place
         )
         return share_kernels(written)
+
+    def _cuts(self, found: KernelGraph, operation: Operation) -> bool:
+        """Whether an operation is no part of a list of launches: it has no kernels, or a pack of unknown length."""
+        packs = any(isinstance(item, Pack) for item in (*operation.inputs, *operation.outputs))
+        return packs or found.key(operation) in self.native
 
     def _in_place(self) -> Iterator[tuple[str, InPlaceCalls]]:
         """The operations that may write into states, by the names of their outputs."""

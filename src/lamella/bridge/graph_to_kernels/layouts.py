@@ -322,10 +322,43 @@ def insert_copies(graph: Graph, plan: Planning) -> Graph:
     pinned, fixed = pinned_tensors(graph), fixed_tensors(graph)
     copies = _Copies(pinned, {item.name for item in members(graph.outputs)})
     nodes: list[Node] = []
-    for node in graph.nodes:
-        if isinstance(node, Operation):
-            nodes += copies.change(node, plan(node, fixed))
+    operations = [item for item in graph.nodes if isinstance(item, Operation)]
+    for node, stages in _fixed_first([(item, plan(item, fixed)) for item in operations], fixed):
+        nodes += copies.change(node, stages)
     return replace(graph, nodes=tuple(nodes))
+
+
+Planned = tuple[Operation, PlacedStages | None]
+
+
+def _fixed_first(planned: list[Planned], fixed: frozenset[str]) -> list[Planned]:
+    """What weights alone decide before the rest, where some of it has no kernel: it would cut the rest in two."""
+    early = [item for item in planned if all(tensor.name in fixed for tensor in members(item[0].outputs))]
+    if all(stages is not None for _, stages in early):
+        return planned
+    names = {id(operation) for operation, _ in early}
+    return [*early, *(item for item in planned if id(item[0]) not in names)]
+
+
+def crossing_tensors(graph: Graph, is_border: Callable[[Operation], bool]) -> set[str]:
+    """The tensors that are made before and read behind a node that no list of launches goes across.
+
+    Lists of launches end there, and what leaves one lies row by row.
+    """
+    made: dict[str, int] = {}
+    found: set[str] = set()
+    borders = 0
+    for node in graph.nodes:
+        cuts = not isinstance(node, Operation) or is_border(node)
+        for item in operands_of(node):
+            if made.get(item.name, borders) != borders or (cuts and item.name in made):
+                found.add(item.name)
+        borders += cuts
+        for item in results_of(node):
+            made[item.name] = borders
+            if cuts:
+                found.add(item.name)
+    return found
 
 
 @dataclass(slots=True)

@@ -91,8 +91,8 @@ class RowPlan:
     """Tensors of which a row has one element."""
     locals: Mapping[str, LocalRoom]
     """Tensors that are kept in local memory."""
-    threads: bool = False
-    """Whether work-items are threads, which wait for memory long and want several loads under way."""
+    at_once: int = 1
+    """Steps over the lanes that are under way at once: threads wait long for memory."""
 
     @property
     def groups(self) -> int:
@@ -135,8 +135,9 @@ def plan_rows(
     share = lanes if across else 1
     if sum(room.count * share * _bytes(tensors[name].element) for name, room in local.items()) > MOST_LOCAL:
         raise Unsupported("a row is too long for local memory")
+    at_once = 1 if not threads else 4 if _is_heavy(kernel) else 8
     shared, cut, piece, looped = _share(kernel, across, lanes, threads)
-    return RowPlan(kernel, passes, across, lanes, shared, cut, piece, looped, registers, local, threads)
+    return RowPlan(kernel, passes, across, lanes, shared, cut, piece, looped, registers, local, at_once)
 
 
 def _steps(kernel: FlatKernel, stage: FlatStage) -> int:

@@ -42,10 +42,6 @@ LANE = "lane"
 LANE_FUNCTIONS = {"+=": "add", "<=": "min", ">=": "max"}
 
 
-AT_ONCE = Dictionary((DictionaryEntry("unroll", 4),))
-"""How many steps of a loop over the lanes are under way where work-items are threads."""
-
-
 @dataclass(frozen=True, slots=True)
 class RowKernel:
     """A kernel and the tensors that are its arguments in order, each as one mode that begins at a place of it."""
@@ -358,7 +354,8 @@ class _Rows:
         elif full or is_open(count):
             carried = [(value, self._types[place]) for place, value in enumerate(held)]
             ends = here.constant(0), here.constant(full), here.constant(lanes)
-            wanted = AT_ONCE if self.plan.threads else None
+            count_at_once = DictionaryEntry("unroll", self.plan.at_once)
+            wanted = Dictionary((count_at_once,)) if self.plan.at_once > 1 else None
             with here.loop(*ends, carried=carried, attributes=wanted) as loop, self.terms.level(loop.body):
                 self.terms.open_index(name, loop.body.arith("add", start, loop.variable))
                 found = body(loop.carried)

@@ -58,6 +58,8 @@ STRAIGHT = 4
 """Steps of the inner sum that are written without a loop."""
 DEPTHS = (2, 1)
 """Steps of the inner sum in one turn of its loop, whichever divides it first."""
+THREAD_DEPTHS = (8, 4, 2, 1)
+"""The same where work-items are threads, which have loads under way for all of them."""
 QUAD = 4
 QUAD_DEPTHS = (16, 8, QUAD)
 """The same where four products are added at a time."""
@@ -316,12 +318,11 @@ class ProductWriter:
 
     def _write_parts(self, builder: Builder, values: Mapping[str, Value]) -> None:
         """Some panels of a long sum, one part of its steps after the other, which goes on from what is in memory."""
-        size = self.tiled.part
-        parts = -(-self.tiled.extents[self.tiled.roles.sums[-1]] // size)
+        size, steps = self.tiled.part, self.tiled.extents[self.tiled.roles.sums[-1]]
         self.steps = builder.constant(0), builder.constant(1), size
         self._write_some_panels(builder, values)
         self.resumed = True
-        with builder.loop(builder.constant(1), builder.constant(parts)) as loop:
+        with builder.loop(builder.constant(1), builder.constant(-(-steps // size))) as loop:
             behind = loop.body.arith("add", loop.variable, loop.body.constant(1))
             self.steps = loop.variable, behind, size
             self._write_some_panels(loop.body, values)
@@ -564,7 +565,7 @@ class ProductWriter:
             [matrix_view(builder, access, spans, {**item, name: zero}) for access in self.columns]
             for item in pieces
         ]
-        depths = QUAD_DEPTHS if self.tiled.pack == QUAD else DEPTHS
+        depths = QUAD_DEPTHS if self.tiled.pack == QUAD else THREAD_DEPTHS if self.tiled.threads else DEPTHS
         step = extent if extent <= STRAIGHT else next(item for item in depths if extent % item == 0)
         if is_open(extent):
             step = 1

@@ -61,6 +61,8 @@ FEWEST_STEPS = 512
 """Multiplications below which a contraction is not worth tiles."""
 BLOCK_BYTES = 384 << 10
 """What the columns of a work-group may read so that it stays in the second cache while panels pass by."""
+THREAD_COLUMNS = 8
+"""Columns of a tile where work-items are threads: small tiles, so that there are many."""
 GROUP_STEPS = 1 << 16
 """Multiplications that a work-group should have at least, so that its start does not count."""
 FEW_GROUPS = 8
@@ -72,7 +74,7 @@ NARROW = ("i8", "bf16", "f16")
 LONG_SUM, LONG_PACKED = 2048, 8192
 """Steps of a sum above which it is added up in parts: of a factor that lies as it is, and of one in panels."""
 PART, PART_COLUMNS, PART_PANELS = 384, 256, 8
-"""Steps of such a part, and the columns and panels that a work-group goes over for each: both factors stay in caches."""
+"""Steps of such a part, and the columns and panels that a work-group takes with it: both factors stay in caches."""
 FEWEST_COLUMNS = 4
 """Columns for which packing a factor that changes from run to run is worth its time."""
 
@@ -155,6 +157,8 @@ class TiledProduct:
     """Whether the row factor is the same in every run."""
     part: int = 0
     """Steps of the inner sum that are added up at a time, the sums in memory between them; 0 for all."""
+    threads: bool = False
+    """Whether work-items are threads: each tile is a work-group, and more of a sum is under way at once."""
 
     @property
     def panels(self) -> int:
@@ -318,15 +322,17 @@ def find_tiles(
         for key, item in found.accesses.items()
     }
     blocked, block = _blocks(column_factor, roles, sizes, (rows, widths))
-    part = _part(found, roles, packed, real)
+    part = 0 if target.has_threads else _part(found, roles, packed, real)
     if part and blocked == 0:
         block = min(sizes[roles.columns[0]], max(1, PART_COLUMNS // widths[0]) * widths[0])
+    if target.has_threads and roles.columns and not any(is_open(sizes[name]) for name in roles.columns):
+        blocked, block = len(widths) - 1, widths[-1]
     return TiledProduct(
         group, real, sizes, roles, row_factor, row_key, column_factor, found.keys[not flipped], packed,
         found.ends, accesses,
         tuple(replace(item, fixed=item.key in constant) for item in found.scales), lanes, rows, widths, blocked, block,
         packed and _has_nibbles(tensors[row_key], (row_factor, column_factor), roles.sums[-1]),
-        row_key in constant, part if blocked == 0 else 0,
+        row_key in constant, part if blocked == 0 else 0, target.has_threads,
     )  # fmt: skip
 
 
@@ -627,13 +633,12 @@ def _tile(
     """The rows of a vector and of a panel, and how many steps of each column loop a tile has."""
     lanes = max(1, target.vector_bytes // (8 if real.name == "f64" else 4))
     extents = [sizes[name] for name in roles.columns]
-    rows = 2 * lanes
-    if sizes[roles.row] <= (lanes + lanes // 2 if lanes == WIDE_LANES else lanes) and not is_open(
-        sizes[roles.row]
-    ):
-        # 24 rows are a vector and half a one: two vectors would compute 8 rows that are not there.
-        rows = lanes
+    few = lanes + lanes // 2 if lanes == WIDE_LANES else lanes
+    # 24 rows are a vector and half a one: two vectors would compute 8 rows that are not there.
+    one = target.has_threads or (sizes[roles.row] <= few and not is_open(sizes[roles.row]))
+    rows = lanes if one else 2 * lanes
     room = max(1, (target.register_count - SPARE_REGISTERS) * lanes // rows)
+    room = THREAD_COLUMNS if target.has_threads else room
     widths = [1] * len(extents)
     if extents:
         each = rows // lanes

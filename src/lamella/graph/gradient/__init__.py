@@ -9,15 +9,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lamella.base.errors import Unsupported
+from lamella.base.origin import Origin, blamed
 from lamella.graph.build import Builder, Given
 from lamella.graph.compose.decompose import decompose
+from lamella.graph.gradient.control_flow import Adjoints, ControlFlow, mark
 from lamella.graph.gradient.views import is_view, passes_on, pull_view
 from lamella.graph.model import Model
-from lamella.graph.nodes import Argument, Graph, Loop, Node, Operation, Pack, Tensor, regions, tensors, walk
+from lamella.graph.nodes import (
+    Argument,
+    Branch,
+    Graph,
+    Loop,
+    Node,
+    Operation,
+    Pack,
+    Tensor,
+    regions,
+    tensors,
+    walk,
+)
 from lamella.graph.passes.fold_transposes import fold_transposes
-from lamella.graph.rewrite import copy_of
+from lamella.graph.rewrite import copy_of, results_of
 from lamella.lang.skriptnd import nodes as n
-from lamella.ops.gradient import MODULE, BackwardOperator, derive
+from lamella.ops.gradient import MODULE, BackwardOperator, derive, derive_formulas
 from lamella.ops.library import Library
 
 
@@ -35,8 +49,7 @@ class DerivedOperators:
             definition = self.source.find(operator)
             if definition is None:
                 raise LookupError(operator)
-            prefix = f"{operator.rpartition('.')[0].replace('.', '_')}_"
-            self._found[key] = derive(definition.operator, wanted, prefix)
+            self._found[key] = derive_formulas(operator, definition.operator, wanted)
         return self._found[key]
 
     @property
@@ -61,45 +74,39 @@ def differentiate(model: Model, wanted: Sequence[str]) -> Model:
 
 
 class _ReverseSweep:
-    """One graph from its last operation to its first: adjoints are collected for what needs them."""
+    """One graph from its last node to its first: adjoints are collected for what needs them."""
 
     def __init__(self, model: Model, wanted: Sequence[str]) -> None:
         self.model, self.graph = model, model.graph
         self.wanted = wanted
         self.derived = DerivedOperators(model.library)
-        self.needed = self._needed()
-        self.backward = list(self._plan())
+        self.needed = set(wanted)
+        mark(self.graph.nodes, self.needed)
+        for node in walk(self.graph.nodes):
+            if isinstance(node, Operation):
+                list(self._pullbacks(node, self.needed))
         self.builder = Builder(self.derived.library(), self.graph.name)
-        self.adjoints: dict[str, Tensor] = {}
+        self.control_flow = ControlFlow(self)
 
-    def _needed(self) -> set[str]:
-        """The tensors that depend on what is wanted."""
-        found = set(self.wanted)
-        for node in self.graph.nodes:
-            inputs = (item.name for argument in _reads(node) for item in tensors(argument))
-            if any(name in found for name in inputs):
-                found |= {
-                    item.name for argument in node.outputs for item in tensors(argument) if _is_real(item)
-                }
-        return found
-
-    def _plan(self) -> Iterator[tuple[Operation, int, BackwardOperator | None]]:
-        """Every derived call, last operation first: the operation, its input, and the operator; None for a view."""
-        for node in reversed(self.graph.nodes):
-            made = [item.name for argument in node.outputs for item in tensors(argument)]
-            if not any(name in self.needed for name in made):
+    def _pullbacks(self, node: Operation, needed: set[str]) -> Iterator[tuple[int, BackwardOperator | None]]:
+        """What goes back through an operation: to which input, and by which operator; None for a view."""
+        if not any(item.name in needed for item in results_of(node)):
+            return
+        for number, (name, value) in enumerate(self._inputs(node)):
+            if not any(item.name in needed for item in tensors(value)):
                 continue
-            if not isinstance(node, Operation):
-                raise Unsupported("control flow has no derivative here")
-            for number, (name, value) in enumerate(self._inputs(node)):
-                if not any(item.name in self.needed for item in tensors(value)):
-                    continue
-                if passes_on(self.model.library, node, number):
-                    yield node, number, None
-                    continue
-                found = self.derived.find(node.operator, name)
-                if found is not None:
-                    yield node, number, found
+            if passes_on(self.model.library, node, number):
+                yield number, None
+                continue
+            found = self._derive(node, name)
+            if found is not None:
+                yield number, found
+
+    def _derive(self, node: Operation, name: str) -> BackwardOperator | None:
+        try:
+            return self.derived.find(node.operator, name)
+        except Unsupported as problem:
+            raise Unsupported(f"{node.operator}{_place(node.origin)}: {problem}") from None
 
     def _inputs(self, node: Operation) -> Iterator[tuple[str, Argument]]:
         definition = self.model.library.find(node.operator)
@@ -118,14 +125,9 @@ class _ReverseSweep:
         for seed in seeds.values():
             builder.fresh(seed.name)
         names = [builder.fresh(f"d_{name}") for name in self.wanted]
-        self.adjoints = dict(seeds)
-        for node, number, found in self.backward:
-            self.builder.origin = node.origin
-            if found is None:
-                self._pull_view(node, number)
-            else:
-                self._pull(node, number, found)
-        given = [self.adjoints.get(name) or self._zero(self._tensor(name)) for name in self.wanted]
+        adjoints, nodes = dict(seeds), self.control_flow.with_tapes(graph.nodes, self.needed)
+        self.sweep(nodes, adjoints, self.needed)
+        given = [adjoints.get(name) or self.zero(self._tensor(name)) for name in self.wanted]
         outputs = [
             replace(item, name=name, quantization=None) for item, name in zip(given, names, strict=True)
         ]
@@ -135,7 +137,7 @@ class _ReverseSweep:
             graph,
             inputs=(*graph.inputs, *seeds.values()),
             outputs=tuple(outputs),
-            nodes=(*graph.nodes, *made.nodes, *copies),
+            nodes=(*nodes, *made.nodes, *copies),
             constants=(*graph.constants, *made.constants),
             updates=(),
         )
@@ -158,28 +160,37 @@ class _ReverseSweep:
         candidates = [item for argument in self.graph.inputs for item in tensors(argument)]
         return next(item for item in (*candidates, *self.graph.variables) if item.name == name)
 
-    def _zero(self, tensor: Tensor) -> Tensor:
+    def zero(self, tensor: Tensor) -> Tensor:
+        """Zeros like a tensor."""
         return self.builder.constant(0.0, tensor.element, tensor.shape)
 
-    def _pull_view(self, node: Operation, number: int) -> None:
-        """Pass the adjoint of a result on to an operand."""
-        (made,) = tensors(node.outputs[0])
-        gradient = self.adjoints.get(made.name)
-        if gradient is not None:
-            (target,) = tensors(node.inputs[number])
-            self._add(target, pull_view(self.builder, node, number, gradient))
-
-    def _add(self, target: Tensor, part: Tensor) -> None:
+    def add(self, adjoints: Adjoints, target: Tensor, part: Tensor) -> None:
         """Add to the adjoint of a tensor."""
-        known = self.adjoints.get(target.name)
-        self.adjoints[target.name] = part if known is None else self.builder.call("math.add", known, part)
+        known = adjoints.get(target.name)
+        adjoints[target.name] = part if known is None else self.builder.call("math.add", known, part)
 
-    def _pull(self, node: Operation, number: int, found: BackwardOperator) -> None:
-        """Call a backward operator, and add what it gives to the adjoints of the input."""
-        made = [item for argument in node.outputs for item in tensors(argument)]
-        if not any(item.name in self.adjoints for item in made):
+    def sweep(self, nodes: Sequence[Node], adjoints: Adjoints, needed: set[str]) -> None:
+        """Go back through nodes, from adjoints to those of what the nodes read."""
+        for node in reversed(nodes):
+            if not any(item.name in needed for item in results_of(node)):
+                continue
+            self.builder.origin = node.origin
+            if isinstance(node, Branch):
+                self.control_flow.pull_branch(node, adjoints, needed)
+            elif isinstance(node, Loop):
+                self.control_flow.pull_loop(node, adjoints, needed)
+            elif any(item.name in adjoints for item in results_of(node)):
+                for number, found in self._pullbacks(node, needed):
+                    self._pull(node, number, found, adjoints)
+
+    def _pull(self, node: Operation, number: int, found: BackwardOperator | None, adjoints: Adjoints) -> None:
+        """Call a backward operator, and add what it gives to the adjoints of an input."""
+        if found is None:
+            made, target = node.outputs[0], node.inputs[number]
+            if isinstance(made, Tensor) and isinstance(target, Tensor):
+                self.add(adjoints, target, pull_view(self.builder, node, number, adjoints[made.name]))
             return
-        operands = self._operands(node)
+        operands = self._operands(node, adjoints)
         own = {item.name for item in found.operator.parameters("attrib")}
         given = {name: item for name, item in node.attributes if name in own and item is not None}
         generic = {item.name for item in found.operator.items("dtype") if isinstance(item, n.Dtype)}
@@ -192,9 +203,9 @@ class _ReverseSweep:
         )
         parts = (item for one in results for item in tensors(one))
         for target, part in zip(tensors(node.inputs[number]), parts, strict=True):
-            self._add(target, part)
+            self.add(adjoints, target, part)
 
-    def _operands(self, node: Operation) -> Mapping[str, Given]:
+    def _operands(self, node: Operation, adjoints: Adjoints) -> Mapping[str, Given]:
         """What a backward operator may take, by the names of its parameters."""
         definition = self.model.library.find(node.operator)
         if definition is None:
@@ -204,32 +215,21 @@ class _ReverseSweep:
             found[item.name] = _given(value)
             if isinstance(value, Pack):
                 raise Unsupported("a pack whose length only the run tells has no derivative here")
-            parts = tuple(self.adjoints.get(part.name) or self._zero(part) for part in tensors(value))
+            parts = tuple(adjoints.get(part.name) or self.zero(part) for part in tensors(value))
             found[f"d_{item.name}"] = parts if isinstance(value, tuple) else parts[0]
         return found
+
+
+def _place(origin: Origin | None) -> str:
+    """Where something comes from, for a sentence."""
+    link = blamed(origin)
+    return "" if link is None else f" ({link})"
 
 
 def _given(value: Argument) -> Given:
     if isinstance(value, Pack):
         raise Unsupported("a pack whose length only the run tells has no derivative here")
     return value
-
-
-def _reads(node: Node) -> Iterator[Argument]:
-    """What a node reads, by itself or in its regions."""
-    if isinstance(node, Operation):
-        yield from node.inputs
-        return
-    if isinstance(node, Loop):
-        yield from (*node.carried, *node.scans)
-    for region in regions(node):
-        yield from region.outputs
-        for inner in region.nodes:
-            yield from _reads(inner)
-
-
-def _is_real(tensor: Tensor) -> bool:
-    return tensor.element.is_float
 
 
 def _names(graph: Graph) -> Iterator[str]:
@@ -240,6 +240,8 @@ def _names(graph: Graph) -> Iterator[str]:
             yield argument.name
     yield from (item.name for item in graph.variables)
     yield from (item.tensor.name for item in graph.constants)
+    for node in walk(graph.nodes):
+        yield from (item.name for region in regions(node) for item in region.inputs)
 
 
 __all__ = ["MODULE", "BackwardOperator", "DerivedOperators", "derive", "differentiate"]

@@ -200,7 +200,7 @@ def _argument_words(argument: Value | UnitRef) -> list[str]:
 # --- how a long line is broken ------------------------------------------------------------------------------
 
 
-WIDTH = 110
+WIDTH = 120
 TABLE = 12
 """Items of a list beyond which it is a table on one line: scales of channels are looked up, not read."""
 

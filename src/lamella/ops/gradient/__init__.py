@@ -1,6 +1,12 @@
 """Gradients of operators, derived from their texts: SkriptND in, SkriptND out."""
 
-from lamella.ops.gradient.module import MODULE, DeclaredGradient, GradientModule, declared_gradients
+from lamella.ops.gradient.module import (
+    MODULE,
+    DeclaredGradient,
+    GradientModule,
+    declared_gradients,
+    derive_formulas,
+)
 from lamella.ops.gradient.operators import BackwardOperator, derive
 
 __all__ = [
@@ -10,4 +16,5 @@ __all__ = [
     "GradientModule",
     "declared_gradients",
     "derive",
+    "derive_formulas",
 ]

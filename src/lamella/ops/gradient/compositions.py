@@ -17,6 +17,9 @@ from lamella.lang.skriptnd import nodes as n
 from lamella.ops.gradient.expressions import ZERO, names_in
 from lamella.ops.gradient.operators import BackwardOperator, Derivation, is_real
 
+RESHAPE = "layout.reshape"
+RESHAPES = frozenset(f"layout.{name}" for name in ("reshape", "flatten", "unflatten", "squeeze", "unsqueeze"))
+"""Operators that give the same elements in row-major order: a gradient goes back as a view, not as a copy."""
 ADD, COPY, CHOOSE = "math.add", "math.iden", "math.select"
 
 
@@ -173,6 +176,9 @@ class _ComposedDerivation(Derivation):
         types = {one.name: one.base for one in called.items("dtype") if isinstance(one, n.Dtype)}
         if not is_real(list(called.parameters("input"))[places[0]], types):
             return None
+        if case.operator in RESHAPES and len(_made(item)) == 1:
+            shape = n.Attribute("shape", n.Member(name, "shape"))
+            return n.Invocation(RESHAPE, (), (shape,), (n.Name(self._total(results[0])),))
         found = self.around.pull(case.operator, parameters[places[0]])
         return None if found is None else self._backward_call(item, case, called, found)
 

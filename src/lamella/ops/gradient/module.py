@@ -1,4 +1,4 @@
-"""The module `gradient` of a library: backward operators by name, each derived from formulas when it is first asked for.
+"""The module `gradient` of a library: backward operators by name, each derived from formulas when first asked for.
 
 `gradient.linalg_matmul_d_A` is the gradient of `linalg.matmul` with respect to `A`. Backward operators that other
 worlds and the Module DSL know by a name of their own are declared in `tables/gradients.csv`: their signature, and the
@@ -15,7 +15,9 @@ from functools import cache
 from lamella.base.errors import Unsupported
 from lamella.base.paths import read_shipped
 from lamella.base.records import dataclass
+from lamella.base.source import ShippedSource
 from lamella.lang.skriptnd import nodes as n
+from lamella.lang.skriptnd import parse
 from lamella.ops.gradient.compositions import Surroundings, derive_composition
 from lamella.ops.gradient.operators import (
     BackwardOperator,
@@ -29,6 +31,7 @@ from lamella.ops.gradient.operators import (
 MODULE = "gradient"
 """The name of the module."""
 TABLE = "ops/tables/gradients.csv"
+INTRINSICS = "ops/gradient/intrinsics.sknd"
 PREFIX = "d_"
 
 
@@ -55,6 +58,25 @@ def declared_gradients() -> dict[str, DeclaredGradient]:
         for row in rows
     )
     return {item.name: item for item in found}
+
+
+@cache
+def _told_by_formulas() -> dict[str, n.Operator]:
+    """Operators without a formula whose outputs formulas relate to their inputs, by their qualified names."""
+    parsed = parse(ShippedSource(INTRINSICS, read_shipped(INTRINSICS)))
+    return {f"algo.{item.name}": item for item in parsed.document.declarations}
+
+
+def derive_formulas(name: str, operator: n.Operator, wanted: str) -> BackwardOperator | None:
+    """The backward operator for an input of an operator by its qualified name; None where nothing depends on it."""
+    if operator.kind == "intrinsic":
+        operator = _told_by_formulas().get(name, operator)
+    return derive(operator, wanted, _prefix(name))
+
+
+def _prefix(operator: str) -> str:
+    """How the names of the backward operators of a module's operators begin."""
+    return f"{operator.rpartition('.')[0].replace('.', '_')}_"
 
 
 class GradientModule:
@@ -107,13 +129,12 @@ class GradientModule:
 
     def _derive(self, operator: str, wanted: str) -> BackwardOperator | None:
         found, module = self._forward(operator), operator.rpartition(".")[0]
-        prefix = f"{module.replace('.', '_')}_"
         if found.kind != "compose":
-            return derive(found, wanted, prefix)
+            return derive_formulas(operator, found, wanted)
         around = Surroundings(
             lambda name: name if "." in name else f"{module}.{name}", self._find_forward, self.pull
         )
-        return derive_composition(found, wanted, prefix, around)
+        return derive_composition(found, wanted, _prefix(operator), around)
 
     def _keep(self, found: BackwardOperator | None) -> str | None:
         if found is None:

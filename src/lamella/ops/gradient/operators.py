@@ -16,6 +16,7 @@ from typing import cast
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
+from lamella.lang.skriptnd import nodes as n
 from lamella.ops.gradient.expressions import (
     ONE,
     ZERO,
@@ -26,7 +27,6 @@ from lamella.ops.gradient.expressions import (
     product,
     quotient,
 )
-from lamella.lang.skriptnd import nodes as n
 
 ADDING = ("=", ":=", "+=")
 SELECTING = ("<=", ">=")
@@ -81,6 +81,8 @@ class Derivation:
         self.gradient = f"d_{wanted}"
         self.helpers: dict[str, tuple[str, tuple[n.Lowering, ...]]] = {}
         """Tensors like an output that are computed first: which output, and by which formulas."""
+        self.seeds: dict[str, str] = {}
+        """What comes back to outputs whose formulas go on from their own elements."""
         self.name = f"{prefix}{operator.name}_d_{wanted}"
 
     def run(self) -> BackwardOperator | None:
@@ -115,12 +117,59 @@ class Derivation:
             raise Unsupported(f"'{self.wanted}' is no input of reals")
 
     def _verify_reads(self) -> None:
-        for item in self.lowerings:
-            used = {name for name in _tensors_in(item) if name != item.target.tensor}
-            used |= {name for part in (item.value, item.condition, item.locals) for name in _tensors_in(part)}
-            read = [name for name in used if name in self.outputs]
-            if read:
+        """Refuse formulas that read what another one computes; where one goes on from its own, go back."""
+        for number, item in enumerate(self.lowerings):
+            if item.target.tensor not in self.outputs:
+                continue
+            parts = (item.value, item.condition, item.locals, item.target.indices)
+            read = [name for part in parts for name in _tensors_in(part) if name in self.outputs]
+            if not read:
+                continue
+            if not self._is_scan(number, read):
                 raise Unsupported(f"a formula reads '{read[0]}', which it or another one computes")
+            self._go_back(item)
+
+    # --- scans ------------------------------------------------------------------------------------------------------
+
+    def _is_scan(self, number: int, read: Sequence[str]) -> bool:
+        """Whether a formula goes on from its own elements, each of which it computes once, and is the last to do so."""
+        lowering = self.lowerings[number]
+        target = lowering.target
+        tested = [*_tensors_in(lowering.condition), *_tensors_in(target.indices)]
+        is_own = set(read) == {target.tensor} and target.tensor not in tested
+        is_last = not any(item.target.tensor == target.tensor for item in self.lowerings[number + 1 :])
+        counted = set(names_in(target.indices))
+        is_once = all(item.index in counted for item in lowering.bounds)
+        return is_own and is_last and is_once and lowering.sign in ("=", ":=")
+
+    def _go_back(self, lowering: n.Lowering) -> None:
+        """The adjoint of a scan, the last i first: h[i + 1] := f(h[i]) gives back[i] += back[i + 1] · ∂f/∂h[i]."""
+        tensor, name = lowering.target.tensor, f"back_{lowering.target.tensor}"
+        parts = (lowering.value, *(item.value for item in lowering.locals))
+        found = [item for part in parts for item in differentiable(part) if isinstance(item, n.Access)]
+        accesses = list(dict.fromkeys(item for item in found if item.tensor == tensor))
+        if len(accesses) != 1 or isinstance(lowering.value, n.List):
+            raise Unsupported(f"a formula reads several elements of '{tensor}', which it computes")
+        (access,) = accesses
+        slopes = self._local_slopes(lowering, access)
+        names = {item: n.Name(f"d_{item}") for item in slopes}
+        slope = Derivative(access, names, self.optional).of(lowering.value)
+        before, behind = replace(access, tensor=name), replace(lowering.target, tensor=name)
+        step = replace(
+            lowering,
+            target=before,
+            sign=":=",
+            value=n.Chain(before, (("+", product(behind, slope)),)),
+            locals=(*lowering.locals, *(n.Local(f"d_{item}", value) for item, value in slopes.items())),
+        )
+        self.helpers[name] = tensor, (self._copied(tensor, name), _backwards(step, lowering.target, access))
+        self.seeds[tensor] = name
+
+    def _copied(self, output: str, name: str) -> n.Lowering:
+        """The gradient that comes back to an output, under another name."""
+        given = n.Access(self.seeds.get(output, f"d_{output}"), None, (n.Expand(n.Name("o")),))
+        bound = n.Bound("o", n.Member(given.tensor, "shape"))
+        return n.Lowering(replace(given, tensor=name), "=", given, (bound,))
 
     # --- one formula ------------------------------------------------------------------------------------------------
 
@@ -129,7 +178,8 @@ class Derivation:
         lowering = self.lowerings[number]
         if lowering.target.tensor not in self.outputs:
             return
-        seed = replace(lowering.target, tensor=f"d_{lowering.target.tensor}")
+        own = lowering.target.tensor
+        seed = replace(lowering.target, tensor=self.seeds.get(own, f"d_{own}"))
         for access in self._accesses(lowering):
             slopes = self._local_slopes(lowering, access)
             names = {name: n.Name(f"d_{name}") for name in slopes}
@@ -204,10 +254,7 @@ class Derivation:
     def _mask(self, number: int, over: Sequence[n.Lowering]) -> str:
         """The gradient of an output without what later formulas overwrite."""
         output, name = over[0].target.tensor, f"kept_{number}"
-        given = n.Access(f"d_{output}", None, (n.Expand(n.Name("o")),))
-        copied = n.Lowering(
-            replace(given, tensor=name), "=", given, (n.Bound("o", n.Member(f"d_{output}", "shape")),)
-        )
+        copied = self._copied(output, name)
         erased = (
             replace(item, target=replace(item.target, tensor=name), value=_nothing(item.value))
             for item in over
@@ -301,6 +348,24 @@ class Derivation:
         """The generic types that are reals where there is a gradient."""
         items = [*self.outputs.values(), self.inputs[self.wanted]]
         return frozenset(item.type.name for item in items if item.type.name in self.types)
+
+
+def _backwards(step: n.Lowering, target: n.Access, access: n.Access) -> n.Lowering:
+    """A formula from its last step to its first, along the indices that tell target and operand apart."""
+    pairs = zip(target.indices, access.indices, strict=True)
+    moving = {name for one, two in pairs if one != two for name in names_in((one, two))}
+    limits = {item.index: item.limit for item in step.bounds if item.index in moving}
+
+    def change(node: object) -> object:
+        if isinstance(node, n.Name) and node.id in limits:
+            return n.Chain(limits[node.id], (("-", n.Integer(1)), ("-", node)))
+        return node
+
+    made = [n.rebuilt(item, change) for item in (step.target, step.value, step.locals, step.condition)]
+    return replace(
+        step,
+        **dict(zip(("target", "value", "locals", "condition"), made, strict=True)),  # type: ignore[arg-type]
+    )
 
 
 def _nothing(value: object) -> n.Expr:
@@ -482,11 +547,12 @@ def _hoisted(value: n.Expr, conditions: list[n.Expr], moving: frozenset[str] | N
 
     With names that move, only the choices that none of them decides.
     """
-    if isinstance(value, n.Select) and ZERO in (value.then, value.otherwise) and value.otherwise is not None:
+    if isinstance(value, n.Select) and value.otherwise is not None and ZERO in (value.then, value.otherwise):
+        is_first = value.otherwise == ZERO
+        rest = value.then if is_first else value.otherwise
         if moving is None or not _moves(value.condition, moving):
-            is_first = value.otherwise == ZERO
             conditions.append(value.condition if is_first else n.Unary("!", value.condition))
-            return _hoisted(value.then if is_first else value.otherwise, conditions, moving)
+            return _hoisted(rest, conditions, moving)
     if isinstance(value, n.Chain) and all(sign in ("*", "/") for sign, _ in value.rest):
         found = _hoisted(value.first, conditions, moving)
         for sign, item in value.rest:

@@ -130,7 +130,7 @@ def compile_open(model: Model, backend: str, options: Options) -> KernelExecutab
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
         native = backend == "cpu"
-        program = to_kernels(flat, options, extents, native, _target_of(backend))
+        program = to_kernels(flat, options, extents, native or backend == CUDA, _target_of(backend))
         if not (native and extents and program.program.functions):
             return replace(_specialised(program, backend, options, arena), replaces=flat.graph.nodes)
         kernels = families.take(program.program)

@@ -11,12 +11,12 @@ from lamella.base.dim import Extent, bounds
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.paths import is_there, shown
 from lamella.base.suggest import nearest
-from lamella.ops.gradient import derive
 from lamella.graph.nodes import Argument, Branch, Graph, Loop, Operation, Pack, Tensor, Value, tensors, walk
 from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.write import type_text as write_type
 from lamella.lang.skriptnd.write import write, write_expression
+from lamella.ops.gradient import derive
 from lamella.ops.instance import Definition, Repeated, singles
 from lamella.ops.library import SPECIFICATION, Library
 from lamella.pipeline.languages import Description

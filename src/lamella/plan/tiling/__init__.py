@@ -174,7 +174,7 @@ def _document(network: Network, generator: Generator, lines: list[Line]) -> Docu
     plan = network.plan
     head = parse(plan.source).document
     kept = {item.name for item in plan.buffers} | {generator.packing.name}
-    writer = Writer(kept | _port_regions(network).keys())
+    writer = Writer(kept | _port_regions(network).keys(), (item.label for item in generator.stages))
     ports = _ports(network, writer)
     body = writer.lines(lines)
     buffers = _buffers(network, generator, writer, lines)

@@ -13,7 +13,7 @@ from lamella.base.arena import aligned
 from lamella.plan.tiling.fill import new_rows
 from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, lowest
-from lamella.plan.tiling.placement import GRAIN, STREAM_SLOTS, Fetch, Placement, TiledStage
+from lamella.plan.tiling.placement import FAR_PIECE, GRAIN, STREAM_SLOTS, Fetch, Placement, TiledStage
 from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
 from lamella.plan.tiling.search import PIECE, SHARE, load_pieces
 from lamella.plan.tiling.shape import ALIGN, Machine
@@ -23,7 +23,9 @@ from lamella.plan.tiling.tile_pass import TilePass, divide, moving, piece
 
 OWN_TOKENS = 10
 """Tokens of an engine that fetches leave for its other tasks, where there are enough."""
-AHEAD, SLACK = 4, 16000
+SHORT = 10
+"""Tokens for fetches below which they are spared."""
+AHEAD, SLACK = 4, 8000
 """DDR has work for so many times the length of a stage, and for so many cycles more: estimates are not exact."""
 
 
@@ -135,7 +137,7 @@ class Generator(Placement):
 
     def _fill(self, tiled: TiledStage) -> None:
         """The first stage, chunk by chunk over all tiles, with its fetches where they are needed."""
-        weights = next(item for item in self.fetches if item.use == 0 and item.buffer == self.packing.name)
+        (weights,) = self.fetch_of[0]
         image = tiled.stage.task.inputs[0]
         inputs = next((item for item in self.fetches if item.buffer == image.buffer.name), None)
         tiled.prepared = tiled.stage.split.units > 0
@@ -144,7 +146,8 @@ class Generator(Placement):
             TilePass(self, tiled, 0, tile, Place(tiled.slots_at + number * tiled.slot.size))
             for number, tile in enumerate(tiled.tiles[0])
         ]
-        at = tiled.packed[tiled.stage.task.inputs[1].buffer.name, tiled.stage.task.inputs[1].offset.constant]
+        weight = tiled.stage.task.inputs[1]
+        at = tiled.packed[weight.buffer.name, weight.offset.constant] - weights.offset
         fresh = list(new_rows(tiled.shape, tiled.tiles[0]))
         start, done = len(self.lines), 0
         parts = len(tiled.chunks())
@@ -177,9 +180,7 @@ class Generator(Placement):
     def _prepare_early(self, tiled: TiledStage) -> None:
         """Load the weights of the next stage, where they are on their way and nothing else lies whole in L1."""
         number = tiled.stage.number
-        fetched = all(
-            item.issued for item in self.fetches if item.use == number and item.buffer == self.packing.name
-        )
+        fetched = all(item.issued for item in self.fetch_of.get(number, []))
         packed = all(
             (region.buffer.name, region.offset.constant) in tiled.packed for _, region in tiled.shape.wholes
         )
@@ -208,10 +209,12 @@ class Generator(Placement):
                 continue
             if item.use > stage:
                 early = Block(item.block.name, item.block.size, stage, item.block.last)
-                offset = lowest(early, [block for block in self.reserved if block is not item.block])
+                others = [block for block in self.reserved if block is not item.block]
+                offset = lowest(early, others)
+                item.pieces = self._far_pieces(item, stage, budget - flying)
                 if offset + early.size > self.machine.l2 or flying + item.pieces > budget:
                     break
-                if self.arrival > soon:
+                if self.arrival > soon + self.machine.fetch(item.size) / self.machine.counts["sDMA"] / 2:
                     break
                 item.block.first, item.block.offset = stage, offset
                 self.l2_bytes = max(self.l2_bytes, offset + early.size)
@@ -219,10 +222,25 @@ class Generator(Placement):
             item.issued = True
             self._fetch(item)
 
+    def _far_pieces(self, item: Fetch, stage: int, tokens: int) -> int:
+        """Transfers that share an early fetch, each of which holds a token until it is used.
+
+        Where tokens are short, as few as bring it in time.
+        """
+        time = sum(tiled.choice.cycles for tiled in self.stages[stage : item.use])
+        left = (time - max(0.0, self.arrival - self.clock)) / 2
+        most = max(1, min(self.machine.counts["sDMA"], item.size // FAR_PIECE))
+        if tokens > SHORT:
+            return most
+        return next(
+            (count for count in range(1, most) if self.machine.fetch(item.size // count) < left), most
+        )
+
     def _fetch(self, item: Fetch) -> None:
         rate = self.machine.sdma * self.machine.counts["sDMA"]
         self.arrival = max(self.arrival, self.clock) + item.size / rate
-        self.arrivals[item.use] = self.arrival + self.machine.sdma_overhead
+        for stage in range(item.use, item.block.last + 1):
+            self.arrivals[stage] = self.arrival + self.machine.sdma_overhead
         for low, size in divide(item.size, item.pieces):
             source = Bytes(item.buffer, Place(item.offset + low), size)
             target = self._near(item, low, size)

@@ -17,7 +17,7 @@ from lamella.plan.tiling.shape import Machine, StageShape
 
 PACE = 0.8
 """The part of the time of DDR that computation may take: estimates are not exact, and stages begin and end."""
-LINES, LAYERS = 2900, 50
+LINES, LAYERS = 2950, 57
 """Lines that a plan may have, and the layers of such a plan; a larger network has as many for each of its layers."""
 OTHERS = 9
 """Lines of a stage that do not depend on its tiles, about: constants, tables, fetches, comments."""

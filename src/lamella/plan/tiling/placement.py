@@ -24,6 +24,8 @@ from lamella.plan.tiling.stages import Network, Stage
 
 STREAM_SLOTS = 4
 """Chunks of weights that are on their way through L2 at once."""
+TOGETHER = 1 << 18
+"""Bytes of weights of several stages that are fetched together."""
 GRAIN = 16
 """Bytes of which the pieces of weights consist that come with the iterations of a loop."""
 FAR_PIECE = 1 << 15
@@ -178,6 +180,8 @@ class Placement:
         self.packing = Packing(_unused("weights", network))
         self.homes: dict[str, Block] = {}
         self.fetches: list[Fetch] = []
+        self.fetch_of: dict[int, list[Fetch]] = {}
+        """What brings the weights of each stage."""
         self.reserved: list[Block] = []
         self.l2_bytes = 0
         self.ddr: set[str] = set()
@@ -237,22 +241,50 @@ class Placement:
                     continue
                 if index == 1 or (index >= 0 and not tiled.choice.chunk):
                     self._stretch(tiled, region)
-                tiled.packed[key] = at - start
+                tiled.packed[key] = at
                 size = self.packing.size - start
         if size:
-            number = tiled.stage.number
-            block = Block(f"{tiled.label}_w", size, number, number)
-            self.fetches.append(
-                Fetch(
-                    f"{tiled.label}_fetch",
-                    self.packing.name,
-                    start,
-                    block,
-                    number,
-                    pieces=self._pieces(size),
-                    size=size,
-                )
-            )
+            self._fetch_weights(tiled, start, size)
+
+    def _fetch_weights(self, tiled: TiledStage, start: int, size: int) -> None:
+        """Fetch the weights of a stage, together with those of the stages before it where they are few.
+
+        The first ones come one by one, so that the first stage begins early.
+        """
+        number = tiled.stage.number
+        last = self.fetches[-1] if self.fetches else None
+        most = min(TOGETHER, self.machine.l2 // 32, start)
+        beside = last is not None and last.use >= 0 and aligned(last.offset + last.size, ALIGN) == start
+        if last is not None and beside and start + size - last.offset <= most:
+            last.size = last.block.size = start + size - last.offset
+            last.block.last, last.pieces = number, self._pieces(last.size)
+            self.fetch_of[number] = [last]
+            return
+        ends = self._ends(tiled, start, size)
+        for low, high in pairwise([start, *ends]):
+            block = Block(f"{tiled.label}_w", high - low, number, number)
+            pieces, name = self._pieces(high - low), f"{tiled.label}_fetch"
+            fetch = Fetch(name, self.packing.name, low, block, number, pieces=pieces, size=high - low)
+            self.fetches.append(fetch)
+            self.fetch_of.setdefault(number, []).append(fetch)
+
+    def _ends(self, tiled: TiledStage, start: int, size: int) -> list[int]:
+        """Where the parts end in which the weights of a stage come: many bytes in a row are seldom free in L2.
+
+        What lies whole in L1 is one part; of chunks of channels, as many are in a part as make an eighth of L2.
+        """
+        end, least = start + size, self.machine.l2 // 8
+        if not tiled.choice.chunk or tiled.choice.streamed or tiled.along or size <= 2 * least:
+            return [end]
+        weight = tiled.stage.task.inputs[1]
+        at = tiled.packed[weight.buffer.name, weight.offset.constant]
+        spans = [span for engine in range(len(tiled.tiles)) for span in tiled.chunks(engine)]
+        found = [start]
+        for first, count in spans[:-1]:
+            here = at + (first + count) * tiled.depth_bytes
+            if here - found[-1] >= least and end - here >= least and here % ALIGN == 0:
+                found.append(here)
+        return [*found[1:], end]
 
     def _stretch(self, tiled: TiledStage, region: Region) -> None:
         """Leave room behind packed weights for whole pieces of the loop in which they come."""
@@ -275,7 +307,12 @@ class Placement:
             ):
                 continue
             later.along = tiled.run.length
-            if tiled.l1_bytes + later.l1_bytes > self.machine.l1:
+            piece = max(
+                self.machine.load(later.stretched(region.extent) // later.along) for region in weights
+            )
+            flight = min(tiled.choice.flight, self.machine.counts["DMA"], later.along)
+            slow = later.along * piece > 2 * flight * tiled.choice.cycles
+            if slow or tiled.l1_bytes + later.l1_bytes > self.machine.l1:
                 later.along = 0
 
     def _pieces(self, size: int) -> int:
@@ -402,12 +439,10 @@ class Placement:
         """Bytes of an operand in L2."""
         key = region.buffer.name, region.offset.constant
         if key in tiled.packed:
-            fetch = next(
-                item
-                for item in self.fetches
-                if item.use == tiled.stage.number and item.buffer == self.packing.name
-            )
-            return self.l2(fetch.block, tiled.packed[key] + offset, size)
+            at = tiled.packed[key] + offset
+            found = self.fetch_of[tiled.stage.number]
+            fetch = next(item for item in reversed(found) if item.offset <= at)
+            return self.l2(fetch.block, at - fetch.offset, size)
         name = region.buffer.name
         return self.l2(self.homes[name], self.lead(name) + region.offset.constant + offset, size)
 

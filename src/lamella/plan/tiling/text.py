@@ -33,11 +33,13 @@ def numbers(values: Iterable[int]) -> tuple[Expr, ...]:
 class Writer:
     """Makes statements of lines; quantisation tables and constants are declared once, before all tasks."""
 
-    def __init__(self, taken: Iterable[str]) -> None:
+    def __init__(self, taken: Iterable[str], labels: Iterable[str] = ()) -> None:
         self.tables: dict[tuple[object, ...], str] = {}
         self.constants: dict[tuple[str, int], str] = {}
         self.heads: list[nodes.Statement] = []
         self.named: set[str] = set(taken) | RESERVED
+        self.labels = set(labels)
+        """Names of stages, which only their own tasks may have: they tell which section a task belongs to."""
         self.variable = self.fresh("i")
         self.arenas: dict[str, str] = {}
 
@@ -48,7 +50,7 @@ class Writer:
         base = "".join(char if char.isalnum() and char.isascii() else "_" for char in wanted) or "t"
         base = base if base[0].isalpha() or base[0] == "_" else f"t_{base}"
         found, number = base, 2
-        while found in self.named:
+        while found in self.named or (found in self.labels and found != base):
             found, number = f"{base}_{number}", number + 1
         self.named.add(found)
         return found
@@ -193,7 +195,9 @@ class Writer:
             form="async",
             inputs=tuple(operands[:count]),
             outputs=tuple(operands[count:]),
-            attributes=tuple(Attribute(Name(key), value_of(v)) for key, v in step.attributes.items()),
+            attributes=tuple(
+                Attribute(Name(key), value_of(v)) for key, v in step.attributes.items() if (key, v) != _PLAIN
+            ),
             deps=tuple(Name(names[other.number]) for other in step.deps),
             decorators=tuple(self._decorators(step)),
         )
@@ -209,6 +213,8 @@ class Writer:
             yield nodes.Decorator("resource", (nodes.UnitRef(step.unit, turn),))
 
 
+_PLAIN = ("groups", 1)
+"""What a convolution has where nothing is said."""
 _WORDS = frozenset(
     {"i4", "i8", "i16", "i32", "u8", "u16", "u32", "f16", "bf16", "f32", "constant", "edge", "reflect"}
 )

@@ -20,12 +20,24 @@ WARP = 32
 REGISTER = "llvm.nvvm.read.ptx.sreg"
 
 
-def enter_thread(context: EmitContext, rows: int, local_bytes: int) -> None:
-    """Find out which work-item this is: its group, subgroup and lane, and where the local memory of the group lies."""
+def enter_thread(context: EmitContext, rows: int, local_bytes: int, together: int = 1) -> None:
+    """Find out which work-item this is: its group, subgroup and lane, and where the local memory of the group lies.
+
+    Of several work-groups that are one block those behind the last leave at once.
+    """
     out = context.out
     block = out.intrinsic("i32", f"{REGISTER}.ctaid.x", "")
     context.group_id = out.value(f"zext i32 {block} to i64")
     row, column = (out.intrinsic("i32", f"{REGISTER}.tid.{axis}", "") for axis in "xy")
+    if together > 1:
+        first = out.value(f"mul i64 {context.group_id}, {together}")
+        context.group_id = out.value(f"add i64 {first}, {out.value(f'zext i32 {column} to i64')}")
+        column = "0"
+        some, none = out.label("some"), out.label("none")
+        out.branch(out.value(f"icmp slt i64 {context.group_id}, %groups"), some, none)
+        out.begin(none)
+        out.line("ret void")
+        out.begin(some)
     size = context.subgroup_size
     context.lane = out.value(f"and i32 {row}, {size - 1}")
     tile = out.value(f"lshr i32 {row}, {size.bit_length() - 1}")

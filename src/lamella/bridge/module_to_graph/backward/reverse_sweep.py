@@ -9,6 +9,8 @@ from lamella.base import dim
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
 from lamella.bridge.module_to_graph.backward.tape import (
+    ADJOINT,
+    CLIPPED,
     IDENTITY,
     SCALED,
     RecordedCall,
@@ -164,9 +166,10 @@ def _unstack(call: RecordedCall, gradient: Tensor, tape: Tape) -> Iterator[Contr
     yield from zip(call.operands(), flat(found), strict=True)
 
 
-def _rescale(call: RecordedCall, gradient: Tensor, tape: Tape) -> Iterator[Contribution]:
-    attributes = {"factor": call.attributes.get("factor")}
-    yield next(call.operands()), _one(tape, "llm.scale", gradient, attributes, call)
+def _change(call: RecordedCall, gradient: Tensor, tape: Tape) -> Iterator[Contribution]:
+    """What `@gradient` says is done to an adjoint."""
+    operator = call.operator.removeprefix(ADJOINT)
+    yield next(call.operands()), _one(tape, operator, gradient, call.attributes, call)
 
 
 VIEWS: Mapping[str, Rule] = MappingProxyType(
@@ -176,7 +179,8 @@ VIEWS: Mapping[str, Rule] = MappingProxyType(
         "layout.slice": _unslice,
         "layout.squeeze": _unsqueeze,
         "layout.stack": _unstack,
-        SCALED: _rescale,
+        f"{ADJOINT}{SCALED}": _change,
+        f"{ADJOINT}{CLIPPED}": _change,
     }
 )
 """Pullbacks of the operators that statements call without naming a primitive."""

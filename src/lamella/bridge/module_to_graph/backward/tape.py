@@ -146,8 +146,10 @@ def flat(arguments: Sequence[object]) -> Iterator[Tensor]:
 
 
 IDENTITY = "math.iden"
-SCALED = "scaled gradient"
-"""The operator of a recorded call that only scales the adjoint."""
+ADJOINT = "adjoint "
+"""What a recorded call begins with that is one of adjoints alone."""
+SCALED, CLIPPED = "llm.scale", "optim.clip_norm"
+"""What happens to an adjoint that `@gradient` scales or clips; recorded as a call that does nothing forward."""
 
 Backwards = Callable[[Operation, Sequence[Bound], tuple[str, ...], InstanceFrame], "Sequence[Bound] | None"]
 
@@ -258,22 +260,29 @@ class Tape(GraphLowering):
         return self.builder.call(IDENTITY, value, results=(f"{value.name}.{name}",))
 
     def control_gradient(self, value: Tensor, annotation: Annotation, frame: InstanceFrame) -> Tensor:
-        """`@gradient(skip)` stops the adjoint, `scale` multiplies it."""
+        """`@gradient(skip)` stops the adjoint, `scale` multiplies it, `clip` then bounds its norm."""
         if not value.element.is_float:
             return value
         if is_skipped((annotation,)):
             return self._copy(value, "kept")
-        factor = next((item.value for item in annotation.arguments if item.name == "scale"), None)
-        scale = evaluate(factor, frame.known) if factor is not None else 1.0
-        if isinstance(scale, bool) or not isinstance(scale, int | float) or scale == 1.0:
-            return value
-        place = CallSite(SCALED, annotation.span, frame.origin)
+        # Forward the first call is the last that an adjoint meets.
+        steps = [(CLIPPED, "limit", "clip"), (SCALED, "factor", "scale")]
+        for operator, attribute, word in steps if self._stack else reversed(steps):
+            written = next((item.value for item in annotation.arguments if item.name == word), None)
+            number = evaluate(written, frame.known) if written is not None else None
+            if isinstance(number, int | float) and not isinstance(number, bool):
+                place = CallSite(operator, annotation.span, frame.origin)
+                value = self._change_adjoint(value, operator, {attribute: float(number)}, place)
+        return value
+
+    def _change_adjoint(
+        self, value: Tensor, operator: str, attributes: Mapping[str, Value], place: CallSite
+    ) -> Tensor:
+        """A tensor whose adjoint an operator changes; in a backward graph the tensor is one itself."""
         if not self._stack:
-            return next(
-                flat(self.call("llm.scale", (value,), {"factor": float(scale)}, (value.name,), place))
-            )
-        copy = self._copy(value, "scaled")
-        self.record(SCALED, (value,), {"factor": float(scale)}, (copy,), place)
+            return next(flat(self.call(operator, (value,), attributes, (value.name,), place)))
+        copy = self._copy(value, "changed")
+        self.record(f"{ADJOINT}{operator}", (value,), attributes, (copy,), place)
         return copy
 
     # --- backward -----------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.dtype import F64
 from lamella.bridge.module_to_graph import module_to_graph
 from lamella.bridge.module_to_graph.backward import differentiate
+from lamella.bridge.module_to_graph.backward.blame import places_of
 from lamella.bridge.module_to_graph.backward.tape import Differentiated
 from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.bridge.module_to_graph.nodes import Settings
@@ -24,6 +25,12 @@ from lamella.lang.module.rules import gradients
 
 DIRECTIONS = 3
 """Random directions that each tensor is moved along; the derivative along one tests all elements at once."""
+SMALL = 32
+"""Tensors of at most so many elements are moved element by element."""
+DRAWN, LARGEST = 4, 4
+"""Elements of a larger one that are moved: drawn ones, and those with the largest gradients."""
+NEGLIGIBLE = 1e-3
+"""Elements are compared in parts of the largest gradient of their tensor where they are less than this of it."""
 SIZES: Mapping[str, int] = {"B": 2, "T": 8}
 OTHER = 4
 """The size of a dimension that nothing else says."""
@@ -63,6 +70,7 @@ class ComparedGradient:
     wanted: float
     error: float
     """The difference of the two over the larger of them."""
+    where: str = "along a random direction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,8 @@ class Verification:
             worst = self.judged[0]
             yield f"{len(self.judged)} gradients compared, the worst is '{worst.name}': {worst.error:.1e}"
         for item in self.judged:
-            yield f"{item.name}: {item.found:.9g}, by differences {item.wanted:.9g}, error {item.error:.1e}"
+            found = f"{item.found:.9g} {item.where}, by differences {item.wanted:.9g}"
+            yield f"{item.name}: {found}, error {item.error:.1e}"
 
 
 def verify_backward(instance: Instance, settings: Settings, trial: Trial, compile: Compile) -> Verification:
@@ -95,13 +104,19 @@ def verify_backward(instance: Instance, settings: Settings, trial: Trial, compil
     judge = _DifferenceTest(found, compile(found.model), compile(forward), trial)
     judged = tuple(sorted(judge.judge(), key=lambda item: -item.error))
     changed = any(mark.annotation.name == "gradient" for mark in found.compiled.marks)
-    span = instance.module.backward.span if instance.module.backward is not None else instance.module.span
+    wrong = [item for item in judged if item.error > trial.tolerance and not changed]
+    spans = places_of(
+        instance, [item.name for item in wrong], [item.name for item in judged if item not in wrong]
+    )
     findings = [
         gradients.DIFFERS.at(
-            span, name=item.name, module=instance.name, found=f"{item.found:.6g}", wanted=f"{item.wanted:.6g}"
+            spans[item.name],
+            name=item.name,
+            module=instance.name,
+            found=f"{item.found:.6g} {item.where}",
+            wanted=f"{item.wanted:.6g}",
         )
-        for item in judged
-        if item.error > trial.tolerance and not changed
+        for item in wrong
     ]
     return Verification(judged, tuple(findings), judge.extents)
 
@@ -114,7 +129,7 @@ class _DifferenceTest:
     ) -> None:
         self.found, self.both, self.forward = found, both, forward
         self._rng = np.random.default_rng(0)
-        self._step = trial.epsilon
+        self._step, self._tolerance = trial.epsilon, trial.tolerance
         self._sizes = {**SIZES, **trial.shapes}
         self._known: set[str] = set()
         model = found.model
@@ -173,14 +188,42 @@ class _DifferenceTest:
         # Slopes below this are rounding noise of the loss: relative to them every error would be large.
         least = 1e-6 * max(1.0, size)
         found: list[ComparedGradient] = []
-        for _ in range(DIRECTIONS):
-            direction = self._rng.normal(size=start.shape)
-            slopes = []
-            for sign in (1.0, -1.0):
-                place[key] = start + sign * self._step * direction
-                slopes.append(self._loss())
-            ours, theirs = float((gradient * direction).sum()), (slopes[0] - slopes[1]) / (2 * self._step)
-            error = abs(ours - theirs) / max(abs(ours), abs(theirs), least)
-            found.append(ComparedGradient(name, ours, theirs, error))
-        place[key] = start
-        return max(found, key=lambda item: item.error)
+        try:
+            for _ in range(DIRECTIONS):
+                direction = self._rng.normal(size=start.shape)
+                ours, theirs = float((gradient * direction).sum()), self._slope(place, key, start, direction)
+                found.append(ComparedGradient(name, ours, theirs, _error(ours, theirs, least)))
+            least = max(least, NEGLIGIBLE * float(np.abs(gradient).max(initial=0.0)))
+            for at in self._elements(gradient):
+                direction = np.zeros(start.shape)
+                direction[at] = 1.0
+                ours, theirs = float(gradient[at]), self._slope(place, key, start, direction)
+                where = f"at [{', '.join(map(str, at))}]"
+                found.append(ComparedGradient(name, ours, theirs, _error(ours, theirs, least), where))
+        finally:
+            place[key] = start
+        # An element that is wrong says more than a direction in which others are, too.
+        wrong = [item for item in found[DIRECTIONS:] if item.error > self._tolerance]
+        return max(wrong or found, key=lambda item: item.error)
+
+    def _slope(self, place: MutableMapping[str, Array], key: str, start: Array, direction: Array) -> float:
+        """The derivative of the loss along a direction, by central differences."""
+        losses = []
+        for sign in (1.0, -1.0):
+            place[key] = start + sign * self._step * direction
+            losses.append(self._loss())
+        return (losses[0] - losses[1]) / (2 * self._step)
+
+    def _elements(self, gradient: Array) -> Iterator[tuple[int, ...]]:
+        """The elements that are compared one by one: all of a small tensor, some of a large one."""
+        flat: Sequence[int] = range(gradient.size)
+        if gradient.size > SMALL:
+            drawn = self._rng.choice(gradient.size, DRAWN, replace=False)
+            largest = np.argsort(-np.abs(gradient), axis=None, kind="stable")[:LARGEST]
+            flat = sorted({*map(int, drawn), *map(int, largest)})
+        for number in flat:
+            yield tuple(map(int, np.unravel_index(number, gradient.shape)))
+
+
+def _error(ours: float, theirs: float, least: float) -> float:
+    return abs(ours - theirs) / max(abs(ours), abs(theirs), least)

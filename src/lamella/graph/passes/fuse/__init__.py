@@ -122,7 +122,8 @@ class _Fusing:
         if plan.findings:
             raise Found(*plan.findings)
         self.refusals += plan.refusals
-        return tuple(self._outlined(part, plan.groups))
+        apart = [item.members for item in requests if item.hint.is_apart]
+        return tuple(self._outlined(part, plan.groups, apart))
 
     def _inside(self, node: Node) -> Node:
         if isinstance(node, Branch):
@@ -140,12 +141,14 @@ class _Fusing:
         visible = frozenset(item.name for item in region.outputs)
         return replace(region, nodes=self.nodes(region.nodes, visible))
 
-    def _outlined(self, part: Part, groups: Sequence[Group]) -> Iterator[Node]:
-        """The nodes with one call for each group, in topological order."""
+    def _outlined(
+        self, part: Part, groups: Sequence[Group], apart: Sequence[frozenset[int]]
+    ) -> Iterator[Node]:
+        """The nodes with one call for each group, in topological order; what is to stay apart is in no chain."""
         owner = {number: place for place, group in enumerate(groups) for number in group.members}
         units = [group.members for group in groups]
         units += [[number] for number in range(len(part.nodes)) if number not in owner]
-        chains = {chain[-1][0]: chain for chain in find_strips(part, units, self.machine)}
+        chains = {chain[-1][0]: chain for chain in find_strips(part, units, self.machine, apart)}
         inner = {unit[0] for chain in chains.values() for unit in chain[:-1]}
         calls: dict[int, Node] = {}
         for unit in _in_order(part, units):
@@ -162,6 +165,8 @@ class _Fusing:
         self.writer.refresh()
         made = [item for operation in operations[:-1] for item in members(operation.outputs)]
         saved = sum(2 * self._facts.bytes_of(item) for item in made if isinstance(item, Tensor))
+        inside = {item.name for item in made}
+        self.refusals = [item for item in self.refusals if item.tensor not in inside]
         outputs = [item for item in members(operations[-1].outputs) if isinstance(item, Tensor)]
         return self._outline(operations, outputs, "", (GroupKind.STRIP, saved))
 

@@ -23,14 +23,18 @@ RANK = 4
 Unit = Sequence[int]
 
 
-def find_strips(part: Part, units: Sequence[Unit], machine: Machine) -> list[tuple[Unit, ...]]:
-    """Chains of units, two or three each, none of which shares a unit with another."""
+def find_strips(
+    part: Part, units: Sequence[Unit], machine: Machine, apart: Sequence[frozenset[int]] = ()
+) -> list[tuple[Unit, ...]]:
+    """Chains of units, two or three each, none of which shares a unit with another, or one that is to stay apart."""
     owner = {number: unit for unit in units for number in unit}
     found: list[tuple[Unit, ...]] = []
     taken: set[int] = set()
     for unit in units:
         chain = _chain(part, unit, owner, machine)
-        if chain and taken.isdisjoint(item[0] for item in chain):
+        inside = {number for item in chain for number in item}
+        wrong = any(inside & members and not inside <= members for members in apart)
+        if chain and not wrong and taken.isdisjoint(item[0] for item in chain):
             taken.update(item[0] for item in chain)
             found.append(chain)
     return found

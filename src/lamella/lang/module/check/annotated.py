@@ -70,8 +70,7 @@ INERT: Mapping[str, tuple[Inert, ...]] = MappingProxyType(
         "comm": _WHOLE,
         "profile": _WHOLE,
         "trace": (Inert(places=(INSTANCE, DECLARATION, GRAPH)), Inert("level", ("values",))),
-        "trainable": (Inert("lr_scale"), Inert("wd_scale"), Inert("grad_clip")),
-        "gradient": (Inert("mode", ("accumulate", "checkpoint")), Inert("clip")),
+        "gradient": (Inert("mode", ("accumulate", "checkpoint")),),
     }
 )
 """For each annotation what of it nothing obeys; one that is not here has its effect."""

@@ -54,6 +54,6 @@ NO_BACKWARD = UNKNOWN_OPERATION.also(
 DIFFERS = Rule(
     "E103",
     "9.8.1 Autograd Oracle Check",
-    "'{name}' of '{module}' is not the gradient: it is {found} along a random direction, differences give {wanted}",
+    "'{name}' of '{module}' is not the gradient: it is {found}, differences give {wanted}",
     hint="compare the statements that give '{name}' with the derivative of the forward graph",
 )

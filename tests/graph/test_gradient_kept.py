@@ -1,0 +1,128 @@
+"""Backward operators that stay written by hand give what is derived from the formulas of their forward operators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lamella.backend.reference import compile_model
+from lamella.base.arrays import Array
+from lamella.bridge.module_to_graph.calls import ports
+from lamella.graph.gradient import differentiate
+from lamella.graph.nodes import tensors
+from lamella.lang.module.nodes import Primitive
+from lamella.ops.gradient import declared_gradients
+from lamella.ops.library import Library
+from tests.support.bridge.operators import llm, mixtures, scans
+from tests.support.bridge.operators.calls import Invocation, build
+from tests.support.judges.harness import run
+from tests.support.lang.module.instances import read
+
+TOLERANCE = 1e-10
+SCOPE = read("module M():\n  params:\n    w: [1]\n").scope
+LIBRARY = Library()
+MOST_KEPT = 37
+"""Backward operators that are written by hand; there were 83."""
+OTHERS = {
+    "llm.reduce_max_backward": "gives everything to the first of equal maxima, which it is told",
+    "llm.convert_dtype_backward": "converts between two types, one of which is that of the gradient",
+    "llm.permute_backward": "a view",
+    "llm.view_backward": "a view",
+}
+"""Kept for what the derived one does not do."""
+
+
+OFFSETS = ("i32 5 0..0",)
+
+
+def kept() -> dict[str, Primitive]:
+    """The primitives whose backward operator is written, one for each such operator."""
+    found: dict[str, Primitive] = {}
+    for name in SCOPE.library.primitives():
+        declared = SCOPE.library.primitive(name)
+        primitive = None if declared is None else declared.declaration
+        operator = primitive.operator("backward") if isinstance(primitive, Primitive) else None
+        if operator is not None and isinstance(primitive, Primitive):
+            found.setdefault(operator, primitive)
+    written = (name for name in found if "backward" in name and name not in {*declared_gradients(), *OTHERS})
+    return {name: found[name] for name in written}
+
+
+KEPT = kept()
+
+
+def calls_of(primitive: Primitive) -> list[Invocation]:
+    """Calls of the forward operator of a primitive, of real numbers that are not narrow."""
+    calls = (*llm.CALLS, *mixtures.CALLS, *scans.CALLS)
+    found = [item for item in calls if item.operator == primitive.operator("forward")]
+    # Offsets of experts are not drawn so that they fit what was routed to them.
+    return [item for item in found if "f16" not in str(item.inputs) and item.inputs[2:3] != OFFSETS][:3]
+
+
+@pytest.mark.parametrize("operator", KEPT)
+def test_written_and_derived_gradients_are_the_same(operator: str) -> None:
+    primitive = KEPT[operator]
+    assert primitive.forward is not None
+    assert primitive.backward is not None
+    calls = calls_of(primitive)
+    assert calls, "no call of it"
+    for item in calls:
+        compare(operator, primitive, item)
+
+
+def compare(operator: str, primitive: Primitive, item: Invocation) -> None:
+    """One call, by both ways."""
+    model, fed = build([item])
+    wide = {name: array.astype("f8") if array.dtype.kind == "f" else array for name, array in fed.items()}
+    outputs = compile_model(model, dtype="f64")(**wide)
+    values = given_values(primitive, item, wide)
+    forward, backward = primitive.forward, primitive.backward
+    assert forward is not None
+    assert backward is not None
+    values |= dict(
+        zip((port.name or "out" for port in forward.outputs or ()), outputs.values(), strict=False)
+    )
+    random, seeds = np.random.default_rng(3), dict[str, Array]()
+    names = [port.name or "out" for port in forward.outputs or ()]
+    taken = {port.name or "" for port in backward.inputs or ()}
+    for name, (key, array) in zip(names, outputs.items(), strict=False):
+        comes_back = array.dtype.kind == "f" and f"d_{name}" in taken
+        seeds[key] = random.normal(size=array.shape) if comes_back else np.zeros(array.shape)
+        values[f"d_{name}"] = seeds[key]
+    definition = LIBRARY.find(operator)
+    assert definition is not None
+    own = {one.name for one in definition.operator.parameters("attrib")}
+    attributes = {name: value for name, value in item.attributes.items() if name in own}
+    written = run(operator, [values.get(port.name or "") for port in backward.inputs or ()], attributes)
+    real = [one.name for given in model.graph.inputs for one in tensors(given) if one.element.is_float]
+    back = differentiate(model, real)
+    asked = {one.name for given in back.graph.inputs for one in tensors(given)}
+    told = {f"d_{key}": seed for key, seed in seeds.items() if f"d_{key}" in asked}
+    derived = dict(zip(real, compile_model(back, dtype="f64")(**wide, **told).values(), strict=True))
+    places = {port.name or "in": f"x0_{place}" for place, port in enumerate(ports(primitive))}
+    for port, mine in zip(backward.outputs or (), written, strict=False):
+        name = places[(port.name or "").removeprefix("d_")]
+        if name in derived:
+            assert isinstance(mine, np.ndarray)
+            np.testing.assert_allclose(mine, derived[name], rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
+
+
+def given_values(primitive: Primitive, item: Invocation, fed: dict[str, Array]) -> dict[str, Array | None]:
+    """The operands of a call by the names that its primitive gives them."""
+    names = [port.name or "in" for port in ports(primitive)]
+    return {name: fed.get(f"x0_{place}") for place, name in enumerate(names[: len(item.inputs)])}
+
+
+def test_few_backward_operators_are_written() -> None:
+    modules = ("aten", "llm", "mamba", "moe")
+    names = [f"{module}.{name}" for module in modules for name in LIBRARY.operators(module)]
+    written = [name for name in names if "backward" in name and name not in declared_gradients()]
+    assert len(written) <= MOST_KEPT
+
+
+@pytest.mark.parametrize("name", declared_gradients())
+def test_declared_gradients_are_derived(name: str) -> None:
+    row, found = declared_gradients()[name], LIBRARY.find_operator(name)
+    assert found is not None, "its gradient cannot be derived"
+    assert tuple(item.name for item in found.parameters("input")) == row.inputs
+    assert tuple(item.name for item in found.parameters("output")) == row.outputs

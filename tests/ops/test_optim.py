@@ -1,0 +1,210 @@
+"""The rules of optimisers, judged by torch.optim over several steps, and what is done to gradients before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.judges.harness import Array, Input, near, one, refuse, run
+from tests.support.judges.registry import Refusal, judged
+
+STEPS = 3
+RATES = st.sampled_from([1e-3, 0.02])
+DECAYS = st.sampled_from([0.0, 0.01, 0.3])
+SHAPES = st.sampled_from([(5,), (3, 4), (2, 3, 2)])
+SEEDS = st.integers(0, 1000)
+
+
+def walk(
+    shape: tuple[int, ...], seed: int, make: Callable[[Any], torch.optim.Optimizer]
+) -> tuple[Array, list[Array], list[Array]]:
+    """Where parameters begin, some gradients, and where an optimiser of torch goes with each."""
+    random = np.random.default_rng(seed)
+    start = random.normal(size=shape)
+    gradients = [random.normal(size=shape) for _ in range(STEPS)]
+    parameter = torch.nn.Parameter(torch.tensor(start))
+    optimiser = make([parameter])
+    found = []
+    for gradient in gradients:
+        parameter.grad = torch.tensor(gradient)
+        optimiser.step()
+        found.append(parameter.detach().numpy().copy())
+    return start, gradients, found
+
+
+def results(operator: str, inputs: Sequence[Input], told: dict[str, Any]) -> list[Array]:
+    """What an operator gives in 64 bits."""
+    found = run(operator, inputs, told, compute="f64")
+    return [item for item in found if isinstance(item, np.ndarray)]
+
+
+def scalar(value: float) -> Array:
+    """A number as a tensor."""
+    return np.asarray(value)
+
+
+@judged("torch", "optim.sgd", "optim.sgd_plain")
+@settings(max_examples=12)
+@given(SHAPES, RATES, DECAYS, st.sampled_from([0.0, 0.9]), st.booleans(), SEEDS)
+def test_descent(
+    shape: tuple[int, ...], rate: float, decay: float, momentum: float, nesterov: bool, seed: int
+) -> None:
+    nesterov = nesterov and momentum > 0
+    told: dict[str, Any] = {"momentum": momentum, "nesterov": nesterov}
+    start, gradients, expected = walk(
+        shape, seed, lambda item: torch.optim.SGD(item, lr=rate, weight_decay=decay, **told)
+    )
+    parameter, velocity = start, np.zeros(shape)
+    for gradient, wanted in zip(gradients, expected, strict=True):
+        if momentum:
+            inputs = [parameter, gradient, velocity, scalar(rate)]
+            parameter, velocity = results("optim.sgd", inputs, {"decay": decay, **told})
+        else:
+            inputs = [parameter, gradient, scalar(rate)]
+            (parameter,) = results("optim.sgd_plain", inputs, {"decay": decay})
+        near(parameter, wanted)
+
+
+@judged("torch", "optim.adamw")
+@settings(max_examples=12)
+@given(SHAPES, RATES, DECAYS, st.sampled_from([(0.9, 0.999), (0.8, 0.95)]), SEEDS)
+def test_adamw(
+    shape: tuple[int, ...], rate: float, decay: float, betas: tuple[float, float], seed: int
+) -> None:
+    start, gradients, expected = walk(
+        shape, seed, lambda item: torch.optim.AdamW(item, lr=rate, weight_decay=decay, betas=betas)
+    )
+    state: list[Array] = [start, np.zeros(shape), np.zeros(shape)]
+    told = {"beta1": betas[0], "beta2": betas[1], "decay": decay}
+    for step, (gradient, wanted) in enumerate(zip(gradients, expected, strict=True), 1):
+        parameter, mean, square = state
+        scalars = (rate, 1 - betas[0] ** step, math.sqrt(1 - betas[1] ** step))
+        inputs = (parameter, gradient, mean, square, *map(scalar, scalars))
+        state = results("optim.adamw", inputs, told)
+        near(state[0], wanted)
+
+
+@judged("numpy", "optim.lion")
+@settings(max_examples=12)
+@given(SHAPES, RATES, DECAYS, SEEDS)
+def test_lion(shape: tuple[int, ...], rate: float, decay: float, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    parameter, gradient, mean = (random.normal(size=shape) for _ in range(3))
+    wanted = parameter * (1 - rate * decay) - rate * np.sign(0.9 * mean + 0.1 * gradient)
+    inputs = (parameter, gradient, mean, scalar(rate))
+    found = results("optim.lion", inputs, {"decay": decay})
+    near(found[0], wanted)
+    near(found[1], 0.99 * mean + 0.01 * gradient)
+
+
+def orthogonal(matrix: Any) -> Any:
+    """What torch's Muon makes of a gradient, in 64 bits instead of 16."""
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T if tall else matrix
+    x = x / x.norm().clamp(min=1e-7)
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x + (-4.775 * gram + 2.0315 * gram @ gram) @ x
+    return x.T if tall else x
+
+
+@judged("torch", "optim.muon")
+@settings(max_examples=10)
+@given(st.sampled_from([(3, 5), (6, 2), (4, 4)]), RATES, DECAYS, SEEDS)
+def test_muon(shape: tuple[int, int], rate: float, decay: float, seed: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.optim._muon._zeropower_via_newtonschulz", lambda grad, *_: orthogonal(grad))
+        start, gradients, expected = walk(
+            shape, seed, lambda item: torch.optim.Muon(item, lr=rate, weight_decay=decay)
+        )
+    # Two matrices at once, as those of experts are: each for itself.
+    parameter, velocity = np.stack([start, -start]), np.zeros((2, *shape))
+    for gradient, wanted in zip(gradients, expected, strict=True):
+        inputs = (parameter, np.stack([gradient, -gradient]), velocity, scalar(rate))
+        parameter, velocity = results("optim.muon", inputs, {"decay": decay})
+        near(parameter, np.stack([wanted, -wanted]))
+
+
+def decoded(codes: Array, scales: Array, steps: int, zero: int) -> Array:
+    """What codes of 8 bits stand for."""
+    size = np.repeat(scales, 256)[: len(codes)] * 2.0 ** ((np.abs(codes.astype(int)) - 127) / steps)
+    if steps == 16:
+        size = np.repeat(scales, 256)[: len(codes)] * 2.0 ** ((codes.astype(int) - 127) / steps)
+    sign = np.sign(codes.astype(int)) if steps == 8 else 1.0
+    found: Array = np.where(codes == zero, 0.0, sign * size)
+    return found
+
+
+@judged("numpy", "optim.adamw_8bit")
+@settings(max_examples=8)
+@given(st.sampled_from([1, 255, 300, 512]), SEEDS)
+def test_codes_of_8_bits(count: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    blocks = -(-count // 256)
+    parameter = random.normal(size=count)
+    mean, square = np.zeros(count, np.int8), np.zeros(count, np.int8)
+    first, second = np.zeros(blocks), np.zeros(blocks)
+    for step in range(1, 4):
+        gradient = random.normal(size=count) * 10.0 ** random.integers(-3, 2, count)
+        scalars = (0.01, 1 - 0.9**step, math.sqrt(1 - 0.999**step))
+        inputs = (parameter, gradient, mean, square, first, second, *map(scalar, scalars))
+        exact = 0.9 * decoded(mean, first, 8, 0) + 0.1 * gradient
+        power = 0.999 * decoded(square, second, 16, -128) + 0.001 * gradient**2
+        wanted = parameter * (1 - 1e-4) - 0.01 / scalars[1] * exact / (np.sqrt(power) / scalars[2] + 1e-8)
+        parameter, mean, square, first, second = results("optim.adamw_8bit", inputs, {})
+        near(parameter, wanted)
+        held = decoded(mean, first, 8, 0)
+        large = np.abs(exact) > 1e-4 * np.abs(exact).max()
+        assert np.all(np.abs(held - exact)[large] <= 0.046 * np.abs(exact)[large])
+        held = decoded(square, second, 16, -128)
+        large = power > 1e-4 * power.max()
+        assert np.all(np.abs(held - power)[large] <= 0.023 * power[large])
+        assert np.all(held[power > 0] > 0), "a mean square that is lost makes a step boundless"
+
+
+@judged("torch", "optim.square_sum", "optim.clip_factor", "optim.clip_norm")
+@settings(max_examples=10)
+@given(SHAPES, st.sampled_from([0.0, 0.5, 100.0]), SEEDS)
+def test_clipping(shape: tuple[int, ...], limit: float, seed: int) -> None:
+    gradient = np.random.default_rng(seed).normal(size=shape)
+    parameter = torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64))
+    parameter.grad = torch.tensor(gradient)
+    norm = torch.nn.utils.clip_grad_norm_([parameter], limit)
+    total = run("optim.square_sum", (gradient,), {}, compute="f64")
+    factor, found = results("optim.clip_factor", total, {"limit": limit})
+    near(found, np.asarray(norm.item()))
+    near(gradient * factor, parameter.grad.numpy())
+    near(results("optim.clip_norm", (gradient,), {"limit": limit})[0], parameter.grad.numpy())
+
+
+@judged("numpy", "optim.collect")
+def test_the_first_gradient_begins_anew() -> None:
+    before, gradient = np.array([1.0, np.nan], np.float32), np.array([2.0, 3.0], np.float32)
+    near(one("optim.collect", before, gradient, np.asarray(1.0, np.float32)), gradient)
+    added = one("optim.collect", before, gradient, np.asarray(0.0, np.float32))
+    near(added, before + gradient)
+
+
+REFUSALS = (
+    Refusal("optim.clip_norm", "'limit' must not be negative", ((2,),), {"limit": -1.0}),
+    Refusal("optim.clip_factor", "'limit' must not be negative", ((),), {"limit": -1.0}),
+    Refusal(
+        "optim.adamw_8bit",
+        "there must be a scale for each 256 elements",
+        ((300,), (300,), (300,), (300,), (1,), (1,), (), (), ()),
+        {},
+        "f32 f32 i8 i8 f32 f32 f32 f32 f32",
+    ),
+)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=str)
+def test_refusals(refusal: Refusal) -> None:
+    refuse(refusal)
