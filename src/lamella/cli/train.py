@@ -31,6 +31,8 @@ from lamella.train.reports.page import training_page
 
 LINES = 20
 """Lines that a training prints about its steps where nobody watches, and there are more of them."""
+DIGITS = {"f32": 7, "f64": 15}
+"""Digits of a loss that mean something, by the type that it was computed in."""
 PAUSE = 0.1
 """Seconds between two states of the line that is watched."""
 
@@ -101,6 +103,7 @@ def _watched(fit: Fit, reports: Iterable[StepReport], is_silent: bool) -> Iterat
     """The steps as they are taken; a line that changes where somebody looks, and some lines that stay."""
     live = sys.stderr.isatty()
     every = max(1, fit.settings.steps // LINES)
+    digits = DIGITS[fit.trainer.settings.dtype]
     shown = 0.0
     for report in reports:
         if live and time.monotonic() - shown > PAUSE:
@@ -113,18 +116,18 @@ def _watched(fit: Fit, reports: Iterable[StepReport], is_silent: bool) -> Iterat
             or report.evaluation is not None
         )
         if is_kept and not is_silent:
-            click.echo((ERASE if live else "") + _line(report))
+            click.echo((ERASE if live else "") + _line(report, digits))
         yield report
     if live:
         sys.stderr.write(ERASE)
 
 
-def _line(report: StepReport) -> str:
-    words = [f"step {report.step}", f"loss {report.loss:.7g}", f"rate {report.rate:.3g}"]
+def _line(report: StepReport, digits: int) -> str:
+    words = [f"step {report.step}", f"loss {report.loss:.{digits}g}", f"rate {report.rate:.3g}"]
     if report.gradient_norm is not None:
         words.append(f"norm {report.gradient_norm:.4g}")
     if report.evaluation is not None:
-        words.append(f"evaluation {report.evaluation:.7g}")
+        words.append(f"evaluation {report.evaluation:.{digits}g}")
     if report.saved is not None:
         words.append(f"kept in {printable(report.saved.name)}")
     return "  ".join(words)
