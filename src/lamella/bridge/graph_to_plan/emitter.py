@@ -51,6 +51,8 @@ class Emitter:
         self.label = "t"
         """What the next results are called."""
         self._weights: dict[object, BufferRecord] = {}
+        self._gathered: dict[object, Value] = {}
+        """Rows that were taken from tables before."""
 
     # --- known numbers ---------------------------------------------------------------------------------------
 
@@ -258,10 +260,16 @@ class Emitter:
         shape = (*value.shape[:axis], *index.shape, *value.shape[axis + 1 :])
         rows = index if index.shape else reshaped(index, (1,)) or index
         taken = (*value.shape[:axis], *rows.shape, *value.shape[axis + 1 :])
-        found = self.result(taken, elem, natural(taken), value.quant)
         source = self.region(value, order)
         places = self.region(rows, natural(rows.shape))
+        key = (id(source), id(places), axis)
+        if key in self._gathered:
+            # Rows of a table at a position of the run, such as rotary angles, are the same in every block.
+            return self.reshape(self._gathered[key], shape)
+        found = self.result(taken, elem, natural(taken), value.quant)
         self.run("gather", [source, places], self.assembly.region(found, natural(taken)), axis=axis)
+        if value.array is not None:
+            self._gathered[key] = found
         return self.reshape(found, shape)
 
     # --- types -----------------------------------------------------------------------------------------------

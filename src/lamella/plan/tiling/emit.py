@@ -15,14 +15,14 @@ from lamella.plan.tiling.fill import new_rows
 from lamella.plan.tiling.memory import Block, lowest
 from lamella.plan.tiling.placement import PIECE, STREAM_SLOTS, Fetch, Placement, Tile, TiledStage
 from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
-from lamella.plan.tiling.search import LOOP_FROM
+from lamella.plan.tiling.search import LOOP_FROM, OWN_TOKENS
 from lamella.plan.tiling.shape import ALIGN, Machine
 from lamella.plan.tiling.split import Part
 from lamella.plan.tiling.stages import Network
 from lamella.plan.tiling.tile_pass import TilePass, divide, piece
 
-OWN_TOKENS = 10
-"""Tokens of an engine that fetches leave for its other tasks, where there are enough."""
+TABLE_STAGES = 4
+"""Stages before one that reads rows of a table in DDR which leave the way there free."""
 WHOLE_PIECE = 1 << 12
 """Bytes below which a load of what all tiles need is not divided: computation may wait for it."""
 
@@ -56,6 +56,8 @@ class Generator(Placement):
             begin = len(self.lines)
             if self._body(tiled, later):
                 steps = [line for line in self.lines[begin:] if isinstance(line, Step)]
+                if tiled.distant:
+                    self._prefetch(number, _index_loads(steps))
                 if later is not None:
                     self._prepare_early(later)
                 self.lines.append(Settle(steps))
@@ -70,9 +72,10 @@ class Generator(Placement):
         for region in tiled.stage.outputs:
             name = region.buffer.name
             if name in self.network.outputs and name in self.homes:
-                home = self.source(tiled, region, 0, region.extent)
-                far = Bytes(name, Place(region.offset.constant), region.extent)
-                self.lines.append(Step("transfer", (home,), (far,), label=f"{tiled.stage.name}_out"))
+                for low, size in divide(region.extent, self._pieces(region.extent, urgent=True)):
+                    home = self.source(tiled, region, low, size)
+                    far = Bytes(name, Place(region.offset.constant + low), size)
+                    self.lines.append(Step("transfer", (home,), (far,), label=f"{tiled.stage.name}_out"))
 
     def _stay(self, tiled: TiledStage) -> None:
         """A task on operands where they lie."""
@@ -147,32 +150,44 @@ class Generator(Placement):
             f"== {tiled.stage.name}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",
         )
 
-    def _prefetch(self, stage: int) -> None:
-        """Fetch what this stage needs, and what later ones need while there is room and a token."""
+    def _prefetch(self, stage: int, after: Sequence[Step] = ()) -> None:
+        """Fetch what this stage needs, and what later ones need while there is room and a token.
+
+        Whatever is ready first is moved first. Rows of a table in DDR are ready when their numbers are known: what is
+        fetched `after` these are loaded comes behind the rows.
+        """
         budget = max(self.machine.tokens // 2, self.machine.tokens - OWN_TOKENS) * self.machine.engines
         flying = sum(item.pieces for item in self.fetches if item.issued and item.use > stage)
+        room = self.machine.l2 if after or not self._table_comes(stage) else 0
         for item in self.fetches:
             if item.issued:
                 continue
             if item.use > stage:
                 early = Block(item.block.name, item.block.size, stage, item.block.last)
                 offset = lowest(early, [block for block in self.reserved if block is not item.block])
-                if offset + early.size > self.machine.l2 or flying + item.pieces > budget:
+                room -= early.size
+                if offset + early.size > self.machine.l2 or flying + item.pieces > budget or room < 0:
                     break
                 item.block.first, item.block.offset = stage, offset
                 self.l2_bytes = max(self.l2_bytes, offset + early.size)
                 flying += item.pieces
             item.issued = True
-            self._fetch(item)
+            self._fetch(item, after)
 
-    def _fetch(self, item: Fetch) -> None:
+    def _table_comes(self, stage: int) -> bool:
+        """Whether one of the next stages asks for rows of a table in DDR."""
+        return any(item.distant for item in self.stages[stage : stage + TABLE_STAGES])
+
+    def _fetch(self, item: Fetch, after: Sequence[Step] = ()) -> None:
         for low, size in divide(item.block.size, item.pieces):
             source = Bytes(item.buffer, Place(item.offset + low), size)
             target = self.l2(item.block, low, size)
             self.fetched += 1
             # Its token lives long: the sequencers take turns.
             engine = self.fetched % self.machine.engines
-            self.lines.append(Step("transfer", (source,), (target,), label=item.name, sequencer=engine))
+            step = Step("transfer", (source,), (target,), label=item.name, sequencer=engine)
+            step.after = list(after)
+            self.lines.append(step)
 
     def _prepare(self, tiled: TiledStage) -> None:
         """Load what lies whole in L1: weights that are not taken in chunks, or chunks that all stay."""
@@ -289,6 +304,18 @@ class Generator(Placement):
                 ]
             for item in passes:
                 self.lines += item.finish()
+
+
+def _index_loads(steps: Sequence[Step]) -> list[Step]:
+    """The loads of the numbers of rows that are gathered."""
+    wanted = {
+        (item.buffer, item.place) for step in steps if step.opcode == "gather" for item in step.inputs[1:]
+    }
+    return [
+        step
+        for step in steps
+        if step.opcode == "transfer" and (step.outputs[0].buffer, step.outputs[0].place) in wanted
+    ]
 
 
 def _uniform_run(tiled: TiledStage) -> tuple[list[int], int] | None:

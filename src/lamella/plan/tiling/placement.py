@@ -23,6 +23,8 @@ PIECE = 1 << 15
 """Bytes below which a load is not divided among several DMAs."""
 FAR_PIECE = 1 << 15
 """Bytes below which a fetch is not divided among several sDMAs."""
+URGENT_PIECE = 1 << 12
+"""The same of one that nothing hides."""
 
 Tile = tuple[int, int]
 
@@ -185,13 +187,16 @@ class Placement:
                     start,
                     block,
                     number,
-                    pieces=self._pieces(size),
+                    pieces=self._pieces(size, urgent=number == 0),
                 )
             )
 
-    def _pieces(self, size: int) -> int:
-        """Transfers that share a fetch: each takes a token until its bytes are used, so small ones stay whole."""
-        return max(1, min(self.machine.counts["sDMA"], size // FAR_PIECE))
+    def _pieces(self, size: int, urgent: bool = False) -> int:
+        """Transfers that share a fetch: each takes a token until its bytes are used, so small ones stay whole.
+
+        What everything waits for, at the beginning and at the end of a plan, is divided all the same.
+        """
+        return max(1, min(self.machine.counts["sDMA"], size // (URGENT_PIECE if urgent else FAR_PIECE)))
 
     def _blocks(self, spilled: set[str]) -> None:
         """The blocks that L2 must hold: activations and inputs, weights, staging rings."""
@@ -212,7 +217,8 @@ class Placement:
                 self.fetches.append(
                     Fetch(f"{name}_fetch", name, 0, self.homes[name], network.first[name], pieces=pieces)
                 )
-        self.fetches.sort(key=lambda item: item.use)
+        # Inputs come before weights: rows of tables wait for their numbers.
+        self.fetches.sort(key=lambda item: (item.use, item.buffer == self.packing.name))
         self.ddr = set(network.first) - self.homes.keys() - network.weights
         staging = [block for block in (self._staging(tiled) for tiled in self.stages) if block is not None]
         weights = [item.block for item in self.fetches if item.buffer == self.packing.name]

@@ -19,6 +19,8 @@ from lamella.plan.tiling.split import VIEWS, Rows, bits_of
 
 SHARE = 2048
 """Bytes that are worth a move of their own."""
+OWN_TOKENS = 10
+"""Tokens of an engine that fetches leave for its other tasks, where there are enough."""
 LOOP_FROM = 4
 """Tiles of an engine from which on they are written as a loop."""
 
@@ -165,7 +167,7 @@ class _Search:
         self.smallest = min(self.smallest or needed, needed)
         if needed > limits.room:
             return
-        found = tiles.price(kept, min(flight, held))
+        found = tiles.price(kept, min(flight, held, tiles.in_flight))
         engines, streamed = limits.engines, self.shape.streamed
         choice = Choice(tiles.height, kept.chunk, kept.ring, flight, engines, found, needed, streamed)
         self._keep(choice, engines * tiles.tasks(kept, min(flight, held)))
@@ -253,6 +255,15 @@ class _Tiles:
         self.loads = [machine.load(part.extent) for _, _, part in shape.loads(first, count)]
         self.out = sum(machine.put(part.extent) for _, _, part in shape.stored(first, count))
         self.after = shape.follower_cycles(self.share)
+
+    @property
+    def in_flight(self) -> int:
+        """Tiles of a loop that tokens allow beside those of weights on their way."""
+        if self.each < LOOP_FROM:
+            return self.each
+        machine = self.shape.machine
+        free = max(OWN_TOKENS, machine.tokens // 3)
+        return max(2, free // (len(self.loads) + len(self.shape.costs)))
 
     def price(self, kept: _Kept, flight: int) -> int:
         """Cycles of the stage: the busiest unit of the busiest engine, or the way of a tile through all units."""
