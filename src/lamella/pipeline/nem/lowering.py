@@ -22,7 +22,15 @@ from lamella.lang.nem.documents import SHIPPED
 from lamella.lang.nem.nodes import Buffer, DeviceRef, Include, Name, Text
 from lamella.lang.nem.resolved import Plan, Task
 from lamella.pipeline.nem.files import devices_of, find_file, read_library
-from lamella.pipeline.nem.numbers import ENDING, INPUT, OUTPUT, STATE, PlanNumbers, list_ports
+from lamella.pipeline.nem.numbers import (
+    ENDING,
+    INPUT,
+    OUTPUT,
+    STATE,
+    PlanNumbers,
+    list_ports,
+    output_buffers,
+)
 from lamella.pipeline.nem.program import KERNELS, Program, check_program, plan_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.run_passes import evaluator
@@ -133,7 +141,8 @@ def simulated(lowered: LoweredPlan) -> TimingReport | None:
         report = simulate(tiled[-1], detail=0)
     except LamellaError:
         return None
-    return replace(report, network=find_network_bounds(selected, tiled[-1].device))
+    made = output_buffers(selected, lowered.stages[0].numbers)
+    return replace(report, network=find_network_bounds(selected, tiled[-1].device, made))
 
 
 def tolerance_of(lowered: LoweredPlan) -> float:
@@ -236,8 +245,7 @@ def _tile(
 ) -> tuple[PlanStage, tuple[StageReport, ...]]:
     """The plan for the memories of a device."""
     plan = plan_of(chosen.program)
-    made = [item.region for item in chosen.numbers.ports if item.kind == OUTPUT]
-    kept = {plan.regions[name].buffer.name for name in made if name in plan.regions}
+    kept = output_buffers(plan, chosen.numbers)
     try:
         tiled = tile(plan, device, TilingOptions(outputs=kept))
     except Unsupported as problem:

@@ -32,7 +32,7 @@ from lamella.base.source import NOWHERE, Source, Span
 from lamella.base.writer import write_bytes
 from lamella.bridge.graph_to_plan.rules import PLAN_NUMBERS
 from lamella.graph.data.safetensors import decode_store, write_safetensors
-from lamella.lang.nem.resolved import TensorType
+from lamella.lang.nem.resolved import Plan, TensorType
 
 ENDING = ".safetensors"
 PORTS = "lamella.ports"
@@ -65,6 +65,12 @@ class PlanNumbers:
         write_safetensors(
             path, {name: _storable(item) for name, item in self.arrays.items()}, {PORTS: json.dumps(ports)}
         )
+
+
+def output_buffers(plan: Plan, numbers: PlanNumbers | None) -> set[str]:
+    """The buffers that hold results of the model."""
+    made = [] if numbers is None else [item.region for item in numbers.ports if item.kind == OUTPUT]
+    return {plan.regions[name].buffer.name for name in made if name in plan.regions}
 
 
 def _storable(array: Array) -> Array:
