@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lamella.backend.reference import compile_model
 from lamella.base import arrays
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError, Unsupported
@@ -206,11 +207,13 @@ def _numbers(model: Model, selection: SelectedPlan) -> PlanNumbers:
     graph = model.graph
     states = {item.variable.name for item in graph.updates}
     kinds = {
-        INPUT: [(item.name, str(item.element)) for given in graph.inputs for item in tensors(given)],
-        STATE: [(item.name, str(item.element)) for item in graph.variables if item.name in states],
-        OUTPUT: [(item.name, str(item.element)) for made in graph.outputs for item in tensors(made)],
+        INPUT: [item for given in graph.inputs for item in tensors(given)],
+        STATE: [item for item in graph.variables if item.name in states],
+        OUTPUT: [item for made in graph.outputs for item in tensors(made)],
     }
-    return PlanNumbers(selection.weights, list_ports(kinds, selection.ports))
+    picks = any(item.element.is_integer for item in kinds[INPUT])
+    ends = compile_model(model).index_ends() if picks else {}
+    return PlanNumbers(selection.weights, list_ports(kinds, selection.ports, ends))
 
 
 def _stage(name: str, document: Document, numbers: PlanNumbers, kernels: str, options: Options) -> PlanStage:
