@@ -32,11 +32,11 @@ from lamella.bridge.graph_to_plan.assembly import (
 from lamella.bridge.graph_to_plan.compute import ComputeTasks
 from lamella.bridge.graph_to_plan.emitter import Emitter, stored_array
 from lamella.bridge.graph_to_plan.joining import join_parts, original_of
-from lamella.bridge.graph_to_plan.offers import Offers
+from lamella.bridge.graph_to_plan.offers import FLOATS, Offers
 from lamella.bridge.graph_to_plan.rows import TABLE, Row, RowCall
 from lamella.bridge.graph_to_plan.rows.call import Given, static
 from lamella.bridge.graph_to_plan.rows.quantised import boundary_quant
-from lamella.bridge.graph_to_plan.rules import NOT_SELECTED
+from lamella.bridge.graph_to_plan.rules import NO_FLOATS, NOT_SELECTED
 from lamella.bridge.graph_to_plan.values import BufferRecord, Value, is_whole, known, natural, placed
 from lamella.graph.compose.decompose import compose_call, decompose
 from lamella.graph.model import Model
@@ -102,6 +102,8 @@ def graph_to_plan(
         fold_batch_norm(join_parts(kept)), evaluate, Emitter(Assembly(), Offers(device), real)
     )
     selection.run()
+    if not selection.findings and not selection.emit.offers.computes_floats:
+        selection.refuse_floats()
     if selection.findings:
         raise LamellaError(selection.findings)
     return selection.plan(target)
@@ -170,6 +172,22 @@ class _Selection:
                 self.lost.update(item.name for item in results_of(node))
         if not self.findings:
             self._finish()
+
+    def refuse_floats(self) -> None:
+        """One finding where an operation computes with real numbers: what a device lacks is not made up for."""
+        device = self.emit.offers.device
+        for task in self.emit.assembly.tasks:
+            used = [item.elem for item in (*task.inputs, *task.outputs)]
+            operation = task.origin
+            if operation is None or not set(used) & set(FLOATS):
+                continue
+            origin = operation.origin
+            span: Span = NOWHERE if origin is None or origin.span is None else origin.span
+            file = span.source.name if span.source.text else "MODEL"
+            name = "" if device is None else device.name
+            finding = NO_FLOATS.at(span, device=name, name=operation.operator, file=file)
+            self.findings.append(with_origin(finding, origin))
+            return
 
     def _try(self, origin: Origin | None, name: str, work: Callable[[], object]) -> None:
         try:

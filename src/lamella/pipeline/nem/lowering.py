@@ -227,8 +227,8 @@ def _stage(name: str, document: Document, numbers: PlanNumbers, kernels: str, op
 
 
 def _name_of(task: Task) -> str:
-    """What tiling calls a task: its token, or its opcode and number where nobody waits for it."""
-    return task.token or f"{task.opcode}{task.number}"
+    """What tiling calls a task: its token, or its name where nobody waits for it."""
+    return task.token or task.debug or f"{task.opcode}{task.number}"
 
 
 def _from_model(finding: Diagnostic) -> Diagnostic:
