@@ -109,6 +109,10 @@ def graph_to_plan(
     return selection.plan(target)
 
 
+def _gives_codes(operation: Operation) -> bool:
+    return all(isinstance(item, Tensor) and item.element.is_integer for item in results_of(operation))
+
+
 def element_in(element: ElementType, real: str) -> str:
     """The element type of NEM that holds one of the graph: wide floats become the plan's, wide integers i32."""
     if element.is_float and element.bits > 16:
@@ -263,6 +267,12 @@ class _Selection:
             return
         if self._is_final(operation):
             return
+        empty = next(
+            (item for item in results_of(operation) if isinstance(item, Tensor) and 0 in item.shape), None
+        )
+        if empty is not None:
+            self._lose(operation, f"a tensor of shape {list(empty.shape)} has no elements")
+            return
         row, reason = self._row(operation.operator), "no opcode computes it"
         if row is not None:
             try:
@@ -272,7 +282,16 @@ class _Selection:
             except Unsupported as problem:
                 reason = str(problem)
                 assembly.forget(mark)
+            if operation.operator.startswith("quant.") and _gives_codes(operation):
+                # The definition of an operation on codes computes in f64, which no device has.
+                self._lose(operation, reason)
+                return
         self._decompose(operation, reason)
+
+    def _lose(self, operation: Operation, reason: str) -> None:
+        """Refuse an operation; what reads its results stays silent."""
+        self._refuse(operation.origin, operation.operator, reason)
+        self.lost.update(item.name for item in results_of(operation))
 
     def _row(self, name: str) -> Row | None:
         """The row of an operator: by its name, or that of the private one of the library that it is a copy of."""

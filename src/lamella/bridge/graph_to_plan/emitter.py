@@ -80,6 +80,9 @@ class Emitter:
             buffer = self.assembly.buffer(stored.shape, value.elem, value.label or self.label)
             buffer.imported, buffer.array = True, stored
             self._weights[key] = buffer
+        elif self._weights[key] not in self.assembly.buffers:
+            # It was made for a task that was taken back.
+            self.assembly.buffers.append(self._weights[key])
         return placed(self._weights[key], value.shape, value.elem, order, value.quant)
 
     def _repeat(self, value: Value, order: Order) -> Value:
@@ -263,9 +266,10 @@ class Emitter:
         source = self.region(value, order)
         places = self.region(rows, natural(rows.shape))
         key = (id(source), id(places), axis)
-        if key in self._gathered:
+        known_rows = self._gathered.get(key)
+        if known_rows is not None and known_rows.buffer in self.assembly.buffers:
             # Rows of a table at a position of the run, such as rotary angles, are the same in every block.
-            return self.reshape(self._gathered[key], shape)
+            return self.reshape(known_rows, shape)
         found = self.result(taken, elem, natural(taken), value.quant)
         self.run("gather", [source, places], self.assembly.region(found, natural(taken)), axis=axis)
         if value.array is not None:
