@@ -14,7 +14,7 @@ from lamella.base.writer import write_text
 from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
 from lamella.lang.nem import Plan, write
 from lamella.pipeline.nem.files import need_program
-from lamella.pipeline.nem.numbers import carry_numbers
+from lamella.pipeline.nem.numbers import carry_numbers, output_buffers, read_numbers
 from lamella.pipeline.nem.program import Program, plan_of, read_checked, read_program
 from lamella.pipeline.options import Options
 from lamella.plan.advise import Advice, advise, fix
@@ -38,7 +38,8 @@ def sim(file: Path, options: Options) -> None:
     untiled = None
     if options.untiled is not None:
         untiled = plan_of(read_checked(options.untiled, options.device, limits, options.root))
-        report = _against(report, plan, untiled, options.untiled)
+        made = output_buffers(untiled, read_numbers(options.untiled, limits))
+        report = _against(report, plan, untiled, options.untiled, made)
     if options.timeline is not None:
         write_text(options.timeline, json.dumps(chrome_trace(report, plan), allow_nan=False))
     if options.html is not None:
@@ -81,9 +82,9 @@ def _explain(layer: str, file: PlanFile, program: Program, report: TimingReport,
         click.echo(explanation_text(found), nl=False)
 
 
-def _against(report: TimingReport, plan: Plan, untiled: Plan, path: Path) -> TimingReport:
+def _against(report: TimingReport, plan: Plan, untiled: Plan, path: Path, outputs: set[str]) -> TimingReport:
     """The report with the bounds of the network whose program before tiling is given."""
-    network = find_network_bounds(untiled, plan.device)
+    network = find_network_bounds(untiled, plan.device, outputs)
     if report.macs < network.macs:
         raise InputError(
             f"the plan does {report.macs:,} MACs, this network needs {network.macs:,}",

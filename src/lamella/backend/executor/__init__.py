@@ -29,6 +29,7 @@ from lamella.backend.executor.inputs import (
     generator,
     list_parts,
     reading,
+    smallest,
 )
 from lamella.backend.executor.profile import LaunchProfile
 from lamella.backend.executor.results import RunResult, SpareStates, deliver, verify_out
@@ -262,6 +263,12 @@ class GraphExecutable:
         # the items of a pack have one shape
         whole = {name: np.stack(item) if isinstance(item, tuple) else item for name, item in taken.items()}
         return {name: arrays.to_exchange(item) for name, item in whole.items() if item is not None}
+
+    def index_ends(self) -> dict[str, int]:
+        """For each input of integers the number below which random ones are drawn: rows that the model picks."""
+        extents = Extents()
+        parts = [item for item in list_parts(self.model.graph.inputs) if item.element.is_integer]
+        return {item.name: smallest(self._picks.get(item.name, ()), extents) for item in parts}
 
     def _enter(self, run: GraphRun, taken: Mapping[str, TensorValue]) -> None:
         graph = self.model.graph

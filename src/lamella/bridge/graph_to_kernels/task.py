@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -34,12 +34,14 @@ from lamella.lang.tensor.nodes import (
     Statement,
     Value,
 )
-from lamella.lang.tensor.nodes.types import FLOATS, make_memref
+from lamella.lang.tensor.nodes.types import FLOATS, Scalar, make_memref
 from lamella.ops.library import Library
 
 Key = tuple[str, int | None]
 GROUP = "group_id"
 FAULT = "fault"
+WIDE, NARROW = "i64", "i32"
+"""Integers of the graph, and what a plan holds of them."""
 FAULT_KEY: Key = (".fault", None)
 """Where a kernel says that a step has no value: the run ends where it is not 0."""
 
@@ -80,7 +82,7 @@ def operation_to_task(
     if len(inputs) == len(numbers):
         raise Unsupported("it reads nothing: its value is a constant")
     scratch = [key for key, item in used.items() if item.is_temporary and find_in("nem", item.element)]
-    function = _join(name, calls, functions, [used[key] for key in (*inputs, *outputs, *scratch)])
+    function = _join(name, calls, functions, [used[key] for key in (*inputs, *outputs, *scratch)], outputs)
     function = _insert(function, {place: numbers[key] for place, key in enumerate(inputs) if key in numbers})
     return TaskKernel(
         _checked(fold_function(function)),
@@ -96,7 +98,7 @@ def _refuse(operand: KernelOperand, names: Mapping[Key, str]) -> None:
         raise Unsupported(f"'{operand.name}' is neither an input nor an output")
     if operand.strides is not None or operand.offset:
         raise Unsupported(f"'{operand.name}' does not lie row by row")
-    if find_in("nem", operand.element) is None and not operand.is_temporary:
+    if find_in("nem", operand.element) is None and not operand.is_temporary and operand.element != WIDE:
         raise Unsupported(f"no region has elements of type {operand.element}")
 
 
@@ -143,8 +145,12 @@ def _join(
     calls: Sequence[KernelCall],
     functions: Mapping[str, Function],
     operands: Sequence[KernelOperand],
+    written: Collection[Key],
 ) -> Function:
-    """The bodies of launches one behind the other; a launch of several work-groups is a loop over them."""
+    """The bodies of launches one behind the other; a launch of several work-groups is a loop over them.
+
+    Integers of 64 bits, which no region has, are local memory: they are copied from and to regions of 32.
+    """
     names = FreshNames({FAULT})
     held = {
         key: (Value(FAULT) if key == FAULT_KEY else names.new(), item)
@@ -152,6 +158,11 @@ def _join(
         for key in [(item.name, item.item)]
     }
     builder = Builder(names)
+    outside = {key: item for key, item in held.items() if item[1].element == WIDE}
+    for key, (value, item) in outside.items():
+        held[key] = builder.value(Alloca(make_memref(WIDE, item.shape, local=True))), item
+        if key not in written:
+            _copy(builder, (value, replace(item, element=NARROW)), held[key])
     for call in calls:
         function = make_names_unique(functions[call.kernel])
         given = {FAULT: Value(FAULT)} if call.has_fault else {}
@@ -162,10 +173,32 @@ def _join(
                 held[key] = builder.value(Alloca(make_memref(item.element, item.shape, local=True))), item
             given[parameter.value.name] = _view(builder, *held[key], item)
         _add_groups(builder, copy_region(function.body, names, given), call.groups)
+    parameters_of = {key: item[0] for key, item in held.items()}
+    for key, (value, item) in outside.items():
+        parameters_of[key] = value
+        if key in written:
+            _copy(builder, held[key], (value, replace(item, element=NARROW)))
     joined = [
-        Parameter(held[item.name, item.item][0], make_memref(item.element, item.shape)) for item in operands
+        Parameter(
+            parameters_of[item.name, item.item],
+            make_memref(NARROW if item.element == WIDE else item.element, item.shape),
+        )
+        for item in operands
     ]
     return Function(name, tuple(joined), builder.region())
+
+
+def _copy(builder: Builder, source: tuple[Value, KernelOperand], target: tuple[Value, KernelOperand]) -> None:
+    """Copy integers of one width to memory of another."""
+    (one, read), (other, written) = source, target
+    count = prod(read.shape)
+    flat = replace(read, shape=(count,)), replace(written, shape=(count,))
+    if read.shape:
+        one, other = _view(builder, one, read, flat[0]), _view(builder, other, written, flat[1])
+    with builder.loop(builder.constant(0), builder.constant(count)) as loop:
+        places = [loop.variable] if read.shape else []
+        number = loop.body.load(one, places, Scalar(read.element))
+        loop.body.store(loop.body.cast(number, Scalar(written.element)), other, places)
 
 
 def _insert(function: Function, numbers: Mapping[int, Number]) -> Function:

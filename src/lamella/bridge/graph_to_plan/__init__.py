@@ -32,11 +32,11 @@ from lamella.bridge.graph_to_plan.assembly import (
 from lamella.bridge.graph_to_plan.compute import ComputeTasks
 from lamella.bridge.graph_to_plan.emitter import Emitter, stored_array
 from lamella.bridge.graph_to_plan.joining import join_parts, original_of
-from lamella.bridge.graph_to_plan.offers import Offers
+from lamella.bridge.graph_to_plan.offers import FLOATS, Offers
 from lamella.bridge.graph_to_plan.rows import TABLE, Row, RowCall
 from lamella.bridge.graph_to_plan.rows.call import Given, static
 from lamella.bridge.graph_to_plan.rows.quantised import boundary_quant
-from lamella.bridge.graph_to_plan.rules import NOT_SELECTED
+from lamella.bridge.graph_to_plan.rules import NO_FLOATS, NOT_SELECTED
 from lamella.bridge.graph_to_plan.values import BufferRecord, Value, is_whole, known, natural, placed
 from lamella.graph.compose.decompose import compose_call, decompose
 from lamella.graph.model import Model
@@ -102,9 +102,15 @@ def graph_to_plan(
         fold_batch_norm(join_parts(kept)), evaluate, Emitter(Assembly(), Offers(device), real)
     )
     selection.run()
+    if not selection.findings and not selection.emit.offers.computes_floats:
+        selection.refuse_floats()
     if selection.findings:
         raise LamellaError(selection.findings)
     return selection.plan(target)
+
+
+def _gives_codes(operation: Operation) -> bool:
+    return all(isinstance(item, Tensor) and item.element.is_integer for item in results_of(operation))
 
 
 def element_in(element: ElementType, real: str) -> str:
@@ -170,6 +176,22 @@ class _Selection:
                 self.lost.update(item.name for item in results_of(node))
         if not self.findings:
             self._finish()
+
+    def refuse_floats(self) -> None:
+        """One finding where an operation computes with real numbers: what a device lacks is not made up for."""
+        device = self.emit.offers.device
+        for task in self.emit.assembly.tasks:
+            used = [item.elem for item in (*task.inputs, *task.outputs)]
+            operation = task.origin
+            if operation is None or not set(used) & set(FLOATS):
+                continue
+            origin = operation.origin
+            span: Span = NOWHERE if origin is None or origin.span is None else origin.span
+            file = span.source.name if span.source.text else "MODEL"
+            name = "" if device is None else device.name
+            finding = NO_FLOATS.at(span, device=name, name=operation.operator, file=file)
+            self.findings.append(with_origin(finding, origin))
+            return
 
     def _try(self, origin: Origin | None, name: str, work: Callable[[], object]) -> None:
         try:
@@ -245,6 +267,12 @@ class _Selection:
             return
         if self._is_final(operation):
             return
+        empty = next(
+            (item for item in results_of(operation) if isinstance(item, Tensor) and 0 in item.shape), None
+        )
+        if empty is not None:
+            self._lose(operation, f"a tensor of shape {list(empty.shape)} has no elements")
+            return
         row, reason = self._row(operation.operator), "no opcode computes it"
         if row is not None:
             try:
@@ -254,7 +282,16 @@ class _Selection:
             except Unsupported as problem:
                 reason = str(problem)
                 assembly.forget(mark)
+            if operation.operator.startswith("quant.") and _gives_codes(operation):
+                # The definition of an operation on codes computes in f64, which no device has.
+                self._lose(operation, reason)
+                return
         self._decompose(operation, reason)
+
+    def _lose(self, operation: Operation, reason: str) -> None:
+        """Refuse an operation; what reads its results stays silent."""
+        self._refuse(operation.origin, operation.operator, reason)
+        self.lost.update(item.name for item in results_of(operation))
 
     def _row(self, name: str) -> Row | None:
         """The row of an operator: by its name, or that of the private one of the library that it is a copy of."""

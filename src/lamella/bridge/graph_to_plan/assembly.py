@@ -306,6 +306,8 @@ class _Writing:
             tuple(nodes.Operand(Name(item.name)) for item in task.outputs),
             _attributes(attributes),
             tuple(Name(item.token) for item in task.deps),
+            # A token that nobody waits for would be one too many; the name stays, for layers and messages.
+            decorators=() if waited else (nodes.Decorator("debug", (nodes.Text(task.token),)),),
             notes=Trivia(above=above, blank=bool(above)),
         )
 

@@ -51,6 +51,8 @@ class Emitter:
         self.label = "t"
         """What the next results are called."""
         self._weights: dict[object, BufferRecord] = {}
+        self._gathered: dict[object, Value] = {}
+        """Rows that were taken from tables before."""
 
     # --- known numbers ---------------------------------------------------------------------------------------
 
@@ -78,6 +80,9 @@ class Emitter:
             buffer = self.assembly.buffer(stored.shape, value.elem, value.label or self.label)
             buffer.imported, buffer.array = True, stored
             self._weights[key] = buffer
+        elif self._weights[key] not in self.assembly.buffers:
+            # It was made for a task that was taken back.
+            self.assembly.buffers.append(self._weights[key])
         return placed(self._weights[key], value.shape, value.elem, order, value.quant)
 
     def _repeat(self, value: Value, order: Order) -> Value:
@@ -258,10 +263,17 @@ class Emitter:
         shape = (*value.shape[:axis], *index.shape, *value.shape[axis + 1 :])
         rows = index if index.shape else reshaped(index, (1,)) or index
         taken = (*value.shape[:axis], *rows.shape, *value.shape[axis + 1 :])
-        found = self.result(taken, elem, natural(taken), value.quant)
         source = self.region(value, order)
         places = self.region(rows, natural(rows.shape))
+        key = (id(source), id(places), axis)
+        known_rows = self._gathered.get(key)
+        if known_rows is not None and known_rows.buffer in self.assembly.buffers:
+            # Rows of a table at a position of the run, such as rotary angles, are the same in every block.
+            return self.reshape(known_rows, shape)
+        found = self.result(taken, elem, natural(taken), value.quant)
         self.run("gather", [source, places], self.assembly.region(found, natural(taken)), axis=axis)
+        if value.array is not None:
+            self._gathered[key] = found
         return self.reshape(found, shape)
 
     # --- types -----------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from lamella.lang.nem.registry import load_registry
 
 FLOATS = ("f16", "f32", "bf16")
 """Float types in the order in which they take the place of one that is not offered."""
+CONVERSIONS = ("view", "cast", "quantize", "dequantize")
+"""Families that compute nothing."""
 FREE = ("maxpool", "avgpool")
 """Opcodes without a family: they take the types of elementwise ones, and no device limits them."""
 
@@ -26,6 +28,13 @@ class Offers:
     def has(self, family: str, elems: Sequence[str], variant: str = "default") -> bool:
         """Whether one variant is offered."""
         return VariantId(family, tuple(elems), variant) in self._effective
+
+    @property
+    def computes_floats(self) -> bool:
+        """Whether anything but moves and conversions has a variant of a float type."""
+        return any(
+            set(item.elems) & set(FLOATS) for item in self._effective if item.family not in CONVERSIONS
+        )
 
     def float_for(self, opcode: str, elem: str, variant: str = "default") -> str:
         """The float type in which an opcode runs: the wished one, or the nearest that is offered."""

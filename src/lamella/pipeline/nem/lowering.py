@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lamella.backend.reference import compile_model
 from lamella.base import arrays
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError, Unsupported
@@ -22,7 +23,15 @@ from lamella.lang.nem.documents import SHIPPED
 from lamella.lang.nem.nodes import Buffer, DeviceRef, Include, Name, Text
 from lamella.lang.nem.resolved import Plan, Task
 from lamella.pipeline.nem.files import devices_of, find_file, read_library
-from lamella.pipeline.nem.numbers import ENDING, INPUT, OUTPUT, STATE, PlanNumbers, list_ports
+from lamella.pipeline.nem.numbers import (
+    ENDING,
+    INPUT,
+    OUTPUT,
+    STATE,
+    PlanNumbers,
+    list_ports,
+    output_buffers,
+)
 from lamella.pipeline.nem.program import KERNELS, Program, check_program, plan_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.run_passes import evaluator
@@ -133,7 +142,8 @@ def simulated(lowered: LoweredPlan) -> TimingReport | None:
         report = simulate(tiled[-1], detail=0)
     except LamellaError:
         return None
-    return replace(report, network=find_network_bounds(selected, tiled[-1].device))
+    made = output_buffers(selected, lowered.stages[0].numbers)
+    return replace(report, network=find_network_bounds(selected, tiled[-1].device, made))
 
 
 def tolerance_of(lowered: LoweredPlan) -> float:
@@ -197,11 +207,13 @@ def _numbers(model: Model, selection: SelectedPlan) -> PlanNumbers:
     graph = model.graph
     states = {item.variable.name for item in graph.updates}
     kinds = {
-        INPUT: [(item.name, str(item.element)) for given in graph.inputs for item in tensors(given)],
-        STATE: [(item.name, str(item.element)) for item in graph.variables if item.name in states],
-        OUTPUT: [(item.name, str(item.element)) for made in graph.outputs for item in tensors(made)],
+        INPUT: [item for given in graph.inputs for item in tensors(given)],
+        STATE: [item for item in graph.variables if item.name in states],
+        OUTPUT: [item for made in graph.outputs for item in tensors(made)],
     }
-    return PlanNumbers(selection.weights, list_ports(kinds, selection.ports))
+    picks = any(item.element.is_integer for item in kinds[INPUT])
+    ends = compile_model(model).index_ends() if picks else {}
+    return PlanNumbers(selection.weights, list_ports(kinds, selection.ports, ends))
 
 
 def _stage(name: str, document: Document, numbers: PlanNumbers, kernels: str, options: Options) -> PlanStage:
@@ -215,8 +227,8 @@ def _stage(name: str, document: Document, numbers: PlanNumbers, kernels: str, op
 
 
 def _name_of(task: Task) -> str:
-    """What tiling calls a task: its token, or its opcode and number where nobody waits for it."""
-    return task.token or f"{task.opcode}{task.number}"
+    """What tiling calls a task: its token, or its name where nobody waits for it."""
+    return task.token or task.debug or f"{task.opcode}{task.number}"
 
 
 def _from_model(finding: Diagnostic) -> Diagnostic:
@@ -236,8 +248,7 @@ def _tile(
 ) -> tuple[PlanStage, tuple[StageReport, ...]]:
     """The plan for the memories of a device."""
     plan = plan_of(chosen.program)
-    made = [item.region for item in chosen.numbers.ports if item.kind == OUTPUT]
-    kept = {plan.regions[name].buffer.name for name in made if name in plan.regions}
+    kept = output_buffers(plan, chosen.numbers)
     try:
         tiled = tile(plan, device, TilingOptions(outputs=kept))
     except Unsupported as problem:

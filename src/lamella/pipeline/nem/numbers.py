@@ -11,11 +11,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.drawing import Drawn
+from lamella.backend.drawing import Drawn, types_of
+from lamella.backend.executor.inputs import SMALL, draw, generator
+from lamella.backend.formula.storage import Storage
 from lamella.backend.npu import PlanExecutable
 from lamella.backend.progress import Progress
 from lamella.base import arrays
@@ -24,7 +27,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import find, find_in
 from lamella.base.errors import InputError
 from lamella.base.jsontext import parse_json
-from lamella.base.limits import Limits
+from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import is_there, read_bytes, shown
 from lamella.base.quant import Quant
 from lamella.base.safetensors import ELEMENTS
@@ -32,7 +35,8 @@ from lamella.base.source import NOWHERE, Source, Span
 from lamella.base.writer import write_bytes
 from lamella.bridge.graph_to_plan.rules import PLAN_NUMBERS
 from lamella.graph.data.safetensors import decode_store, write_safetensors
-from lamella.lang.nem.resolved import TensorType
+from lamella.graph.nodes import Tensor
+from lamella.lang.nem.resolved import Plan, TensorType
 
 ENDING = ".safetensors"
 PORTS = "lamella.ports"
@@ -43,12 +47,17 @@ KINDS = (INPUT, OUTPUT, STATE)
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input, an output or a state of the model: its name and type there, and its region in the plan."""
+    """An input, an output or a state of the model: its name, type and shape there, and its region in the plan.
+
+    Random integers for it are drawn below `end`. Files that were written before say neither shape nor end.
+    """
 
     kind: str
     name: str
     element: str
     region: str
+    shape: tuple[int, ...] | None = None
+    end: int = SMALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +70,18 @@ class PlanNumbers:
 
     def write(self, path: Path) -> None:
         """Write the file."""
-        ports = [[item.kind, item.name, item.element, item.region] for item in self.ports]
+        ports = [
+            [item.kind, item.name, item.element, item.region, item.shape, item.end] for item in self.ports
+        ]
         write_safetensors(
             path, {name: _storable(item) for name, item in self.arrays.items()}, {PORTS: json.dumps(ports)}
         )
+
+
+def output_buffers(plan: Plan, numbers: PlanNumbers | None) -> set[str]:
+    """The buffers that hold results of the model."""
+    made = [] if numbers is None else [item.region for item in numbers.ports if item.kind == OUTPUT]
+    return {plan.regions[name].buffer.name for name in made if name in plan.regions}
 
 
 def _storable(array: Array) -> Array:
@@ -109,12 +126,24 @@ def _read_ports(found: object, path: Path) -> tuple[Port, ...]:
         raise InputError(f"'{PORTS}' is no list", path=shown(path))
     ports: list[Port] = []
     for item in found:
-        if not (isinstance(item, list) and len(item) == 4 and all(isinstance(word, str) for word in item)):
+        if not _is_port(item):
             raise InputError(f"'{PORTS}' holds what is no port", path=shown(path))
         if item[0] not in KINDS or find(item[2]) is None:
             raise InputError(f"'{PORTS}' holds the port of an unknown kind or type", path=shown(path))
-        ports.append(Port(*item))
+        shape, end = (item[4], item[5]) if len(item) > 4 else (None, SMALL)
+        kind, name, element, region = item[:4]
+        ports.append(Port(kind, name, element, region, None if shape is None else tuple(shape), end))
     return tuple(ports)
+
+
+def _is_port(item: object) -> TypeGuard[list[Any]]:
+    if not isinstance(item, list) or len(item) not in (4, 6):
+        return False
+    if not all(isinstance(word, str) for word in item[:4]):
+        return False
+    shape, end = (item[4], item[5]) if len(item) == 6 else (None, SMALL)
+    sizes = shape is None or (isinstance(shape, list) and all(type(size) is int for size in shape))
+    return sizes and type(end) is int and end > 0
 
 
 # --- the border ----------------------------------------------------------------------------------------------
@@ -154,9 +183,17 @@ class PortedPlan:
     """A plan that is called like the model it was made from; it keeps its states from call to call."""
 
     def __init__(
-        self, inner: PlanExecutable, numbers: PlanNumbers, shapes: Mapping[str, tuple[int, ...]]
+        self,
+        inner: PlanExecutable,
+        numbers: PlanNumbers,
+        shapes: Mapping[str, tuple[int, ...]],
+        seed: int = 0,
+        limits: Limits = DEFAULT,
     ) -> None:
         self.inner = inner
+        self._seed = seed
+        self._storage = Storage(False, limits.max_total_bytes)
+        self._drawn = Drawn()
         self.findings: list[Diagnostic] = []
         self._numbers = numbers
         self._shapes = shapes
@@ -185,8 +222,9 @@ class PortedPlan:
 
     @property
     def drawn(self) -> Drawn:
-        """What the last call drew."""
-        return self.inner.drawn
+        """What the last call drew: inputs of the model, and what a plan reads beside them."""
+        inner = self.inner.drawn
+        return Drawn({**self._drawn.inputs, **inner.inputs}, inner.weights, inner.variables)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -201,7 +239,9 @@ class PortedPlan:
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once; numbers go through the border, what names no port is given to the plan as it is."""
         given: dict[str, npt.ArrayLike] = {**self._fixed, **self._states}
-        for name, values in inputs.items():
+        drawn = self._draw(inputs) if self.draws else {}
+        self._drawn = Drawn(types_of(drawn))
+        for name, values in {**drawn, **inputs}.items():
             port = self._ports.get(name)
             kind = None if port is None else self._type(port)
             if port is None:
@@ -216,6 +256,19 @@ class PortedPlan:
         self._states = {item.region: found[item.region] for item in self._numbers.ports if item.kind == STATE}
         return {item.name: self._result(item, found) for item in self._numbers.ports if item.kind == OUTPUT}
 
+    def _draw(self, given: Mapping[str, object]) -> dict[str, Array]:
+        """The inputs that a call does not give, as the model draws them from the seed."""
+        found: dict[str, Array] = {}
+        for port in self._numbers.ports:
+            element, kind = find(port.element), self._type(port)
+            named = port.name in given or port.region in given
+            if port.kind != INPUT or named or element is None or kind is None:
+                continue
+            random = generator(self._seed, port.name)
+            shape = kind.shape if port.shape is None else port.shape
+            found[port.name] = arrays.to_exchange(draw(random, element, shape, self._storage, port.end))
+        return found
+
     def _type(self, port: Port) -> TensorType | None:
         region = self.inner.plan.regions.get(port.region)
         return None if region is None else region.type
@@ -225,7 +278,8 @@ class PortedPlan:
         if kind is None or port.region not in found:
             raise InputError(f"the plan has no region '{port.region}' for the output '{port.name}'")
         values = numbers_of(found[port.region], kind.quant, port.element)
-        return values.reshape(self._shapes.get(port.name, values.shape))
+        shape = values.shape if port.shape is None else port.shape
+        return values.reshape(self._shapes.get(port.name, shape))
 
 
 def _start(source: Source) -> Span:
@@ -233,9 +287,17 @@ def _start(source: Source) -> Span:
 
 
 def list_ports(
-    kinds: Mapping[str, Sequence[tuple[str, str]]], regions: Mapping[str, str]
+    kinds: Mapping[str, Sequence[Tensor]], regions: Mapping[str, str], ends: Mapping[str, int]
 ) -> tuple[Port, ...]:
-    """Ports from names and element types by kind, and the names of regions."""
+    """Ports from tensors of the model by kind, the names of regions, and where random integers end."""
     return tuple(
-        Port(kind, name, element, regions[name]) for kind, items in kinds.items() for name, element in items
+        Port(kind, item.name, str(item.element), regions[item.name], _sizes(item), ends.get(item.name, SMALL))
+        for kind, items in kinds.items()
+        for item in items
     )
+
+
+def _sizes(tensor: Tensor) -> tuple[int, ...] | None:
+    """The shape of a tensor whose extents are known."""
+    found = tuple(extent for extent in tensor.shape if isinstance(extent, int))
+    return found if len(found) == len(tensor.shape) else None

@@ -86,7 +86,7 @@ def executable(
         else compile_plan(plan_of(program), seed=seed, order=order, limits=limits)
     )
     inner.draws = options.draws
-    return PortedPlan(inner, numbers, {} if graph is None else shapes_of(graph))
+    return PortedPlan(inner, numbers, {} if graph is None else shapes_of(graph), seed, limits)
 
 
 def shapes_of(graph: Graph) -> dict[str, tuple[int, ...]]:

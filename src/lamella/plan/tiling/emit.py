@@ -15,18 +15,18 @@ from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, lowest
 from lamella.plan.tiling.placement import FAR_PIECE, GRAIN, STREAM_SLOTS, Fetch, Placement, TiledStage
 from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
-from lamella.plan.tiling.search import PIECE, SHARE, load_pieces
+from lamella.plan.tiling.search import OWN_TOKENS, PIECE, SHARE, load_pieces
 from lamella.plan.tiling.shape import ALIGN, Machine
 from lamella.plan.tiling.split import Part
 from lamella.plan.tiling.stages import Network
 from lamella.plan.tiling.tile_pass import TilePass, divide, moving, piece
 
-OWN_TOKENS = 10
-"""Tokens of an engine that fetches leave for its other tasks, where there are enough."""
 SHORT = 10
 """Tokens for fetches below which they are spared."""
 AHEAD, SLACK = 4, 8000
 """DDR has work for so many times the length of a stage, and for so many cycles more: estimates are not exact."""
+TABLE_STAGES = 4
+"""Stages before one that reads rows of a table in DDR which leave the way there free."""
 
 
 class Generator(Placement):
@@ -72,6 +72,8 @@ class Generator(Placement):
             begin = len(self.lines)
             if self._body(tiled, later):
                 steps = [line for line in self.lines[begin:] if isinstance(line, Step)]
+                if tiled.distant:
+                    self._prefetch(number, _index_loads(steps))
                 if later is not None:
                     self._prepare_early(later)
                 self.lines.append(Settle(steps))
@@ -87,9 +89,10 @@ class Generator(Placement):
         for region in tiled.stage.outputs:
             name = region.buffer.name
             if name in self.network.outputs and name in self.homes:
-                home = self.source(tiled, region, 0, region.extent)
-                far = Bytes(name, Place(region.offset.constant), region.extent)
-                self.lines.append(Step("transfer", (home,), (far,), label=f"{tiled.stage.name}_out"))
+                for low, size in divide(region.extent, self._pieces(region.extent, urgent=True)):
+                    home = self.source(tiled, region, low, size)
+                    far = Bytes(name, Place(region.offset.constant + low), size)
+                    self.lines.append(Step("transfer", (home,), (far,), label=f"{tiled.stage.name}_out"))
 
     def _load_padding(self) -> None:
         """Bring the padding of halos to L1 of engine 0, above everything else."""
@@ -196,14 +199,17 @@ class Generator(Placement):
         where = f" on {choice.engines} engines" if choice.engines > 1 else ""
         return (f"== {tiled.label}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",)
 
-    def _prefetch(self, stage: int) -> None:
+    def _prefetch(self, stage: int, after: Sequence[Step] = ()) -> None:
         """Fetch what this stage needs, and what later ones need while there is room and a token.
 
-        What DDR cannot deliver before the next stage begins is left to that one: it would only hold tokens.
+        What DDR cannot deliver before the next stage begins is left to that one: it would only hold tokens. Rows of a
+        table in DDR are ready when their numbers are known: what is fetched `after` these are loaded comes behind the
+        rows.
         """
         soon = self.clock + AHEAD * self.stages[stage].choice.cycles + SLACK
         budget = max(self.machine.tokens // 2, self.machine.tokens - OWN_TOKENS) * self.machine.engines
         flying = sum(item.pieces for item in self.fetches if item.issued and item.use > stage)
+        room = self.machine.l2 if after or not self._table_comes(stage) else 0
         for item in self.fetches:
             if item.issued:
                 continue
@@ -211,8 +217,9 @@ class Generator(Placement):
                 early = Block(item.block.name, item.block.size, stage, item.block.last)
                 others = [block for block in self.reserved if block is not item.block]
                 offset = lowest(early, others)
+                room -= early.size
                 item.pieces = self._far_pieces(item, stage, budget - flying)
-                if offset + early.size > self.machine.l2 or flying + item.pieces > budget:
+                if offset + early.size > self.machine.l2 or flying + item.pieces > budget or room < 0:
                     break
                 if self.arrival > soon + self.machine.fetch(item.size) / self.machine.counts["sDMA"] / 2:
                     break
@@ -220,7 +227,7 @@ class Generator(Placement):
                 self.l2_bytes = max(self.l2_bytes, offset + early.size)
                 flying += item.pieces
             item.issued = True
-            self._fetch(item)
+            self._fetch(item, after)
 
     def _far_pieces(self, item: Fetch, stage: int, tokens: int) -> int:
         """Transfers that share an early fetch, each of which holds a token until it is used.
@@ -236,7 +243,11 @@ class Generator(Placement):
             (count for count in range(1, most) if self.machine.fetch(item.size // count) < left), most
         )
 
-    def _fetch(self, item: Fetch) -> None:
+    def _table_comes(self, stage: int) -> bool:
+        """Whether one of the next stages asks for rows of a table in DDR."""
+        return any(item.distant for item in self.stages[stage : stage + TABLE_STAGES])
+
+    def _fetch(self, item: Fetch, after: Sequence[Step] = ()) -> None:
         rate = self.machine.sdma * self.machine.counts["sDMA"]
         self.arrival = max(self.arrival, self.clock) + item.size / rate
         for stage in range(item.use, item.block.last + 1):
@@ -247,7 +258,9 @@ class Generator(Placement):
             self.fetched += 1
             # Its token lives long: the sequencers take turns.
             engine = self.fetched % self.machine.engines
-            self.lines.append(Step("transfer", (source,), (target,), label=item.name, sequencer=engine))
+            step = Step("transfer", (source,), (target,), label=item.name, sequencer=engine)
+            step.after = list(after)
+            self.lines.append(step)
 
     def _prepare(self, tiled: TiledStage, early: bool = False) -> None:
         """Load what lies whole in L1: weights that are not taken in chunks, or chunks that all stay.
@@ -439,3 +452,15 @@ class Generator(Placement):
             stores = [step for step in ends if alone and step.opcode == "store"]
             self.lines += [step for step in ends if step not in stores]
             self.lines += self._in_pieces(stores, "CSTL")
+
+
+def _index_loads(steps: Sequence[Step]) -> list[Step]:
+    """The loads of the numbers of rows that are gathered."""
+    wanted = {
+        (item.buffer, item.place) for step in steps if step.opcode == "gather" for item in step.inputs[1:]
+    }
+    return [
+        step
+        for step in steps
+        if step.opcode == "transfer" and (step.outputs[0].buffer, step.outputs[0].place) in wanted
+    ]

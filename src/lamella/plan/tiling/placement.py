@@ -30,6 +30,8 @@ GRAIN = 16
 """Bytes of which the pieces of weights consist that come with the iterations of a loop."""
 FAR_PIECE = 1 << 15
 """Bytes below which a fetch is not divided among several sDMAs."""
+URGENT_PIECE = 1 << 12
+"""The same of one that nothing hides."""
 
 
 @dataclass(slots=True, eq=False)
@@ -263,7 +265,7 @@ class Placement:
         ends = self._ends(tiled, start, size)
         for low, high in pairwise([start, *ends]):
             block = Block(f"{tiled.label}_w", high - low, number, number)
-            pieces, name = self._pieces(high - low), f"{tiled.label}_fetch"
+            pieces, name = self._pieces(high - low, urgent=number == 0), f"{tiled.label}_fetch"
             fetch = Fetch(name, self.packing.name, low, block, number, pieces=pieces, size=high - low)
             self.fetches.append(fetch)
             self.fetch_of.setdefault(number, []).append(fetch)
@@ -315,9 +317,12 @@ class Placement:
             if slow or tiled.l1_bytes + later.l1_bytes > self.machine.l1:
                 later.along = 0
 
-    def _pieces(self, size: int) -> int:
-        """Transfers that share a fetch: each takes a token until its bytes are used, so small ones stay whole."""
-        return max(1, min(self.machine.counts["sDMA"], size // FAR_PIECE))
+    def _pieces(self, size: int, urgent: bool = False) -> int:
+        """Transfers that share a fetch: each takes a token until its bytes are used, so small ones stay whole.
+
+        What everything waits for, at the beginning and at the end of a plan, is divided all the same.
+        """
+        return max(1, min(self.machine.counts["sDMA"], size // (URGENT_PIECE if urgent else FAR_PIECE)))
 
     def _blocks(self, spilled: Collection[str]) -> None:
         """The blocks that L2 must hold: activations and inputs, weights, staging rings."""
@@ -340,7 +345,8 @@ class Placement:
                 self.fetches.append(
                     Fetch(f"{name}_fetch", name, 0, block, first, False, pieces, self.lead(name), sizes[name])
                 )
-        self.fetches.sort(key=lambda item: item.use)
+        # Inputs come before weights: rows of tables wait for their numbers.
+        self.fetches.sort(key=lambda item: (item.use, item.buffer == self.packing.name))
         self.ddr = set(network.first) - self.homes.keys() - network.weights
         staging = [block for block in (self._staging(tiled) for tiled in self.stages) if block is not None]
         weights = [item.block for item in self.fetches if item.buffer == self.packing.name]

@@ -83,6 +83,8 @@ class Step:
     turn: int = 0
     """The instance of that unit; in a loop the iterations take turns."""
     turns: int = 1
+    after: list[Step] = field(default_factory=list)
+    """Steps that it waits for beside those whose bytes it shares."""
 
     @property
     def engine(self) -> int:
@@ -155,7 +157,7 @@ class _Deriver:
             return
         if isinstance(line, Step):
             self._number(line)
-            self._depend(line, self._conflicts(line, 1))
+            self._depend(line, [*self._conflicts(line, 1), *line.after])
             self._record(line)
             return
         for step in line.body:
@@ -277,7 +279,7 @@ def order(lines: Sequence[Draft], tokens: int) -> list[Line]:
     return found
 
 
-LEAST_WINDOW = 2
+LEAST_WINDOW = 3
 """Iterations in flight that a loop keeps, however few tokens are left."""
 
 

@@ -26,6 +26,8 @@ SECTION = 4
 """Lines of a section beside its tasks: a comment, a blank line, the ends of its loop."""
 MOVE, PART, LET, MAIN = 1, 2, 2, 3
 """Lines of a move, of a move of a part of something, of a region with its type, and of a computation, about."""
+OWN_TOKENS = 10
+"""Tokens of an engine that fetches leave for its other tasks, where there are enough."""
 
 
 def choose(shape: StageShape, limits: Limits) -> Choice:
@@ -160,7 +162,7 @@ class _Search:
         self.smallest = min(self.smallest or needed, needed)
         if needed > limits.room:
             return
-        found = tiles.price(kept, min(flight, held))
+        found = tiles.price(kept, min(flight, held, tiles.in_flight))
         engines, streamed = limits.engines, self.shape.streamed
         lines = tiles.lines(kept, min(flight, held))
         choice = Choice(
@@ -277,6 +279,15 @@ class _Tiles:
         self.loads = [machine.load(part.extent) for _, _, part in shape.loads(first, count)]
         self.out = sum(machine.put(part.extent) for _, _, part in shape.stored(first, count))
         self.after = shape.follower_cycles(self.share)
+
+    @property
+    def in_flight(self) -> int:
+        """Tiles of a loop that tokens allow beside those of weights on their way."""
+        if self.each < LOOP_FROM:
+            return self.each
+        machine = self.shape.machine
+        free = max(OWN_TOKENS, machine.tokens // 3)
+        return max(2, free // (len(self.loads) + len(self.shape.costs)))
 
     def price(self, kept: _Kept, flight: int) -> int:
         """Cycles of the stage: the busiest unit of the busiest engine, or the way of a tile through all units."""

@@ -21,6 +21,8 @@ from lamella.plan.tiling.stages import Stage
 from lamella.plan.timing.cost import Cost, MachineModel, cost_of
 
 ALIGN = 64
+SMALL_TABLE = 1 << 16
+"""Bytes of a table that is rather fetched whole, ahead of its use, than read where it lies."""
 Span: TypeAlias = tuple[int, int]
 """Channels: the first and how many."""
 Operand: TypeAlias = tuple[str, Region, Part]
@@ -128,7 +130,7 @@ class StageShape:
             return set()
         table = item.region
         asked = sum(region.extent for region in self.stage.task.outputs)
-        few = table.buffer.imported and 2 * asked <= table.extent
+        few = table.buffer.imported and max(2 * asked, SMALL_TABLE) <= table.extent
         return {0} if few or 2 * table.extent > self.machine.l1 else set()
 
     @cached_property

@@ -171,7 +171,7 @@ SHARED_PART = 16
 
 
 def _shared(plan: Plan, readers: Mapping[str, list[Task]]) -> set[str]:
-    """Known numbers that several tasks read and that are neither weights of products nor tables: masks, angles.
+    """Known numbers that several tasks read and that are no weights of products: masks, angles.
 
     They are inputs of the plan as far as tiling goes: fetched once, they stay in L2 while anybody reads them.
     """
@@ -188,10 +188,8 @@ def _shared(plan: Plan, readers: Mapping[str, list[Task]]) -> set[str]:
 
 
 def _is_packed(task: Task, name: str) -> bool:
-    """Whether a task reads a buffer as a table, a weight or a vector, which lie in the order of their use."""
+    """Whether a task reads a buffer as a weight or a vector, which lie in the order of their use."""
     names = [region.buffer.name for region in task.inputs]
-    if task.opcode == "gather":
-        return names[0] == name
     return not is_elementwise(task) and name in names[1:]
 
 

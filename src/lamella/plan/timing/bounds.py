@@ -21,8 +21,7 @@ from fractions import Fraction
 from math import ceil
 
 from lamella.lang.nem.resolved import Task
-from lamella.lang.nem.words import MOVES
-from lamella.plan.timing.cost import BYTES, Cost, MachineModel, memories, unit_name
+from lamella.plan.timing.cost import BYTES, Cost, MachineModel, crosses, unit_name
 
 UNIT, HEAD_WORK_TAIL, CRITICAL_PATH = "unit", "head_work_tail", "critical_path"
 LINK, ROOFLINE = "link", "roofline"
@@ -124,7 +123,7 @@ def _embedded_loads(
 
 
 def _crossing(load: UnitLoad, level: str) -> list[Task]:
-    return [task for task in load.tasks if task.opcode in MOVES and level in memories(task)]
+    return [task for task in load.tasks if crosses(task, level)]
 
 
 def _rates(load: UnitLoad, tasks: Iterable[Task]) -> dict[str, int]:

@@ -12,7 +12,8 @@ text tells them, and not less than the elements of its outputs. Rates and latenc
     WDM   bytes_per_cycle 64 (of what it makes), latency 8: a transfer of stored weights moves the stored bytes
     SEQ   dispatch_cycles 0, ddr_bytes_per_cycle and l2_bytes_per_cycle (no limit), max_active_tokens, clock_khz
 
-The unit is the one of `@resource`, else the registry's default; a transfer that touches DDR runs on sDMA; a unit that
+The unit is the one of `@resource`, else the registry's default; a transfer that touches DDR runs on sDMA, and so does
+a gather of rows of a table there, which moves the rows; a unit that
 the device lacks is replaced by VPU. A task without an engine runs on engine 0. Energy is optional: `fj_per_mac`,
 `fj_per_element` and `fj_per_byte` (femtojoules) of the unit that runs the task, `SEQ.fj_per_cycle` for the whole run.
 """
@@ -220,8 +221,22 @@ def _unit(task: Task) -> str:
         return task.resource.unit
     if task.opcode == "transfer":
         return "sDMA" if "DDR" in memories(task) else "DMA"
+    if picks_from_ddr(task):
+        return "sDMA"
     known = opcode(task.opcode)
     return known.units[0] if known is not None and known.units else "VPU"
+
+
+def picks_from_ddr(task: Task) -> bool:
+    """Whether a task brings rows of a table from DDR onto the chip: a move, by whatever carries bytes from there."""
+    if task.opcode != "gather" or task.resource is not None:
+        return False
+    return task.inputs[0].buffer.memory == "DDR" and task.outputs[0].buffer.memory != "DDR"
+
+
+def crosses(task: Task, level: str) -> bool:
+    """Whether a task moves bytes from or to a level."""
+    return level in memories(task) if task.opcode in MOVES else level == "DDR" and picks_from_ddr(task)
 
 
 def memories(task: Task) -> frozenset[str]:
@@ -231,7 +246,7 @@ def memories(task: Task) -> frozenset[str]:
 
 def _crossed(task: Task, machine: MachineModel) -> list[str]:
     """The limited links that a data movement crosses; compute tasks are not charged for their operands."""
-    return sorted(memories(task) & machine.links.keys()) if task.opcode in MOVES else []
+    return sorted(level for level in machine.links if crosses(task, level))
 
 
 def overhead(unit: str, machine: MachineModel) -> int:
@@ -253,6 +268,8 @@ def work_of(task: Task) -> tuple[str, int]:
     """The kind and the amount of work of each instance of a task."""
     if task.opcode in MOVES:
         return BYTES, sum(region.extent for region in task.inputs)
+    if picks_from_ddr(task):
+        return BYTES, sum(region.extent for region in task.outputs)
     made = sum(elements(region) for region in task.outputs)
     if task.work is not None:
         return ELEMENTS, max(made, task.work)

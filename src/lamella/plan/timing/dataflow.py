@@ -8,7 +8,7 @@ Where a region is not dense, or its place depends on a loop, less is counted tha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from math import ceil, prod
 
@@ -54,8 +54,8 @@ class Dataflow:
     results: dict[str, int] = field(default_factory=dict)
 
 
-def find_dataflow(plan: Plan) -> Dataflow:
-    """The dataflow of a program."""
+def find_dataflow(plan: Plan, outputs: Collection[str] = ()) -> Dataflow:
+    """The dataflow of a program; `outputs` are buffers that leave though something reads them."""
     tasks = list(plan.tasks())
     counts = {item.number: _trips(around) for item, around in plan.walk() if isinstance(item, Task)}
     flow = Dataflow(
@@ -68,7 +68,7 @@ def find_dataflow(plan: Plan) -> Dataflow:
         for region in task.outputs:
             histories[region.buffer.name].write(task, region)
     for buffer in plan.buffers:
-        _close(flow, histories[buffer.name], buffer)
+        _close(flow, histories[buffer.name], buffer, buffer.name in outputs)
     return flow
 
 
@@ -201,12 +201,12 @@ def _needed(task: Task, operand: int, region: Region) -> int:
     return needed if share == 1 else ceil(share * needed)
 
 
-def _close(flow: Dataflow, history: _History, buffer: Buffer) -> None:
+def _close(flow: Dataflow, history: _History, buffer: Buffer, leaves: bool) -> None:
     """Sum up what crosses the borders of the network in one buffer."""
     near = [item for item in history.ranges if item[2]]
     flow.loaded[buffer.name] = max([_length(near), *(size for size, near in history.parts if near)])
     read = max([_length(history.ranges), *(size for size, _ in history.parts)])
-    last = [item for item in history.writes if not item.read]
+    last = [item for item in history.writes if leaves or not item.read]
     flow.final.update(item.task.number for item in last)
     flow.results[buffer.name] = _made([item for item in last if not is_free(item.task)])
     if buffer.memory == "DDR":

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lamella.lang.nem.resolved import Loop, Plan, Task
-from lamella.lang.nem.words import MOVES
-from lamella.plan.timing.cost import MACS, memories
+from lamella.plan.timing.cost import MACS, crosses
 from lamella.plan.timing.report import TaskUse, TimingReport
 
 _SECTION = re.compile(r"^[ \t]*#[ \t]*==[ \t]*([^:\n]*?)[ \t]*(?:=*|:[ \t]*([^\n]*))[ \t]*$", re.MULTILINE)
@@ -156,7 +155,7 @@ def find_layers(report: TimingReport, plan: Plan) -> tuple[LayerUse, ...]:
 
 
 def _layer(section: Section, members: list[tuple[TaskUse, Task]], instances: Mapping[str, int]) -> LayerUse:
-    far = [(use, task) for use, task in members if task.opcode in MOVES and "DDR" in memories(task)]
+    far = [(use, task) for use, task in members if crosses(task, "DDR")]
     loads = {use.number for use, _ in far}
     near = [use for use, _ in members if use.number not in loads] or [use for use, _ in members]
     busy = _busy(use for use, _ in members)

@@ -15,7 +15,7 @@ each other as far as single output elements allow, and keep every tensor between
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -76,10 +76,15 @@ class NetworkBounds:
         }
 
 
-def find_network_bounds(plan: Plan, device: ResolvedDevice | None = None) -> NetworkBounds:
-    """The bounds of an untiled program on a device, its own where none is given."""
+def find_network_bounds(
+    plan: Plan, device: ResolvedDevice | None = None, outputs: Collection[str] = ()
+) -> NetworkBounds:
+    """The bounds of an untiled program on a device, its own where none is given.
+
+    `outputs` are the buffers of the network's results; those that nothing reads count whether they are named or not.
+    """
     machine = MachineModel(device or plan.device)
-    flow = find_dataflow(plan)
+    flow = find_dataflow(plan, outputs)
     work = _Work(machine, flow)
     times = _Times(work, flow)
     links = _Links(machine, flow)
