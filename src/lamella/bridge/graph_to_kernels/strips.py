@@ -246,7 +246,7 @@ def _lay_out(chain: Chain, tensors: Tensors) -> tuple[Dimensions, Tensors]:
         windows.append(place)
     if len(windows) != 2 or len(lanes) != 1:
         raise Unsupported("it has not windows of two dimensions")
-    found = Dimensions(*windows, *lanes, len(shape))
+    found = Dimensions(windows[0], windows[1], lanes[0], len(shape))
     views = {**tensors, (name, None): _laid(tensors, name, found, halo)}
     for other in chain.between[1:]:
         # A place behind each row keeps rows apart, which would be one loop with their places otherwise.
