@@ -63,6 +63,8 @@ BANDS = 8
 """Work-groups that there should be, so that threads can share them."""
 MOST_TWICE = 6
 """Of the rows of a band one in so many may be computed for the next band again."""
+MOST_SIDES = 32
+"""Places of zeros round a row, each of which is written by code of its own."""
 BAND = "band"
 
 
@@ -294,6 +296,8 @@ def _inside(name: str, views: Tensors, dimensions: Dimensions) -> Inside:
     held = views[name, None]
     low, high = held.lies.halo[dimensions.across]
     width = held.shape[dimensions.across]
+    if low + high > MOST_SIDES:
+        raise Unsupported("its rows have wide halos")
     return Inside(name, held.shape[dimensions.lane], low + width + high, low, width)
 
 
