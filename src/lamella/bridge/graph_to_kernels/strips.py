@@ -63,6 +63,8 @@ BANDS = 8
 """Work-groups that there should be, so that threads can share them."""
 MOST_TWICE = 6
 """Of the rows of a band one in so many may be computed for the next band again."""
+MOST_SIDES = 32
+"""Places of zeros round a row, each of which is written by code of its own."""
 BAND = "band"
 
 
@@ -246,7 +248,7 @@ def _lay_out(chain: Chain, tensors: Tensors) -> tuple[Dimensions, Tensors]:
         windows.append(place)
     if len(windows) != 2 or len(lanes) != 1:
         raise Unsupported("it has not windows of two dimensions")
-    found = Dimensions(*windows, *lanes, len(shape))
+    found = Dimensions(windows[0], windows[1], lanes[0], len(shape))
     views = {**tensors, (name, None): _laid(tensors, name, found, halo)}
     for other in chain.between[1:]:
         # A place behind each row keeps rows apart, which would be one loop with their places otherwise.
@@ -294,6 +296,8 @@ def _inside(name: str, views: Tensors, dimensions: Dimensions) -> Inside:
     held = views[name, None]
     low, high = held.lies.halo[dimensions.across]
     width = held.shape[dimensions.across]
+    if low + high > MOST_SIDES:
+        raise Unsupported("its rows have wide halos")
     return Inside(name, held.shape[dimensions.lane], low + width + high, low, width)
 
 

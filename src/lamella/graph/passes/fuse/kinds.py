@@ -234,7 +234,7 @@ class _Classifier:
             if source is None or not isinstance(item, Element) or len(item.indices) != len(target.indices):
                 continue
             pairs = zip(item.indices, target.indices, strict=True)
-            other = [one for one, two in pairs if not np.array_equal(*map(points.evaluate, (one, two)))]
+            other = [one for one, two in pairs if (points.evaluate(one) != points.evaluate(two)).any()]
             if len(other) == WINDOW_RANK and all(isinstance(one, Guard | Apply) for one in other):
                 return source
         return -1
