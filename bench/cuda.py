@@ -11,10 +11,12 @@ import statistics
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import lamella
@@ -128,8 +130,6 @@ def of_torch(tensor: Any) -> cuda.DeviceArray:
 
 def lamella_dtype(name: str) -> Any:
     """NumPy's type for one of torch."""
-    import ml_dtypes
-
     return {"torch.bfloat16": ml_dtypes.bfloat16}.get(name) or np.dtype(name.removeprefix("torch."))
 
 
@@ -141,7 +141,7 @@ def tell(what: str, ours: float, theirs: float, unit: str, error: float) -> None
 
 
 HEAD = "import nn, aten;\n"
-ROW_GRAPHS = {
+ROW_GRAPHS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "softmax": ("nn.softmax{axes=[1]}(x)", lambda torch, x: torch.softmax(x, 1)),
     "layer norm": (
         "aten.layer_norm{normalized_shape=[C]}(x)",
@@ -184,8 +184,7 @@ def main() -> None:
     absent = cuda.missing()
     if absent is not None:
         sys.exit(absent)
-    import torch
-
+    torch: Any = import_module("torch")
     here = device()
     print(f"{here.name}, {here.multiprocessors} multiprocessors, torch {torch.__version__}")
     print(f"{'':34} {'ours':>9} {'torch':>9} {'':8} {'ratio':>6}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_a_graph(tmp_path: Path) -> None:
     path = tmp_path / "layers.sknd"
     path.write_text(LAYERS)
     x = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)
-    run = lamella.compile(path, backend="cuda")
+    run: Any = lamella.compile(path, backend="cuda")
     want = lamella.compile(path, backend="reference")(x=x)["y"]
     for _ in range(3):
         np.testing.assert_allclose(run(x=x)["y"], want, rtol=1e-4, atol=1e-6)

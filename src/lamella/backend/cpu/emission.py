@@ -332,9 +332,9 @@ def _guarded(context: EmitContext, mask: str, region: Region, varying: Sequence[
 def _emit_constant(context: EmitContext, node: Constant) -> RunValue:
     if not isinstance(node.type, Coopmatrix):
         return emit_constant(context, node)
-    if context.threads:
-        return (fragments if context.fragments else warps).constant_matrix(context, node)
-    return constant_matrix(context, node)
+    if context.fragments:
+        return fragments.constant_matrix(context, node)
+    return warps.constant_matrix(context, node) if context.threads else constant_matrix(context, node)
 
 
 EMIT: Emitters = {

@@ -213,9 +213,11 @@ _given: dict[int, object] = {}
 """What capsules hold alive, by the address of their tensor."""
 
 
-@_DELETE
 def _forget(address: int) -> None:
     _given.pop(address, None)
+
+
+_FORGET = _DELETE(_forget)
 
 
 def _make_capsule(array: DeviceArray) -> object:
@@ -225,7 +227,7 @@ def _make_capsule(array: DeviceArray) -> object:
     strides = (ctypes.c_int64 * max(1, rank))(*(step // width for step in array.strides))
     code = CODES.get(array.dtype.kind, BFLOAT)
     tensor = _Tensor(array.address, CUDA, 0, rank, code, 8 * width, 1, shape, strides, 0)
-    managed = _Managed(tensor, None, _forget)
+    managed = _Managed(tensor, None, _FORGET)
     place = ctypes.addressof(managed)
     _given[place] = (managed, shape, strides, array)
     make = ctypes.pythonapi.PyCapsule_New

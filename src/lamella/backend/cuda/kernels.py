@@ -108,11 +108,11 @@ def _described(argument: object) -> object:
     if isinstance(argument, np.ndarray):
         return argument
     if isinstance(argument, DeviceArray) or hasattr(argument, "__cuda_array_interface__"):
-        return _OnDevice.of(to_device(argument))  # type: ignore[arg-type]
+        return _OnDevice.of(to_device(argument))
     return argument
 
 
-class _OnDevice(np.ndarray):  # type: ignore[type-arg]
+class _OnDevice(np.ndarray):
     """The description of an array of the device, which keeps that alive."""
 
     @classmethod

@@ -10,7 +10,7 @@ another, so that the copies of the next begin while the sums of this one are sto
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from math import gcd
 
 from lamella.backend.cpu.compiled import Pipeline, TensorMap, maps_offset
@@ -206,7 +206,7 @@ class _PipelineReader:
         free = BLOCK_BYTES - ATOM - plan.staged_bytes * 4 * warpgroups
         stages = min(MOST_STAGES, free // (plan.stage_bytes + 16))
         _require(stages >= 2)
-        return PipelinePlan(**{**_fields(plan), "stages": stages})
+        return replace(plan, stages=stages)
 
     def _is_paired(self, left: CoopLoad, rows: int) -> bool:
         """Whether work-groups 2i and 2i+1 load the same tile, half of which is a box."""
@@ -332,10 +332,6 @@ class _PipelineReader:
                 break
             slot += len(slots_of(item))
         return TensorMap(slot, found.element, (rows, width), stride, columns)
-
-
-def _fields(plan: PipelinePlan) -> dict[str, object]:
-    return {name: getattr(plan, name) for name in PipelinePlan.__dataclass_fields__}
 
 
 # --- the kernel ------------------------------------------------------------------------------------------------
