@@ -74,6 +74,11 @@ def derive_formulas(name: str, operator: n.Operator, wanted: str) -> BackwardOpe
     return derive(operator, wanted, _prefix(name))
 
 
+def gradient_name(operator: str, wanted: str) -> str:
+    """The qualified name of the backward operator for an input of an operator."""
+    return f"{MODULE}.{_prefix(operator)}{operator.rpartition('.')[2]}_d_{wanted}"
+
+
 def _prefix(operator: str) -> str:
     """How the names of the backward operators of a module's operators begin."""
     return f"{operator.rpartition('.')[0].replace('.', '_')}_"
