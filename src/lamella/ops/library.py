@@ -182,11 +182,12 @@ class Library:
         self._plans: dict[int, tuple[Definition, OperatorPlan]] = {}
         self._calls = CallMemo()
         self._traits: dict[str, Traits] = {}
+        self._gradients = GradientModule(self.find_operator)
 
     @property
     def standard(self) -> frozenset[str]:
-        """The names of the shipped modules."""
-        return self._shipped.modules
+        """The names of the shipped modules, and of the one whose operators are derived from them."""
+        return self._shipped.modules | {GRADIENT}
 
     def find(self, qualified: str) -> Definition | None:
         """An operator by its qualified name; None where there is none."""
@@ -234,13 +235,20 @@ class Library:
         module, _, name = qualified.rpartition(".")
         document = self.documents.get(module)
         if document is None:
-            return self._shipped.find(qualified)
+            return self._shipped.find(qualified) or self._derived(qualified)
         operator = next((item for item in document.declarations if item.name == name), None)
         if operator is None:
             # What a model has of this module are operators like those of the library, under the same names.
-            return self._shipped.find(qualified) if module == GRADIENT else None
+            return (self._shipped.find(qualified) or self._derived(qualified)) if module == GRADIENT else None
         twin = self._twin(qualified, operator) if module.removeprefix(f"{MAIN}.") in self.shadows else None
         return twin or Definition(qualified, module, operator)
+
+    def _derived(self, qualified: str) -> Definition | None:
+        """The gradient of an operator of the model."""
+        if not qualified.startswith(f"{GRADIENT}."):
+            return None
+        found = self._gradients.find(qualified)
+        return None if found is None else Definition(qualified, GRADIENT, found)
 
     def _twin(self, qualified: str, operator: Operator) -> Definition | None:
         """The shipped operator that one of the model only repeats: its text is the same, and so is what it calls.

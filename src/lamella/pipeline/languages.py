@@ -673,8 +673,8 @@ def is_standard(name: str) -> bool:
 
 
 def standard_modules() -> list[str]:
-    """The modules of the shipped operator library."""
-    return sorted(path.stem for path in shipped("ops").glob("*.sknd"))
+    """The modules of the shipped operator library, and the one of gradients, which are derived."""
+    return sorted([*(path.stem for path in shipped("ops").glob("*.sknd")), "gradient"])
 
 
 def is_stream(path: Path) -> bool:

@@ -262,7 +262,7 @@ def _captured(parts: Sequence[Region], needed: set[str]) -> list[Tensor]:
 
 
 def _defined(nodes: Sequence[Node]) -> Iterator[str]:
-    for node in walk(nodes):
+    for node in walk(tuple(nodes)):
         yield from (item.name for item in results_of(node))
         for region in regions(node):
             yield from (item.name for item in region.inputs)

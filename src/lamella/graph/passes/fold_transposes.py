@@ -48,17 +48,17 @@ def _visit(library: Library, node: Node, walk: RewriteWalk) -> Replacement | Non
     return None if found is node else Replacement((found,))
 
 
-def _only_reads_transposed(library: Library, one: Operation, two: Operation, number: int) -> bool:
+def _only_reads_transposed(library: Library, first: Operation, second: Operation, number: int) -> bool:
     """Whether two operations compute the same but for the order in which they read an operand's last dimensions."""
     try:
-        instance = bind_operation(library, one)
+        instance = bind_operation(library, first)
         name = instance.inputs[number][0]
-        before, after = contractions(instance), contractions(bind_operation(library, two))
+        before, after = contractions(instance), contractions(bind_operation(library, second))
     except (Fault, Found):
         return False
     pairs = [(item.loops, item.sign) for item in before], [(item.loops, item.sign) for item in after]
-    roots = [[(item.targets, item.values, item.condition) for item in side] for side in (before, after)]
-    return pairs[0] == pairs[1] and _agree(*roots, name)
+    one, two = ([(item.targets, item.values, item.condition) for item in side] for side in (before, after))
+    return pairs[0] == pairs[1] and _agree(one, two, name)
 
 
 def _agree(one: object, two: object, name: str) -> bool:

@@ -6,6 +6,7 @@ from lamella.ops.gradient.module import (
     GradientModule,
     declared_gradients,
     derive_formulas,
+    gradient_name,
 )
 from lamella.ops.gradient.operators import BackwardOperator, derive
 
@@ -17,4 +18,5 @@ __all__ = [
     "declared_gradients",
     "derive",
     "derive_formulas",
+    "gradient_name",
 ]

@@ -113,9 +113,13 @@ class _ComposedDerivation(Derivation):
         if not any(self.adjoints.get(name) for name in _made(item)):
             return
         value = item.value
-        cases = (
-            [case for _, case in value.cases] + [value.otherwise] if isinstance(value, n.Branch) else [value]
-        )
+        if isinstance(value, n.Loop):
+            raise Unsupported(f"a loop of '{self.source.name}' has no derivative here")
+        cases: list[n.Callee] = []
+        if isinstance(value, n.Branch):
+            cases += [*(case for _, case in value.cases), value.otherwise]
+        else:
+            cases.append(value)
         for name in dict.fromkeys(name for case in cases for name in names_in(_operands(case))):
             if name not in active:
                 continue

@@ -26,9 +26,9 @@ LOGIC = frozenset({"=>", "&&", "||", "^", "<", "<=", ">", ">=", "==", "!=", "is"
 
 def negative(one: n.Expr) -> n.Expr:
     """The negative."""
-    if one == ZERO or (isinstance(one, n.Unary) and one.sign == "-"):
-        return one if one == ZERO else one.operand
-    return n.Unary("-", one)
+    if isinstance(one, n.Unary) and one.sign == "-":
+        return one.operand
+    return one if one == ZERO else n.Unary("-", one)
 
 
 def total(one: n.Expr, two: n.Expr) -> n.Expr:
@@ -46,6 +46,8 @@ def product(one: n.Expr, two: n.Expr) -> n.Expr:
         return ZERO
     if one == ONE or two == ONE:
         return two if one == ONE else one
+    if isinstance(one, n.Unary) and one.sign == "-":
+        return negative(product(one.operand, two))
     if isinstance(two, n.Unary) and two.sign == "-":
         return negative(product(one, two.operand))
     return n.Chain(one, (("*", two),))

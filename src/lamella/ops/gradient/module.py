@@ -74,6 +74,11 @@ def derive_formulas(name: str, operator: n.Operator, wanted: str) -> BackwardOpe
     return derive(operator, wanted, _prefix(name))
 
 
+def gradient_name(operator: str, wanted: str) -> str:
+    """The qualified name of the backward operator for an input of an operator."""
+    return f"{MODULE}.{_prefix(operator)}{operator.rpartition('.')[2]}_d_{wanted}"
+
+
 def _prefix(operator: str) -> str:
     """How the names of the backward operators of a module's operators begin."""
     return f"{operator.rpartition('.')[0].replace('.', '_')}_"
@@ -195,7 +200,9 @@ class _DeclaredOperator:
         }
         own = {name for item in statements if isinstance(item, n.Using) for name in declared_by(item)}
         found = []
-        shapes = [item for one in self.forward.parameters("output") for item in _same_shape(one)]
+        told = {name for item in self.derivations for name in item.outputs if item.is_told(name)}
+        outputs = (item for item in self.forward.parameters("output") if item.name not in told)
+        shapes = [item for one in outputs for item in _same_shape(one)]
         for item in (*self.forward.items("assert"), *shapes):
             names = closure([item], statements)
             if names - own - attributes <= known:
@@ -243,8 +250,11 @@ def _same_shape(output: n.Parameter) -> Iterator[n.Statement]:
     for item in output.type.shape or ():
         if isinstance(item.value, n.Omitted) or item.spread or output.type.pack is not None:
             return
-        packed = item.pack is not None
-        items.append(n.Expand(item.value, item.pack.length if item.pack else None) if packed else item.value)
+        if item.pack is None:
+            items.append(item.value)
+            continue
+        length = item.pack.length
+        items.append(n.Expand(item.value, None if isinstance(length, n.Omitted) else length))
     given = n.Member(f"{PREFIX}{output.name}", "shape")
     same = n.Chain(given, (("==", n.List(tuple(items))),))
     message = n.Text(f"what comes back must have the shape of '{output.name}'")

@@ -307,17 +307,20 @@ class Derivation:
     def like_output(self, name: str, other: str) -> n.Parameter:
         """An input with the shape of an output: the same symbols where the inputs declare them, else new ones."""
         type = self.results[name].type
-        known = set(names_in([item.type for item in self.inputs.values()]))
-        # An attribute that must be given would have to be given for this alone.
-        known |= {item.name for item in self.source.parameters("attrib") if item.value is not None}
-        shape = type.shape or ()
-        if all(_is_told(item, known) for item in shape):
+        if self.is_told(name):
             return n.Parameter(other, replace(type, optional=False))
         if type.pack is not None:
             raise Unsupported(f"'{name}' is a pack whose shape the inputs do not tell")
         extent = n.Extent(n.Name(f"s_{other}"), pack=n.Pack())
         element = REAL if name in self.outputs else type.name
         return n.Parameter(other, n.TypeSpec(element, shape=(extent,)))
+
+    def is_told(self, output: str) -> bool:
+        """Whether the inputs declare the shape of an output."""
+        known = set(names_in([item.type for item in self.inputs.values()]))
+        # An attribute that must be given would have to be given for this alone.
+        known |= {item.name for item in self.source.parameters("attrib") if item.value is not None}
+        return all(_is_told(item, known) for item in self.results[output].type.shape or ())
 
     def build(self, name: str, output: n.Parameter, body: n.Section) -> n.Operator:
         """An operator with the attributes and inputs of the source that its formulas need, and gradients of outputs."""

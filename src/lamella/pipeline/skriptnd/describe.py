@@ -10,6 +10,7 @@ from lamella.base.diagnostic import errors, printable
 from lamella.base.dim import Extent, bounds
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.paths import is_there, shown
+from lamella.base.source import EMPTY_SOURCE
 from lamella.base.suggest import nearest
 from lamella.graph.nodes import Argument, Branch, Graph, Loop, Operation, Pack, Tensor, Value, tensors, walk
 from lamella.lang.skriptnd.check.definitions import invoked
@@ -46,7 +47,9 @@ def describe_library(name: str, options: Options) -> Description:
         return _describe_gradient(name, definition, library)
     text = write(Document((), (definition.operator,))).rstrip("\n")
     data = {"kind": definition.operator.kind, "name": name, "text": text}
-    return Description(f"# {definition.operator.kind}, {definition.operator.span.source.name}\n{text}", data)
+    source = definition.operator.span.source
+    place = "derived from formulas" if source is EMPTY_SOURCE else source.name
+    return Description(f"# {definition.operator.kind}, {place}\n{text}", data)
 
 
 def _describe_gradient(name: str, definition: Definition, library: Library) -> Description:

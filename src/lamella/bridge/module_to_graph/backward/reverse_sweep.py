@@ -29,6 +29,8 @@ from lamella.graph.build import Given
 from lamella.graph.nodes import Argument, Tensor, Value
 from lamella.lang.module.nodes import Port, Primitive, SequenceType
 from lamella.lang.module.rules import gradients
+from lamella.ops.gradient import gradient_name
+from lamella.ops.library import Library
 
 # --- pullbacks of one call ----------------------------------------------------------------------------------
 
@@ -52,10 +54,22 @@ def _pull_back(call: RecordedCall, taken: Taken, tape: Tape) -> Iterator[Contrib
 # --- primitives -------------------------------------------------------------------------------------------------
 
 
-def _unserved(call: RecordedCall) -> Iterator[Tensor]:
+def _is_derivable(call: RecordedCall, library: Library) -> bool:
+    """Whether the gradient of every real operand follows from formulas."""
+    definition = library.find(call.operator)
+    if definition is None:
+        return False
+    names = [item.name for item in definition.operator.parameters("input")]
+    real = [name for name, value in zip(names, call.inputs, strict=False) if _is_real(value)]
+    return all(library.find(gradient_name(call.operator, name)) is not None for name in real)
+
+
+def _unserved(call: RecordedCall, library: Library) -> Iterator[Tensor]:
     """The operands that get no adjoint, though their primitive computes with them."""
     primitive = call.place.primitive
     if primitive is None:
+        return
+    if primitive.operator("backward") is None and _is_derivable(call, library):
         return
     served = {(port.name or "").removeprefix("d_") for port in gradient_ports(primitive)}
     for port, value in zip(ports(primitive), call.inputs, strict=False):
@@ -71,6 +85,7 @@ def _pull_primitive(
     operator = primitive.operator("backward")
     values = named_values(call, primitive)
     if operator is None:
+        yield from _pull_derived(call, taken, tape)
         return
     place = CallSite(f"{primitive.name}_backward", call.place.span, call.place.origin)
     inputs = [_operand(port, primitive, values, taken, tape, place) for port in saved_ports(primitive)]
@@ -79,6 +94,33 @@ def _pull_primitive(
     for port, given in zip(gradient_ports(primitive), found, strict=False):
         operand = values.get((port.name or "").removeprefix("d_"))
         yield from zip(flat((operand,)), flat((given,)), strict=False)
+
+
+def _pull_derived(call: RecordedCall, taken: Taken, tape: Tape) -> Iterator[Contribution]:
+    """The pullback of a primitive that names no backward: the gradients that follow from its operator's formulas."""
+    library = tape.settings.library
+    definition = library.find(call.operator)
+    if definition is None:
+        return
+    names = [item.name for item in definition.operator.parameters("input")]
+    values: dict[str, Given] = dict(zip(names, call.inputs, strict=False))
+    place = CallSite(f"{call.place.name}_backward", call.place.span, call.place.origin)
+    for item, result in zip(definition.operator.parameters("output"), call.results, strict=False):
+        values[item.name] = result
+        if isinstance(result, Tensor) and result.element.is_float:
+            values[f"d_{item.name}"] = taken(result) or tape.zeros_like(result, place)
+    for name, operand in zip(names, call.inputs, strict=False):
+        derived = library.find(gradient_name(call.operator, name)) if _is_real(operand) else None
+        if derived is None or not isinstance(operand, Tensor):
+            continue
+        inputs = [values.get(item.name) for item in derived.operator.parameters("input")]
+        attributes = _attributes_of(derived.name, call.attributes, tape)
+        found = tape.call(derived.name, inputs, attributes, (f"{_stem(call)}.d_{name}",), place)
+        yield operand, next(flat(found))
+
+
+def _is_real(value: Given) -> bool:
+    return isinstance(value, Tensor) and value.element.is_float
 
 
 def _stem(call: RecordedCall) -> str:
@@ -285,7 +327,7 @@ class ReverseSweep:
         if not any(found.values()) or not any(item.name in self.wanted.all for item in call.operands()):
             return
         visit.pulled.append(call)
-        for operand in _unserved(call):
+        for operand in _unserved(call, self.tape.settings.library):
             if operand.name in self.wanted.trained and operand.element.is_float:
                 self.tape.report(_refuse(call, operand), call.place.origin)
         for tensor, gradient in _pull_back(call, lambda item: found.get(item.name), self.tape):
