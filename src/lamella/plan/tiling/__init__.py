@@ -7,17 +7,19 @@ The result is a NEM document: L2 and L1 arenas, transfers, loops with rings, wei
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
-from lamella.base.source import Trivia
-from lamella.lang.nem import nodes
+from lamella.base.source import Source, Trivia
+from lamella.lang.nem import check, nodes, write
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import Document, Integer, Name
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.resolved import Plan, Region
-from lamella.plan.tiling.choice import Choice
+from lamella.plan.tiling.choice import TACTICS, Choice, Tactic
 from lamella.plan.tiling.emit import Generator
 from lamella.plan.tiling.engines import allot
 from lamella.plan.tiling.fill import choose_fill
@@ -29,15 +31,18 @@ from lamella.plan.tiling.program import L2_BUFFER, Bytes, Line, Place, Repeat, S
 from lamella.plan.tiling.shape import Machine, StageShape
 from lamella.plan.tiling.stages import Network, Stage, group
 from lamella.plan.tiling.text import Writer
+from lamella.plan.timing import schedule_plan
 from lamella.plan.timing.cost import MachineModel
 
 
 @dataclass(frozen=True, slots=True)
 class TilingOptions:
-    """What a caller may decide: buffers to keep as outputs, engines to use (0: all)."""
+    """What a caller may decide: buffers to keep as outputs, engines to use (0: all), plans to try."""
 
     outputs: Collection[str] | None = None
     engines: int = 0
+    tries: int = 2
+    """Plans that are made and simulated, of which the fastest is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +75,33 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     Raises Unsupported where a stage has no tile that fits, with the bytes it needs.
     """
     options = options or TilingOptions()
-    model = MachineModel(device)
-    engines = min(model.engines, options.engines or model.engines)
     try:
-        return _tile(group(plan, options.outputs), Machine(model, engines))
+        return _fastest(group(plan, options.outputs), device, options)
     except Unsupported:
         # Shorter stages have smaller tiles.
-        return _tile(group(plan, options.outputs, long=False), Machine(model, engines))
+        return _fastest(group(plan, options.outputs, long=False), device, options)
 
 
-def _tile(network: Network, machine: Machine) -> Tiled:
+def _fastest(network: Network, device: ResolvedDevice, options: TilingOptions) -> Tiled:
+    """The plan that the simulator likes best among those of some tactics."""
+    made = [_attempt(network, device, options, tactic) for tactic in TACTICS[: max(1, options.tries)]]
+    return made[0] if len(made) == 1 else min(made, key=lambda item: _cycles(item.document, device))
+
+
+def _cycles(document: Document, device: ResolvedDevice) -> int:
+    """Simulated cycles of a plan; one that cannot be simulated is the last to be taken."""
+    bare = replace(document, includes=(), declarations=(), device=None)
+    found = check(Source("attempt.nem", write(bare))).plan
+    try:
+        return sys.maxsize if found is None else schedule_plan(replace(found, device=device)).cycles
+    except LamellaError:
+        return sys.maxsize
+
+
+def _attempt(network: Network, device: ResolvedDevice, options: TilingOptions, tactic: Tactic) -> Tiled:
+    """One plan."""
+    model = MachineModel(device)
+    machine = Machine(model, min(model.engines, options.engines or model.engines), tactic)
     halos = find_halos(network, machine.l1 // SMALL)
     machine.l1 -= padding_bytes(halos.values())
     shapes = Shapes(network, machine)

@@ -6,6 +6,29 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Tactic:
+    """What one attempt at a plan takes for granted; no closed form knows, so several are made and simulated."""
+
+    weights_hidden: bool
+    """Whether weights that an engine keeps come during the stage before."""
+    pace: float
+    """The part of the time of DDR that computation may take: estimates are not exact, and stages begin and end."""
+
+
+TACTICS = (Tactic(False, 0.8), Tactic(True, 0.8), Tactic(False, 0.6), Tactic(True, 0.6), Tactic(False, 1.0))
+"""The attempts, in this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Cycles of a stage whose weights are there, those of loading its weights, and those of loading its tiles."""
+
+    alone: int
+    weights: int
+    tiles: int
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """How a stage is tiled: rows of a tile, channels of a chunk (0: all), chunks resident in L1, tiles in flight."""
 
@@ -27,6 +50,8 @@ class Choice:
     """Rows of the first and the last tile of such a stage."""
     lines: int = 0
     """Lines of text, about."""
+    price: Price | None = None
+    """What its cycles consist of; nothing where its weights pass through L1 in chunks."""
 
 
 @dataclass(frozen=True, slots=True)

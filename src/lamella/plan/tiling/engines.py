@@ -10,13 +10,12 @@ again and again, as long as there are lines left: a plan is read.
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import NamedTuple
 
 from lamella.plan.tiling.choice import Choice, Limits
 from lamella.plan.tiling.search import candidates, choose
 from lamella.plan.tiling.shape import Machine, StageShape
 
-PACE = 0.8
-"""The part of the time of DDR that computation may take: estimates are not exact, and stages begin and end."""
 LINES, LAYERS = 2950, 57
 """Lines that a plan may have, and the layers of such a plan; a larger network has as many for each of its layers."""
 OTHERS = 9
@@ -30,13 +29,19 @@ def allot(shapes: list[StageShape], weights: list[int], machine: Machine) -> lis
     rate = machine.sdma * machine.counts["sDMA"]
     ahead = machine.l2 * 2 // 3
     total = sum(weights)
-    allowed = [PACE * min(total, done + ahead) / rate for done in accumulate(weights)]
+    allowed = [machine.tactic.pace * min(total, done + ahead) / rate for done in accumulate(weights)]
     allotment = _Allotment(shapes, machine)
     for last in range(len(shapes)):
-        while sum(item.cycles for item in allotment.choices[: last + 1]) > allowed[last]:
-            if not allotment.speed_up(last):
-                break
+        while allotment.cycles(last) > allowed[last] and allotment.speed_up(last):
+            pass
     return allotment.choices
+
+
+class _Offer(NamedTuple):
+    """A change of one stage: the cycles that it saves for a line, and the choice."""
+
+    worth: float
+    choice: Choice
 
 
 class _Allotment:
@@ -45,26 +50,76 @@ class _Allotment:
     def __init__(self, shapes: list[StageShape], machine: Machine) -> None:
         counts = sorted({*(1 << k for k in range(8) if 1 << k < machine.engines), machine.engines})
         self.limits = [Limits(machine.l1, engines, thrift=THRIFT) for engines in counts]
-        self.shapes = shapes
+        self.shapes, self.machine = shapes, machine
         self.choices = [choose(shape, self.limits[0]) for shape in shapes]
         count = len(shapes)
         self.left = LINES * max(LAYERS, count) // LAYERS - OTHERS * count
         self.left -= sum(item.lines for item in self.choices)
+        self.offers: dict[int, _Offer | None] = {}
+
+    def cycles(self, last: int) -> int:
+        """Cycles of all stages up to one."""
+        return sum(self._cycles(number) for number in range(last + 1))
+
+    def _cycles(self, number: int, change: tuple[int, Choice] | None = None) -> int:
+        """Cycles of a stage beside its neighbours: weights come during the stage before, where L1 holds both.
+
+        Where it does not, a stage waits for its own weights.
+        """
+        before, now, after = (self._choice(number + step, change) for step in (-1, 0, 1))
+        if now is None:
+            return 0
+        room, price = self.machine.l1, now.price
+        own = later = 0
+        if price is None:
+            return now.cycles
+        if before is None or before.l1_bytes + now.l1_bytes > room:
+            own = price.weights
+        if after is not None and after.price is not None and now.l1_bytes + after.l1_bytes <= room:
+            units = self.machine.counts["DMA"]
+            later = price.tiles + after.price.weights * units // min(units, now.flight + 1)
+        return own + max(price.alone, later)
+
+    def _choice(self, number: int, change: tuple[int, Choice] | None) -> Choice | None:
+        if change is not None and change[0] == number:
+            return change[1]
+        return self.choices[number] if 0 <= number < len(self.choices) else None
 
     def speed_up(self, last: int) -> bool:
         """Give lines to the stage up to `last` that gains the most for each; whether any gains."""
-        best: tuple[float, int, Choice] | None = None
+        best: tuple[float, int] | None = None
         for number in range(last + 1):
-            now = self.choices[number]
-            offers = (item for limits in self.limits for item in candidates(self.shapes[number], limits))
-            for item in offers:
-                gain, price = now.cycles - item.cycles, item.lines - now.lines
-                worth = gain / max(1, price)
-                if gain > 0 and price <= self.left and (best is None or worth > best[0]):
-                    best = worth, number, item
+            offer = self.offers.get(number)
+            if number not in self.offers or (offer is not None and self._lines(number, offer.choice) > self.left):
+                offer = self.offers[number] = self._best_offer(number)
+            if offer is not None and (best is None or offer.worth > best[0]):
+                best = offer.worth, number
         if best is None:
             return False
-        _, number, item = best
-        self.left -= item.lines - self.choices[number].lines
-        self.choices[number] = item
+        number = best[1]
+        offer = self.offers[number]
+        assert offer is not None
+        self.left -= self._lines(number, offer.choice)
+        self.choices[number] = offer.choice
+        for neighbour in (number - 2, number - 1, number, number + 1, number + 2):
+            self.offers.pop(neighbour, None)
         return True
+
+    def _lines(self, number: int, choice: Choice) -> int:
+        return choice.lines - self.choices[number].lines
+
+    def _best_offer(self, number: int) -> _Offer | None:
+        """The change of a stage that saves the most cycles for a line, of those that there are lines for."""
+        around = (number - 1, number, number + 1)
+        now = sum(self._cycles(item) for item in around)
+        best: _Offer | None = None
+        for limits in self.limits:
+            for choice in candidates(self.shapes[number], limits):
+                lines = self._lines(number, choice)
+                if choice == self.choices[number] or lines > self.left:
+                    continue
+                gain = now - sum(self._cycles(item, (number, choice)) for item in around)
+                worth = gain / max(1, lines)
+                if gain > 0 and (best is None or worth > best.worth):
+                    best = _Offer(worth, choice)
+        return best

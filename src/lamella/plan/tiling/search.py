@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
-from lamella.plan.tiling.choice import Choice, Limits
+from lamella.plan.tiling.choice import Choice, Limits, Price
 from lamella.plan.tiling.runs import LOOP_FROM, Run, assign, find_run
 from lamella.plan.tiling.shape import ALIGN, Machine, StageShape, tiles_of
 from lamella.plan.tiling.split import VIEWS, Rows, bits_of
@@ -117,7 +117,7 @@ class _Search:
             needed = kept.size + slot
             if not kept.chunk or needed > limits.room:
                 continue
-            found = self._price_across(kept, mine)
+            found, price = self._price_across(kept, mine)
             lines = limits.engines * _across_lines(shape, kept, mine) + SECTION
             choice = Choice(
                 units,
@@ -130,10 +130,11 @@ class _Search:
                 shape.streamed,
                 True,
                 lines=lines,
+                price=price,
             )
             self._keep(choice)
 
-    def _price_across(self, kept: _Kept, mine: int) -> int:
+    def _price_across(self, kept: _Kept, mine: int) -> tuple[int, Price | None]:
         """Cycles of an engine: its inputs whole, its weights, its products, its channels of the output."""
         shape, machine = self.shape, self.shape.machine
         chunks = shape.stage.split.chunks
@@ -148,11 +149,17 @@ class _Search:
         )
         parallel = min(kept.parts, machine.counts[shape.costs[0].unit])
         main = kept.parts * shape.main_cycles(share / kept.parts) / parallel
-        busy = max(weights, main, _ring_cycles(shape, kept, share, share))
+        resident = kept.ring >= kept.parts
+        busy = max(weights, main)
+        if not resident or not machine.tactic.weights_hidden:
+            busy = max(busy, _ring_cycles(shape, kept, share, share))
         if shape.streamed:
             size = sum(region.extent for _, region in shape.wholes)
             busy = max(busy, machine.fetch(size) / machine.counts["sDMA"])
-        return int(loads + busy + shape.follower_cycles(share) + out)
+        around = loads + shape.follower_cycles(share) + out
+        if not resident or shape.streamed:
+            return int(around + busy), None
+        return int(around + busy), Price(int(around + main), int(weights), int(loads))
 
     def _try(self, tiles: _Tiles, kept: _Kept, flight: int) -> None:
         limits = self.limits
@@ -162,11 +169,19 @@ class _Search:
         self.smallest = min(self.smallest or needed, needed)
         if needed > limits.room:
             return
-        found = tiles.price(kept, min(flight, held, tiles.in_flight))
-        engines, streamed = limits.engines, self.shape.streamed
+        found, price = tiles.price(kept, min(flight, held, tiles.in_flight))
         lines = tiles.lines(kept, min(flight, held))
         choice = Choice(
-            tiles.height, kept.chunk, kept.ring, flight, engines, found, needed, streamed, lines=lines
+            tiles.height,
+            kept.chunk,
+            kept.ring,
+            flight,
+            limits.engines,
+            found,
+            needed,
+            self.shape.streamed,
+            lines=lines,
+            price=price,
         )
         self._keep(choice)
 
@@ -289,7 +304,7 @@ class _Tiles:
         free = max(OWN_TOKENS, machine.tokens // 3)
         return max(2, free // (len(self.loads) + len(self.shape.costs)))
 
-    def price(self, kept: _Kept, flight: int) -> int:
+    def price(self, kept: _Kept, flight: int) -> tuple[int, Price | None]:
         """Cycles of the stage: the busiest unit of the busiest engine, or the way of a tile through all units."""
         shape, machine, each = self.shape, self.shape.machine, self.each
         main = kept.parts * shape.main_cycles(self.share / kept.parts)
@@ -312,8 +327,13 @@ class _Tiles:
             # In groups: all loads, then chunk after chunk, then all stores.
             around = groups * (sum(self.loads) * flight / machine.counts["DMA"] + self.after + out)
             ring = groups * _ring_cycles(shape, kept, 1.0, self.share * min(flight, each))
-            return int(max(*busy.values(), ring) + around)
-        return int(max(*busy.values(), each * way / max(1, flight)) + load / 2 + out / 2)
+            return int(max(*busy.values(), ring) + around), None
+        ends = load / 2 + out / 2
+        with_weights = max(*busy.values(), each * way / max(1, flight)) + ends
+        busy["DMA"] -= weights
+        alone = max(*busy.values(), each * way / max(1, flight)) + ends
+        price = Price(int(alone), int(weights), int(busy["DMA"]))
+        return int(with_weights), None if shape.streamed else price
 
     def lines(self, kept: _Kept, flight: int) -> int:
         """Lines of text, about: those of a loop count once, and engines share one loop."""

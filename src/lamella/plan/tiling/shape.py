@@ -15,7 +15,7 @@ from typing import TypeAlias
 from lamella.base.arena import aligned
 from lamella.lang.nem.registry import opcode
 from lamella.lang.nem.resolved import Index, Region, Resource, Task
-from lamella.plan.tiling.choice import Choice
+from lamella.plan.tiling.choice import TACTICS, Choice, Tactic
 from lamella.plan.tiling.split import Part, Whole, bits_of, planar
 from lamella.plan.tiling.stages import Stage
 from lamella.plan.timing.cost import Cost, MachineModel, cost_of
@@ -32,9 +32,10 @@ Operand: TypeAlias = tuple[str, Region, Part]
 class Machine:
     """The rates of a device that the search needs."""
 
-    def __init__(self, model: MachineModel, engines: int) -> None:
+    def __init__(self, model: MachineModel, engines: int, tactic: Tactic = TACTICS[0]) -> None:
         self.model = model
         self.engines = engines
+        self.tactic = tactic
         self.dma = model.value("DMA", "bytes_per_cycle", 32, least=1)
         self.dma_overhead = model.value("DMA", "latency", 4) + model.value("DMA", "setup_cycles", 0)
         self.store = model.value("CSTL", "bytes_per_cycle", 32, least=1)
