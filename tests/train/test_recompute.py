@@ -51,7 +51,7 @@ model Stack(n: int = {layers}, d: int = 16, f: int = 64, v: int = 11):
 """
 
 
-def write(folder: Path, layers: int = 3, **marks: str) -> Path:
+def write(folder: Path, layers: int = 3, /, **marks: str) -> Path:
     """The model with annotations in some places."""
     block = BLOCK.format(whole=marks.get("whole", ""), h=marks.get("h", ""))
     model = MODEL.format(layers=layers, place=marks.get("place", ""), statement=marks.get("statement", ""))
@@ -95,7 +95,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 @pytest.mark.parametrize("place", PLACES)
 def test_regions(place: str, plain: list[float], tmp_path: Path) -> None:
     marks, expected = PLACES[place]
-    trainer = Trainer(write(tmp_path, **marks), backend="reference")
+    trainer = Trainer(write(tmp_path, 3, **marks), backend="reference")
     again = recomputed(trainer)
     assert (
         expected <= again if place == "statement" else {item for item in again if item in WHOLE} == expected
