@@ -68,7 +68,7 @@ def test_a_small_step_changes_the_loss_by_the_square_of_the_gradient(kind: str, 
 
 def test_adapters_begin_as_nothing_and_leave_the_rest(llama: Path, tokens: Path, tmp_path: Path) -> None:
     """The first loss is that of the model; what is merged and taken out again is what it was."""
-    words: dict[str, Any] = {"steps": 3, "batch": 2, "sequence": 8, "lr": 0.05}
+    words: dict[str, Any] = {"steps": 3, "batch": 2, "sequence": 8, "lr": 0.05, "backend": "reference"}
     rows = np.load(tokens)
     plain = lamella.train(llama, rows, **{**words, "steps": 1})
     done = lamella.train(llama, rows, adapters="lora:rank=2,targets=q,down", save=tmp_path / "a", **words)
@@ -112,7 +112,7 @@ def test_frozen_weights_of_few_bits_are_what_their_codes_say(base: str, llama: P
     codes = names["blocks.0.attention.qkv_weight.codes"]
     assert (codes.element.bits, codes.shape) == ((8, (16 * 32 // 2,)) if base == "nf4" else (8, (32, 16)))
     found = lamella.train(llama, np.load(tokens), steps=4, base=base, **words)
-    plain = lamella.train(llama, np.load(tokens), steps=4, **words)
+    plain = lamella.train(llama, np.load(tokens), steps=4, backend="reference", **words)
     assert found.losses[0] != plain.losses[0]
     np.testing.assert_allclose(found.losses, plain.losses, rtol=0.02)
 
@@ -149,7 +149,7 @@ def test_adapters_of_a_text_are_trained_and_nothing_else(kind: str, tmp_path: Pa
     path = tmp_path / "net.module"
     path.write_text(TEXT.replace("KIND", kind))
     rows = np.random.default_rng(0).integers(0, 16, 200)
-    done = lamella.train(path, rows, steps=2, batch=2, sequence=4, save=tmp_path / "out")
+    done = lamella.train(path, rows, steps=2, batch=2, sequence=4, save=tmp_path / "out", backend="reference")
     found = {name.rpartition(".")[2]: array.shape for name, array in done.parameters.items()}
     assert found == ANNOTATED[kind]
     assert (tmp_path / "out" / "adapter_config.json").is_file()

@@ -16,6 +16,8 @@ import lamella
 from lamella.cli import lamella as command
 
 STEPS, BATCH, LENGTH, RATE = 6, 2, 8, 3e-3
+PLAIN = ("--backend", "reference")
+"""Without kernels, where they are not what is tested: nothing is compiled."""
 
 
 def run(*words: str | Path, fails: bool = False) -> Result:
@@ -88,7 +90,7 @@ def test_a_run_that_goes_on_is_bit_by_bit_the_same(llama: Path, tokens: Path, tm
 
 
 def test_a_checkpoint_of_another_run_is_refused(llama: Path, tokens: Path, tmp_path: Path) -> None:
-    more: list[str | Path] = ["--save", tmp_path / "a.safetensors", "--save-every", "2"]
+    more: list[str | Path] = ["--save", tmp_path / "a.safetensors", "--save-every", "2", *PLAIN]
     trained(*words(llama, tokens, *more, steps=2))
     done = run(*words(llama, tokens, *more, "--resume", "--seed", "5"), fails=True)
     assert "was written with seed 0, not 5" in done.output
@@ -112,7 +114,9 @@ def test_a_module_trains_from_drawn_weights(tokens: Path, tmp_path: Path) -> Non
     options = [word for item in sizes for word in ("--set", item)]
     target = tmp_path / "m.safetensors"
     found = trained(
-        *words(tmp_path / "m.module", tokens, *options, "--eval-data", f"{tokens}[:4]", "--save", target)
+        *words(
+            tmp_path / "m.module", tokens, *options, "--eval-data", f"{tokens}[:4]", "--save", target, *PLAIN
+        )
     )
     (evaluation,) = found["evaluations"]
     model = lamella.compile(
@@ -128,7 +132,7 @@ def test_a_module_trains_from_drawn_weights(tokens: Path, tmp_path: Path) -> Non
 
 def test_logs_and_pages_hold_every_step(llama: Path, tokens: Path, tmp_path: Path) -> None:
     page, log = tmp_path / "curve.html", tmp_path / "log"
-    found = trained(*words(llama, tokens, "--html", page, "--log", log, "--clip", "1"))
+    found = trained(*words(llama, tokens, "--html", page, "--log", log, "--clip", "1", *PLAIN))
     rows = [line.split(",") for line in (log / "training.csv").read_text().splitlines()]
     assert rows[0][:4] == ["step", "loss", "rate", "gradient_norm"]
     assert [float(row[1]) for row in rows[1:]] == found["losses"]
@@ -142,10 +146,10 @@ def test_logs_and_pages_hold_every_step(llama: Path, tokens: Path, tmp_path: Pat
 def test_python_trains_as_the_command_does(llama: Path, tokens: Path, tmp_path: Path) -> None:
     seen: list[float] = []
     done = lamella.train(
-        llama, np.load(tokens), steps=3, batch=BATCH, sequence=LENGTH, lr=RATE,
+        llama, np.load(tokens), steps=3, batch=BATCH, sequence=LENGTH, lr=RATE, backend="reference",
         watch=lambda report: seen.append(report.loss),
     )  # fmt: skip
-    assert done.losses == seen == trained(*words(llama, tokens, steps=3))["losses"]
+    assert done.losses == seen == trained(*words(llama, tokens, *PLAIN, steps=3))["losses"]
     assert done.save(tmp_path / "w.safetensors") == (tmp_path / "w.safetensors",)
     again = done.trainer.step(
         {"token_ids": np.zeros((1, 4), np.int64), "targets": np.ones((1, 4), np.int64)}, RATE
@@ -180,5 +184,5 @@ def test_what_makes_no_sense_is_said(message: str, llama: Path, tokens: Path) ->
 
 
 def test_a_training_that_diverges_ends(llama: Path, tokens: Path) -> None:
-    done = run(*words(llama, tokens, "--optimizer", "sgd", "--lr", "1e30"), fails=True)
+    done = run(*words(llama, tokens, "--optimizer", "sgd", "--lr", "1e30", *PLAIN), fails=True)
     assert "the training diverged" in done.output

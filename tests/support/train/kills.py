@@ -34,7 +34,9 @@ class CampaignResult:
 class Campaign:
     """A training that is killed again and again."""
 
-    def __init__(self, model: Path, data: Path, folder: Path, steps: int, seed: int) -> None:
+    def __init__(
+        self, model: Path, data: Path, folder: Path, steps: int, seed: int, backend: str = "cpu"
+    ) -> None:
         self._folder = folder
         self._random = random.Random(seed)
         sizes = ["--steps", str(steps), "--batch", "2", "--sequence", "8", "--save-every", "1", "--shuffle"]
@@ -47,6 +49,8 @@ class Campaign:
             "--data",
             str(data),
             *sizes,
+            "--backend",
+            backend,
             "--json",
         ]
 
