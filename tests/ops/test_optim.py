@@ -184,6 +184,20 @@ def test_clipping(shape: tuple[int, ...], limit: float, seed: int) -> None:
     near(results("optim.clip_norm", (gradient,), {"limit": limit})[0], parameter.grad.numpy())
 
 
+@judged("torch", "optim.squared_error", "optim.squared_error_backward")
+@settings(max_examples=8)
+@given(SHAPES, SEEDS)
+def test_squared_error(shape: tuple[int, ...], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    x, targets = torch.tensor(random.normal(size=shape), requires_grad=True), random.normal(size=shape)
+    loss = torch.nn.functional.mse_loss(x, torch.tensor(targets))
+    (gradient,) = torch.autograd.grad(3 * loss, x)
+    given_x = x.detach().numpy()
+    near(results("optim.squared_error", (given_x, targets), {})[0], loss.detach().numpy())
+    inputs = (np.asarray(3.0), given_x, targets)
+    near(results("optim.squared_error_backward", inputs, {})[0], gradient.numpy())
+
+
 @judged("numpy", "optim.collect")
 def test_the_first_gradient_begins_anew() -> None:
     before, gradient = np.array([1.0, np.nan], np.float32), np.array([2.0, 3.0], np.float32)

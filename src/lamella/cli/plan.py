@@ -16,10 +16,10 @@ from lamella.base.diagnostic import printable
 from lamella.cli.options import print_findings, print_json, without_notes
 from lamella.cli.waiting import waiting
 from lamella.pipeline.api import read
-from lamella.pipeline.languages import Console, nac_plans
+from lamella.pipeline.languages import Console, nac_plans, training_plans
 from lamella.pipeline.options import Options
 
-CAPABILITIES = ("prompt", "print", "read", "write", "models")
+CAPABILITIES = ("prompt", "print", "read", "write", "models", "train")
 FOLDERS = ("read", "write", "models")
 """Capabilities that reach one folder and what lies below it."""
 MOST_SHOWN = 64
@@ -51,7 +51,8 @@ def run_plan(file: Path, options: Options, answers: Sequence[str]) -> None:
     printed: list[str] = []
     ends: list[str] = []
     console = Console(_collect(printed) if options.as_json else partial(_echo, ends), _ask)
-    outcome = plans.execute(model, console, options, answers=answers, allowed=allowed)
+    make_host = training_plans().TrainingHost if "train" in allowed else None
+    outcome = plans.execute(model, console, options, answers=answers, allowed=allowed, make_host=make_host)
     if options.as_json:
         diagnostics = [item.to_json() for item in outcome.findings]
         values = [_plain(item) for item in outcome.values]

@@ -135,6 +135,11 @@ class Builder:
         self._inputs.append(tensor)
         return tensor
 
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The inputs that there are by now."""
+        return tuple(item for item in self._inputs if isinstance(item, Tensor))
+
     def variable(self, name: str, element: ElementType, shape: Sequence[Extent]) -> Tensor:
         """A new variable."""
         tensor = Tensor(self.fresh(name), element, tuple(shape))

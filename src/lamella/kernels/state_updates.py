@@ -62,6 +62,8 @@ class _Overwriting:
         """The last launch that may find something wrong."""
         self.waits: dict[int, int] = {}
         """The launch that another waits for."""
+        self.writers: dict[str, int] = {}
+        """The launch that overwrites a buffer."""
 
     def takes(self, state: str, value: str) -> bool:
         """Whether the next value of a state may overwrite the last one."""
@@ -73,18 +75,30 @@ class _Overwriting:
         if len(makers) != 1 or makers[0] not in self.touching.get(old.buffer, []):
             return False
         number = makers[0]
-        last = max(*self.touching[old.buffer], self.failing, self.waits.get(number, number))
-        if not self._can_wait(number, last):
+        readers = self.touching[old.buffer]
+        if self.whole.launches[number].has_fault or any(
+            self._is_moved(item) for item in readers if item != number
+        ):
+            return False
+        last = max(*readers, self.failing, self.waits.get(number, number))
+        if last > number and not self._can_wait(number, last):
             return False
         if not _is_elementwise(self.whole.launches[number], old.buffer, new.buffer, self.kernel):
             return False
         self.waits[number] = last
+        self.writers[old.buffer] = number
         return True
+
+    def _is_moved(self, number: int) -> bool:
+        return self.waits.get(number, number) > number
 
     def _can_wait(self, number: int, until: int) -> bool:
         """Whether a launch may run behind a later one: none on the way writes what it reads or reads what it writes."""
         launch = self.whole.launches[number]
         mine = _written(launch)
+        # Who overwrites something waits for all that read it, where they stood when that was decided.
+        if any(self.writers.get(item.buffer, number) != number for item in launch.arguments):
+            return False
         for buffer in {item.buffer for item in launch.arguments}:
             for other in self.touching[buffer]:
                 if number < other <= until and (
@@ -97,7 +111,7 @@ class _Overwriting:
         """The launches, each behind those that it waits for."""
         numbers = range(len(self.whole.launches))
         # A launch that waits comes behind the one that it waits for, which has the same first number.
-        order = sorted(numbers, key=lambda number: (self.waits.get(number, number), number in self.waits))
+        order = sorted(numbers, key=lambda number: (self.waits.get(number, number), self._is_moved(number)))
         return [self.whole.launches[number] for number in order]
 
 

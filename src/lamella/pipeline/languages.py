@@ -299,8 +299,16 @@ class NacPlans(Protocol):
         options: Options,
         answers: Sequence[str] = (),
         allowed: Mapping[str, Path] | None = None,
+        make_host: Callable[..., object] | None = None,
     ) -> Outcome:
         """Run a plan within what is allowed."""
+
+
+class TrainingPlans(Protocol):
+    """Plans that train: `lamella.train.plans`."""
+
+    TrainingHost: Callable[..., object]
+    """Makes the outside of a plan whose models can be trained."""
 
 
 class PlanKernels(Protocol):
@@ -554,6 +562,11 @@ def nac_writing() -> NacWriting:
 def nac_plans() -> NacPlans:
     """The plans of NAC applications."""
     return cast(NacPlans, _part("nac.plans"))
+
+
+def training_plans() -> TrainingPlans:
+    """The plans of NAC applications that train."""
+    return cast(TrainingPlans, _part("plans", "train"))
 
 
 def plan_reports() -> PlanReports:

@@ -202,6 +202,7 @@ def trainable_file(model: NacModel, options: Options) -> TrainableGraph:
         {},
         loss=step.loss,
         targets=step.targets,
+        policies={variable: ParameterPolicy(name) for name, variable in names.items()},
         origin=model,
     )
 

@@ -10,6 +10,8 @@ class StepSettings:
     """The optimiser of a training, the numbers of its rule, and what is done to gradients."""
 
     optimizer: str = "adamw"
+    loss: str = "cross_entropy"
+    """What compares outputs with targets: cross_entropy of classes, or squared_error of reals."""
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8

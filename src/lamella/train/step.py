@@ -6,8 +6,9 @@ model graph ─ loss ─ gradients ─ clipping ─ optimiser      parameters an
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 from lamella.base.dtype import I64, ElementType
 from lamella.base.errors import InputError
@@ -32,6 +33,27 @@ PICKING = ("embedding", "gather", "index_select", "take")
 
 
 @dataclass(frozen=True, slots=True)
+class LossRule:
+    """What compares outputs with targets: an operator, which has a backward, and the type of the targets."""
+
+    operator: str
+    element: ElementType | None
+    """None where targets are of the type of the outputs."""
+    dropped: int
+    """How many dimensions targets have less."""
+    attributes: Mapping[str, int] = field(default_factory=dict)
+
+
+LOSSES: Mapping[str, LossRule] = MappingProxyType(
+    {
+        "cross_entropy": LossRule("llm.cross_entropy", I64, 1, {"ignore_index": IGNORED}),
+        "squared_error": LossRule("optim.squared_error", None, 0),
+    }
+)
+"""All losses by name."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepGraph:
     """A graph that takes a batch, its targets and some scalars, gives the loss, and updates its variables."""
 
@@ -50,6 +72,11 @@ class StepBuilder:
     def __init__(self, source: TrainableGraph, settings: StepSettings) -> None:
         self.source, self.settings = source, settings
         self.optimizer: Optimizer = find_optimizer(settings.optimizer)
+        if settings.loss not in LOSSES:
+            raise InputError(
+                f"there is no loss '{settings.loss[:40]}'", hint=f"there are: {', '.join(LOSSES)}"
+            )
+        self.rule = LOSSES[settings.loss]
         self.scored = _find_scored(source)
         graph = source.model.graph
         self.parameters = {item.name: item for item in graph.variables if item.name in source.gradients}
@@ -168,9 +195,11 @@ class StepBuilder:
         logits = self._scored_tensor()
         if self.source.loss or not logits.shape:
             return logits
-        targets = builder.input(TARGETS, I64, logits.shape[:-1])
+        rule = self.rule
+        shape = logits.shape[: len(logits.shape) - rule.dropped]
+        targets = builder.input(TARGETS, rule.element or logits.element, shape)
         loss = builder.call(
-            "llm.cross_entropy", logits, targets, results=("cross_entropy",), ignore_index=IGNORED
+            rule.operator, logits, targets, types=None, results=("mean_loss",), **rule.attributes
         )
         auxiliary = self.source.auxiliary
         return self._sum(builder, (loss, *map(self._output, auxiliary.trained))) if auxiliary else loss
@@ -198,14 +227,15 @@ class StepBuilder:
             elif not tensor.shape:
                 builder.call("math.iden", one, results=(seed,))
             else:
-                targets = Tensor(TARGETS, I64, tensor.shape[:-1])
+                targets = next(item for item in builder.inputs if item.name == TARGETS)
                 builder.call(
-                    "llm.cross_entropy_backward",
+                    f"{self.rule.operator}_backward",
                     one,
                     tensor,
                     targets,
+                    types=None,
                     results=(seed,),
-                    ignore_index=IGNORED,
+                    **self.rule.attributes,
                 )
 
     def _output(self, name: str) -> Tensor:

@@ -197,13 +197,20 @@ def test_output_goes_where_it_is_sent() -> None:
 
 
 @pytest.mark.parametrize("word", ["MODEL_ZERO_GRAD(0)", "MODEL_SAVE_WEIGHTS(0, 0, 0)",
-                                  "MODEL_TRAIN_STEP(0, 0, [0], [0], 1, 0, 0, 0, 0)"])  # fmt: skip
-def test_training_is_refused_with_a_sentence(word: str) -> None:
-    found = finding(
-        f'RES_LOAD_MODEL(0, 0)\nSRC_CONSTANT(0, 0)\n{word}\nEXEC_HALT()\n0 = "self"', RecordingHost()
-    )
+                                  "MODEL_TRAIN_STEP(0, 0, [1], [1], 2, 1, 0, 0, 0)"])  # fmt: skip
+def test_training_needs_to_be_allowed_and_a_host_that_can(word: str) -> None:
+    plan = f'RES_LOAD_MODEL(0, 0)\nSRC_CONSTANT(0, 0)\nSRC_CONSTANT(1, 1)\n{word}\nEXEC_HALT()\n0 = "self"\n1 = 0.5'
+    found = finding(plan, RecordingHost())
     assert found.code == "NAC248"
     assert "plans do not train here" in found.message
+    found = finding(plan, RecordingHost(), grants=ALL - {"train"})
+    assert found.code == "NAC245"
+    assert "--allow train" in str(found)
+
+
+def test_weights_are_saved_in_one_form() -> None:
+    plan = 'RES_LOAD_MODEL(0, 0)\nSRC_CONSTANT(0, 0)\nMODEL_SAVE_WEIGHTS(0, 0, 7)\nEXEC_HALT()\n0 = "self"'
+    assert "form 0 is a file of safetensors" in str(finding(plan, RecordingHost()))
 
 
 def test_findings_of_models_name_the_instruction() -> None:
@@ -224,7 +231,7 @@ def test_hosts_and_callers_are_told_what_is_wrong() -> None:
         run("EXEC_HALT()", grants=frozenset({"network"}))
     with pytest.raises(InputError, match="seed is -1"):
         run("EXEC_HALT()", seed=-1)
-    assert set(CAPABILITIES) == {"prompt", "print", "read", "write", "models"}
+    assert set(CAPABILITIES) == {"prompt", "print", "read", "write", "models", "train"}
     assert PlanBudget.of(Limits(max_steps=7, max_total_bytes=9)) == PlanBudget(7, 9)
     assert run("EXEC_HALT()").values == ()
     with pytest.raises(LamellaError, match="NAC174"):

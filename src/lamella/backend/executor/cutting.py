@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -86,7 +87,11 @@ class SegmentCutter:
         self._results = results
         self._writes = KernelWrites(program.program)
         self._in_place, self._nodes = program.in_place, graph.nodes
-        self._updates = graph.updates
+        leaving = Counter(item.name for argument in graph.outputs for item in tensors(argument))
+        leaving.update(item.value.name for item in graph.updates)
+        self._leaving = set(leaving)
+        self._updates = [item for item in graph.updates if leaving[item.value.name] == 1]
+        """Those whose value is nothing else: only such a one can be where the last value was."""
         self._whole = 0
         """The operations of a row that is all of the graph; states are updated in place in such a row alone."""
         self._layouts = program.layouts
@@ -123,7 +128,8 @@ class SegmentCutter:
         """A row that ends before a node as one segment; in parts where a launch can be neither proved nor tested."""
         if not row:
             return []
-        may_overwrite = len(row) == self._whole and bool(self._updates)
+        made = {item.name for planned in row for item in _flat(planned.operation.outputs)}
+        may_overwrite = len(row) == self._whole and bool(self._updates) and self._leaving <= made
         for overwriting in (True, False) if may_overwrite else (False,):
             try:
                 return [self._build(row, end, last_reads, overwriting)]

@@ -214,6 +214,10 @@ class GraphRun:
 
     def _run_segment(self, segment: Segment, progress: Progress) -> bool:
         """Run some operations in one call; False where a step had no value and nothing was done."""
+        if segment.updated or segment.states:
+            return (
+                False  # it would write into the states themselves, which only a run of the whole graph may do
+            )
         times: list[LaunchTime] | None = None if clock_of(progress) is None else []
         last = segment.operations[-1]
         with findings_at(last.operator, last.origin):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lamella.backend.mep.actions import ACTIONS, RUNNING, TRAINING, refuse_training, run_models
+from lamella.backend.mep.actions import ACTIONS, RUNNING, run_models, train_models
 from lamella.backend.mep.state import (
     CAPABILITIES,
     Host,
@@ -134,7 +134,7 @@ class _PlanMachine:
         elif step.code in RUNNING:
             run_models(self.state, step)
         else:
-            raise refuse_training(TRAINING[step.code])
+            train_models(self.state, step)
         return number + 1
 
     # --- jumps ----------------------------------------------------------------------------------------------

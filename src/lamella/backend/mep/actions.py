@@ -18,11 +18,13 @@ from lamella.backend.mep.state import (
     PRINT,
     PROMPT,
     READ,
+    TRAIN,
     WRITE,
     Actions,
     LoadedModel,
     Number,
     PlanState,
+    PlanTraining,
     Value,
     as_array,
     as_integer,
@@ -47,7 +49,6 @@ from lamella.lang.nac.check.bytecode import PlanStep
 from lamella.lang.nac.check.data import DTYPES, check_arrays
 from lamella.lang.nac.check.plan import SELF, BlockCall, blocks_of, fill, model_number
 from lamella.lang.nac.nodes import V1_5, V1_6
-from lamella.ops.fault import Fault
 
 # --- numbers: one by one as Python counts, arrays as NumPy does; and what is chosen from logits -------------
 
@@ -207,8 +208,8 @@ MATHEMATICS: Actions = MappingProxyType(
 # --- where values come from: people, constants, files, models, arrays of the file ---------------------------
 
 
-MODE = "infer"
-"""What SRC_EXEC_MODE gives: plans do not train here."""
+MODE, BOTH = "infer", "infer_train"
+"""What SRC_EXEC_MODE gives: whether a plan may train."""
 SHORT_SIDE, CROP = 256, 224
 """Pixels of a picture before and after its edges are cut off."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -243,7 +244,7 @@ def _constant(state: PlanState, numbers: tuple[int, ...]) -> None:
 
 
 def _mode(state: PlanState, numbers: tuple[int, ...]) -> None:
-    state.write(numbers[0], MODE)
+    state.write(numbers[0], BOTH if TRAIN in state.around.grants else MODE)
 
 
 def _load_model(state: PlanState, numbers: tuple[int, ...]) -> None:
@@ -634,19 +635,49 @@ def _action(call: BlockCall) -> str:
     return f"runs instructions {call.first} to {call.last} of model {call.model}"
 
 
-def refuse_training(name: str) -> Fault:
-    """Why an instruction that trains does nothing."""
-    return refused(
-        f"trains a model, and plans do not train here ({name})", "train with `lamella train`, or leave it out"
-    )
-
-
 RUNNING = (0x80, opcodes.RUN_BLOCK, opcodes.RUN_PARALLEL)
 """Instructions that run models."""
-TRAINING: Mapping[int, str] = MappingProxyType(
-    {opcodes.TRAIN_STEP: "a step", 0x83: "gradients set to 0", 0x85: "weights saved"}
-)
-"""Instructions that train models, with what they would do."""
+
+
+# --- models that are trained ----------------------------------------------------------------------------------
+
+
+def train_models(state: PlanState, step: PlanStep) -> None:
+    """An instruction that trains a model, or writes what came of it."""
+    match step.fields:
+        case int(model), int(loss), tuple(inputs), tuple(targets), int(out), int(rate), int(logits), *names:
+            action = f"trains model {model}"
+            state.allow(TRAIN, action)
+            loaded = state.model(model).model
+            only = [state.text(item) for item in names if isinstance(item, int) and item]
+            given, wanted = _arrays(state, inputs), _arrays(state, targets)
+            number = as_scalar(state.read(rate))
+            if logits:
+                _write_results(state, action, state.ask(action, lambda: loaded(*given)), (logits,))
+            asked = PlanTraining(loss, given, wanted, float(number), only)
+            state.write(out, state.ask(action, lambda: loaded.train_step(asked)))
+        case int(model), int(slot), int(kind):
+            _save_weights(state, model, as_text(state.read(slot)), kind)
+        case int(model), *_:
+            action = f"forgets the gradients of model {model}"
+            state.allow(TRAIN, action)
+            state.ask(action, state.model(model).model.zero_grad)
+
+
+def _save_weights(state: PlanState, model: int, path: str, kind: int) -> None:
+    action = f"writes the weights of model {model} to '{path}'"
+    state.allow(TRAIN, action)
+    state.allow_path(WRITE, action, path)
+    if kind:
+        raise fault(f"{action} in form {kind}", "form 0 is a file of safetensors; there is no other")
+    loaded = state.model(model).model
+    data = state.ask(action, loaded.weights)
+    state.emit(len(data))
+    state.ask(action, lambda: state.around.host.write_file(path, data, False))
+
+
+TRAINING = (opcodes.TRAIN_STEP, 0x83, 0x85)
+"""Instructions that train models."""
 
 
 # --- what leaves a plan: lines on a terminal, and files -----------------------------------------------------
@@ -702,4 +733,4 @@ OUTPUT: Actions = MappingProxyType({opcodes.DEBUG_PRINT: _debug, opcodes.WRITE: 
 ACTIONS: Actions = MappingProxyType({**SOURCES, **TEXTS, **TENSORS, **MATHEMATICS, **OUTPUT})
 """The instructions that need nothing but their operands."""
 
-__all__ = ["ACTIONS", "RUNNING", "TRAINING", "refuse_training", "run_models"]
+__all__ = ["ACTIONS", "RUNNING", "TRAINING", "run_models", "train_models"]

@@ -45,9 +45,9 @@ def refused(problem: str, repair: str) -> Fault:
 # --- the host: the interpreter touches nothing itself, and asks only for what is granted --------------------
 
 
-PROMPT, PRINT, READ, WRITE, MODELS = "prompt", "print", "read", "write", "models"
-CAPABILITIES: tuple[str, ...] = (PROMPT, PRINT, READ, WRITE, MODELS)
-"""What can be granted: asking a person, printing, reading files, writing files, loading models of other files."""
+PROMPT, PRINT, READ, WRITE, MODELS, TRAIN = "prompt", "print", "read", "write", "models", "train"
+CAPABILITIES: tuple[str, ...] = (PROMPT, PRINT, READ, WRITE, MODELS, TRAIN)
+"""What can be granted: asking a person, printing, reading and writing files, models of other files, training."""
 FOLDERS: tuple[str, ...] = (READ, WRITE, MODELS)
 """Capabilities that are granted for one folder and what lies below it."""
 
@@ -65,6 +65,19 @@ class PlanTokenizer(Protocol):
         """The id of a token, or None where there is no such token."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlanTraining:
+    """A step of training that a plan asks for."""
+
+    loss: int
+    """0 compares classes (cross-entropy), 1 numbers (squared error); a training graph of the file has its own."""
+    inputs: Sequence[Array]
+    targets: Sequence[Array]
+    rate: float
+    only: Sequence[str] = ()
+    """The parameters that are trained; all where none are named."""
+
+
 class PlanModel(Protocol):
     """A model that a plan has loaded."""
 
@@ -76,6 +89,15 @@ class PlanModel(Protocol):
 
         Called from two threads at once where a plan runs two blocks side by side.
         """
+
+    def train_step(self, step: PlanTraining, /) -> float:
+        """Change parameters by their gradients; gives the loss before that."""
+
+    def zero_grad(self) -> None:
+        """Forget gradients that were collected."""
+
+    def weights(self) -> bytes:
+        """All weights as they are now, as a file of safetensors."""
 
 
 class Host(Protocol):

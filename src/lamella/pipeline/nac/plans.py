@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lamella.backend.mep import Outcome, PlanBudget, patch_constants, run_plan
 from lamella.backend.mep import PlanTokenizer as PlanTokenizer
+from lamella.backend.mep.state import PlanTraining
 from lamella.backend.tisa import load_tokenizer
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors
@@ -42,6 +43,21 @@ class LoadedModel:
     def __call__(self, *inputs: Array) -> Sequence[Array]:
         """Run once."""
         return _call(self.run, inputs)
+
+    def train_step(self, step: PlanTraining, /) -> float:
+        """Whoever runs the plan brings what trains."""
+        raise InputError(
+            "plans do not train here", hint="run the plan with `lamella run --plan --allow train`"
+        )
+
+    def zero_grad(self) -> None:
+        """There are no gradients."""
+
+    def weights(self) -> bytes:
+        """What is not trained is what is in the file."""
+        raise InputError(
+            "plans do not train here", hint="run the plan with `lamella run --plan --allow train`"
+        )
 
     def run_block(self, first: int, last: int, values: Sequence[Array]) -> Sequence[Array]:
         """Run some of the instructions, with the results from before as inputs."""
@@ -124,6 +140,10 @@ class FileHost:
         write_pieces(target, (old, data), through_links=False)
 
 
+MakeHost = Callable[[Model, Options, Console, Mapping[str, Path]], FileHost]
+"""Makes the outside of a plan."""
+
+
 def patch(model: Model, values: Mapping[str, str]) -> Model:
     """The model with constants of its plan replaced."""
     return replace(model, file=patch_constants(model.file, values)) if values else model
@@ -141,8 +161,12 @@ def execute(
     *,
     answers: Sequence[str] = (),
     allowed: Mapping[str, Path] | None = None,
+    make_host: MakeHost | None = None,
 ) -> Outcome:
-    """Run the plan of a file; `allowed` are capabilities with the folder that each may reach."""
+    """Run the plan of a file; `allowed` are capabilities with the folder that each may reach.
+
+    `make_host` makes an outside that can do more than this one, such as training.
+    """
     if not model.file.orchestrator.bytecode:
         hint = (
             "`lamella convert FOLDER chat.nac` writes one for a Hugging Face folder with a tokenizer.json; another"
@@ -151,7 +175,7 @@ def execute(
         )
         raise InputError(f"'{shown(model.path)}' has no plan", path=shown(model.path), hint=hint)
     folders = dict(allowed or {})
-    host = FileHost(model, options, console, folders)
+    host = (make_host or FileHost)(model, options, console, folders)
     budget = PlanBudget.of(options.limits)
     return run_plan(
         model.file, host, answers=answers, grants=tuple(folders), budget=budget, seed=options.start_seed
