@@ -73,3 +73,41 @@ def test_instructions_are_used_where_they_are(
 
 def _word(element: str) -> str:
     return {"f32": "float", "i32": "i32"}[element]
+
+
+CODES = """
+func @f(%x: memref<i8x{rows}x16>, %y: memref<f32x{rows}x16>) {{
+  %0 = constant 0 : index
+  parallel {{
+    %a = cooperative_matrix_load.n %x[%0,%0] : coopmatrix<i8x{rows}x16,matrix_a>
+    %v = cast %a : coopmatrix<i32x{rows}x16,matrix_a>
+    {shifts}
+    %r = cast %w : coopmatrix<f32x{rows}x16,matrix_a>
+    cooperative_matrix_store %r, %y[%0,%0]
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize("rows", [8, 16, 32])
+@pytest.mark.parametrize(
+    "steps", [("shl 28", "shr 28"), ("shr 4",), ("shr 3",), ("shl 28", "shr 28", "shr 28"), ("shl 28",)]
+)
+def test_shifted_codes_become_numbers(rows: int, steps: tuple[str, ...]) -> None:
+    """All bytes; codes of 4 bits are looked up, other integers are not."""
+    type_, lines, last = f"coopmatrix<i32x{rows}x16,matrix_a>", [], "%v"
+    x = np.asfortranarray(np.resize(np.arange(-128, 128), (rows, 16)).astype(np.int8))
+    wanted = x.astype(np.int32)
+    for number, step in enumerate(steps):
+        name, count = step.split()
+        made = "%w" if number == len(steps) - 1 else f"%s{number}"
+        lines += [
+            f"%c{number} = constant {count} : {type_}",
+            f"{made} = arith.{name} {last}, %c{number} : {type_}",
+        ]
+        last = made
+        wanted = wanted << int(count) if name == "shl" else wanted >> int(count)
+    kernels = compile_program(read(CODES.format(rows=rows, shifts="\n    ".join(lines))))
+    found = np.zeros((rows, 16), np.float32, order="F")
+    kernels.call("f", [x, found], 1)
+    assert np.array_equal(found, wanted.astype(np.float32))
