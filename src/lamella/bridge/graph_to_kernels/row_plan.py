@@ -27,7 +27,7 @@ GROUP_STEPS = 1 << 15
 """Steps that are worth a work-group of their own."""
 MOST_GROUPS = 512
 """Work-groups beyond which they only become larger."""
-THREAD_STEPS, MOST_BLOCKS = 1 << 12, 1 << 20
+THREAD_STEPS, MOST_BLOCKS = 1 << 10, 1 << 20
 """The same where work-items are threads, of which thousands run at once."""
 MOST_TRIES = 4096
 """Lengths of pieces that are tried."""
