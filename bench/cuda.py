@@ -21,9 +21,14 @@ import numpy as np
 
 import lamella
 from lamella.backend import cuda
+from lamella.backend.arguments import written_parameters
+from lamella.backend.cuda.compile import device_target, with_sizes
 from lamella.backend.cuda.driver import Event, device, own_stream
+from lamella.backend.cuda.kernels import BoundLaunch
 from lamella.base.source import Source
 from lamella.lang.tensor import parse
+from lamella.pipeline.kernels.execution import prepare, to_kernels
+from lamella.pipeline.options import Options
 
 ROWS, COLUMNS, BAND = 256, 128, 16
 """The tile of a work-group, and how many of them lie side by side along the columns before the next rows follow."""
@@ -140,7 +145,6 @@ def tell(what: str, ours: float, theirs: float, unit: str, error: float) -> None
     )
 
 
-HEAD = "import nn, aten;\n"
 ROW_GRAPHS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "softmax": ("nn.softmax{axes=[1]}(x)", lambda torch, x: torch.softmax(x, 1)),
     "layer norm": (
@@ -158,22 +162,38 @@ ROW_GRAPHS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 def bench_rows(torch: Any, rows: int = 16384, columns: int = 4096) -> None:
     """Kernels that read a matrix once and write one: bytes by second beside torch's, and a copy's."""
     x = torch.randn(rows, columns, device="cuda")
+    y = torch.empty_like(x)
     moved = 2 * x.numel() * 4 / 1e12
-    copied = torch.empty_like(x)
-    copy = moved / min(time_torch(torch, lambda: copied.copy_(x), 20) for _ in range(3))
+    copy = moved / min(time_torch(torch, lambda: y.copy_(x), 20) for _ in range(3))
     print(f"copy of {rows} x {columns} f32: {copy:.2f} TB/s")
+    for name, (line, peer) in ROW_GRAPHS.items():
+        bound = bind_rows(line.replace("C", str(columns)), x, y)
+        bound.launch()
+        own_stream().wait()
+        error = (y - peer(torch, x)).abs().max().item()
+        ours, theirs = in_turn(torch, bound.launch, partial(peer, torch, x), 20)
+        tell(f"{name} {rows} x {columns}", moved / ours, moved / theirs, "TB/s", error)
+
+
+def bind_rows(line: str, x: Any, y: Any) -> BoundLaunch:
+    """The one kernel of a graph `y = line`, bound to tensors of torch."""
+    shape = list(x.shape)
     with TemporaryDirectory() as folder:
-        for name, (line, peer) in ROW_GRAPHS.items():
-            path = Path(folder) / "rows.sknd"
-            text = f"graph Rows {{ @input {{ x: real[{rows}, C]; }} @output {{ y: real[{rows}, C]; }}"
-            path.write_text(HEAD + f"{text} @compose {{ y = {line}; }} }}\n".replace("C", str(columns)))
-            run: Any = lamella.compile(path, backend="cuda")
-            given = {"x": x.cpu().numpy()}
-            found = run(**given)["y"]
-            times = [sum(item.seconds for item in run.profile(given)) for _ in range(3)]
-            theirs = min(time_torch(torch, partial(peer, torch, x), 20) for _ in range(3))
-            error = float(np.abs(found - peer(torch, x).cpu().numpy()).max())
-            tell(f"{name} {rows} x {columns}", moved / min(times), moved / theirs, "TB/s", error)
+        path = Path(folder) / "rows.sknd"
+        path.write_text(
+            f"import nn, aten;\ngraph Rows {{ @input {{ x: real{shape}; }} @output {{ y: real{shape}; }} "
+            f"@compose {{ y = {line}; }} }}\n"
+        )
+        model: Any = lamella.load(path)
+    options = Options()
+    graph = to_kernels(prepare(model, options), options, {}, True, device_target())
+    (call,) = (call for calls in graph.calls.values() for call in calls)
+    program = with_sizes(graph.program)
+    (function,) = program.functions
+    written = written_parameters(function)
+    flat = [y if item.value.name in written else x for item in function.parameters]
+    arrays = [of_torch(item.reshape(-1)) for item in flat]
+    return cuda.compile_program(program).bind(function.name, arrays, call.groups)
 
 
 def main() -> None:

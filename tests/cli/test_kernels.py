@@ -294,4 +294,4 @@ def test_what_only_the_interpreter_does_it_does_unasked(kernels: Path) -> None:
 def test_backends_that_run_no_kernels(kernels: Path, backend: str) -> None:
     done = call("run", kernels, "--backend", backend)
     assert done.exit_code == 1
-    assert "kernels run on: cpu, interpreter" in done.output
+    assert "kernels run on: cpu, cuda, interpreter" in done.output

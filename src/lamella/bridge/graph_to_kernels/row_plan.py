@@ -27,7 +27,7 @@ GROUP_STEPS = 1 << 15
 """Steps that are worth a work-group of their own."""
 MOST_GROUPS = 512
 """Work-groups beyond which they only become larger."""
-THREAD_STEPS, MOST_BLOCKS = 1 << 12, 1 << 20
+THREAD_STEPS, MOST_BLOCKS = 1 << 10, 1 << 20
 """The same where work-items are threads, of which thousands run at once."""
 MOST_TRIES = 4096
 """Lengths of pieces that are tried."""
@@ -135,7 +135,7 @@ def plan_rows(
     share = lanes if across else 1
     if sum(room.count * share * _bytes(tensors[name].element) for name, room in local.items()) > MOST_LOCAL:
         raise Unsupported("a row is too long for local memory")
-    at_once = 1 if not threads else 4 if _is_heavy(kernel) else 8
+    at_once = 1 if not threads else 2 if _is_heavy(kernel) else 4
     shared, cut, piece, looped = _share(kernel, across, lanes, threads)
     return RowPlan(kernel, passes, across, lanes, shared, cut, piece, looped, registers, local, at_once)
 

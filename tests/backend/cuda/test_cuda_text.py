@@ -1,0 +1,108 @@
+"""What is written for a GPU, without one: which kernels are pipelines, and text that the assembler of NVIDIA takes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from bench.cuda import product_text
+from lamella.backend import cpu, cuda
+from lamella.backend.cpu.compile import emit
+from lamella.backend.cpu.compiled import Compiled, KernelSymbol
+from lamella.backend.cpu.jit import MACHINES, assembly
+from lamella.backend.cuda.compile import decode_entries, encode_entries
+from lamella.kernels.target import find_target
+from tests.support.differential.running import read
+
+SMALL = product_text(256, 256, 128)
+LARGE = product_text(2048, 4096, 512)
+
+
+def emit_for(text: str, target: str = "sm_90a") -> tuple[Compiled, KernelSymbol]:
+    """A kernel as text for LLVM, and what a launch has to know of it."""
+    compiled = emit(read(text), find_target(target))
+    return compiled, compiled.entries[0]
+
+
+def test_a_product_is_a_pipeline() -> None:
+    compiled, entry = emit_for(LARGE)
+    assert "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16" in compiled.text
+    found = entry.pipeline
+    assert found is not None
+    assert found.threads == 384
+    assert found.local_bytes <= 232448
+    assert [(item.slot, item.shape, item.columns) for item in found.maps] == [
+        (0, (512, 2048), 128),
+        (1, (512, 4096), 128),
+        (2, (2048, 4096), 16),
+    ]
+
+
+def test_pairs_share_a_tile_where_they_have_the_same_one() -> None:
+    compiled, entry = emit_for(LARGE)
+    assert entry.pipeline is not None
+    assert entry.pipeline.cluster == 2
+    assert "multicast::cluster" in compiled.text
+    compiled, entry = emit_for(SMALL.replace("%row = arith.div %within, %band", "%row = arith.rem %g, %band"))
+    assert entry.pipeline is not None
+    assert entry.pipeline.cluster == 1
+    assert "multicast" not in compiled.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SMALL.replace("load.t %A", "load.t.both_checked %A"),
+        product_text(256, 128, 80),
+    ],
+    ids=["checked", "no multiple of 64"],
+)
+def test_others_use_the_tensor_cores_of_a_warp(text: str) -> None:
+    compiled, entry = emit_for(text)
+    assert entry.pipeline is None
+    assert "mma.sync.aligned.m16n8k16" in compiled.text
+
+
+def test_older_devices_have_no_warpgroups() -> None:
+    compiled, entry = emit_for(LARGE, "sm_80")
+    assert entry.pipeline is None
+    assert "mma.sync.aligned.m16n8k16" in compiled.text
+
+
+def test_what_a_launch_knows_is_kept() -> None:
+    entries = emit_for(LARGE)[0].entries
+    assert decode_entries(encode_entries(entries)) == entries
+
+
+def test_the_program_runs_on_a_processor_too() -> None:
+    random = np.random.default_rng(0)
+    a, b = (
+        np.asfortranarray(random.standard_normal((128, 256)).astype(ml_dtypes.bfloat16)) for _ in range(2)
+    )
+    c = np.zeros((256, 256), ml_dtypes.bfloat16, order="F")
+    cpu.compile_program(read(SMALL), threads=1).call("product", [a, b, c], 2)
+    want = a.astype(np.float32).T @ b.astype(np.float32)
+    np.testing.assert_allclose(c.astype(np.float32), want, rtol=1e-2, atol=5e-2)
+
+
+def test_no_device_is_a_sentence() -> None:
+    absent = cuda.missing()
+    assert absent is None or "GPU" in absent
+
+
+@pytest.mark.parametrize("text", [SMALL, SMALL.replace("bf16", "f16"), LARGE])
+def test_the_assembler_takes_it(text: str, tmp_path: Path) -> None:
+    found = shutil.which("ptxas")
+    if found is None:
+        pytest.skip("ptxas is not installed; the wheel nvidia-cuda-nvcc-cu12 has it")
+    path = tmp_path / "kernels.ptx"
+    path.write_text(assembly(emit_for(text)[0].text, MACHINES["sm_90a"]))
+    done = subprocess.run(
+        [found, "-arch", "sm_90a", path, "-o", tmp_path / "kernels.cubin"], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
