@@ -122,7 +122,6 @@ def compare(item: Invocation) -> bool:
 
 
 WITHOUT = {
-    "aten.scatter_reduce": "among several formulas",
     "aten.upsample_bicubic2d": "has no formula",
     "image.cubic_resize": "has no formula",
     "image.rescale": "has no formula",

@@ -14,8 +14,9 @@ from lamella.lang.module.nodes import Primitive
 from lamella.ops.gradient import declared_gradients
 from lamella.ops.library import Library
 from tests.support.bridge.operators import llm, mixtures, scans
-from tests.support.bridge.operators.calls import Invocation, build
+from tests.support.bridge.operators.calls import Invocation, build, call
 from tests.support.judges.harness import run
+from tests.support.judges.registry import Given
 from tests.support.lang.module.instances import read
 
 TOLERANCE = 1e-10
@@ -111,6 +112,68 @@ def given_values(primitive: Primitive, item: Invocation, fed: dict[str, Array]) 
     """The operands of a call by the names that its primitive gives them."""
     names = [port.name or "in" for port in ports(primitive)]
     return {name: fed.get(f"x0_{place}") for place, name in enumerate(names[: len(item.inputs)])}
+
+
+WINDOW = {"kernel_size": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1), "ceil_mode": False}
+MAPS, FILTERS = ("f64 2 4 5 6 -1..1", "f64 6 2 3 3 -1..1", "f64 6 -1..1"), {"groups": 2, "padding": (1, 1)}
+ATEN: dict[str, tuple[Invocation, tuple[str, ...], dict[str, Given]]] = {
+    "softmax_backward_data": (call("aten.softmax", "f64 3 5 -2..2", dim=1), ("d0", "y0"), {"dim": 1}),
+    "log_softmax_backward_data": (call("aten.log_softmax", "f64 3 5 -2..2", dim=0), ("d0", "y0"), {"dim": 0}),
+    "native_layer_norm_backward": (
+        call("aten.native_layer_norm", "f64 3 4 -2..2", "f64 4", "f64 4", normalized_shape=(4,), eps=1e-5),
+        ("d0", "x0", "y1", "y2", "x1", "x2"),
+        {"normalized_shape": (4,)},
+    ),
+    "native_group_norm_backward": (
+        call("aten.native_group_norm", "f64 2 4 3 -2..2", "f64 4", "f64 4", group=2, eps=1e-5),
+        ("d0", "x0", "y1", "y2", "x1"),
+        {"group": 2},
+    ),
+    "convolution_backward": (call("aten.convolution", *MAPS, **FILTERS), ("d0", "x0", "x1"), FILTERS),
+    "max_pool2d_with_indices_backward": (
+        call("aten.max_pool2d_with_indices", "f64 2 3 4 6 -1..1", **WINDOW),
+        ("d0", "x0", "y1"),
+        WINDOW,
+    ),
+    "adaptive_avg_pool2d_backward": (
+        call("aten.adaptive_avg_pool2d", "f64 2 5 7 -1..1", output_size=(2, 3)),
+        ("d0", "x0"),
+        {},
+    ),
+    "elu_backward": (
+        call("aten.elu", "f64 9 -2..2", alpha=1.5),
+        ("d0", "x0"),
+        {"alpha": 1.5, "scale": 1.0, "input_scale": 1.0, "is_result": False},
+    ),
+    "embedding_dense_backward": (
+        call("aten.embedding", "f64 7 3", "i64 2 4 0..6"),
+        ("d0", "x1"),
+        {"num_weights": 7},
+    ),
+}
+"""Calls of forward operators of ATen, and what their backward takes: gradients `d`, inputs `x`, outputs `y`."""
+
+
+@pytest.mark.parametrize("name", ATEN)
+def test_written_gradients_of_aten_are_the_derived_ones(name: str) -> None:
+    item, taken, attributes = ATEN[name]
+    model, fed = build([item])
+    outputs = list(compile_model(model, dtype="f64")(**fed).values())
+    random = np.random.default_rng(4)
+    seeds = [random.normal(size=array.shape) for array in outputs]
+    values = {f"x{place}": array for place, array in enumerate(fed.values())}
+    values |= {f"y{place}": array for place, array in enumerate(outputs)}
+    values |= {f"d{place}": array for place, array in enumerate(seeds)}
+    written = run(f"aten.{name}", [values[one] for one in taken], attributes)
+    real = [name for name, array in fed.items() if array.dtype.kind == "f"]
+    back = differentiate(model, real)
+    # What comes back to statistics is nothing: only the first output has a gradient there.
+    asked = [one for given in back.graph.inputs for one in tensors(given) if one.name.startswith("d_")]
+    told = {one.name: seeds[0] if place == 0 else np.zeros(one.shape) for place, one in enumerate(asked)}
+    derived = compile_model(back, dtype="f64")(**fed, **told).values()
+    for mine, theirs in zip(written, derived, strict=False):
+        assert isinstance(mine, np.ndarray)
+        np.testing.assert_allclose(mine, theirs, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def test_few_backward_operators_are_written() -> None:

@@ -308,6 +308,16 @@ def test_an_operator_beside_a_module_goes_every_way(mine: Path, tmp_path: Path) 
     assert "is there already" in call("convert", gate, other.parent / "flat.sknd", *sizes, status=1)
 
 
+def test_the_gradient_of_an_operator_of_ones_own_follows_from_its_formula(mine: Path) -> None:
+    gate, operators = mine.parent / "parts" / "gate.module", mine.parent / "parts" / "mine.sknd"
+    first, _, rest = GATE.partition("  backward:\n    in:")
+    gate.write_text(first + rest[rest.index("  impl:") :].replace("    backward: mine.softcap_backward\n", ""))
+    operators.write_text(OPERATORS[: OPERATORS.index("operator softcap_backward")])
+    assert "backward" not in gate.read_text() + operators.read_text()
+    sizes = ("--model", "Gate", "--set", "width=3", "--set", "cap=0.5")
+    assert "2 gradients compared" in call("check", gate, "--verify-backward", *sizes)
+
+
 def test_what_is_wrong_with_operators_beside_a_module_is_told(mine: Path) -> None:
     gate, operators = mine.parent / "parts" / "gate.module", mine.parent / "parts" / "mine.sknd"
     sizes = ("--model", "Gate", "--set", "width=3", "--set", "cap=0.5")

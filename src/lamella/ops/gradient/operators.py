@@ -10,7 +10,7 @@ several steps assign one element, each of them is given its gradient.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -265,21 +265,27 @@ class Derivation:
     def _value(self, lowering: n.Lowering, seed: n.Access, slope: n.Expr) -> n.Expr:
         """What a step adds to the gradient."""
         value, target = lowering.value, lowering.target
-        if lowering.sign in ADDING:
+        group = [item for item in self.lowerings if item.target.tensor == target.tensor]
+        sign = group[-1].sign
+        if all(item.sign in ADDING for item in group):
             return product(seed, slope)
+        # A selection, or a product, may begin at a value of its own.
         if (
             isinstance(value, n.List)
-            or len([item for item in self.lowerings if item.target.tensor == target.tensor]) > 1
+            or len(group) > 2
+            or (len(group) == 2 and group[0].sign not in ("=", ":="))
         ):
             raise Unsupported("a selection among several formulas has no derivative here")
-        if lowering.sign in SELECTING:
-            is_selected = n.Chain(value, (("==", target),))
-            count = self._count("count", lowering, "+=", n.Select(is_selected, ONE, ZERO))
-            return n.Select(is_selected, quotient(product(seed, slope), count), ZERO)
-        if lowering.sign == "*=":
+        if sign in SELECTING:
+            count = self._count("count", group, "+=", lambda item: n.Select(_is_taken(item), ONE, ZERO))
+            at_place = replace(count, indices=target.indices)
+            return n.Select(_is_taken(lowering), quotient(product(seed, slope), at_place), ZERO)
+        if sign == "*=":
             here = n.Chain(value, (("==", ZERO),))
-            zeros = self._count("zeros", lowering, "+=", n.Select(here, ONE, ZERO))
-            rest = self._count("rest", lowering, "*=", n.Select(here, ONE, value))
+            found = self._count("zeros", group, "+=", lambda item: n.Select(_is_zero(item), ONE, ZERO))
+            zeros = replace(found, indices=target.indices)
+            found = self._count("rest", group, "*=", lambda item: n.Select(_is_zero(item), ONE, _plain(item)))
+            rest = replace(found, indices=target.indices)
             alone = n.Chain(n.Chain(zeros, (("==", ONE),)), (("&&", here),))
             others = n.Select(
                 n.Chain(zeros, (("==", ZERO),)), quotient(rest, value), n.Select(alone, rest, ZERO)
@@ -287,14 +293,17 @@ class Derivation:
             return product(product(seed, slope), others)
         raise Unsupported(f"'{lowering.sign}' has no derivative")
 
-    def _count(self, name: str, lowering: n.Lowering, sign: str, value: n.Expr) -> n.Access:
+    def _count(
+        self, name: str, group: Sequence[n.Lowering], sign: str, value: Callable[[n.Lowering], n.Expr]
+    ) -> n.Access:
         """A statistic of what an element was selected from, or multiplied of."""
-        target = replace(lowering.target, tensor=name)
-        self.helpers[name] = (
-            lowering.target.tensor,
-            (replace(lowering, target=target, sign=sign, value=value),),
+        signs = ["=", sign] if len(group) == 2 else [sign]
+        made = tuple(
+            replace(item, target=replace(item.target, tensor=name), sign=one, value=value(item))
+            for item, one in zip(group, signs, strict=True)
         )
-        return target
+        self.helpers[name] = group[0].target.tensor, made
+        return made[0].target
 
     # --- operators --------------------------------------------------------------------------------------------------
 
@@ -351,6 +360,21 @@ class Derivation:
         """The generic types that are reals where there is a gradient."""
         items = [*self.outputs.values(), self.inputs[self.wanted]]
         return frozenset(item.type.name for item in items if item.type.name in self.types)
+
+
+def _plain(lowering: n.Lowering) -> n.Expr:
+    if isinstance(lowering.value, n.List):
+        raise Unsupported("a formula that assigns a pack has no derivative here")
+    return lowering.value
+
+
+def _is_taken(lowering: n.Lowering) -> n.Expr:
+    """Whether the value of a formula is the one that was selected."""
+    return n.Chain(_plain(lowering), (("==", lowering.target),))
+
+
+def _is_zero(lowering: n.Lowering) -> n.Expr:
+    return n.Chain(_plain(lowering), (("==", ZERO),))
 
 
 def _backwards(step: n.Lowering, target: n.Access, access: n.Access) -> n.Lowering:
