@@ -37,8 +37,8 @@ class LayerUse:
 
     `start` and `end` bound its tasks without those that touch DDR, which may run long before, where it has others.
     `busy` are cycles by unit type, `unit` is the type that works most in that time for its instances and `utilisation`
-    its share. `ddr` are the bytes moved across DDR, `once` those bytes each counted once, `compulsory` those of them that
-    no plan does without: what comes from outside or leaves, not what goes to DDR and back.
+    its share. `ddr` are the bytes moved across DDR, `once` those bytes each counted once, `compulsory` those of them
+    that no plan does without: what comes from outside or leaves, not what goes to DDR and back.
     """
 
     section: Section
