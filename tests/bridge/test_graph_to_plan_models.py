@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,18 @@ import pytest
 import lamella
 from lamella.backend.reference import compile_model
 from lamella.base.diagnostic import LamellaError
-from lamella.base.dtype import F32
+from lamella.base.dtype import BOOL, F32
 from lamella.base.paths import shipped
 from lamella.graph.model import Model
 from lamella.graph.passes.decompose_all import decompose_all
+from lamella.pipeline.given import options_of
+from lamella.pipeline.nem.lowering import simulated
 from lamella.pipeline.nem.numbers import PortedPlan
 from lamella.pipeline.nem.stages import executable
 from lamella.pipeline.options import Options
+from lamella.pipeline.quantize.api import quantize_graph
 from lamella.pipeline.skriptnd.execution import with_numbers
-from tests.support.plan.selection import Drawing, assert_close, plans_of
+from tests.support.plan.selection import Drawing, assert_close, plans_of, run_stage
 
 MODELS = shipped("models") / "models"
 OPEN = """import layout, math;
@@ -146,3 +150,48 @@ def test_control_flow_is_refused() -> None:
     codes = [item.code for item in caught.value.findings]
     assert codes[-1] == "NEM200"
     assert "control flow" in caught.value.findings[-1].message
+
+
+def _quantised(name: str, **options: object) -> Model:
+    """A small model of the library on codes, its islands those of plans."""
+    words = {"islands": "f16", "rank": False, "samples": 2, "seed": 1}
+    chosen = replace(options_of(words, by_command=True), random=True)
+    return quantize_graph(load(name, **options), chosen).model
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("bert", {"shape": {"B": 1, "T": 9}}), ("llama", {"shape": {"T": 1}, "cache": 6})]
+)
+def test_attention_on_codes(name: str, options: dict[str, object]) -> None:
+    """Products of heads are integers, queries, keys and values products of their own; heads stay where they are."""
+    model = _quantised(name, **options)
+    operators = [item.operator for item in model.graph.operations()]
+    assert operators.count("nn.softmax") == operators.count("quant.matmul") // (8 if name == "bert" else 9)
+    assert "linalg.matmul" not in operators
+    found = plans_of(model, "npm_pro", None)
+    opcodes = [opcode for item in found.selection.report for opcode in item.opcodes]
+    assert ("transpose" in opcodes) == (name == "llama")  # only keys of a cache are turned
+    inputs = compile_model(model).draw_inputs()
+    wanted = compile_model(model)(**inputs)
+    for stage in found.stages:
+        given = executable(stage.program, stage.numbers, model.graph, Options(seed=0))(**inputs)
+        for key, array in wanted.items():
+            np.testing.assert_allclose(given[key], array, rtol=0, atol=2e-2 * np.abs(array).max())
+    timing = simulated(found)
+    assert timing is not None
+    assert timing.network is not None
+    assert timing.cycles >= timing.network.largest.cycles
+
+
+def test_nothing_is_seen() -> None:
+    """Attention to keys that are all hidden gives zeros."""
+    drawing = Drawing(3)
+    x, seen = drawing.builder.input("x", F32, (2, 5)), drawing.builder.input("seen", BOOL, (2, 5))
+    hidden = drawing.call("math.select", seen, x, -np.inf)
+    model = drawing.finish(drawing.call("aten.safe_softmax", hidden))
+    mask = np.asarray([[False] * 5, [True, False, True, True, False]])
+    inputs = {"x": np.linspace(-2, 2, 10, dtype=np.float32).reshape(2, 5), "seen": mask}
+    found = assert_close(model, tiled=True, inputs=inputs)
+    (given,) = run_stage(found.final, model, inputs).values()
+    assert not given[0].any()
+    assert not given[1][~mask[1]].any()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 import lamella
+from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import F32
+from lamella.base.paths import shipped
 from lamella.cli import lamella as command
 from lamella.graph.data.safetensors import decode_store, write_safetensors
-from tests.support.plan.selection import Drawing
+from tests.support.plan.selection import Drawing, plans_of
 
 TINY = """include "npm_lite.nem"
 device tiny extends npm_lite {
@@ -232,3 +235,85 @@ def test_a_folder_may_be_called_like_its_device(tmp_path: Path, monkeypatch: pyt
     for words in (["check", plan], ["sim", plan]):
         done = CliRunner().invoke(command, [*words, "--device", "npm_lite"])
         assert done.exit_code == 0, done.output
+
+
+PICKED = """import layout, math, nn;
+graph Picked {
+    @input { x: real[3, 8]; i: int[2]; }
+    @output { y: real[2, 8]; best: int[3]; most: real; }
+    @variable { t: real[20, 8]; }
+    @compose {
+        y = layout.gather{axis=0}(t, i);
+        best = math.argmax{axis=1, squeeze=true}(x);
+        most = math.max_reduce{axes=[0, 1], squeeze=true}(x);
+    }
+}
+"""
+
+
+def test_a_plan_draws_what_its_model_draws(tmp_path: Path) -> None:
+    """From one seed, indices of a table included; positions come back as integers, a number without axes."""
+    path, out = tmp_path / "picked.sknd", tmp_path / "out"
+    path.write_text(PICKED, encoding="utf-8")
+    assert call("lower", path, "--to", "nem", "--device", "npm_lite", "--seed", "4", "-o", out).exit_code == 0
+    model = lamella.compile(lamella.load(path), seed=4)()
+    plan = lamella.compile(lamella.load(out / "picked.nem"), seed=4)()
+    assert plan.keys() == model.keys()
+    for name, array in model.items():
+        assert plan[name].shape == array.shape
+        assert plan[name].dtype == array.dtype
+        np.testing.assert_allclose(plan[name], array, atol=5e-3)
+    np.testing.assert_array_equal(plan["best"], model["best"])
+    assert '@debug("do_y")' in (out / "stages" / "1_select.nem").read_text(encoding="utf-8")
+
+
+INTEGERS = """
+device integers {
+    spec_version = "1.0"
+    topology {
+        num_engines = 1
+        l2_size_bytes = 1048576
+        device_units { sDMA = 1 WDM = 0 }
+        per_engine { NMU = 1 CSTL = 2 DMA = 2 VPU = 1 SEQ = 1 l1_size_bytes = 524288 }
+    }
+    opcode.mandatory {
+        gemm.int8<i8>.no_bias gemm.int8<i8>.with_bias
+        conv2d.int8<i8>.no_bias conv2d.int8<i8>.with_bias
+        eltwise<i8>.default view<i8>.default cast.default
+    }
+}
+"""
+
+
+def test_a_device_without_floats_refuses_a_model_of_real_numbers(folder: Path, tmp_path: Path) -> None:
+    """The finding says what to run; a model of codes has a plan there."""
+    families = (shipped("devices") / "nem_baseline_1.0.nem").read_text(encoding="utf-8")
+    families = families[: families.index("device nem_baseline_1_0")]
+    path = tmp_path / "integers.nem"
+    path.write_text(re.sub(r"MUST( <[^>]*f16[^>]*>)", r"MAY\1", families) + INTEGERS, encoding="utf-8")
+    refused = call("lower", folder / "reals.sknd", "--to", "nem", "--device", path, "-o", tmp_path / "reals")
+    assert refused.exit_code == 1
+    assert refused.stderr.count("error[") == 1
+    assert "NEM203" in refused.stderr
+    assert f"lamella quantize {folder / 'reals.sknd'}" in refused.stderr
+    taken = call("lower", folder / "codes.sknd", "--to", "nem", "--device", path, "-o", tmp_path / "codes")
+    assert taken.exit_code == 0, taken.output
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"), [((0, 3, 6, 6), "has no elements"), ((1, 3, 4, 6, 6), "NEM has one over two")]
+)
+def test_what_has_no_plan_is_one_finding(shape: tuple[int, ...], words: str) -> None:
+    """Empty tensors, and windows over three axes on codes."""
+    drawing = Drawing(1)
+    x = drawing.builder.input("x", F32, shape)
+    codes = drawing.call("quant.quantize", x, scale=0.03, zero_point=4)
+    weight, rank = drawing.codes(5, *shape[1:2], *[3] * (len(shape) - 2)), len(shape) - 2
+    means = {"x_scale": 0.03, "x_zero": 4, "y_scale": 0.05, "y_zero": -9}
+    scale = drawing.weight(np.asarray([0.01]))
+    made = drawing.call("quant.conv", codes, weight, None, scale, padding=[1] * 2 * rank, **means)
+    with pytest.raises(LamellaError) as caught:
+        plans_of(drawing.finish(drawing.call("quant.dequantize", made, scale=0.05, zero_point=-9)))
+    (finding,) = caught.value.findings
+    assert finding.code == "NEM200"
+    assert words in finding.message

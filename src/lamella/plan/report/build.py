@@ -143,6 +143,7 @@ class LayerRow:
     macs: int
     ddr: int
     once: int
+    compulsory: int
     energy: str
     tasks: tuple[int, ...]
 
@@ -534,6 +535,7 @@ def _layer_row(layer: LayerUse, report: TimingReport) -> LayerRow:
         macs=layer.macs,
         ddr=layer.ddr,
         once=layer.once,
+        compulsory=layer.compulsory,
         energy="" if layer.energy is None else _energy(layer.energy),
         tasks=tuple(rows[number] for number in layer.section.tasks),
     )

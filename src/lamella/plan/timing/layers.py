@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from lamella.lang.nem.resolved import Loop, Plan, Task
@@ -37,7 +37,8 @@ class LayerUse:
 
     `start` and `end` bound its tasks without those that touch DDR, which may run long before, where it has others.
     `busy` are cycles by unit type, `unit` is the type that works most in that time for its instances and `utilisation`
-    its share. `ddr` are the bytes moved across DDR, `once` those bytes each counted once.
+    its share. `ddr` are the bytes moved across DDR, `once` those bytes each counted once, `compulsory` those of them
+    that no plan does without: what comes from outside or leaves, not what goes to DDR and back.
     """
 
     section: Section
@@ -49,6 +50,7 @@ class LayerUse:
     macs: int
     ddr: int
     once: int
+    compulsory: int
     energy: int | None
 
     @property
@@ -71,6 +73,7 @@ class LayerUse:
             "macs": self.macs,
             "ddr_bytes": self.ddr,
             "ddr_once": self.once,
+            "ddr_compulsory": self.compulsory,
             "energy_pj": None if self.energy is None else self.energy / 1000,
         }
 
@@ -148,13 +151,32 @@ def find_layers(report: TimingReport, plan: Plan) -> tuple[LayerUse, ...]:
     uses = {use.number: use for use in report.tasks}
     tasks = {task.number: task for task in plan.tasks()}
     instances = Counter(unit.unit for unit in report.units)
+    spilled = _spilled(plan)
     return tuple(
-        _layer(section, [(uses[number], tasks[number]) for number in section.tasks], instances)
+        _layer(section, [(uses[number], tasks[number]) for number in section.tasks], instances, spilled)
         for section in find_sections(plan)
     )
 
 
-def _layer(section: Section, members: list[tuple[TaskUse, Task]], instances: Mapping[str, int]) -> LayerUse:
+def _spilled(plan: Plan) -> set[str]:
+    """Buffers of DDR that the plan writes first and reads afterwards: what has no room on the chip."""
+    written: set[str] = set()
+    read_first: set[str] = set()
+    found: set[str] = set()
+    for task in plan.tasks():
+        for region in task.inputs:
+            name = region.buffer.name
+            (found if name in written else read_first).add(name)
+        written |= {region.buffer.name for region in task.outputs if region.buffer.memory == "DDR"}
+    return found - read_first
+
+
+def _layer(
+    section: Section,
+    members: list[tuple[TaskUse, Task]],
+    instances: Mapping[str, int],
+    spilled: Collection[str],
+) -> LayerUse:
     far = [(use, task) for use, task in members if crosses(task, "DDR")]
     loads = {use.number for use, _ in far}
     near = [use for use, _ in members if use.number not in loads] or [use for use, _ in members]
@@ -175,6 +197,7 @@ def _layer(section: Section, members: list[tuple[TaskUse, Task]], instances: Map
         macs=sum(use.work * use.count for use, _ in members if use.kind == MACS),
         ddr=sum(use.work * use.count for use, _ in far),
         once=_once(far),
+        compulsory=_once(far, spilled),
         energy=sum(energies) if energies else None,
     )
 
@@ -187,14 +210,14 @@ def _busy(uses: Iterable[TaskUse]) -> Counter[str]:
     return found
 
 
-def _once(moves: Iterable[tuple[TaskUse, Task]]) -> int:
-    """The DDR bytes of moves, each byte of a buffer counted once in each direction."""
+def _once(moves: Iterable[tuple[TaskUse, Task]], but: Collection[str] = ()) -> int:
+    """The DDR bytes of moves, each byte of a buffer counted once in each direction; some buffers do not count."""
     moved: Counter[tuple[str, bool]] = Counter()
     sizes: dict[str, int] = {}
     for use, task in moves:
         sides = [(region, False) for region in task.inputs] + [(region, True) for region in task.outputs]
         for region, written in sides:
-            if region.buffer.memory == "DDR":
+            if region.buffer.memory == "DDR" and region.buffer.name not in but:
                 moved[region.buffer.name, written] += use.work * use.count
                 sizes[region.buffer.name] = region.buffer.size
     return sum(min(count, sizes[name]) for (name, _), count in moved.items())

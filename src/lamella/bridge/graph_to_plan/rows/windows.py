@@ -10,6 +10,7 @@ import numpy as np
 from lamella.base.errors import Unsupported
 from lamella.base.quant import Quant
 from lamella.bridge.graph_to_plan.rows.call import Row, RowCall
+from lamella.bridge.graph_to_plan.rows.elementwise import LOWEST
 from lamella.bridge.graph_to_plan.rows.products import padding
 from lamella.bridge.graph_to_plan.values import Value, reshaped, transposed
 
@@ -99,6 +100,19 @@ def _softmax(name: str, opcode: str = "softmax") -> Row:
     return row
 
 
+def _safe_softmax(call: RowCall) -> Value:
+    """A softmax that is 0 in rows where everything is hidden.
+
+    What is hidden lies far below all scores, at −inf or as far as a selection puts it. In a row with anything else its
+    share is 0 anyway; in a row without, equal shares are taken away by a factor of 0.
+    """
+    emit, x = call.emit, call.emit.as_real(call.value(0))
+    held = emit.elementwise("clamp", [x], min_val=LOWEST, max_val=-LOWEST)
+    lifted = emit.elementwise("add", [held, emit.constant(-LOWEST / 2)])
+    seen = emit.elementwise("clamp", [lifted], min_val=0.0, max_val=1.0)
+    return emit.elementwise("mul", [emit.along("softmax", held, -1), seen])
+
+
 def _layer_norm(call: RowCall) -> list[Value | None]:
     """A norm of the last axis; mean and deviation, which other outputs would be, are not there."""
     value, scale, bias = call.value(0), call.optional(1), call.optional(2)
@@ -154,6 +168,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         **{"nn.max_pool": _pool("maxpool"), "nn.avg_pool": _pool("avgpool")},
         **{"math.max_reduce": _reduce("maxpool"), "math.mean_reduce": _reduce("avgpool")},
         **{"math.sum_reduce": _sum, "nn.softmax": _softmax("axes"), "aten.softmax": _softmax("dim")},
+        "aten.safe_softmax": _safe_softmax,
         **{"llm.softmax": _softmax("dim"), "aten.log_softmax": _softmax("dim", "log_softmax")},
         **{"aten.layer_norm": _layer_norm, "llm.layernorm": _layer_norm},
         **{"aten.rms_norm": _rms_norm, "llm.rmsnorm": _rms_norm, "aten.group_norm": _group_norm},

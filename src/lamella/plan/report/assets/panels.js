@@ -39,7 +39,7 @@ function openBars() {
 
 // --- the table of layers ----------------------------------------------------------------------------------------
 
-const LAYER_COLUMNS = ["layer", "when", "cycles", "unit", "busy", "MACs", "DDR", "× once", "energy"];
+const LAYER_COLUMNS = ["layer", "when", "cycles", "unit", "busy", "MACs", "DDR", "compulsory", "×", "energy"];
 let layer = -1; // the one whose tasks the table of tasks shows
 
 function openLayers() {
@@ -55,8 +55,8 @@ function openLayers() {
 }
 
 function layerRow(found, number) {
-  const times = found.once ? (found.ddr / found.once).toFixed(2) : "";
-  const numbers = [count(found.end - found.start), found.unit, percent(found.utilisation), found.macs ? brief(found.macs) : "", found.ddr ? bytes(found.ddr) : "", times, found.energy];
+  const times = found.compulsory ? (found.ddr / found.compulsory).toFixed(2) : "";
+  const numbers = [count(found.end - found.start), found.unit, percent(found.utilisation), found.macs ? brief(found.macs) : "", found.ddr ? bytes(found.ddr) : "", found.ddr ? bytes(found.compulsory) : "", times, found.energy];
   const row = element("tr", "", null, element("td", "", found.name), element("td", "", null, spanBar(found)), ...numbers.map((text, column) => element("td", column !== 1 ? "num" : "", text)));
   row.title = found.what;
   row.tabIndex = 0;

@@ -1,0 +1,129 @@
+"""Random graphs, quantised and lowered for random devices.
+
+Plans are legal, give the numbers of their graphs, and take no fewer cycles than any plan must. `make test` walks 20
+graphs on 3 devices each, `make fuzz` 1 000 new ones.
+
+A failure names its network: `LAMELLA_SEED=… LAMELLA_CASE=…` walks that one alone.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lamella.backend.reference import compile_model
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import LamellaError
+from lamella.graph.model import Model
+from lamella.pipeline.given import options_of
+from lamella.pipeline.nem.lowering import LoweredPlan, from_graph, simulated, tolerance_of
+from lamella.pipeline.nem.stages import executable
+from lamella.pipeline.options import Options
+from lamella.pipeline.quantize.api import quantize_graph
+from tests.support.bridge.layers import (
+    RandomNetwork,
+    random_attention,
+    random_image_network,
+    random_row_network,
+)
+from tests.support.plan.drawn import device
+
+IS_LONG = "LAMELLA_FUZZ" in os.environ
+SEED = int(os.environ.get("LAMELLA_SEED", time.time_ns() if IS_LONG else 0))
+CASE = os.environ.get("LAMELLA_CASE", "")
+SHARE = 100
+"""Mutations that one network stands for: it is quantised, and lowered and run on three devices."""
+DEVICES = 3
+DECODE = "quant.dequantize"
+WAYS: dict[str, Callable[[int], tuple[Model, RandomNetwork]]] = {
+    "images": lambda seed: random_image_network(seed, 1 + seed % 4),
+    "rows": lambda seed: random_row_network(seed, 1 + seed % 4),
+    "attention": random_attention,
+    "products": lambda seed: random_row_network(seed, 6),
+}
+SCHEMES = ("int8", "int8", "w4a8")
+
+
+def quantised(way: str, seed: int) -> tuple[Model, Mapping[str, Array]]:
+    """A random network on codes and what it is fed; islands are f16, as plans have them."""
+    model, net = WAYS[way](seed)
+    words = {"scheme": SCHEMES[seed % 3], "islands": "f16", "rank": False, "seed": seed % 1000, "samples": 1}
+    options = replace(options_of(words, by_command=True), random=True, backend="reference")
+    found = quantize_graph(replace(model, data=net.weights), options).model
+    # What is drawn without regard to the network hides whole rows of attention.
+    return found, net.fed if seed % 2 else compile_model(found, seed=0).draw_inputs()
+
+
+def judge(model: Model, inputs: Mapping[str, Array], path: Path) -> bool:
+    """Whether a model has a plan for a device; a plan that is wrong is an AssertionError."""
+    options = Options(device=str(path), seed=0)
+    try:
+        lowered = from_graph(model, path, options)
+    except LamellaError as problem:
+        # What cannot be lowered is refused with the rule that says so, and names what is missing.
+        if {item.code for item in problem.findings} <= {"NEM200", "NEM201"}:
+            return False
+        raise
+    wanted = compile_model(model, seed=0)(**inputs)
+    step = max(
+        (
+            float(str(dict(item.attributes)["scale"]))
+            for item in model.graph.operations()
+            if item.operator == DECODE
+        ),
+        default=0.0,
+    )
+    for stage in lowered.stages:
+        found = executable(stage.program, stage.numbers, model.graph, options)(**inputs)
+        compare(wanted, found, tolerance_of(lowered), step)
+    judge_cycles(lowered)
+    return True
+
+
+def compare(wanted: Mapping[str, Array], found: Mapping[str, Array], tolerance: float, step: float) -> None:
+    """The numbers of a plan are those of its graph: all of them, but for roundings of float islands and what they do.
+
+    A number of an island that lies between two codes may become either: `step` is how far those are apart.
+    """
+    for name, array in wanted.items():
+        assert found[name].shape == array.shape, name
+        if tolerance:
+            scale = max(float(np.abs(array[np.isfinite(array)]).max(initial=0.0)), 1e-2)
+            limit = max(2 * tolerance * scale, 2.01 * step)
+            np.testing.assert_allclose(found[name], array, rtol=0, atol=limit, err_msg=name)
+        else:
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def judge_cycles(lowered: LoweredPlan) -> None:
+    """No plan is faster than the bounds of its network."""
+    report = simulated(lowered)
+    assert report is not None
+    assert report.network is not None
+    assert report.cycles >= report.network.largest.cycles
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_graphs_have_plans(way: str, mutations: int, tmp_path: Path) -> None:
+    chance = random.Random(f"{way} {SEED}")
+    count = mutations // SHARE // len(WAYS) if IS_LONG else 5
+    plans = 0
+    for _ in range(count):
+        seed = int(CASE) if CASE else chance.randrange(1 << 40)
+        try:
+            model, fed = quantised(way, seed)
+            for number in range(DEVICES):
+                path = tmp_path / f"drawn{number}.nem"
+                text = device(np.random.default_rng(seed + number), 16384).rpartition("\n")[0]
+                path.write_text(text + "\n", encoding="utf-8")
+                plans += judge(model, fed, path)
+        except Exception as problem:
+            raise AssertionError(f"{way} network {seed}") from problem
+    assert plans >= count
