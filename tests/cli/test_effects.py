@@ -400,6 +400,12 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         )
         for kind in ("nac", "sknd")
     ),
+    (
+        "fit",
+        "nac",
+        "train next.nac --data row.npy --steps 3 --batch 4 --sequence 2 --backend reference",
+        {"types": "--type nope=f32[1]", "weights": "--weights w2.safetensors"},
+    ),
     *(
         (
             "generate by names",

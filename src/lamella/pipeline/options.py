@@ -210,7 +210,7 @@ class Options(PlanOptions):
         default=None,
         metadata=row(
             "A .safetensors file, a folder of .dat files or a Hugging Face folder; by default what lies by the model.",
-            {"load": SKND | SOURCES, "check": NAC, **on(LATE, NAC)},
+            {"load": SKND | SOURCES, "check": NAC, **on(f"{LATE}, fit", NAC)},
             "--weights | run convert lower diff bench quantize",
         ),
     )
@@ -218,7 +218,7 @@ class Options(PlanOptions):
         default_factory=dict,
         metadata=row(
             "NAC: what an input is, where the file does not say; repeatable.",
-            {**on("check, show", NAC), **on(LATE, NAC)},
+            {**on("check, show", NAC), **on(f"{LATE}, fit", NAC)},
             "--type NAME=f32[2,8] | check show run convert lower diff bench quantize",
             needs=(
                 Need(("listing",), on=NAC, steps=("show",)),
