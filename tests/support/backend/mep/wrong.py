@@ -1,4 +1,4 @@
-"""Wrong programs of plans: what the verifier finds, and where nothing is wrong, what a run finds that may train alone."""
+"""Wrong programs of plans: what the verifier finds, else what a run finds that may do nothing but train."""
 
 from __future__ import annotations
 
