@@ -71,7 +71,7 @@ class _Allotment:
             return 0
         room, price = self.machine.l1, now.price
         own = later = 0
-        if price is None:
+        if price is None or not self.machine.tactic.neighbours:
             return now.cycles
         if before is None or before.l1_bytes + now.l1_bytes > room:
             own = price.weights
@@ -90,7 +90,9 @@ class _Allotment:
         best: tuple[float, int] | None = None
         for number in range(last + 1):
             offer = self.offers.get(number)
-            if number not in self.offers or (offer is not None and self._lines(number, offer.choice) > self.left):
+            if number not in self.offers or (
+                offer is not None and self._lines(number, offer.choice) > self.left
+            ):
                 offer = self.offers[number] = self._best_offer(number)
             if offer is not None and (best is None or offer.worth > best[0]):
                 best = offer.worth, number
