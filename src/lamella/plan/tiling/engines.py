@@ -16,8 +16,8 @@ from lamella.plan.tiling.choice import Choice, Limits
 from lamella.plan.tiling.search import candidates, choose
 from lamella.plan.tiling.shape import Machine, StageShape
 
-LINES, LAYERS = 2950, 57
-"""Lines that a plan may have, and the layers of such a plan; a larger network has as many for each of its layers."""
+LAYERS = 57
+"""Stages of a network of 50 layers: a smaller network may have as many lines."""
 OTHERS = 9
 """Lines of a stage that do not depend on its tiles, about: constants, tables, fetches, comments."""
 THRIFT = 60.0
@@ -53,7 +53,7 @@ class _Allotment:
         self.shapes, self.machine = shapes, machine
         self.choices = [choose(shape, self.limits[0]) for shape in shapes]
         count = len(shapes)
-        self.left = LINES * max(LAYERS, count) // LAYERS - OTHERS * count
+        self.left = machine.tactic.lines * max(LAYERS, count) - OTHERS * count
         self.left -= sum(item.lines for item in self.choices)
         self.offers: dict[int, _Offer | None] = {}
 
