@@ -41,7 +41,7 @@ class TilingOptions:
 
     outputs: Collection[str] | None = None
     engines: int = 0
-    tries: int = 2
+    tries: int = 4
     """Plans that are made and simulated, of which the fastest is taken."""
 
 
@@ -84,8 +84,23 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
 
 def _fastest(network: Network, device: ResolvedDevice, options: TilingOptions) -> Tiled:
     """The plan that the simulator likes best among those of some tactics."""
-    made = [_attempt(network, device, options, tactic) for tactic in TACTICS[: max(1, options.tries)]]
-    return made[0] if len(made) == 1 else min(made, key=lambda item: _cycles(item.document, device))
+    bases: dict[bool, _Base] = {}
+    made: dict[tuple[StageReport, ...], Tiled] = {}
+    for tactic in TACTICS[: max(1, options.tries)]:
+        if tactic.weights_hidden not in bases:
+            bases[tactic.weights_hidden] = _Base(network, device, options, tactic)
+        item = bases[tactic.weights_hidden].attempt(tactic)
+        made.setdefault(item.stages, item)
+    return _best(list(made.values()), device)
+
+
+def _best(plans: list[Tiled], device: ResolvedDevice) -> Tiled:
+    """The fastest plan, or a shorter one that is hardly slower."""
+    if len(plans) == 1:
+        return plans[0]
+    cycles = [_cycles(item.document, device) for item in plans]
+    near = [item for item, found in zip(plans, cycles, strict=True) if found <= 1.02 * min(cycles)]
+    return min(near, key=lambda item: sum(stage.lines for stage in item.stages))
 
 
 def _cycles(document: Document, device: ResolvedDevice) -> int:
@@ -98,24 +113,33 @@ def _cycles(document: Document, device: ResolvedDevice) -> int:
         return sys.maxsize
 
 
-def _attempt(network: Network, device: ResolvedDevice, options: TilingOptions, tactic: Tactic) -> Tiled:
-    """One plan."""
-    model = MachineModel(device)
-    machine = Machine(model, min(model.engines, options.engines or model.engines), tactic)
-    halos = find_halos(network, machine.l1 // SMALL)
-    machine.l1 -= padding_bytes(halos.values())
-    shapes = Shapes(network, machine)
-    spilled: list[str] = []
-    while True:
-        kept = {name: halo for name, halo in halos.items() if name not in spilled}
-        generator = _generator(network, machine, shapes, kept)
-        victim = generator.place(spilled)
-        if victim is None:
-            break
-        spilled.append(victim)
-    lines = order(generator.generate(), machine.tokens)
-    reports = tuple(_report(item) for item in generator.stages)
-    return Tiled(_document(network, generator, lines), generator.packing, reports)
+class _Base:
+    """What attempts at a plan have in common: the machine, halos, and what the search found."""
+
+    def __init__(
+        self, network: Network, device: ResolvedDevice, options: TilingOptions, tactic: Tactic
+    ) -> None:
+        model = MachineModel(device)
+        self.network = network
+        self.machine = Machine(model, min(model.engines, options.engines or model.engines), tactic)
+        self.halos = find_halos(network, self.machine.l1 // SMALL)
+        self.machine.l1 -= padding_bytes(self.halos.values())
+        self.shapes = Shapes(network, self.machine)
+
+    def attempt(self, tactic: Tactic) -> Tiled:
+        """One plan."""
+        self.machine.tactic = tactic
+        spilled: list[str] = []
+        while True:
+            kept = {name: halo for name, halo in self.halos.items() if name not in spilled}
+            generator = _generator(self.network, self.machine, self.shapes, kept)
+            victim = generator.place(spilled)
+            if victim is None:
+                break
+            spilled.append(victim)
+        lines = order(generator.generate(), self.machine.tokens)
+        reports = tuple(_report(item) for item in generator.stages)
+        return Tiled(_document(self.network, generator, lines), generator.packing, reports)
 
 
 class Shapes:

@@ -13,9 +13,21 @@ class Tactic:
     """Whether weights that an engine keeps come during the stage before."""
     pace: float
     """The part of the time of DDR that computation may take: estimates are not exact, and stages begin and end."""
+    neighbours: bool = True
+    """Whether the weights of a stage are charged to the one before."""
+    lines: int = 52
+    """Lines that each stage of a plan may have on average."""
 
 
-TACTICS = (Tactic(False, 0.8), Tactic(True, 0.8), Tactic(False, 0.6), Tactic(True, 0.6), Tactic(False, 1.0))
+TACTICS = (
+    Tactic(False, 0.8),
+    Tactic(False, 0.8, neighbours=False),
+    Tactic(True, 0.8),
+    Tactic(False, 0.8, lines=140),
+    Tactic(False, 0.6),
+    Tactic(True, 0.6),
+    Tactic(False, 1.0),
+)
 """The attempts, in this order."""
 
 

@@ -399,7 +399,7 @@ class Generator(Placement):
         """
         run = tiled.run
         if run is None:
-            self._groups(tiled)
+            self._groups(tiled, later)
             return True
         flight = min(run.length, tiled.choice.flight)
         spare = tiled.slots - flight
@@ -424,7 +424,7 @@ class Generator(Placement):
         self.lines.append(Repeat(run.length, flight, body))
         return False
 
-    def _groups(self, tiled: TiledStage) -> None:
+    def _groups(self, tiled: TiledStage, later: TiledStage | None) -> None:
         """Tiles in groups of as many as there are slots; chunks of weights pass all tiles of a group."""
         slots, chunks = tiled.slots, tiled.chunks()
         longest = max(len(tiles) for tiles in tiled.tiles)
@@ -451,6 +451,9 @@ class Generator(Placement):
             alone = longest == 1 and not any(step.opcode == "transfer" for step in ends)
             stores = [step for step in ends if alone and step.opcode == "store"]
             self.lines += [step for step in ends if step not in stores]
+            if stores and later is not None:
+                # The stores may be a loop, and what is written behind it would wait for it.
+                self._prepare_early(later)
             self.lines += self._in_pieces(stores, "CSTL")
 
 

@@ -16,8 +16,8 @@ from lamella.plan.tiling.choice import Choice, Limits
 from lamella.plan.tiling.search import candidates, choose
 from lamella.plan.tiling.shape import Machine, StageShape
 
-LINES, LAYERS = 2950, 57
-"""Lines that a plan may have, and the layers of such a plan; a larger network has as many for each of its layers."""
+LAYERS = 57
+"""Stages of a network of 50 layers: a smaller network may have as many lines."""
 OTHERS = 9
 """Lines of a stage that do not depend on its tiles, about: constants, tables, fetches, comments."""
 THRIFT = 60.0
@@ -53,7 +53,7 @@ class _Allotment:
         self.shapes, self.machine = shapes, machine
         self.choices = [choose(shape, self.limits[0]) for shape in shapes]
         count = len(shapes)
-        self.left = LINES * max(LAYERS, count) // LAYERS - OTHERS * count
+        self.left = machine.tactic.lines * max(LAYERS, count) - OTHERS * count
         self.left -= sum(item.lines for item in self.choices)
         self.offers: dict[int, _Offer | None] = {}
 
@@ -71,7 +71,7 @@ class _Allotment:
             return 0
         room, price = self.machine.l1, now.price
         own = later = 0
-        if price is None:
+        if price is None or not self.machine.tactic.neighbours:
             return now.cycles
         if before is None or before.l1_bytes + now.l1_bytes > room:
             own = price.weights
@@ -90,7 +90,9 @@ class _Allotment:
         best: tuple[float, int] | None = None
         for number in range(last + 1):
             offer = self.offers.get(number)
-            if number not in self.offers or (offer is not None and self._lines(number, offer.choice) > self.left):
+            if number not in self.offers or (
+                offer is not None and self._lines(number, offer.choice) > self.left
+            ):
                 offer = self.offers[number] = self._best_offer(number)
             if offer is not None and (best is None or offer.worth > best[0]):
                 best = offer.worth, number
