@@ -160,7 +160,10 @@ NEEDY = [
     ("run m.nac --threads 2", "without --backend cpu"),
     ("run m.sknd --threads 2 --backend reference", "without --backend cpu"),
     ("run m.nac --strict-backend", "without --backend cpu|cuda|interpreter"),
-    ("check m.sknd --backend reference", "--backend cannot have an effect without --backend cpu|cuda|interpreter"),
+    (
+        "check m.sknd --backend reference",
+        "--backend cannot have an effect without --backend cpu|cuda|interpreter",
+    ),
     ("run m.sknd --strict-backend --backend reference", "without --backend cpu|cuda|interpreter"),
     ("run m.module --unused a", "--unused cannot have an effect without --weights"),
     ("run hf --root .", "--root cannot have an effect without --architecture"),

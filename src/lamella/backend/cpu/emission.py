@@ -35,7 +35,8 @@ from lamella.backend.cpu.emit.memory import (
     load_parameter,
     make_local,
 )
-from lamella.backend.cpu.emit.pipelines import PipelineEmitter, PipelinePlan, find_pipeline
+from lamella.backend.cpu.emit.pipeline_plan import PipelinePlan, find_pipeline
+from lamella.backend.cpu.emit.pipelines import PipelineEmitter
 from lamella.backend.cpu.emit.scalars import emit_constant
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.threads import enter_thread

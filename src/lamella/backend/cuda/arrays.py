@@ -10,8 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from lamella.backend.cuda.driver import POINTER, Stream, call, device, own_stream
-from lamella.backend.cuda.driver import _functions as functions
+from lamella.backend.cuda.driver import POINTER, Stream, call, device, functions, own_stream
 from lamella.base.arrays import Array, DType
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass

@@ -18,8 +18,6 @@ LIBRARY = "libcuda.so.1"
 OLDEST = 12000
 """The version of CUDA that the driver must know: that of the first one for sm_90."""
 OUT_OF_MEMORY = 2
-NO_DEVICE = 100
-NOT_READY = 600
 POINTER, SIZE, INT, UNSIGNED = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
 ADDRESS = ctypes.c_uint64
 OPTIONS = (UNSIGNED, POINTER, POINTER)
@@ -80,7 +78,7 @@ ATTRIBUTES = {"multiprocessors": 16, "major": 75, "minor": 76, "shared_bytes": 9
 
 
 @cache
-def _functions() -> dict[str, Callable[..., int]]:
+def functions() -> dict[str, Callable[..., int]]:
     """The functions of the driver; OSError where there is none."""
     library = ctypes.CDLL(LIBRARY)
     found: dict[str, Callable[..., int]] = {}
@@ -93,7 +91,7 @@ def _functions() -> dict[str, Callable[..., int]]:
 
 def call(name: str, *arguments: object, doing: str = "") -> None:
     """Call the driver; InputError in its words where it fails."""
-    code = _functions()[name](*arguments)
+    code = functions()[name](*arguments)
     if code:
         raise driver_error(code, doing or name)
 
@@ -112,7 +110,7 @@ def driver_error(code: int, doing: str) -> InputError:
 
 def _text(function: str, code: int) -> str:
     place = ctypes.c_char_p()
-    _functions()[function](code, ctypes.byref(place))
+    functions()[function](code, ctypes.byref(place))
     return (place.value or b"").decode("utf-8", "replace")
 
 
@@ -141,10 +139,10 @@ class Device:
 def _open() -> Device | str:
     """The first GPU, or why there is none."""
     try:
-        functions = _functions()
+        found = functions()
     except (OSError, AttributeError):
         return f"there is no driver of an NVIDIA GPU here ({LIBRARY} does not load)"
-    if functions["cuInit"](0):
+    if found["cuInit"](0):
         return "there is no NVIDIA GPU here, or its driver does not start"
     version, count = ctypes.c_int(), ctypes.c_int()
     call("cuDriverGetVersion", ctypes.byref(version))
@@ -224,7 +222,7 @@ class Event:
         return found.value / 1e3
 
     def __del__(self) -> None:
-        _functions()["cuEventDestroy_v2"](self.handle)
+        functions()["cuEventDestroy_v2"](self.handle)
 
 
 @cache
@@ -257,4 +255,4 @@ class LaunchGraph:
 
     def __del__(self) -> None:
         if getattr(self, "_handle", 0):
-            _functions()["cuGraphExecDestroy"](self._handle)
+            functions()["cuGraphExecDestroy"](self._handle)

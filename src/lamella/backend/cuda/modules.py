@@ -7,8 +7,7 @@ import hashlib
 
 from lamella.backend.cpu.compiled import KernelSymbol
 from lamella.backend.cpu.jit import ObjectCache
-from lamella.backend.cuda.driver import POINTER, Stream, call, device, driver_error
-from lamella.backend.cuda.driver import _functions as functions
+from lamella.backend.cuda.driver import POINTER, Stream, call, device, driver_error, functions
 from lamella.base.errors import InputError
 
 PTX = 1

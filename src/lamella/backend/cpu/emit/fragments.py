@@ -168,7 +168,7 @@ class _Address:
     """Pointers to elements of a matrix: steps from those of a thread are constants."""
 
     def __init__(self, context: EmitContext, place: MatrixLayout, row: str, column: str) -> None:
-        self._context, self._place = context, place
+        self._context, self.place = context, place
         self._row, self._column = row, column
         out = context.out
         along = out.value(f"mul i64 {row}, {place.rows.step.operand}")
@@ -178,7 +178,7 @@ class _Address:
 
     def pointer(self, row: int, column: int) -> str:
         """Where an element lies, so many rows and columns from that of the thread."""
-        out, place = self._context.out, self._place
+        out, place = self._context.out, self.place
         along = _times(self._context, place.rows, row)
         across = _times(self._context, place.columns, column)
         offset = out.value(f"add i64 {along}, {across}")
@@ -186,8 +186,8 @@ class _Address:
 
     def condition(self, row: int, column: int) -> str | None:
         """Whether it lies inside; None where nobody asks."""
-        first = self._inside(self._place.rows, self._row, row)
-        return join_conditions(self._context, first, self._inside(self._place.columns, self._column, column))
+        first = self._inside(self.place.rows, self._row, row)
+        return join_conditions(self._context, first, self._inside(self.place.columns, self._column, column))
 
     def _inside(self, axis: MatrixAxis, own: str, step: int) -> str | None:
         if not axis.checked:
@@ -226,7 +226,7 @@ def emit_load(context: EmitContext, load: CoopLoad) -> MatrixValue:
 def _element(context: EmitContext, address: _Address, row: int, column: int) -> str:
     pointer, condition = address.pointer(row, column), address.condition(row, column)
     kept = pointer if condition is None else or_zeros(context, pointer, condition)
-    return load_scalar(context, address._place.element, kept)[0]
+    return load_scalar(context, address.place.element, kept)[0]
 
 
 def _words(context: EmitContext, place: MatrixLayout, type_: Coopmatrix, own: _Threads) -> Iterator[str]:
@@ -246,7 +246,7 @@ def _words(context: EmitContext, place: MatrixLayout, type_: Coopmatrix, own: _T
 
 def _word(context: EmitContext, address: _Address, first: tuple[int, int], step: tuple[int, int]) -> str:
     """Two elements along k as a word: one access where they lie side by side and none is left out."""
-    out, place = context.out, address._place
+    out, place = context.out, address.place
     along, other = (place.rows, place.columns) if step[0] else (place.columns, place.rows)
     pair_even = along.start.divisor % 2 == 0 and other.step.divisor % 2 == 0
     if along.step.constant == 1 and not along.checked and pair_even and place.alignment >= 4:

@@ -1,0 +1,321 @@
+"""Which kernels run as pipelines of the copy engine and the warpgroups of a GPU, and in what sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field, replace
+from math import gcd
+
+from lamella.backend.cpu.compiled import Pipeline, TensorMap
+from lamella.backend.cpu.convention import slots_of
+from lamella.backend.cpu.emit.fragments import COLUMNS, DEPTH, FACTORS, ROWS, WARP
+from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
+from lamella.kernels.sizes import default_sizes
+from lamella.kernels.target import Target
+from lamella.lang.tensor.nodes import (
+    Arith,
+    Builtin,
+    Cast,
+    Constant,
+    CoopLoad,
+    CoopMulAdd,
+    CoopScale,
+    CoopStore,
+    For,
+    Function,
+    Memref,
+    Parallel,
+    SizeOf,
+    Statement,
+    Yield,
+)
+
+WARPGROUP = 4 * WARP
+MOST_ROWS = 256
+"""Rows of a tile that one instruction takes."""
+STEP = 64
+"""Elements of k in a stage: 128 bytes, the width of the swizzle."""
+LINE = 128
+ATOM = 1024
+"""Bytes after which the swizzle repeats: stages begin at multiples of it."""
+BLOCK_BYTES = 232448
+"""Local memory that a block of Hopper may have."""
+MOST_STAGES = 8
+PAIR = 2
+"""Blocks of a cluster."""
+STORED = 64
+"""Rows that one copy stores."""
+PURE = (Arith, Builtin, Cast, Constant, SizeOf)
+"""Instructions that a producer may repeat."""
+
+
+def _require(holds: bool) -> None:
+    if not holds:
+        raise Unsupported("no loop of products that a pipeline computes")
+
+
+# --- which kernels suit ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePlan:
+    """A kernel as a pipeline runs it."""
+
+    before: tuple[Statement, ...]
+    """What computes the positions."""
+    loop: For
+    result: str
+    after: tuple[Statement, ...]
+    left: CoopLoad
+    right: CoopLoad
+    product: CoopMulAdd
+    trips: int
+    warpgroups: int
+    stages: int
+    stores: tuple[CoopStore, ...]
+    """Those that the copy engine does; their maps follow those of the factors."""
+    maps: tuple[TensorMap, ...]
+    slots: int
+    cluster: int
+    """2 where pairs of work-groups multiply the same tile of A: each copies half of it, for both."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the sums of a subgroup."""
+        return self.product.type.rows
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes of A in a stage."""
+        return self.rows * LINE
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of a stage."""
+        return self.left_bytes + self.warpgroups * STORED * LINE
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes of a subgroup for what it stores: two boxes."""
+        return 2 * COLUMNS * LINE if self.stores else 0
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return (self.warpgroups + 1) * WARPGROUP
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """What a launch has to know."""
+        staged = self.staged_bytes * 4 * self.warpgroups
+        size = ATOM + self.stages * (self.stage_bytes + 16) + staged
+        return Pipeline(self.threads, size, self.maps, self.cluster)
+
+
+def find_pipeline(function: Function, target: Target) -> PipelinePlan | None:
+    """How a kernel whose matrices lie in fragments runs as a pipeline; None where it does not."""
+    if not target.has_warpgroups:
+        return None
+    try:
+        return _PipelineReader(function).read()
+    except Unsupported:
+        return None
+
+
+@dataclass(slots=True)
+class _PipelineReader:
+    """Reads a kernel statement by statement."""
+
+    function: Function
+    constants: dict[str, int] = field(default_factory=dict)
+    shares: dict[str, int] = field(default_factory=dict)
+    """By how much each integer grows from one subgroup to the next; what is not there is unknown."""
+    quotients: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Integers that are (g div a) mod b for the work-group's number g: a and b; b is 0 where nothing is left out."""
+    grains: dict[str, int] = field(default_factory=dict)
+    """Integers that depend on g div d alone: d, which is 0 where they do not depend on g."""
+
+    def read(self) -> PipelinePlan:
+        """Unsupported: it does not suit."""
+        rows, columns = default_sizes(self.function).work_group_size
+        warpgroups, rest = divmod(rows, WARPGROUP)
+        _require(columns == 1 and not rest and warpgroups in (1, 2))
+        *outside, region = self.function.body.statements
+        parallel = region.instruction
+        _require(isinstance(parallel, Parallel))
+        inside = parallel.body.statements if isinstance(parallel, Parallel) else ()
+        places = [place for place, item in enumerate(inside) if isinstance(item.instruction, For)]
+        _require(len(places) == 1)
+        loop = inside[places[0]].instruction
+        before = (*outside, *inside[: places[0]])
+        for statement in before:
+            self._follow(statement)
+        if not isinstance(loop, For):
+            raise Unsupported("no loop")
+        left, right, product = self._read_loop(loop)
+        return self._plan(
+            (before, loop, inside[places[0]], inside[places[0] + 1 :]), (left, right, product), warpgroups
+        )
+
+    def _plan(
+        self,
+        parts: tuple[tuple[Statement, ...], For, Statement, tuple[Statement, ...]],
+        body: tuple[CoopLoad, CoopLoad, CoopMulAdd],
+        warpgroups: int,
+    ) -> PipelinePlan:
+        before, loop, statement, after = parts
+        left, right, product = body
+        for item in after:
+            _require(isinstance(item.instruction, (*PURE, CoopStore, CoopScale)))
+        cluster = PAIR if self._is_paired(left, product.type.rows) else 1
+        maps = [self._map(left, product.type.rows // cluster), self._map(right, STORED * warpgroups)]
+        stores = [item.instruction for item in after if isinstance(item.instruction, CoopStore)]
+        copied = [item for item in stores if self._is_copied(item, product.type.rows)]
+        maps += [self._map(item, COLUMNS) for item in copied]
+        length = self.constants[loop.end.name]
+        plan = PipelinePlan(
+            before,
+            loop,
+            statement.results[0].name,
+            after,
+            left,
+            right,
+            product,
+            length // STEP,
+            warpgroups,
+            1,
+            tuple(copied),
+            tuple(maps),
+            sum(len(slots_of(item)) for item in self.function.parameters),
+            cluster,
+        )
+        free = BLOCK_BYTES - ATOM - plan.staged_bytes * 4 * warpgroups
+        stages = min(MOST_STAGES, free // (plan.stage_bytes + 16))
+        _require(stages >= 2)
+        return replace(plan, stages=stages)
+
+    def _is_paired(self, left: CoopLoad, rows: int) -> bool:
+        """Whether work-groups 2i and 2i+1 load the same tile, half of which is a box."""
+        return rows % (2 * ROWS) == 0 and self.grains.get(left.column.name, 1) % PAIR == 0
+
+    def _follow(self, statement: Statement) -> None:
+        """What is known of a value: its number, and how it differs from subgroup to subgroup."""
+        node, name = statement.instruction, statement.results[0].name if statement.results else ""
+        _require(isinstance(node, PURE))
+        match node:
+            case Constant():
+                if isinstance(node.value, int):
+                    self.constants[name], self.shares[name], self.grains[name] = node.value, 0, 0
+            case Builtin():
+                _require(
+                    node.name in ("group_id", "group_size", "subgroup_id", "num_subgroups", "subgroup_size")
+                )
+                self.shares[name] = int(node.name == "subgroup_id")
+                self.grains[name] = int(node.name == "group_id")
+                if node.name == "group_id":
+                    self.quotients[name] = 1, 0
+            case SizeOf():
+                self.shares[name] = self.grains[name] = 0
+            case Cast():
+                self._share(name, [self.shares.get(node.operand.name)], "same")
+                self.grains[name] = self.grains.get(node.operand.name, 1)
+            case Arith():
+                names = [item.name for item in node.operands]
+                self._share(name, [self.shares.get(item) for item in names], node.function, names)
+                self._grain(name, node.function, names)
+
+    def _grain(self, name: str, function: str, operands: Sequence[str]) -> None:
+        """What is known of a result: where c divides b, (g div a) mod b div c is (g div ac) mod (b/c)."""
+        self.grains[name] = gcd(*(self.grains.get(item, 1) for item in operands))
+        divisor = self.constants.get(operands[-1], 0)
+        if function not in ("div", "rem") or operands[0] not in self.quotients or divisor < 1:
+            return
+        step, size = self.quotients[operands[0]]
+        if size % divisor:
+            return
+        found = (step * divisor, size // divisor) if function == "div" else (step, divisor)
+        self.quotients[name], self.grains[name] = found, found[0]
+
+    def _share(
+        self, name: str, given: Sequence[int | None], function: str, operands: Sequence[str] = ()
+    ) -> None:
+        known = [item for item in given if item is not None]
+        if len(known) < len(given):
+            return
+        if not any(known):
+            self.shares[name] = 0
+        elif function == "same":
+            self.shares[name] = known[0]
+        elif function in ("add", "sub"):
+            self.shares[name] = known[0] + known[1] if function == "add" else known[0] - known[1]
+        elif function == "mul":
+            for own, other in ((0, 1), (1, 0)):
+                if known[other] == 0 and operands[other] in self.constants:
+                    self.shares[name] = known[own] * self.constants[operands[other]]
+
+    def _read_loop(self, loop: For) -> tuple[CoopLoad, CoopLoad, CoopMulAdd]:
+        """The two loads and the product of a loop from 0 on that does nothing else."""
+        step = loop.step
+        _require(len(loop.carried) == 1 and self.constants.get(loop.begin.name) == 0 and step is not None)
+        nodes = [item.instruction for item in loop.body.statements if not isinstance(item.instruction, Yield)]
+        loads = {item.type.use: item for item in nodes if isinstance(item, CoopLoad)}
+        products = [item for item in nodes if isinstance(item, CoopMulAdd)]
+        others = [item for item in nodes if not isinstance(item, CoopLoad | CoopMulAdd)]
+        _require(
+            not others and len(nodes) == 3 and len(products) == 1 and {"matrix_a", "matrix_b"} == set(loads)
+        )
+        left, right, product = loads["matrix_a"], loads["matrix_b"], products[0]
+        length, width = self.constants.get(loop.end.name, 0), left.type.columns
+        _require(length > 0 and length % STEP == 0 and self.constants.get(step.name if step else "") == width)
+        _require(
+            STEP % width == 0 and width % DEPTH == 0 and product.accumulator.name == loop.carried[0][0].name
+        )
+        self._require_tiles(left, right, product, loop.variable.name)
+        return left, right, product
+
+    def _require_tiles(self, left: CoopLoad, right: CoopLoad, product: CoopMulAdd, variable: str) -> None:
+        """Every subgroup the same tile of A, and columns of B that follow those of the subgroup before."""
+        sums = product.type
+        _require(sums.rows % ROWS == 0 and sums.rows <= MOST_ROWS and sums.columns == COLUMNS)
+        _require(left.transposed and not right.transposed and not left.checked and not right.checked)
+        _require(left.type.element == right.type.element and left.type.element in FACTORS)
+        _require(left.row.name == variable and right.row.name == variable)
+        _require(self.shares.get(left.column.name) == 0 and self.shares.get(right.column.name) == COLUMNS)
+
+    def _is_copied(self, store: CoopStore, rows: int) -> bool:
+        """Whether the copy engine can store a tile: sums of two bytes whose rows are contiguous."""
+        found = self._memref(store.operand.name)
+        whole = rows % STORED == 0 and not store.checked and not store.flag
+        return (
+            whole
+            and found is not None
+            and found.element in FACTORS
+            and self.shares.get(store.row.name) == 0
+            and self.shares.get(store.column.name) == COLUMNS
+            and found.stride[0] == 1
+            and isinstance(found.stride[1], int)
+            and found.stride[1] % 8 == 0
+            and None not in found.shape
+        )
+
+    def _memref(self, name: str) -> Memref | None:
+        for item in self.function.parameters:
+            if item.value.name == name and isinstance(item.type, Memref) and item.type.order == 2:
+                return item.type
+        return None
+
+    def _map(self, access: CoopLoad | CoopStore, columns: int) -> TensorMap:
+        name = access.operand.name
+        found = self._memref(name)
+        if found is None:
+            raise Unsupported("it is no parameter")
+        (rows, width), (first, stride) = found.shape, found.stride
+        if first != 1 or rows is None or width is None or stride is None or stride % 8:
+            raise Unsupported("the copy engine cannot read it")
+        slot = 0
+        for item in self.function.parameters:
+            if item.value.name == name:
+                break
+            slot += len(slots_of(item))
+        return TensorMap(slot, found.element, (rows, width), stride, columns)
