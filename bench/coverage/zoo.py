@@ -158,7 +158,7 @@ def build(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 
 def _without_zeros(module: nn.Module) -> nn.Module:
-    """A module whose weights that begin as zeros are drawn: else a head, or what a branch adds, is judged by nothing."""
+    """A module whose weights of zeros are drawn: else a head, or what a branch adds, would be judged by nothing."""
     with torch.no_grad():
         for item in module.parameters():
             if item.is_floating_point() and not item.any():

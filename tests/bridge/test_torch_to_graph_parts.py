@@ -266,3 +266,14 @@ def test_a_loop_runs_as_often_as_its_condition_says(count: int) -> None:
     found = compile_model(model)(x=np.ones(3, np.float32), count=np.array(count))
     assert int(found["output_0"]) == count
     np.testing.assert_allclose(found["output_1"], [2.0 ** (count + 1) - 1] * 3)
+
+
+def test_draws_that_nobody_reads_are_left_out() -> None:
+    class Drawing(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            _ = torch.rand_like(x) * 2 > 1  # as masks are drawn that only training applies
+            return x + 1
+
+    x = torch.randn(3)
+    model = lamella.from_torch(Drawing(), x)
+    assert [item.operator for item in model.graph.operations()] == ["aten.add"]

@@ -20,6 +20,7 @@ from lamella.base.source import Source
 from lamella.graph.gradient import MODULE, derive, differentiate
 from lamella.graph.model import Model
 from lamella.graph.nodes import tensors
+from lamella.graph.passes.fold_transposes import fold_transposes
 from lamella.lang.skriptnd import parse, write
 from lamella.lang.skriptnd.nodes import Document
 from lamella.ops.library import Library
@@ -36,7 +37,7 @@ from tests.support.bridge.operators import (
     scans,
 )
 from tests.support.bridge.operators.calls import Invocation, build, call
-from tests.support.graph.texts import model_of
+from tests.support.graph.texts import model_of, small
 
 FUZZ = "LAMELLA_FUZZ" in os.environ
 STEP = 1e-6
@@ -259,3 +260,57 @@ def test_gradients_run_as_kernels_and_as_text() -> None:
     assert all(item.where == KERNEL for item in placement_of(run))
     for name, got in run(**fed).items():
         np.testing.assert_allclose(got, wanted[name], rtol=1e-4, atol=1e-4 * np.abs(wanted[name]).max())
+
+
+PRODUCT = """
+import linalg, layout;
+graph G {{
+    @input {{ x: real[{rows}, {inner}]; w: real[{columns}, {inner}]; }}
+    @output {{ y: real[{rows}, {columns}]; }}
+    @compose {{ t = layout.transpose{{perm=[1, 0]}}(w); y = linalg.matmul(x, t); }}
+}}
+"""
+
+
+@pytest.mark.parametrize("sizes", [(4, 4, 4), (17, 37, 2051), (5, 2, 4100)])
+def test_gradients_of_products_with_transposed_weights(sizes: tuple[int, int, int]) -> None:
+    """Squares, where a wrong flag has the right shape, and sums so long that kernels add them up in parts."""
+    rows, inner, columns = sizes
+    model = differentiate(model_of(PRODUCT.format(rows=rows, inner=inner, columns=columns)), ["x", "w"])
+    random = np.random.default_rng(6)
+    x, w, seed = (random.normal(size=size) for size in ((rows, inner), (columns, inner), (rows, columns)))
+    given = {name: item.astype(np.float32) for name, item in (("x", x), ("w", w), ("d_y", seed))}
+    found = lamella.compile(model, backend="cpu")(**given)
+    for got, wanted in zip(found.values(), (seed @ w, seed.T @ x), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_a_flag_that_means_something_else_is_not_folded() -> None:
+    """The gradient of a product is transposed with its operand: the flags of both cannot be exchanged."""
+    before = small(
+        "x: real[4, 4]; v: real[4, 4]; g: real[4, 4];",
+        "b = layout.transpose{perm=[1, 0]}(v); y = gradient.linalg_matmul_d_B(x, b, g);",
+    )
+    assert fold_transposes(before).graph == before.graph
+
+
+def test_far_arguments_have_finite_slopes() -> None:
+    """Where the exponential is no number any more, the slope of what it bounds still is."""
+    far = np.array([-1e4, -750.0, -90.0, 0.0, 90.0, 750.0, 1e4])
+    for body in ("y = nn.silu(x);", "y = nn.sigmoid(x);", "y = nn.softplus(x);"):
+        model = differentiate(small("x: real[7];", body, "y: real[7]"), ["x"])
+        found = compile_model(model, dtype="f64")(x=far, d_y=np.ones(7))
+        assert np.isfinite(next(iter(found.values()))).all(), body
+
+
+def test_smooth_functions_are_smooth_where_their_formulas_change() -> None:
+    at_zero = {"nn.softplus": 0.5, "onnx.softplus": 0.5, "aten.softplus": 0.5, "aten.log_sigmoid": 0.5}
+    at_zero["aten.mish"] = float(np.tanh(np.log(2.0)))
+    for name, slope in at_zero.items():
+        model, _ = build([call(name, "f64 2")])
+        (given,) = real_names(model)
+        seeds = [item.name for one in differentiate(model, [given]).graph.inputs for item in tensors(one)][1:]
+        found = compile_model(differentiate(model, [given]), dtype="f64")(
+            **{given: np.zeros(2), seeds[0]: np.ones(2)}
+        )
+        np.testing.assert_allclose(next(iter(found.values())), slope, err_msg=name)

@@ -114,8 +114,15 @@ def given_values(primitive: Primitive, item: Invocation, fed: dict[str, Array]) 
     return {name: fed.get(f"x0_{place}") for place, name in enumerate(names[: len(item.inputs)])}
 
 
-WINDOW = {"kernel_size": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1), "ceil_mode": False}
-MAPS, FILTERS = ("f64 2 4 5 6 -1..1", "f64 6 2 3 3 -1..1", "f64 6 -1..1"), {"groups": 2, "padding": (1, 1)}
+WINDOW: dict[str, Given] = {
+    "kernel_size": (2, 2),
+    "stride": (2, 2),
+    "padding": (0, 0),
+    "dilation": (1, 1),
+    "ceil_mode": False,
+}
+MAPS = ("f64 2 4 5 6 -1..1", "f64 6 2 3 3 -1..1", "f64 6 -1..1")
+FILTERS: dict[str, Given] = {"groups": 2, "padding": (1, 1)}
 ATEN: dict[str, tuple[Invocation, tuple[str, ...], dict[str, Given]]] = {
     "softmax_backward_data": (call("aten.softmax", "f64 3 5 -2..2", dim=1), ("d0", "y0"), {"dim": 1}),
     "log_softmax_backward_data": (call("aten.log_softmax", "f64 3 5 -2..2", dim=0), ("d0", "y0"), {"dim": 0}),
@@ -169,7 +176,10 @@ def test_written_gradients_of_aten_are_the_derived_ones(name: str) -> None:
     back = differentiate(model, real)
     # What comes back to statistics is nothing: only the first output has a gradient there.
     asked = [one for given in back.graph.inputs for one in tensors(given) if one.name.startswith("d_")]
-    told = {one.name: seeds[0] if place == 0 else np.zeros(one.shape) for place, one in enumerate(asked)}
+    told = {
+        one.name: seed if place == 0 else np.zeros_like(seed)
+        for place, (one, seed) in enumerate(zip(asked, seeds, strict=False))
+    }
     derived = compile_model(back, dtype="f64")(**fed, **told).values()
     for mine, theirs in zip(written, derived, strict=False):
         assert isinstance(mine, np.ndarray)

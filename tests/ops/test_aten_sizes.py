@@ -58,6 +58,18 @@ def test_cubic(image: Shape, size: Shape, aligned: bool, data: Data) -> None:
     )
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@judged("torch", "aten.upsample_bilinear2d_aa", "aten.upsample_bicubic2d_aa")
+@settings(max_examples=20)
+@given(shapes(2, 2, 1, 13), st.integers(1, 15), st.integers(2, 15), st.data())
+def test_filtered(mode: str, image: Shape, high: int, wide: int, data: Data) -> None:
+    """Results are two wide at least: of one column, torch reads other elements than those of the image."""
+    x = data.draw(arrays((1, 2, *image), ("float32",)))
+    operation = getattr(torch.ops.aten, f"_upsample_{mode}2d_aa")
+    expected = operation(tensor_of(x), (high, wide), False)
+    agree(f"upsample_{mode}2d_aa", [x], {"output_size": (high, wide)}, expected, tolerance=2e-4)
+
+
 def test_cubic_by_a_factor() -> None:
     x = torch.arange(12.0).reshape(1, 1, 3, 4)
     expected = torch.ops.aten.upsample_bicubic2d.vec(x, None, False, (2.0, 3.0))

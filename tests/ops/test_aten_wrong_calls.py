@@ -21,6 +21,9 @@ def _resized() -> Iterator[Refusal]:
         operator, image = f"aten.upsample_{name}", (1, 2, *(4,) * axes)
         yield Refusal(operator, "either 'output_size' or 'scale_factors'", (image,))
         yield Refusal(operator, "images must not be empty", (image,), {"output_size": 0})
+    for name in ("bilinear2d_aa", "bicubic2d_aa"):
+        image = (1, 2, 4, 4)
+        yield Refusal(f"aten.upsample_{name}", "images must not be empty", (image,), {"output_size": (0, 1)})
     factors: dict[str, Given] = {"scale_factors": (1.3, 2.0)}
     yield Refusal("aten.upsample_bicubic2d", "must make whole extents", ((1, 2, 4, 4),), factors)
 

@@ -318,7 +318,7 @@ def test_strictness_names_each_operation(tmp_path: Path) -> None:
     assert [item.code for item in caught.value.findings] == ["SKR386"] * 4
     assert call("run", path, "--strict-backend", fails=True).output.count("SKR386") == 4
     told = call("run", path, "--strict-backend", "--backend", "reference", fails=True).output
-    assert "--strict-backend cannot have an effect without --backend cpu|interpreter" in told
+    assert "--strict-backend cannot have an effect without --backend cpu|cuda|interpreter" in told
 
 
 def test_a_step_that_the_reference_takes_over_is_told(

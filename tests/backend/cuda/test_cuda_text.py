@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import lamella
 from bench.cuda import product_text
-from lamella.backend import cpu, cuda
+from lamella.backend import cpu, cuda, interpreter
 from lamella.backend.cpu.compile import emit
 from lamella.backend.cpu.compiled import Compiled, KernelSymbol
 from lamella.backend.cpu.jit import MACHINES, assembly
-from lamella.backend.cuda.compile import decode_entries, encode_entries
+from lamella.backend.cuda.compile import decode_entries, encode_entries, with_sizes
+from lamella.backend.executor.kernels import compile_graph
 from lamella.kernels.target import find_target
+from lamella.pipeline.kernels.execution import prepare, to_kernels
+from lamella.pipeline.options import Options
 from tests.support.differential.running import read
 
 SMALL = product_text(256, 256, 128)
@@ -88,6 +94,35 @@ def test_the_program_runs_on_a_processor_too() -> None:
     cpu.compile_program(read(SMALL), threads=1).call("product", [a, b, c], 2)
     want = a.astype(np.float32).T @ b.astype(np.float32)
     np.testing.assert_allclose(c.astype(np.float32), want, rtol=1e-2, atol=5e-2)
+
+
+GRAPH = """
+import nn, math;
+graph Layers {
+    @input { x: real[1, 2, 4, 4]; }
+    @variable { w: real[33, 2, 3, 3]; b: real[33]; v: real[9, 33]; c: real[9]; }
+    @output { y: real[1, 9]; z: real[1, 33, 4, 4]; }
+    @compose {
+        t = nn.conv{padding=1}(x, w, b); z = nn.gelu(t);
+        m = math.mean_reduce{axes=[2, 3], squeeze=true}(z); u = nn.linear(m, v, c); y = nn.softmax{axes=[1]}(u);
+    }
+}
+"""
+
+
+def test_kernels_of_graphs_for_threads_compute_the_same(tmp_path: Path) -> None:
+    """What is planned for threads is a program like any other: the interpreter runs it, the reference judges."""
+    path = tmp_path / "layers.sknd"
+    path.write_text(GRAPH)
+    model: Any = lamella.load(path)
+    options = Options()
+    made = to_kernels(prepare(model, options), options, {}, False, find_target("sm_90a"))
+    made = replace(made, program=with_sizes(made.program))
+    run = compile_graph(made, interpreter.compile_program(made.program, check_bounds=True).call)
+    want = lamella.compile(path, backend="reference")
+    x = np.random.default_rng(1).standard_normal((1, 2, 4, 4)).astype(np.float32)
+    for name, array in want(x=x).items():
+        np.testing.assert_allclose(run(x=x)[name], array, rtol=1e-4, atol=1e-5)
 
 
 def test_no_device_is_a_sentence() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lamella.backend.mep import run_plan
+from lamella.backend.mep.state import UntrainedModel
 from lamella.base.arrays import Array
 from lamella.base.source import Source
 from lamella.lang.nac import assemble, check
@@ -26,7 +27,7 @@ INPUTS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32)
 
 
 @dataclass(frozen=True)
-class FileModel:
+class FileModel(UntrainedModel):
     """A file on the virtual machine."""
 
     file: File

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lamella.backend.mep import PlanBudget, patch_constants, run_plan
-from lamella.backend.mep.state import PlanModel
+from lamella.backend.mep.state import PlanModel, UntrainedModel
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
@@ -48,7 +48,7 @@ class Letters(WordTokenizer):
         return VOCABULARY.index(token)
 
 
-class Rows:
+class Rows(UntrainedModel):
     """The model: rows of a table, looked up by ids."""
 
     def __init__(self, table: Array) -> None:

@@ -27,9 +27,9 @@ from lamella.backend.cuda.arrays import DeviceArray, DeviceMemory, to_device
 from lamella.backend.cuda.driver import Stream, device, own_stream
 from lamella.backend.cuda.maps import with_maps
 from lamella.backend.cuda.modules import DeviceKernel, Module
-from lamella.backend.named import Groups
+from lamella.backend.named import Groups, NamedKernels
 from lamella.base.arrays import Array
-from lamella.base.errors import Unsupported
+from lamella.base.errors import InputError, Unsupported
 from lamella.base.limits import DEFAULT, Limits
 from lamella.kernels.sizes import choose_sizes
 from lamella.kernels.target import Target
@@ -69,11 +69,23 @@ class CudaKernels(CompiledKernels):
     ) -> None:
         super().__init__(compiled, code, limits=limits, threads=1, proved=proved, ways=ways)
         self._device_code = code
+        self._on_device = False
 
     def call(self, name: str, arguments: Sequence[object] = (), groups: Groups = 1) -> None:
         """Run a kernel for a number of work-groups; arrays of the host are copied, those of the device are not."""
         device()
-        super().call(name, [_described(item) for item in arguments], groups)
+        given = [_described(item) for item in arguments]
+        self._on_device = any(isinstance(item, _OnDevice) for item in given)
+        super().call(name, given, groups)
+
+    def _interpret(self) -> NamedKernels:
+        """The interpreter, which reads arrays of the host alone."""
+        if self._on_device:
+            raise InputError(
+                "a launch that only the interpreter can test has arrays of the device",
+                hint="copy them to the host",
+            )
+        return super()._interpret()
 
     def bind(self, name: str, arguments: Sequence[object], groups: int = 1) -> BoundLaunch:
         """A launch on arrays of the device, to be run many times; Unsupported where it is not proved."""

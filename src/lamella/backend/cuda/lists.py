@@ -15,7 +15,7 @@ from lamella.backend.cpu.run.lists import empty_array, reach_of
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.arrays import DeviceMemory, PinnedMemory
-from lamella.backend.cuda.driver import Event, LaunchGraph, call, own_stream
+from lamella.backend.cuda.driver import Event, LaunchGraph, call, device, own_stream
 from lamella.backend.cuda.kernels import DeviceCode
 from lamella.backend.cuda.maps import with_maps
 from lamella.backend.cuda.modules import DeviceKernel
@@ -116,6 +116,7 @@ class CudaList:
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
         """Let all later runs read arrays that they are not given."""
+        device()
         read = {name: array for name, array in inputs.items() if name in self.whole.inputs}
         for name, array in read.items():
             self._enter(name, array)
@@ -127,6 +128,7 @@ class CudaList:
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
     ) -> bool:
         """Run all launches; False where one found something wrong, and the outputs mean nothing."""
+        device()  # whichever thread this is
         self._settle()
         held = [self._enter(name, inputs[name]) for name in self.whole.inputs if name not in self._fixed]
         if times is not None:

@@ -100,6 +100,30 @@ class PlanModel(Protocol):
         """All weights as they are now, as a file of safetensors."""
 
 
+class UntrainedModel:
+    """The part of a model that plans train, of one that cannot be trained."""
+
+    __slots__ = ()
+
+    def train_step(self, step: PlanTraining, /) -> float:
+        """No step is taken."""
+        raise _no_training()
+
+    def zero_grad(self) -> None:
+        """There are no gradients."""
+        raise _no_training()
+
+    def weights(self) -> bytes:
+        """There are no weights but those of the file."""
+        raise _no_training()
+
+
+def _no_training() -> InputError:
+    return InputError(
+        "plans do not train here", hint="allow it: `lamella run FILE --plan --allow train`, or leave it out"
+    )
+
+
 class Host(Protocol):
     """The outside of a plan; methods may raise LamellaError, of which an InputError tells why a request cannot be met.
 

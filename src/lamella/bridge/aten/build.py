@@ -10,6 +10,7 @@ from lamella.base.dim import Dim, TooComplex
 from lamella.base.dtype import BF16, F16, F32, I64, ElementType, Kind
 from lamella.base.errors import Found
 from lamella.base.origin import Origin, with_origin
+from lamella.bridge.aten.adapt_composed import COMPOSED
 from lamella.bridge.aten.adapt_layout import LAYOUTS, NETWORKS
 from lamella.bridge.aten.adapt_numeric import ELEMENTWISE, REDUCTIONS
 from lamella.bridge.aten.nodes import AtenCall, Result
@@ -198,12 +199,13 @@ _ADAPTERS: Mapping[str, Build] = MappingProxyType(
         **CREATION,
         **LAYOUTS,
         **NETWORKS,
+        **COMPOSED,
     }
 )
 """The adapter of each word of the table."""
 _ALONG: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        **dict.fromkeys((*REDUCTIONS, "softmax", "safe_softmax", "squeeze"), ("self",)),
+        **dict.fromkeys((*REDUCTIONS, "softmax", "safe_softmax", "squeeze", "kth"), ("self",)),
         "softmax_backward": ("grad_output", "output"),
     }
 )

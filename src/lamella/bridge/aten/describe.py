@@ -21,7 +21,7 @@ _FIXED: Mapping[str, Operand] = MappingProxyType(
     {
         **{"train": False, "training": False, "p": 0.5, "momentum": 0.1},
         **{"cudnn_enabled": True, "half_to_float": False, "compute_mode": None},
-        "self_is_result": False,
+        **{"self_is_result": False, "align_corners": False},
     }
 )
 """Operands that ATen asks for and our operators have no use for."""

@@ -356,16 +356,16 @@ class _StripWriter:
         end = builder.arith("add", begin, builder.constant(plan.band))
         end = builder.arith("min", end, builder.constant(plan.rows))
         self._clear_sides(builder)
-        reached = builder.arith("mul", begin, builder.constant(window.step))
-        kept = builder.constant(window.kept)
-        self._fill(builder, first, reached, builder.arith("add", reached, kept))
         with builder.loop(builder.constant(0), builder.constant(plan.strips)) as loop:
-            body, step = loop.body, builder.constant(window.step)
-            size = body.constant(plan.strip)
+            body, size = loop.body, loop.body.constant(plan.strip)
+            step, kept = body.constant(window.step), body.constant(window.kept)
             top = body.arith("add", begin, body.arith("mul", loop.variable, size))
             bottom = body.arith("min", body.arith("add", top, size), end)
-            rows = [body.arith("add", body.arith("mul", item, step), kept) for item in (top, bottom)]
-            self._fill(body, first, rows[0], rows[1])
+            # The first strip computes the rows that others find there, too.
+            found = body.arith("mul", body.arith("min", loop.variable, body.constant(1)), kept)
+            first_row = body.arith("add", body.arith("mul", top, step), found)
+            last_row = body.arith("add", body.arith("mul", bottom, step), kept)
+            self._fill(body, first, first_row, last_row)
             with body.parallel() as region:
                 middle.write_rows(region, top, bottom)
             if last is not None:

@@ -278,8 +278,11 @@ class NodeTranslator:
     """Tensors that operations give, and what the export calls them."""
 
     def run(self, body: FxModule) -> list[NodeValue]:
-        """Translate all lines, whose inputs are known; gives what the last one returns."""
+        """Translate all lines that matter, whose inputs are known; gives what the last one returns."""
+        needed = _needed(body)
         for node in body.graph.nodes:
+            if node not in needed:
+                continue
             if node.op == "output":
                 given = node.args[0]
                 return [
@@ -392,6 +395,26 @@ class NodeTranslator:
         """Call a tensor after the line that gives it; an item of a pack has the name of the pack."""
         if isinstance(found, Tensor) and found.name not in self.names and ":" not in found.name:
             self.names[found.name] = node.name
+
+
+def _needed(body: FxModule) -> set[FxNode]:
+    """The lines that the last one depends on: nobody asks what the others compute, such as draws that nobody reads.
+
+    Lines that change something in place, and calls of graphs, count for themselves.
+    """
+    found: set[FxNode] = set()
+    for node in reversed(list(body.graph.nodes)):
+        if node in found or node.op == "output" or _has_effect(node):
+            found.add(node)
+            found.update(_nodes_in((*node.args, *node.kwargs.values())))
+    return found
+
+
+def _has_effect(node: FxNode) -> bool:
+    schema: object = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and (
+        bool(getattr(schema, "is_mutable", False)) or operation_of(node).startswith(HIGHER)
+    )
 
 
 def _nodes_in(items: Iterable[FxArgument]) -> Iterator[FxNode]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lamella.backend.mep import Outcome, PlanBudget, patch_constants, run_plan
 from lamella.backend.mep import PlanTokenizer as PlanTokenizer
-from lamella.backend.mep.state import PlanTraining
+from lamella.backend.mep.state import UntrainedModel
 from lamella.backend.tisa import load_tokenizer
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors
@@ -29,7 +29,7 @@ OWN = "self"
 
 
 @dataclass(slots=True)
-class LoadedModel:
+class LoadedModel(UntrainedModel):
     """A model as a plan runs it: arrays in the order of its inputs, arrays in the order of its outputs."""
 
     model: Model
@@ -43,21 +43,6 @@ class LoadedModel:
     def __call__(self, *inputs: Array) -> Sequence[Array]:
         """Run once."""
         return _call(self.run, inputs)
-
-    def train_step(self, step: PlanTraining, /) -> float:
-        """Whoever runs the plan brings what trains."""
-        raise InputError(
-            "plans do not train here", hint="run the plan with `lamella run --plan --allow train`"
-        )
-
-    def zero_grad(self) -> None:
-        """There are no gradients."""
-
-    def weights(self) -> bytes:
-        """What is not trained is what is in the file."""
-        raise InputError(
-            "plans do not train here", hint="run the plan with `lamella run --plan --allow train`"
-        )
 
     def run_block(self, first: int, last: int, values: Sequence[Array]) -> Sequence[Array]:
         """Run some of the instructions, with the results from before as inputs."""

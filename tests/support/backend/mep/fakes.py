@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lamella.backend.mep import CAPABILITIES, Outcome, PlanBudget, Value, run_plan
-from lamella.backend.mep.state import PlanModel, PlanTraining
+from lamella.backend.mep.state import PlanModel, UntrainedModel
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
@@ -39,7 +39,7 @@ class WordTokenizer:
 
 
 @dataclass
-class CountingModel:
+class CountingModel(UntrainedModel):
     """Logits of shape (1, n, words): behind every word the next one is likeliest, and `<eos>` behind `six`."""
 
     touched: list[str]
@@ -51,18 +51,6 @@ class CountingModel:
         ids = np.asarray(inputs[0]).reshape(-1).astype(np.int64) if inputs else np.zeros(0, np.int64)
         following = np.where(ids >= 6, 0, ids + 1) % len(WORDS)
         return [np.eye(len(WORDS), dtype=np.float32)[following][np.newaxis], np.float32(ids.size).reshape(1)]
-
-    def train_step(self, step: PlanTraining, /) -> float:
-        """A step, which it cannot take."""
-        raise InputError("plans do not train here")
-
-    def zero_grad(self) -> None:
-        """Gradients, which it does not have."""
-        raise InputError("plans do not train here")
-
-    def weights(self) -> bytes:
-        """Weights, which it does not have."""
-        raise InputError("plans do not train here")
 
     def run_block(self, first: int, last: int, values: Sequence[Array], /) -> Sequence[Array]:
         """A block, as the test wants it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests.support.bridge.aten.composed import filtered, labelled, middle, shifted, sloped
 from tests.support.bridge.aten.creation import created, identity, ranged, spaced, strode
 from tests.support.bridge.aten.draws import Draw
 from tests.support.bridge.aten.elements import (
@@ -86,7 +87,8 @@ CASES: Mapping[str, Draw] = {
     },
     **dict.fromkeys(("total", "norm", "extremum", "truth", "spread", "logsumexp"), reduced),
     **{"pick": ordered, "picked": ordered, "order": ordered, "argsort": ordered, "running": running},
-    **{"median": ordered, "trilinear": trebled},
+    **{"median": ordered, "trilinear": trebled, "kth": ordered, "middle": middle, "shift": shifted},
+    **{"mean_slope": sloped, "filtered": filtered, "multilabel_margin": labelled},
     **{"fill": created, "create": strode, "like": created, "new": created, "scalar": created},
     **{"arange": ranged, "last_two": triangle, "movedim": dims_of, "copy": copied},
     **{"repeat_interleave": repeated, "roll": rolled, "join": joined, "split_sizes": parted},

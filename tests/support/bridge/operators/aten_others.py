@@ -95,6 +95,8 @@ CALLS = (
     call("aten.upsample_nearest3d", "f32 1 2 3 3 3", scale_factors=(2.0, 1.0, 1.0)),
     call("aten.upsample_linear1d", "f32 1 2 3", output_size=5),
     call("aten.upsample_bilinear2d", "f32 1 2 3 3", scale_factors=(1.5, 1.25)),
+    call("aten.upsample_bilinear2d_aa", "f32 1 2 9 5", output_size=(4, 7)),
+    call("aten.upsample_bicubic2d_aa", "f32 1 2 9 5", output_size=(4, 7)),
     call("aten.upsample_trilinear3d", "f32 1 2 3 3 3", output_size=(5, 2, 3)),
     call("aten.upsample_bicubic2d", "f32 1 2 3 3", output_size=(5, 2)),
     call("aten.pad", "f32 2 3 4", pad=(1, 2), mode="circular"),

@@ -123,6 +123,9 @@ class _Fusing:
             raise Found(*plan.findings)
         self.refusals += plan.refusals
         apart = [item.members for item in requests if item.hint.is_apart]
+        apart += [
+            frozenset(item.members) for item in plan.groups if item.name
+        ]  # kernels that the model names
         return tuple(self._outlined(part, plan.groups, apart))
 
     def _inside(self, node: Node) -> Node:
