@@ -63,7 +63,9 @@ class Fit:
         request = self._request()
         self.batches = self._batches(data if data is not None else options.data, request, options.shuffle)
         evaluation = options.eval_data
-        self.evaluation = None if evaluation is None else self._batches(evaluation, request, False)
+        self.evaluation = (
+            None if evaluation is None else self._batches(evaluation, request, False, is_evaluated=True)
+        )
         self.trainer = Trainer(self.source, step_settings(options), options.backend or "cpu", options)
         self.settings = self._loop_settings()
         self.loop = TrainingLoop(self.trainer, self.batches, self.settings, self.evaluation)
@@ -96,7 +98,9 @@ class Fit:
         vocabulary = last if isinstance(last, int) else None
         return DataRequest(self.ports, length, vocabulary, folder, self.options.limits)
 
-    def _batches(self, data: Data | None, request: DataRequest, shuffled: bool) -> Batches:
+    def _batches(
+        self, data: Data | None, request: DataRequest, shuffled: bool, is_evaluated: bool = False
+    ) -> Batches:
         if data is None:
             raise InputError("there are no data to learn from", hint="say --data F")
         found = _dataset(data, request)
@@ -105,6 +109,8 @@ class Fit:
             found = VirtualTokens(found, self.adapters.adapted.virtual, tokens)
         found = _named(found, self.source.targets)
         size = self.options.batch or _fixed(self.ports, 0) or min(BATCH, max(1, found.size))
+        if is_evaluated and _fixed(self.ports, 0) is None:
+            size = min(size, max(1, found.size))
         batches = Batches(found, size, shuffled, self.options.start_seed)
         require_batches(batches)
         own = _fixed(self.ports, 0)
