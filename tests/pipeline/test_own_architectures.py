@@ -311,7 +311,9 @@ def test_an_operator_beside_a_module_goes_every_way(mine: Path, tmp_path: Path) 
 def test_the_gradient_of_an_operator_of_ones_own_follows_from_its_formula(mine: Path) -> None:
     gate, operators = mine.parent / "parts" / "gate.module", mine.parent / "parts" / "mine.sknd"
     first, _, rest = GATE.partition("  backward:\n    in:")
-    gate.write_text(first + rest[rest.index("  impl:") :].replace("    backward: mine.softcap_backward\n", ""))
+    gate.write_text(
+        first + rest[rest.index("  impl:") :].replace("    backward: mine.softcap_backward\n", "")
+    )
     operators.write_text(OPERATORS[: OPERATORS.index("operator softcap_backward")])
     assert "backward" not in gate.read_text() + operators.read_text()
     sizes = ("--model", "Gate", "--set", "width=3", "--set", "cap=0.5")

@@ -19,6 +19,7 @@ from typing import TypeAlias
 import pytest
 
 import lamella.ops
+from lamella.ops.gradient import declared_gradients
 
 LIBRARY = Path(lamella.ops.__file__).parent
 TESTS = Path(__file__).parents[2] / "ops"
@@ -59,12 +60,13 @@ def operators() -> list[str]:
     named = [
         (path, re.findall(r"^(?:public )?operator ([a-z]\w*)", path.read_text(), re.M)) for path in texts()
     ]
-    return [f"{prefix_of(path)}{path.stem}.{name}" for path, names in named for name in names]
+    written = [f"{prefix_of(path)}{path.stem}.{name}" for path, names in named for name in names]
+    return [*written, *declared_gradients()]
 
 
 def texts() -> list[Path]:
-    """The files of the library."""
-    return sorted(LIBRARY.rglob("*.sknd"))
+    """The files of the library; what operators without a formula give is told for gradients alone."""
+    return sorted(path for path in LIBRARY.rglob("*.sknd") if path.parent.name != "gradient")
 
 
 def prefix_of(path: Path) -> str:

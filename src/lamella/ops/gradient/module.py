@@ -8,8 +8,8 @@ operator whose gradients they are.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field, replace
 from functools import cache
 
 from lamella.base.errors import Unsupported
@@ -45,19 +45,22 @@ class DeclaredGradient:
     """Inputs and outputs of the other one by their names, and gradients `d_y` of its outputs."""
     outputs: tuple[str, ...]
     """The gradients `d_x` that it gives."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What it calls some of them: `grad_input=d_x` in the table."""
 
 
 @cache
 def declared_gradients() -> dict[str, DeclaredGradient]:
     """The rows of the table by the qualified names of their operators."""
     rows = csv.DictReader(read_shipped(TABLE).splitlines())
-    found = (
-        DeclaredGradient(
-            row["name"], row["forward"], tuple(row["inputs"].split()), tuple(row["outputs"].split())
-        )
-        for row in rows
-    )
-    return {item.name: item for item in found}
+    return {row["name"]: _read_row(row) for row in rows}
+
+
+def _read_row(row: Mapping[str, str]) -> DeclaredGradient:
+    sides = [[item.rpartition("=") for item in row[side].split()] for side in ("inputs", "outputs")]
+    inputs, outputs = (tuple(meaning for _, _, meaning in side) for side in sides)
+    names = {meaning: own for side in sides for own, _, meaning in side if own}
+    return DeclaredGradient(row["name"], row["forward"], inputs, outputs, names)
 
 
 @cache
@@ -189,7 +192,7 @@ class _DeclaredOperator:
             body,
         ]
         made = n.Operator(self.row.name.rpartition(".")[2], tuple(item for item in sections if item.items))
-        return respelled(made, frozenset(kept))
+        return _renamed(respelled(made, frozenset(kept)), self.row.names)
 
     def _asserts(self, known: set[str], statements: list[n.Statement]) -> tuple[n.Statement, ...]:
         """The assertions of the forward operator that speak of nothing else than what is there."""
@@ -242,6 +245,21 @@ class _DeclaredOperator:
         return n.Component(
             (n.Result(derivation.gradient),), n.Invocation(name, (), attributes, tuple(arguments))
         )
+
+
+def _renamed(operator: n.Operator, names: Mapping[str, str]) -> n.Operator:
+    """An operator whose inputs and outputs have other names."""
+
+    def change(node: object) -> object:
+        if isinstance(node, n.Name) and node.id in names:
+            return replace(node, id=names[node.id])
+        if isinstance(node, n.Member | n.NullTest | n.Parameter | n.Result) and node.name in names:
+            return replace(node, name=names[node.name])
+        return node
+
+    found = n.rebuilt(operator, change)
+    assert isinstance(found, n.Operator)
+    return found
 
 
 def _same_shape(output: n.Parameter) -> Iterator[n.Statement]:
