@@ -414,3 +414,40 @@ def test_any_graph_with_any_codes_is_whole(
     if not codes and island == F32:
         for name, values in wanted.items():
             np.testing.assert_allclose(actual[name], values, 1e-4, 1e-4)
+
+
+TAKEN_APART = """import layout, linalg, math;
+graph Parts {
+    @input { x: real[2, 6, 8]; }
+    @output { y: real[2, 6, 5]; z: real[2, 6, 2, 3]; }
+    @variable { w: real[11, 8]; b: real[11]; v: real[12, 8]; }
+    @compose {
+        p = linalg.matmul{transB=true}(x, w, ~);
+        s = math.add(p, b);
+        [y, t] = layout.split{axis=-1, sizes=[5, 6]}(s);
+        q = linalg.matmul{transB=true}(x, v, ~);
+        h = layout.unflatten{axis=2, shape=[4, 3]}(q);
+        k = layout.slice{axes=[2], begin=[1], end=[3]}(h);
+        l = layout.slice{axes=[2], begin=[3], end=[4]}(h);
+        m = math.add(k, l);
+        n = layout.reshape{shape=[2, 6, 2, 3]}(t);
+        z = math.add(m, n);
+    }
+}
+"""
+
+
+def test_products_are_divided_where_their_columns_are_taken_apart() -> None:
+    """Columns, and heads of them, are products of their own with the same numbers; nothing is cut out of a result."""
+    model = model_of(TAKEN_APART)
+    draw = np.random.default_rng(0)
+    data = {item.name: draw.normal(size=item.shape).astype(np.float32) for item in model.graph.variables}
+    model = replace(model, data=data)
+    found = to_normal_form(model, evaluator(model.library))
+    operators = [item.operator for item in found.graph.operations()]
+    assert operators.count("linalg.matmul") == 4
+    assert not {"layout.split", "layout.slice"} & set(operators)
+    inputs = {"x": draw.normal(size=(2, 6, 8)).astype(np.float32)}
+    wanted = compile_model(model)(**inputs)
+    for name, array in compile_model(found)(**inputs).items():
+        np.testing.assert_allclose(array, wanted[name], rtol=1e-5, atol=1e-5)
