@@ -441,7 +441,8 @@ def test_products_are_divided_where_their_columns_are_taken_apart() -> None:
     """Columns, and heads of them, are products of their own with the same numbers; nothing is cut out of a result."""
     model = model_of(TAKEN_APART)
     draw = np.random.default_rng(0)
-    data = {item.name: draw.normal(size=item.shape).astype(np.float32) for item in model.graph.variables}
+    sizes = {item.name: [int(str(size)) for size in item.shape] for item in model.graph.variables}
+    data = {name: draw.normal(size=shape).astype(np.float32) for name, shape in sizes.items()}
     model = replace(model, data=data)
     found = to_normal_form(model, evaluator(model.library))
     operators = [item.operator for item in found.graph.operations()]
