@@ -137,7 +137,11 @@ def test_islands_have_the_type_that_is_asked_for(island: ElementType) -> None:
     softmax = next(item for item in found.found.model.graph.operations() if item.operator == "nn.softmax")
     # Its steps are those of f32, as targets compute it; what comes in and goes out has the type of the island.
     (wide,) = results_of(softmax)
-    casts = {item.inputs[0]: item for item in found.found.model.graph.operations() if item.operator == "layout.cast"}
+    casts = {
+        item.inputs[0]: item
+        for item in found.found.model.graph.operations()
+        if item.operator == "layout.cast"
+    }
     assert [item.element for item in results_of(casts[wide])] == [island]
     sources = [item for item in casts if casts[item].outputs[0] in softmax.inputs]
     assert [item.element for item in sources if isinstance(item, Tensor)] == [island]
