@@ -451,8 +451,9 @@ class Generator(Placement):
             alone = longest == 1 and not any(step.opcode == "transfer" for step in ends)
             stores = [step for step in ends if alone and step.opcode == "store"]
             self.lines += [step for step in ends if step not in stores]
-            if stores and later is not None:
-                # The stores may be a loop, and what is written behind it would wait for it.
+            if stores and later is not None and tiled.l1_bytes + later.l1_bytes <= self.machine.l1:
+                # The stores may be a loop, and what is written behind it would wait for it. Before them nothing may
+                # be loaded to where they read.
                 self._prepare_early(later)
             self.lines += self._in_pieces(stores, "CSTL")
 

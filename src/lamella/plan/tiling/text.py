@@ -11,7 +11,7 @@ from lamella.base.source import Trivia
 from lamella.lang.nem import nodes
 from lamella.lang.nem.nodes import Attribute, Chain, Expr, Integer, Items, Name, Operand, Real, Text, Value
 from lamella.lang.nem.resolved import AttributeValue, TensorType
-from lamella.lang.nem.words import RESERVED
+from lamella.lang.nem.words import MOVES, RESERVED
 from lamella.plan.tiling.program import OWN, Barrier, Bytes, Line, Place, Repeat, Step
 
 
@@ -152,7 +152,7 @@ class Writer:
         fixed: list[nodes.Statement] = []
         for step in line.body:
             for item in (*step.inputs, *step.outputs):
-                if item.name and not (item.place.step or item.place.slot):
+                if _is_named(step, item) and not (item.place.step or item.place.slot):
                     fixed += self._declared(item, regions)
         own = dict(regions)
         body = [item for step in line.body for item in self.step(step, names, own)]
@@ -181,8 +181,9 @@ class Writer:
         found: list[nodes.Statement] = []
         operands: list[Operand] = []
         for item in (*step.inputs, *step.outputs):
-            if not item.name:
-                operands.append(Operand(self.region(item)))
+            if not _is_named(step, item):
+                bare = replace(item, type=None) if step.opcode in MOVES else item
+                operands.append(Operand(self.region(bare)))
                 continue
             found += self._declared(item, regions)
             operands.append(Operand(Name(regions[item.buffer, item.place, item.extent, item.type])))
@@ -231,6 +232,12 @@ def value_of(value: AttributeValue) -> Value:
     if isinstance(value, str):
         return Name(value) if value in _WORDS else Text(value)
     return Items(numbers(value))
+
+
+def _is_named(step: Step, item: Bytes) -> bool:
+    """Whether an operand is written by its name: a move is one of bytes, so it takes no view with strides."""
+    plain = item.type is None or item.type.strides == row_major_strides(item.type.shape)
+    return bool(item.name) and (step.opcode not in MOVES or plain)
 
 
 def _noted(statements: list[nodes.Statement], comments: tuple[str, ...]) -> list[nodes.Statement]:
