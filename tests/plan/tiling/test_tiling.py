@@ -246,3 +246,29 @@ gemm.async in x, w, r out y accum_type=f32 deps=[one]
     for engines in (1, 2, 4):
         tiled, result, _ = tiled_plan(plan, engines)
         same_bytes(plan, tiled, result)
+
+
+def test_engines_share_the_channels_of_layers_whose_weights_fill_l1() -> None:
+    target = """include "npm_pro.nem"
+device fast extends npm_pro { unit_characteristics { sDMA { bytes_per_cycle = 128 } } }
+device fast"""
+    net = Selected(device=target)
+    x = net.conv(net.tensor("i8", (1, 14, 14, 256), name="x"), 256, 3, 1, 1)
+    y = net.add(net.conv(net.conv(x, 512, 3, 2, 1), 512, 3, 1, 1), net.conv(x, 512, 1, 2, 0))
+    net.conv(y, 512, 3, 1, 1)
+    plan = net.plan()
+    tiled, result, _ = tiled_plan(plan)
+    assert any(item.chunk and item.engines == 4 for item in tiled.stages)
+    same_bytes(plan, tiled, result)
+
+
+def test_tiles_at_the_edges_are_in_the_loop() -> None:
+    net = Selected(device=NPU_2048.replace("L2", "1048576"))
+    y = net.pool(net.conv(net.tensor("i8", (1, 48, 48, 16), name="x"), 16, 3, 1, 1), "maxpool", 3, 2, 1)
+    net.conv(y, 16, 3, 1, 1)
+    plan = net.plan()
+    tiled, result, text = tiled_plan(plan)
+    same_bytes(plan, tiled, result)
+    looped = [item for item in tiled.stages if item.tiles > 1]
+    assert looped
+    assert text.count("conv2d.async") + text.count("maxpool.async") == len(tiled.stages)
