@@ -388,6 +388,18 @@ REFUSALS = (
         Refusal(f"quant.{name}", "'scale' must be positive", ((2, 3),), {"scale": 0.0}, kind)
         for name, kind in (("quantize", "f32"), ("dequantize", "i8"))
     ),
+    Refusal("quant.pick", "must hold positive extents", ((0,), (1,), (16,)), {"shape": (2, 0)}, "u8 f32 f32"),
+    Refusal(
+        "quant.pick",
+        "'block' must be positive",
+        ((3,), (1,), (16,)),
+        {"shape": (2, 3), "block": 0},
+        "u8 f32 f32",
+    ),
+    Refusal(
+        "quant.pick", "6 elements take 6 / 2 bytes", ((4,), (1,), (16,)), {"shape": (2, 3)}, "u8 f32 f32"
+    ),
+    Refusal("quant.pick", "take 2 scales", ((3,), (1,), (16,)), {"shape": (2, 3), "block": 4}, "u8 f32 f32"),
     Refusal("quant.decode", "as many axes of scales as of codes", ((4, 6), (4,)), {}, "i8 f64"),
     Refusal("quant.decode", "of the codes are no multiples", ((4, 6), (3, 6)), {}, "i8 f64"),
     Refusal("quant.linear_codes", "every 'scale' must be positive", ((2, 3),), {"scale": (1.0, 0.0)}, "i8"),
@@ -501,6 +513,21 @@ REFUSALS = (
     Refusal("quant.mean", "'axes' must be at least -2 and below 2", ((2, 3),), {**X_Y, "axes": (2,)}, "i8"),
     Refusal("quant.mean", "'axes' must name each dimension once", ((2, 3),), {**X_Y, "axes": (0, -2)}, "i8"),
 )
+
+
+@judged("numpy", "quant.pick")
+@given(SEEDS)
+def test_pick(seed: int) -> None:
+    """Codes of four bits, the first of a byte in its high half, look numbers up; each block has a scale."""
+    rng = np.random.default_rng(seed)
+    rows, columns, block = int(rng.integers(1, 5)), 2 * int(rng.integers(1, 6)), int(rng.integers(1, 9))
+    codes = rng.integers(0, 16, rows * columns)
+    scale = rng.uniform(0.5, 2, -(-codes.size // block)).astype(np.float32)
+    numbers = rng.normal(size=16).astype(np.float32)
+    packed = (codes[0::2] * 16 + codes[1::2]).astype(np.uint8)
+    found = one("quant.pick", packed, scale, numbers, shape=(rows, columns), block=block)
+    wanted = numbers[codes] * np.repeat(scale, block)[: codes.size]
+    near(found, wanted.reshape(rows, columns))
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=str)
