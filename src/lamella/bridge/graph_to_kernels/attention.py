@@ -21,13 +21,8 @@ from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, m
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, join, neutral_value
 from lamella.bridge.graph_to_kernels.terms import TermWriter, stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import (
-    Parameters,
-    ProductWriter,
-    TileKernel,
-    load_outside,
-    split_group,
-)
+from lamella.bridge.graph_to_kernels.tile_kernels import ProductWriter, load_outside, split_group
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     End,
     Key,

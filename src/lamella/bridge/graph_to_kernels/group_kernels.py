@@ -22,7 +22,8 @@ from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
 from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE, TileKernel, write_tiles
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE, write_tiles
+from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
     ProductGroup,

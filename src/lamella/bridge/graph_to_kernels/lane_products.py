@@ -17,13 +17,8 @@ from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
 from lamella.bridge.graph_to_kernels.starts import take_start
-from lamella.bridge.graph_to_kernels.tile_kernels import (
-    PACKED,
-    EndWriter,
-    Parameters,
-    TileKernel,
-    split_group,
-)
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     End,
     Key,

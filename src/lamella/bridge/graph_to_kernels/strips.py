@@ -29,14 +29,8 @@ from lamella.bridge.graph_to_kernels.lane_products import (
 )
 from lamella.bridge.graph_to_kernels.starts import take_start
 from lamella.bridge.graph_to_kernels.terms import TensorView
-from lamella.bridge.graph_to_kernels.tile_kernels import (
-    PACKED,
-    Parameters,
-    ProductWriter,
-    TileKernel,
-    split_group,
-    write_pack,
-)
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, ProductWriter, split_group, write_pack
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
     ProductGroup,

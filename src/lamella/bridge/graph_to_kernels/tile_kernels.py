@@ -16,6 +16,7 @@ from lamella.bridge.graph_to_kernels.accesses import (
 )
 from lamella.bridge.graph_to_kernels.starts import take_start
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     PAIR,
     PANEL,
@@ -26,7 +27,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     TiledProduct,
     walk_terms,
 )
-from lamella.kernels.build import Builder, FreshNames
+from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import (
     Cast,
     CoopApply,
@@ -36,8 +37,6 @@ from lamella.lang.tensor.nodes import (
     CoopStore,
     If,
     Memref,
-    Parameter,
-    Region,
     Scalar,
     Slice,
     Value,
@@ -66,16 +65,6 @@ QUAD_DEPTHS = (16, 8, QUAD)
 LANE = Scalar("i32")
 
 
-@dataclass(frozen=True, slots=True)
-class TileKernel:
-    """A kernel with the tensors that its parameters are."""
-
-    parameters: tuple[Parameter, ...]
-    keys: tuple[Key, ...]
-    body: Region
-    groups: int
-
-
 def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[TileKernel]:
     """The kernels of a tiled contraction, in the order in which they run."""
     found = [write_pack(tiled, PACKED)] if tiled.packed else []
@@ -94,34 +83,6 @@ def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[
         ends, start = take_start(tiled.ends, target, tiled.accesses, tiled.roles.columns)
         tiled = replace(tiled, ends=ends)
     return [*found, ProductWriter(tiled, tensors, start=start).write()]
-
-
-@dataclass(slots=True)
-class Parameters:
-    """The parameters of a kernel while it is written: a tensor that is seen in two shapes is two of them."""
-
-    found: dict[tuple[Key, Memref], Value] = field(default_factory=dict)
-
-    def add(self, key: Key, access: Access) -> Access:
-        """The access with the memref of its parameter."""
-        stem = "".join(char if char.isascii() and char.isalnum() else "_" for char in key[0]).strip("_")
-        name = f"{stem or 't'}{'' if key[1] is None else f'_{key[1]}'}"
-        if name[0].isdigit():
-            name = f"t{name}"
-        taken = {item.name for item in self.found.values()}
-        while (key, access.type) not in self.found and name in taken:
-            name += "_"
-        value = self.found.setdefault((key, access.type), Value(name))
-        return replace(access, memref=value)
-
-    def close(self, builder: Builder, groups: int) -> TileKernel:
-        """The kernel of what was written."""
-        parameters = tuple(Parameter(value, type_) for (_, type_), value in self.found.items())
-        return TileKernel(parameters, tuple(key for key, _ in self.found), builder.region(), groups)
-
-    def builder(self) -> Builder:
-        """A builder whose values have other names."""
-        return Builder(FreshNames({item.name for item in self.found.values()}))
 
 
 # --- packing --------------------------------------------------------------------------------------------------

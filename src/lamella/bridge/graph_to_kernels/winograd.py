@@ -18,13 +18,8 @@ from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value
 from lamella.bridge.graph_to_kernels.terms import TensorView
-from lamella.bridge.graph_to_kernels.tile_kernels import (
-    EndWriter,
-    Parameters,
-    TileKernel,
-    split_group,
-    write_tiles,
-)
+from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter, split_group, write_tiles
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key, PreparedProduct, ProductGroup, Tensors, find_tiles
 from lamella.kernels.build import Builder
 from lamella.kernels.target import Target

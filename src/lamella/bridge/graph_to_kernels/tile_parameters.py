@@ -1,0 +1,48 @@
+"""Kernels while they are written: the tensors that their parameters are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from lamella.bridge.graph_to_kernels.accesses import Access
+from lamella.bridge.graph_to_kernels.tiled import Key
+from lamella.kernels.build import Builder, FreshNames
+from lamella.lang.tensor.nodes import Memref, Parameter, Region, Value
+
+
+@dataclass(frozen=True, slots=True)
+class TileKernel:
+    """A kernel with the tensors that its parameters are."""
+
+    parameters: tuple[Parameter, ...]
+    keys: tuple[Key, ...]
+    body: Region
+    groups: int
+
+
+@dataclass(slots=True)
+class Parameters:
+    """The parameters of a kernel while it is written: a tensor that is seen in two shapes is two of them."""
+
+    found: dict[tuple[Key, Memref], Value] = field(default_factory=dict)
+
+    def add(self, key: Key, access: Access) -> Access:
+        """The access with the memref of its parameter."""
+        stem = "".join(char if char.isascii() and char.isalnum() else "_" for char in key[0]).strip("_")
+        name = f"{stem or 't'}{'' if key[1] is None else f'_{key[1]}'}"
+        if name[0].isdigit():
+            name = f"t{name}"
+        taken = {item.name for item in self.found.values()}
+        while (key, access.type) not in self.found and name in taken:
+            name += "_"
+        value = self.found.setdefault((key, access.type), Value(name))
+        return replace(access, memref=value)
+
+    def close(self, builder: Builder, groups: int) -> TileKernel:
+        """The kernel of what was written."""
+        parameters = tuple(Parameter(value, type_) for (_, type_), value in self.found.items())
+        return TileKernel(parameters, tuple(key for key, _ in self.found), builder.region(), groups)
+
+    def builder(self) -> Builder:
+        """A builder whose values have other names."""
+        return Builder(FreshNames({item.name for item in self.found.values()}))
