@@ -51,6 +51,7 @@ def _key(element: Element) -> Key:
 def is_written_whole(key: Key, formulas: Sequence[Contraction], tensors: Mapping[Key, TensorView]) -> bool:
     """Whether every element is written, whatever stood there before."""
     boxes: list[Box] = []
+    begun = False
     for formula in formulas:
         if _fill_up(boxes, key, tensors):
             return True
@@ -61,9 +62,9 @@ def is_written_whole(key: Key, formulas: Sequence[Contraction], tensors: Mapping
                 continue
             if formula.sign not in ASSIGNMENTS:
                 # An accumulation starts from its neutral value, or from what a kernel has filled. Where an index is
-                # tested it goes on from memory.
-                return not boxes and not any(isinstance(index, Guard) for index in target.indices)
-            box = _box(formula, target)
+                # tested, or behind an assignment, be it of steps that are skipped, it goes on from memory.
+                return not begun and not any(isinstance(index, Guard) for index in target.indices)
+            begun, box = True, _box(formula, target)
             boxes += [] if box is None else [box]
     return _fill_up(boxes, key, tensors)
 

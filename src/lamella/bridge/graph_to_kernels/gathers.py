@@ -5,15 +5,17 @@ they are those of one phase `r`, and what reads `x` is an ordinary window:
 
     t[s * u + r] += x[|u - q|] * w[s * q + r],  r < s;    y[o] = t[o + p]
 
-so that a transposed convolution is a convolution whose filter has a batch for each phase. Where `s` does not divide the
-taps, phases have different numbers of them, and each is a sum of its own:
+so that a transposed convolution is a convolution whose filter has a batch for each phase. Steps whose place `u - q` is
+none are skipped by the test of an access, so there must be one: `y[|s * i + j - p|] += x[i]` gathers by `i`, whichever
+loop is longer, and a formula that reads at neither `i` nor `j` stays as it is. Where `s` does not divide the taps,
+phases have different numbers of them, and each is a sum of its own:
 
     t[u] += x[|u - q|] * w[s * q + r];    y[s * u + r - p] = t[u]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -21,7 +23,7 @@ from math import prod
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import find_form, find_range
 from lamella.bridge.graph_to_kernels.groups import GroupFormulas, GroupTensor, MemberFormula
-from lamella.bridge.graph_to_kernels.maps import ASSIGNMENTS, resolve
+from lamella.bridge.graph_to_kernels.maps import find_map, resolve, writers_of
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.lower import operands
 
@@ -40,8 +42,9 @@ def gather_windows(formulas: GroupFormulas) -> GroupFormulas:
         if not windows:
             found.append(member)
             continue
+        goes_on = _target_of(member) in writers_of(found)
         start = found.pop() if found and _target_of(found[-1]) == _target_of(member) else None
-        gathering = _Gathering(member, start, tensors, windows)
+        gathering = _Gathering(member, start, tensors, windows, goes_on)
         found += gathering.together() if gathering.is_even else gathering.apart()
     return GroupFormulas(tuple(found), tensors, formulas.constants)
 
@@ -102,7 +105,8 @@ def _find_windows(
     read = [item for item in _walk(*formula.values) if isinstance(item, Element)]
     if any(0 in tensors[resolve(member.names, item)].shape or item.tensor == target.tensor for item in read):
         return
-    found = {place: _window(index, size, extents) for place, (index, size) in pairs}
+    tested = {index.name for item in read for index in item.indices if isinstance(index, Index)}
+    found = {place: _window(index, size, extents, tested) for place, (index, size) in pairs}
     windows = {place: item for place, item in found.items() if item is not None}
     counted = [name for item in windows.values() for name in (item.place, item.tap)]
     rest = [index for place, index in enumerate(target.indices) if place not in windows]
@@ -115,14 +119,21 @@ def _find_windows(
         yield from windows.items()
 
 
-def _window(index: Scalar | Guard, size: int, extents: Mapping[str, int]) -> TransposedWindow | None:
-    """The window that an index of a target is; None where every element has steps of its own."""
+def _window(
+    index: Scalar | Guard, size: int, extents: Mapping[str, int], tested: Collection[str]
+) -> TransposedWindow | None:
+    """The window that an index of a target is; None where every element has steps of its own.
+
+    The longer loop counts places, if it is one of those whose index is `tested` where something is read.
+    """
     form = None
     if isinstance(index, Guard) and index.below is None and index.above is None:
         form = find_form(index.index, extents)
     if form is None or len(form.terms) != 2 or form.constant > 0 or min(n for _, n in form.terms) != 1:
         return None
-    (tap, one), (place, other) = sorted(form.terms, key=lambda item: extents[item[0]])
+    (tap, one), (place, other) = sorted(form.terms, key=lambda item: (item[0] in tested, extents[item[0]]))
+    if place not in tested:
+        return None
     bounds = find_range(index.index, extents) if isinstance(index, Guard) else None
     inside = bounds is not None and bounds[0] >= 0 and bounds[1] < size
     if inside and extents[tap] == other and size == extents[tap] * extents[place]:
@@ -172,6 +183,8 @@ class _Gathering:
     """What its target holds before."""
     tensors: dict[str, GroupTensor]
     windows: Mapping[int, TransposedWindow]
+    goes_on: bool
+    """Whether a formula before, be it the last one or another, writes to its target."""
 
     @property
     def is_even(self) -> bool:
@@ -213,7 +226,7 @@ class _Gathering:
         """A sum for each phase, and the elements of the target that it is."""
         places = list(self.windows)
         choices = [range(item.stride) for item in self.windows.values()]
-        before = _Start.find(self.start)
+        before = _Start.find(self.start, self.held.shape)
         if self.start is not None and before is None:
             yield self.start
         for number, chosen in enumerate(product(*choices)):
@@ -245,13 +258,15 @@ class _Gathering:
         if before is not None:
             value = Apply("+", (before.value(written), value), self.target.type)
             names = {**before.member.names, **names}
-        sign = "+=" if self.start is not None and before is None else "="
+        sign = "+=" if self.goes_on and before is None else "="
         if not empty or sign == "=":
             yield MemberFormula(Contraction((target,), sign, (value,), loops), names)
 
     def _gathered(self, word: str, shape: Sequence[int]) -> dict[tuple[str, int | None], str]:
         """A tensor for what is gathered, and the names with it."""
         name = f"{self.held.name}{word}{GATHERED}"
+        while name in self.tensors:  # another sum goes to the same target
+            name += "'"
         self.tensors[name] = GroupTensor(name, self.held.element, tuple(shape))
         return {**self.member.names, (GATHERED, None): name}
 
@@ -307,21 +322,19 @@ class _Phase:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """A map that a sum goes on from, each of whose loops counts a dimension of its target."""
+    """A map that a sum goes on from, each of whose loops counts through a dimension of its target."""
 
     member: MemberFormula
 
     @classmethod
-    def find(cls, member: MemberFormula | None) -> _Start | None:
+    def find(cls, member: MemberFormula | None, shape: Sequence[int]) -> _Start | None:
         """The map that a formula is; None where it is no such one."""
-        if member is None:
+        if member is None or len(member.contraction.targets) > 1 or find_map(member, 0, shape) is None:
             return None
         formula = member.contraction
         names = [item.name for item in formula.targets[0].indices if isinstance(item, Index)]
-        plain = len(formula.targets) == 1 and len(names) == len(formula.targets[0].indices)
         counted = sorted(names) == sorted(loop.index for loop in formula.loops)
-        simple = formula.sign in ASSIGNMENTS and formula.condition is None
-        return cls(member) if plain and counted and simple and len(set(names)) == len(names) else None
+        return cls(member) if counted and len(names) == len(shape) else None
 
     def value(self, indices: Sequence[Scalar]) -> Scalar:
         """Its value at a place."""

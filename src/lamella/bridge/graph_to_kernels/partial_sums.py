@@ -34,14 +34,15 @@ def share_sums(stages: Stages) -> Stages:
     How many parts there are depends on the extents alone, so that every number of threads adds in the same order.
     """
     found, tensors = list[Contraction](), dict(stages.tensors)
-    for stage in stages.contractions:
+    for number, stage in enumerate(stages.contractions):
         parts = _shared(stage, stages)
         if parts is None:
             found.append(stage)
             continue
         loop, count = parts
         held = tensors[stage.targets[0].tensor]
-        partial = GroupTensor(f"{held.name}{PARTIAL}", held.element, (count, *held.shape))
+        # By its number too: several formulas may add to one target, each in parts of its own.
+        partial = GroupTensor(f"{held.name}/{number}{PARTIAL}", held.element, (count, *held.shape))
         tensors[partial.name] = partial
         found += _parted(stage, loop, count, partial.name)
     return replace(stages, contractions=tuple(found), tensors=tensors)

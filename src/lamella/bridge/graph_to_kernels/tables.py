@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from itertools import count
 from math import prod
 
 from lamella.base.dtype import F32, F64, I32, ElementType
@@ -138,8 +139,14 @@ class _Tables:
         divisor = find_range(term.operands[1], self.extents)
         return divisor is None or divisor[0] <= 0 <= divisor[1]
 
+    def _name(self) -> str:
+        """A name that no table has: another formula with the same target may have tables of its own."""
+        stem = f"{self.formula.targets[0].tensor}{TABLE}"
+        names = (f"{stem}{number}" for number in count())
+        return next(name for name in names if name not in self.tensors and name not in self.made)
+
     def _look_up(self, term: Apply, loops: Sequence[str], ends: tuple[int, int] | None = None) -> Term:
-        name = f"{self.formula.targets[0].tensor}{TABLE}{len(self.tables)}"
+        name = self._name()
         range_ = find_range(term, self.extents) if term.type == "int" else None
         span = ends or range_
         if term.type == "int" and (span is None or not -(1 << 31) < span[0] <= span[1] < 1 << 31):
