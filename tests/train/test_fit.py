@@ -74,6 +74,17 @@ def test_clipped_and_accumulated_steps_are_those_of_torch(llama: Path, tokens: P
     np.testing.assert_allclose(found["losses"], wanted, rtol=1e-5)
 
 
+def test_a_mixture_of_experts_learns_from_tokens(tokens: Path, tmp_path: Path) -> None:
+    """The seed of its auxiliary losses is no input that data would have to fill."""
+    sizes: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    config = transformers.MixtralConfig(
+        vocab_size=64, num_attention_heads=2, num_key_value_heads=1, num_local_experts=2, **sizes
+    )
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)  # type: ignore[no-untyped-call]
+    found = trained(*words(tmp_path, tokens, *PLAIN, steps=2))["losses"]
+    np.testing.assert_allclose(found, judge(tmp_path, tokens)[0][:2], rtol=1e-5)
+
+
 def test_a_run_that_goes_on_is_bit_by_bit_the_same(llama: Path, tokens: Path, tmp_path: Path) -> None:
     more: list[str | Path] = ["--shuffle", "--seed", "3", "--save-every", "2", "--warmup", "2"]
     whole = trained(*words(llama, tokens, "--save", tmp_path / "a.safetensors", *more))

@@ -85,6 +85,8 @@ class Fit:
     def ports(self) -> tuple[Tensor, ...]:
         """The inputs of the model."""
         other = {*self.source.seeds.values(), *self.source.targets}
+        if self.source.auxiliary is not None:
+            other.add(self.source.auxiliary.seed)
         found = members(self.source.model.graph.inputs)
         return tuple(item for item in found if isinstance(item, Tensor) and item.name not in other)
 
