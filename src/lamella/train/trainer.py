@@ -20,7 +20,7 @@ from lamella.pipeline.options import Options
 from lamella.train.data.batches import count_targets
 from lamella.train.gradients import trainable
 from lamella.train.optimizers import RATE
-from lamella.train.settings import StepSettings
+from lamella.train.settings import StepSettings, require_settings
 from lamella.train.sources import TrainableGraph
 from lamella.train.step import (
     AUXILIARY,
@@ -68,10 +68,9 @@ class Trainer:
         options: Options | None = None,
     ) -> None:
         self.settings = settings or StepSettings()
+        require_settings(self.settings)
         self._options = replace(options or Options(), dtype=self.settings.dtype)
         self.source = model if isinstance(model, TrainableGraph) else trainable(Path(model), self._options)
-        if self.settings.accumulation < 1:
-            raise InputError(f"a step of {self.settings.accumulation} parts is none", hint="parts start at 1")
         self._backend = backend
         self._builder = StepBuilder(self.source, self.settings)
         self.steps = 0
