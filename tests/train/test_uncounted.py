@@ -56,7 +56,7 @@ def test_a_part_in_which_nothing_counts_adds_nothing(trainer: Trainer) -> None:
 def test_an_evaluation_is_the_mean_of_all_targets(trainer: Trainer) -> None:
     targets = np.arange(4 * LENGTH).reshape(4, LENGTH)
     targets[2:, 1:] = IGNORED
-    port = Tensor("token_ids", I64, (None, None))
+    port = Tensor("token_ids", I64, (4, LENGTH))
     data = make_examples(batch_of(targets), [port], "it", 260)
     loop = TrainingLoop(
         trainer, Batches(data, 2), LoopSettings(1, Schedule("constant", 0.1, 1)), Batches(data, 2)
@@ -67,7 +67,7 @@ def test_an_evaluation_is_the_mean_of_all_targets(trainer: Trainer) -> None:
 
 @pytest.mark.parametrize(("value", "message"), [(260, "is 260"), (-1, "is -1"), (IGNORED, "counts")])
 def test_targets_without_a_loss_are_said(value: int, message: str) -> None:
-    port = Tensor("token_ids", I64, (None, None))
+    port = Tensor("token_ids", I64, (4, LENGTH))
     data = make_examples(batch_of(np.full((2, LENGTH), value)), [port], "it", 260)
     with pytest.raises(InputError, match=message):
         data.take(np.arange(2))
