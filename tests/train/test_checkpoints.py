@@ -32,6 +32,12 @@ def test_the_newest_two_stay(tmp_path: Path) -> None:
     assert read_last(tmp_path / "nowhere") is None
 
 
+def test_a_run_that_begins_anew_is_not_that_of_the_checkpoints_before(tmp_path: Path) -> None:
+    for step in (80, 100, 2):
+        write_checkpoint(tmp_path, checkpoint(step))
+    assert [item.name for item in tmp_path.iterdir()] == ["step-00000002.safetensors"]
+
+
 def test_a_file_that_a_disk_spoilt_is_passed_over(tmp_path: Path) -> None:
     paths = [write_checkpoint(tmp_path, checkpoint(step)) for step in (1, 2)]
     paths[1].write_bytes(paths[1].read_bytes()[:-5])

@@ -74,6 +74,17 @@ def test_clipped_and_accumulated_steps_are_those_of_torch(llama: Path, tokens: P
     np.testing.assert_allclose(found["losses"], wanted, rtol=1e-5)
 
 
+def test_a_mixture_of_experts_learns_from_tokens(tokens: Path, tmp_path: Path) -> None:
+    """The seed of its auxiliary losses is no input that data would have to fill."""
+    sizes: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    config = transformers.MixtralConfig(
+        vocab_size=64, num_attention_heads=2, num_key_value_heads=1, num_local_experts=2, **sizes
+    )
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)  # type: ignore[no-untyped-call]
+    found = trained(*words(tmp_path, tokens, *PLAIN, steps=2))["losses"]
+    np.testing.assert_allclose(found, judge(tmp_path, tokens)[0][:2], rtol=1e-5)
+
+
 def test_a_run_that_goes_on_is_bit_by_bit_the_same(llama: Path, tokens: Path, tmp_path: Path) -> None:
     more: list[str | Path] = ["--shuffle", "--seed", "3", "--save-every", "2", "--warmup", "2"]
     whole = trained(*words(llama, tokens, "--save", tmp_path / "a.safetensors", *more))
@@ -91,11 +102,16 @@ def test_a_run_that_goes_on_is_bit_by_bit_the_same(llama: Path, tokens: Path, tm
 
 def test_a_checkpoint_of_another_run_is_refused(llama: Path, tokens: Path, tmp_path: Path) -> None:
     more: list[str | Path] = ["--save", tmp_path / "a.safetensors", "--save-every", "2", *PLAIN]
-    trained(*words(llama, tokens, *more, steps=2))
-    done = run(*words(llama, tokens, *more, "--resume", "--seed", "5"), fails=True)
+    data = tmp_path / "tokens.npy"
+    np.save(data, np.load(tokens))
+    trained(*words(llama, data, *more, steps=2))
+    done = run(*words(llama, data, *more, "--resume", "--seed", "5"), fails=True)
     assert "was written with seed 0, not 5" in done.output
-    done = run(*words(llama, tokens, *more, "--resume", steps=1), fails=True)
+    done = run(*words(llama, data, *more, "--resume", steps=1), fails=True)
     assert "2 steps on already" in done.output
+    np.save(data, np.load(tokens)[::-1])
+    done = run(*words(llama, data, *more, "--resume"), fails=True)
+    assert "was written with numbers of the data" in done.output
 
 
 def test_a_module_trains_from_drawn_weights(tokens: Path, tmp_path: Path) -> None:
@@ -173,6 +189,10 @@ REFUSED = {
     "and a batch takes 4000": ["train", "MODEL", "--data", "DATA", "--sequence", "8", "--batch", "4000"],
     "takes no steps of training": ["train", "MODEL", "--data", "DATA", "--backend", "npu"],
     "has no ending": ["train", "MODEL", "--data", "MODEL/config.json"],
+    "cannot write '/proc/no'": ["train", "MODEL", "--data", "DATA", "--sequence", "8", "--save", "/proc/no"],
+    "steps would go up the loss": ["train", "MODEL", "--data", "DATA", "--sequence", "8", "--lr", "-1"],
+    "a mean that takes nothing in": ["train", "MODEL", "--data", "DATA", "--sequence", "8", "--beta2", "1"],
+    "of norm 0 change nothing": ["train", "MODEL", "--data", "DATA", "--sequence", "8", "--clip", "0"],
     "no empty folder": ["train", "MODEL", "--data", "DATA", "--sequence", "8", "--save", "MODEL"],
 }
 
@@ -180,7 +200,9 @@ REFUSED = {
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_makes_no_sense_is_said(message: str, llama: Path, tokens: Path) -> None:
     given = [item.replace("MODEL", str(llama)).replace("DATA", str(tokens)) for item in REFUSED[message]]
-    assert message in run(*given, fails=True).output
+    output = run(*given, fails=True).output
+    assert message in output
+    assert "step 1 " not in output, "before a step is taken"
 
 
 def test_a_training_that_diverges_ends(llama: Path, tokens: Path) -> None:

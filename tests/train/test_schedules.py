@@ -44,3 +44,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         require_schedule(Schedule("wsd", 1.0, 10, warmup=6, decay=6))
     with pytest.raises(InputError, match="above the peak"):
         require_schedule(Schedule("cosine", 1.0, 10, lowest=2.0))
+    with pytest.raises(InputError, match="no finite numbers"):
+        require_schedule(Schedule("constant", float("nan"), 10))
+    with pytest.raises(InputError, match="-1 steps are none"):
+        require_schedule(Schedule("constant", 1.0, -1))

@@ -100,6 +100,22 @@ def make_folder(folder: Path) -> None:
         raise OutputError("the path holds a NUL character", path=str(folder).replace("\0", "?")) from None
 
 
+def require_room(target: Path) -> None:
+    """OutputError where nothing can be written under a name, before the work whose result it is to hold.
+
+    A file that is made and removed is the only proof: permissions say nothing of a file system that takes no files.
+    """
+    folder = target.parent
+    try:
+        while not os.path.lexists(folder) and folder != folder.parent:
+            folder = folder.parent
+        _let_go(*_create(str(folder), f".{os.fsdecode(os.fsencode(target.name)[:200])}"), finished=False)
+    except OSError as problem:
+        raise OutputError(f"cannot write '{target}': {cause_of(problem)}", path=target) from problem
+    except ValueError:
+        raise OutputError("the path holds a NUL character", path=str(target).replace("\0", "?")) from None
+
+
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
     """A folder beside the target to write into; it gets the name of the target when all that is in it is written.

@@ -95,8 +95,11 @@ def _named_values(ctx: click.Context, parameter: click.Parameter, value: Sequenc
 def _extents(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, int]:
     found = _named_values(ctx, parameter, value)
     wrong = next((f"{name}={text}" for name, text in found.items() if not text.isdecimal()), None)
-    if wrong is not None or any(len(text) > 18 for text in found.values()):
-        raise click.BadParameter(f"'{wrong or 'an extent'}' is not NAME=NUMBER")
+    if wrong is not None:
+        raise click.BadParameter(f"'{wrong}' is not NAME=NUMBER")
+    long = next((name for name, text in found.items() if len(text) > 18), None)
+    if long is not None:
+        raise click.BadParameter(f"the extent of '{long}' has more than 18 digits")
     return {name: int(text) for name, text in found.items()}
 
 

@@ -15,7 +15,7 @@ import click
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
-from lamella.base.writer import write_text
+from lamella.base.writer import require_room, write_text
 from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
 from lamella.cli.progress import show_progress
 from lamella.cli.report import array_facts, read_inputs, report_run
@@ -59,6 +59,8 @@ def _fit(file: Path, options: Options) -> None:
         raise InputError("there are no data to learn from", hint="say --data F (docs/layers/training.md)")
     with waiting(f"reading {printable(str(file))}"):
         fit = Fit(file, options)
+        if options.html is not None:
+            require_room(options.html)
     log = None if options.log is None else TrainingLog(options.log, fit.resumed)
     if not options.as_json:
         print_findings(without_notes(fit.source.model.findings))

@@ -55,10 +55,18 @@ def checkpoint_folder(target: Path) -> Path:
     return target.with_name(f"{target.name}{FOLDER_ENDING}")
 
 
+def checkpoint_file(folder: Path, step: int) -> Path:
+    """The file of the checkpoint behind a step."""
+    return folder / f"step-{step:08d}.safetensors"
+
+
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint, and remove those that are older than the one before it."""
+    """Write a checkpoint, and remove those that are older than the one before it.
+
+    Those of later steps are of a run before this one, which began anew: going on from them would be going on there.
+    """
     make_folder(folder)
-    path = folder / f"step-{checkpoint.step:08d}.safetensors"
+    path = checkpoint_file(folder, checkpoint.step)
     arrays = {f"{STATE}{name}": np.asarray(value) for name, value in checkpoint.state.items()}
     arrays[f"{HISTORY}losses"] = checkpoint.losses
     arrays[f"{HISTORY}evaluations"] = checkpoint.evaluations
@@ -68,7 +76,9 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         "fingerprint": json.dumps(dict(checkpoint.fingerprint)),
     }
     write_safetensors(path, arrays, about, through_links=False)
-    for old in _files(folder)[:-KEPT]:
+    files = _files(folder)
+    place = files.index(path)
+    for old in (*files[: max(0, place + 1 - KEPT)], *files[place + 1 :]):
         remove_file(old)
     return path
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder, shown
+from lamella.base.writer import make_folder, require_room
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
 from lamella.pipeline.given import options_of
@@ -21,7 +23,7 @@ from lamella.pipeline.options import Options
 from lamella.train.adapters.files import write_adapter
 from lamella.train.adapters.merge import merged
 from lamella.train.adapters.model import find_adapters
-from lamella.train.checkpoints import Checkpoint, checkpoint_folder, read_last, require_same
+from lamella.train.checkpoints import Checkpoint, checkpoint_file, checkpoint_folder, read_last, require_same
 from lamella.train.data.batches import (
     TARGETS,
     Batches,
@@ -43,6 +45,8 @@ from lamella.train.trainer import Trainer
 RATE = 3e-4
 BATCH = 8
 SEQUENCE = 128
+SAMPLE = 1024
+"""Numbers at each end of an array that tell it from another."""
 BACKENDS = (None, "cpu", "reference")
 
 Data = str | Path | Mapping[str, npt.ArrayLike] | npt.ArrayLike
@@ -58,6 +62,7 @@ class Fit:
         """The adapters that are trained; None where the weights themselves are."""
         if options.save is not None:
             self._require_save(options.save)
+            require_room(options.save)
         self.source, self.drawn = self._trainable()
         """The weights that begin with random numbers, by the names of their variables, are `drawn`."""
         request = self._request()
@@ -70,6 +75,9 @@ class Fit:
         self.settings = self._loop_settings()
         self.loop = TrainingLoop(self.trainer, self.batches, self.settings, self.evaluation)
         self.resumed = self._resume()
+        if options.save_every and self.settings.checkpoints is not None:
+            make_folder(self.settings.checkpoints)
+            require_room(checkpoint_file(self.settings.checkpoints, self.loop.done))
         """The step behind which this run goes on; 0 where it begins."""
 
     # --- what it is made of -------------------------------------------------------------------------------------
@@ -85,6 +93,8 @@ class Fit:
     def ports(self) -> tuple[Tensor, ...]:
         """The inputs of the model."""
         other = {*self.source.seeds.values(), *self.source.targets}
+        if self.source.auxiliary is not None:
+            other.add(self.source.auxiliary.seed)
         found = members(self.source.model.graph.inputs)
         return tuple(item for item in found if isinstance(item, Tensor) and item.name not in other)
 
@@ -143,6 +153,10 @@ class Fit:
             "model": self.source.model.graph.name,
             "parameters": sum(math.prod(self.weight_shapes()[name]) for name in self.source.gradients),
             "data": self.batches.data.describe(),
+            "numbers of the data": _checksum(
+                self.batches.batch(0), self.batches.batch(self.batches.epoch - 1)
+            ),
+            "frozen weights": _checksum(self.trainer.fixed),
             "batch": self.batches.size,
             "shuffle": self.batches.shuffled,
             "seed": self.options.start_seed,
@@ -226,6 +240,16 @@ def _named(data: Dataset, targets: tuple[str, ...]) -> Dataset:
     if len(targets) != 1:
         raise InputError(f"the model compares {len(targets)} outputs with targets", hint="data hold one")
     return RenamedTargets(data, targets[0])
+
+
+def _checksum(*groups: Mapping[str, Array]) -> str:
+    """A checksum of the beginnings and ends of arrays, which tells others of the same shapes."""
+    found = 0
+    for name, array in ((name, group[name]) for group in groups for name in sorted(group)):
+        flat = array.reshape(-1)
+        ends = np.concatenate([flat[:SAMPLE], flat[-SAMPLE:]]).tobytes()
+        found = zlib.crc32(ends, zlib.crc32(f"{name}{array.dtype}{array.shape}".encode(), found))
+    return f"{found:08x}"
 
 
 def _dataset(data: Data, request: DataRequest) -> Dataset:

@@ -15,7 +15,7 @@ from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
 from lamella.train.checkpoints import Checkpoint, write_checkpoint
-from lamella.train.data.batches import Batch, Batches
+from lamella.train.data.batches import Batch, Batches, count_targets
 from lamella.train.schedules import Schedule
 
 
@@ -142,13 +142,19 @@ class TrainingLoop:
         return bool(every) and (self.done % every == 0 or self.done == self.settings.steps)
 
     def evaluate(self) -> float | None:
-        """The mean loss of the data that are not learnt from; None where there are none."""
+        """The mean loss of all targets that are not learnt from; None where there are none."""
         if self._evaluation is None:
             return None
-        losses = [
-            self.trainer.evaluate(self._evaluation.batch(number)) for number in range(self._evaluation.epoch)
-        ]
-        loss = math.fsum(losses) / len(losses)
+        losses: list[tuple[float, int]] = []
+        for number in range(self._evaluation.epoch):
+            batch = self._evaluation.batch(number)
+            losses.append((self.trainer.evaluate(batch), count_targets(batch)))
+        loss = math.fsum(loss * count for loss, count in losses) / sum(count for _, count in losses)
+        if not math.isfinite(loss):
+            hint = "lower --lr, give --warmup or --clip; checkpoints before this step are whole"
+            raise InputError(
+                f"the evaluation behind step {self.done} is {loss}: the training diverged", hint=hint
+            )
         self.evaluations.append((self.done, loss))
         return loss
 

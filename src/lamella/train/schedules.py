@@ -65,6 +65,12 @@ SCHEDULES: Mapping[str, Callable[[Schedule, int], float]] = MappingProxyType(
 
 def require_schedule(schedule: Schedule) -> None:
     """InputError for a schedule whose parts are longer than the whole, or whose end is above its peak."""
+    if schedule.peak < 0:
+        raise InputError(f"the rate {schedule.peak:g} is below 0: steps would go up the loss")
+    if not math.isfinite(schedule.peak) or not math.isfinite(schedule.lowest):
+        raise InputError(f"rates from {schedule.peak:g} to {schedule.lowest:g} are no finite numbers")
+    if schedule.steps < 1:
+        raise InputError(f"{schedule.steps} steps are none", hint="steps start at 1")
     parts = schedule.warmup + (schedule.decay or 0)
     if parts > schedule.steps:
         hint = f"there are {schedule.steps} steps"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lamella.base.errors import InputError
+
 
 @dataclass(frozen=True, slots=True)
 class StepSettings:
@@ -26,3 +28,20 @@ class StepSettings:
     others may add theirs."""
     dtype: str = "f32"
     """The precision of all numbers: f32 or f64."""
+
+
+def require_settings(settings: StepSettings) -> None:
+    """InputError for settings with which a step changes nothing, or makes no numbers of parameters."""
+    if settings.accumulation < 1:
+        raise InputError(f"a step of {settings.accumulation} parts is none", hint="parts start at 1")
+    for number, share in enumerate(settings.betas, 1):
+        if not 0 <= share < 1:
+            raise InputError(
+                f"beta{number} is {share:g}: a mean that takes nothing in is none",
+                hint="shares lie in 0 <= x < 1",
+            )
+    if settings.clip is not None and not settings.clip > 0:
+        raise InputError(
+            f"gradients of norm {settings.clip:g} change nothing",
+            hint="leave the clipping out to take any norm",
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +17,14 @@ from lamella.graph.model import Model
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
+from lamella.train.data.batches import count_targets
 from lamella.train.gradients import trainable
 from lamella.train.optimizers import RATE
-from lamella.train.settings import StepSettings
+from lamella.train.settings import StepSettings, require_settings
 from lamella.train.sources import TrainableGraph
 from lamella.train.step import (
     AUXILIARY,
     FIRST,
-    IGNORED,
     LOSS,
     NORM,
     WEIGHT,
@@ -68,10 +68,9 @@ class Trainer:
         options: Options | None = None,
     ) -> None:
         self.settings = settings or StepSettings()
+        require_settings(self.settings)
         self._options = replace(options or Options(), dtype=self.settings.dtype)
         self.source = model if isinstance(model, TrainableGraph) else trainable(Path(model), self._options)
-        if self.settings.accumulation < 1:
-            raise InputError(f"a step of {self.settings.accumulation} parts is none", hint="parts start at 1")
         self._backend = backend
         self._builder = StepBuilder(self.source, self.settings)
         self.steps = 0
@@ -174,9 +173,11 @@ class Trainer:
     def _collect_parts(self, batch: Mapping[str, Array]) -> dict[str, float]:
         """Collect the gradients of a batch part by part; gives the losses of all."""
         parts = list(split_batch(batch, self.settings.accumulation))
-        counts = [_count(part, self.source.targets) for part in parts]
+        counts = [count_targets(part, self.source.targets) for part in parts]
         losses = {LOSS: 0.0}
-        for number, (part, count) in enumerate(zip(parts, counts, strict=True)):
+        # The mean loss of a part in which nothing counts is no number, which no weight of 0 takes away.
+        counted = [item for item in zip(parts, counts, strict=True) if item[1]] or [(parts[0], 0)]
+        for number, (part, count) in enumerate(counted):
             found = self.collect(part, count / max(sum(counts), 1), number == 0)
             losses[LOSS] += found.loss
             if found.auxiliary is not None:
@@ -261,11 +262,3 @@ def split_batch(batch: Mapping[str, Array], parts: int) -> Iterator[dict[str, Ar
     size = min(sizes) // parts
     for number in range(parts):
         yield {name: item[number * size : (number + 1) * size] for name, item in batch.items()}
-
-
-def _count(part: Mapping[str, Array], targets: Sequence[str]) -> int:
-    """How many targets of a part count: those of classes that are not left out, or the items of the part."""
-    found = [part[name] for name in targets if name in part]
-    if not found or found[0].dtype.kind not in "iu":
-        return len(next(iter(part.values())))
-    return int(np.count_nonzero(found[0] != IGNORED))

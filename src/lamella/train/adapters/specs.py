@@ -98,7 +98,7 @@ def _positive(name: str, value: str, kind: type[int] | type[float]) -> float:
     except ValueError:
         number = 0
     if not 0 < number <= MOST:
-        raise InputError(f"{name} is a number between 0 and {MOST}, not '{printable(value, 40)}'")
+        raise InputError(f"{name} is a number above 0, and {MOST} at most, not '{printable(value, 40)}'")
     return number
 
 

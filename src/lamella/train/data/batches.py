@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -74,6 +74,14 @@ class Batches:
 def _permutation(seed: int, epoch: int, size: int) -> Rows:
     """The order of an epoch; kept, because every batch of it asks again."""
     return np.random.default_rng([seed, epoch]).permutation(size)
+
+
+def count_targets(batch: Batch, names: Sequence[str] = (TARGETS,)) -> int:
+    """How many targets of a batch count: those of classes that are not left out, or the items of the batch."""
+    found = [batch[name] for name in names if name in batch]
+    if not found or found[0].dtype.kind not in "iu":
+        return len(next(iter(batch.values())))
+    return int(np.count_nonzero(found[0] != IGNORED))
 
 
 def require_batches(batches: Batches) -> None:

@@ -11,7 +11,7 @@ from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
 from lamella.graph.nodes import Tensor
-from lamella.train.data.batches import TARGETS, Batch, Rows
+from lamella.train.data.batches import IGNORED, TARGETS, Batch, Rows
 
 TARGET_NAMES = ("targets", "target", "labels", "label", "y")
 """What data call what is aimed at."""
@@ -26,6 +26,8 @@ class Examples:
     kinds: Mapping[str, np.dtype[np.generic]]
     """The type in which the model takes each input."""
     source: str
+    classes: int | None = None
+    """How many classes the model tells apart; None where its graph does not say."""
 
     @property
     def size(self) -> int:
@@ -44,14 +46,34 @@ class Examples:
             for name, array in self.inputs.items()
         }
         kind = np.int64 if self.targets.dtype.kind in "iub" else self.targets.dtype
-        return {**given, TARGETS: np.ascontiguousarray(self.targets[rows].astype(kind))}
+        targets = np.ascontiguousarray(self.targets[rows].astype(kind))
+        if kind is np.int64 and self.classes is not None:
+            self._require_known(targets, self.classes, rows)
+        return {**given, TARGETS: targets}
+
+    def _require_known(self, targets: Array, classes: int, rows: Rows) -> None:
+        """InputError for a batch without a loss: a class that the model does not know, or nothing to learn."""
+        wrong = ((targets < 0) | (targets >= classes)) & (targets != IGNORED)
+        if wrong.any():
+            first = tuple(int(item[0]) for item in np.nonzero(wrong))
+            known = f"the model knows classes 0 to {classes - 1}, and {IGNORED} for what does not count"
+            raise InputError(
+                f"a target of example {rows[first[0]]} of {self.source} is {targets[first]}; {known}"
+            )
+        if (targets == IGNORED).all():
+            raise InputError(
+                f"no target of example {rows[0]} of {self.source}, and of its batch, counts: all are {IGNORED}",
+                hint="leave such examples out, or give a larger --batch",
+            )
 
     def describe(self) -> str:
         """One line about the data."""
         return f"{self.size:,} examples of {self.source}"
 
 
-def make_examples(arrays: Mapping[str, Array], ports: Sequence[Tensor], source: str) -> Examples:
+def make_examples(
+    arrays: Mapping[str, Array], ports: Sequence[Tensor], source: str, classes: int | None = None
+) -> Examples:
     """Arrays as examples for the inputs of a model; InputError says what does not fit."""
     targets = next((arrays[name] for name in TARGET_NAMES if name in arrays), None)
     held = printable(", ".join(arrays), 200) or "nothing"
@@ -64,7 +86,7 @@ def make_examples(arrays: Mapping[str, Array], ports: Sequence[Tensor], source: 
     for item in ports:
         _require_fit(item, arrays[item.name], targets, source)
     kinds = {item.name: np.dtype(numpy_dtype(item.element)) for item in ports}
-    return Examples({item.name: arrays[item.name] for item in ports}, targets, kinds, source)
+    return Examples({item.name: arrays[item.name] for item in ports}, targets, kinds, source, classes)
 
 
 def _require_fit(port: Tensor, array: Array, targets: Array, source: str) -> None:

@@ -23,7 +23,7 @@ from lamella.pipeline.arrays import map_array, read_arrays
 from lamella.train.data.batches import Dataset
 from lamella.train.data.examples import TARGET_NAMES, make_examples
 from lamella.train.data.texts import Piece, TextEncoder, has_tokenizer, pieces_of, stream_of
-from lamella.train.data.windows import TokenStream, TokenWindows, require_stream
+from lamella.train.data.windows import TokenStream, TokenWindows, learnt_windows, require_stream
 
 BYTES = "bytes:"
 """What stands before a file whose bytes are the tokens."""
@@ -123,7 +123,9 @@ def _windows(stream: TokenStream, request: DataRequest) -> TokenWindows:
     length = request.sequence or _fixed_length(found[0])
     if length is None:
         raise InputError("nobody says how long a sequence is", hint="say --sequence T")
-    windows = TokenWindows(stream, length, found[0].name, request.vocabulary)
+    windows = TokenWindows(stream, length, found[0].name, request.vocabulary, learnt_windows(stream, length))
+    if windows.kept is not None and not len(windows.kept):
+        raise InputError(f"no window of {stream.source} holds something to learn")
     if windows.size < 1:
         raise InputError(
             f"{len(stream.tokens)} tokens of {stream.source} fill no window of {length} + 1",
@@ -154,7 +156,7 @@ def from_arrays(arrays: Mapping[str, Array], request: DataRequest, source: str) 
         if rows and arrays[rows[0]].ndim == 1:
             require_stream(arrays[rows[0]], source)
             return _windows(TokenStream(arrays[rows[0]], source=source), request)
-    return make_examples(arrays, request.ports, source)
+    return make_examples(arrays, request.ports, source, request.vocabulary)
 
 
 # --- texts and records ------------------------------------------------------------------------------------------

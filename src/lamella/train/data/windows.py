@@ -40,11 +40,13 @@ class TokenWindows:
     """The input that takes tokens."""
     vocabulary: int | None = None
     """How many tokens the model knows; None where its graph does not say."""
+    kept: Rows | None = None
+    """The windows in which something is learnt; None where that is all of them."""
 
     @property
     def size(self) -> int:
         """How many windows there are."""
-        return max(0, len(self.stream.tokens) - 1) // self.length
+        return window_count(self.stream, self.length) if self.kept is None else len(self.kept)
 
     @property
     def tokens(self) -> int:
@@ -55,6 +57,7 @@ class TokenWindows:
         """Some windows as inputs and targets."""
         if self.stream.check is not None:
             self.stream.check()
+        rows = rows if self.kept is None else self.kept[rows]
         places = rows[:, None] * self.length + np.arange(self.length + 1)
         found = np.asarray(self.stream.tokens[places]).astype(np.int64)
         self._require_known(found, rows)
@@ -65,7 +68,12 @@ class TokenWindows:
 
     def describe(self) -> str:
         """One line about the data."""
-        return f"{len(self.stream.tokens):,} tokens of {self.stream.source}, {self.size:,} windows of {self.length} + 1"
+        left = window_count(self.stream, self.length) - self.size
+        rest = f" ({left:,} more hold nothing to learn)" if left else ""
+        return (
+            f"{len(self.stream.tokens):,} tokens of {self.stream.source}, "
+            f"{self.size:,} windows of {self.length} + 1{rest}"
+        )
 
     def _require_known(self, found: npt.NDArray[np.int64], rows: Rows) -> None:
         most = self.vocabulary
@@ -76,6 +84,23 @@ class TokenWindows:
             raise InputError(
                 f"token {int(rows[row]) * self.length + place} of {self.stream.source} is {found[row, place]}{known}"
             )
+
+
+def window_count(stream: TokenStream, length: int) -> int:
+    """How many windows of a length there are in a stream."""
+    return max(0, len(stream.tokens) - 1) // length
+
+
+def learnt_windows(stream: TokenStream, length: int) -> Rows | None:
+    """The windows in which some target counts; None for all.
+
+    Others are left out: a batch of them alone would have no mean loss.
+    """
+    if stream.learnt is None:
+        return None
+    count = window_count(stream, length)
+    found = np.flatnonzero(stream.learnt[1 : count * length + 1].reshape(count, length).any(axis=1))
+    return None if len(found) == count else found
 
 
 def require_stream(array: Array, source: str) -> None:
