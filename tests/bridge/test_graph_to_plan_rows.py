@@ -212,6 +212,7 @@ CODES: Mapping[str, tuple[tuple[int, ...], Case]] = {
 """Operators on codes: from the input's to others, which leave as numbers."""
 ELSEWHERE = {
     *("quant.quantize", "quant.dequantize"),  # every case of codes begins and ends with them
+    "aten.safe_softmax",  # attention of folders has it
     *("quant.conv", "quant.matmul"),  # test_graph_to_plan_graphs draws them
     *("llm._scores", "llm._see", "llm._mix"),  # models in pieces, in test_graph_to_plan_models
     *("llm.positions", "llm.advance", "llm.remember"),  # a decoder with a cache, in test_graph_to_plan_models

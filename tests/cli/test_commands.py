@@ -233,7 +233,7 @@ def test_a_bug_of_ours_is_a_short_report_and_status_3() -> None:
     [
         ("run", GEMM, "--input", "A"),
         ("run", GEMM, "--order", "zigzag"),
-        ("run", GEMM, "--backend", "cuda"),
+        ("run", GEMM, "--backend", "gpu"),
         ("run", GEMM, "--seed", "-1"),
         ("check", GEMM, "--language", "klingon"),
         ("bind", GEMM, "-o", "x.bin"),

@@ -244,7 +244,12 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         {"model": "--model Gate", "config": "--set d=5", "preset": "--preset wide"},
     ),
     ("memory", "module", "show gate.module", {"memory": "--memory"}),
-    ("memory", "module", "show gate.module --model Gate --memory --shape B=2", {"picture": "--picture a.svg"}),
+    (
+        "memory",
+        "module",
+        "show gate.module --model Gate --memory --shape B=2",
+        {"picture": "--picture a.svg"},
+    ),
     ("memory", "folder", "show hf", {"memory": "--memory"}),
     ("memory", "folder", "show hf --memory --shape B=1,T=2", {"picture": "--picture a.svg"}),
     ("show", "folder", "show hf", {"config": "--set vocab_size=3", "preset": "--preset nope"}),
