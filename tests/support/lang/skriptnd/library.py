@@ -9,6 +9,9 @@ import lamella.ops
 from lamella.base.source import Source
 from lamella.lang.skriptnd import Document, parse
 from lamella.lang.skriptnd.nodes import Operator
+from lamella.ops.library import Library
+
+LIBRARY = Library()
 
 FOLDER = Path(lamella.ops.__file__).parent
 
@@ -30,8 +33,10 @@ def operators(newer: bool = False) -> dict[str, Operator]:
 
 
 def find(name: str) -> Operator | None:
-    """An operator of the library by its qualified name."""
-    return operators().get(name)
+    """An operator of the library by its qualified name, also one that is derived from another."""
+    found = operators().get(name)
+    derived = None if found is not None else LIBRARY.find(name)
+    return found if derived is None else derived.operator
 
 
 def find_newer(name: str) -> Operator | None:
