@@ -108,7 +108,9 @@ TRAINING = ("optim.", "misc.after", "misc.offload", "misc.call", "quant.pick")
 
 
 def test_no_operator_is_left_out() -> None:
-    assert {name for name in operators() if not name.startswith((LAYERS, IMPORTED, *TRAINING))} == calls().keys()
+    assert {
+        name for name in operators() if not name.startswith((LAYERS, IMPORTED, *TRAINING))
+    } == calls().keys()
 
 
 def test_the_halves_of_bytes_are_computed_by_kernels() -> None:
