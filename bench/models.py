@@ -32,9 +32,10 @@ from lamella.pipeline.options import Options
 NAMES = (
     *("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "vit_b16", "bert", "gpt2_prefill"),
     *("gpt2_decode", "lstm", "unet", "mamba", "qwen3_decode"),
+    *("densenet121", "convnext_tiny", "t5_encoder"),
 )
-LARGE_BYTES = 1 << 30
-"""Weights beyond this are held by one contestant at a time."""
+LARGE_BYTES = 1 << 32
+"""Weights beyond this are held by one contestant at a time: apart, they meet different moments of a noisy memory."""
 
 
 def measure(name: str, batch: int, threads: int, wanted: argparse.Namespace) -> Heat:

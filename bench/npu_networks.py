@@ -128,6 +128,21 @@ def resnet18() -> Network:
     return made
 
 
+def resnet50() -> Network:
+    """The shapes of ResNet-50 on 224×224."""
+    made = Network("resnet50", (1, 224, 224, 3))
+    x = made.conv(made.input, 64, 7, 2)
+    x = made.add(MAX_POOL, (x,), 64, (3, 2), same=True, relu=False)
+    for channels, repeats, first in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for number in range(repeats):
+            stride = first if number == 0 else 1
+            short = x if number else made.conv(x, 4 * channels, 1, stride, relu=False)
+            inner = made.conv(made.conv(x, channels, 1), channels, 3, stride)
+            x = made.plus(made.conv(inner, 4 * channels, 1, relu=False), short, relu=True)
+    made.classify(x, 1000)
+    return made
+
+
 def mobilenet_v2() -> Network:
     """The shapes of MobileNetV2 on 224×224."""
     made = Network("mobilenet_v2", (1, 224, 224, 3))

@@ -55,7 +55,7 @@ def main() -> None:
     """Print one line for each model and device."""
     words = {"islands": "f16", "rank": False, "seed": 0}
     options = replace(options_of(words, by_command=True), random=True)
-    print("model, device: cycles, ÷ bound, DDR ÷ compulsory, compile seconds")
+    print("model, device: cycles, ÷ bound, DDR ÷ compulsory, lines, compile seconds")
     with tempfile.TemporaryDirectory() as place:
         write_folders(Path(place))
         for title, (name, given) in CASES.items():
@@ -69,14 +69,15 @@ def main() -> None:
 def measure(model: Model, device: str) -> str:
     """Lower a model for a device and simulate its plan."""
     start = time.process_time()
-    report = simulated(from_graph(model, Path(), Options(device=device)))
+    lowered = from_graph(model, Path(), Options(device=device))
+    report = simulated(lowered)
     spent = time.process_time() - start
     assert report is not None
     assert report.network is not None
     traffic = report.moved("DDR") / report.network.compulsory
-    return (
-        f"{report.cycles:,}, {report.cycles / report.network.largest.cycles:.2f}, {traffic:.3f}, {spent:.1f}"
-    )
+    lines = lowered.final.program.source.text.count("\n")
+    ratio = report.cycles / report.network.largest.cycles
+    return f"{report.cycles:,}, {ratio:.2f}, {traffic:.3f}, {lines:,}, {spent:.1f}"
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from docs.generate_gradients import gradient_table
 from docs.generate_operators import operator_pages
 from docs.markdown import cell, fenced
 from lamella.base.limits import DEFAULT
@@ -201,6 +202,7 @@ def main(arguments: list[str]) -> int:
     pages |= {source / name / "wrong.txt": shipped_programs(name) for name in languages()}
     pages |= {ROOT / "docs" / "operators" / name: text for name, text in operator_pages().items()}
     pages[ROOT / "docs" / "images" / "nac-bytes.svg"] = nac_picture()
+    pages[ROOT / "docs" / "gradients.csv"] = gradient_table()
     stale = [path for path, text in pages.items() if not path.is_file() or path.read_text("utf-8") != text]
     if arguments == ["--check"]:
         # Pages that nobody ships are not kept in the repository: they are written where somebody wants to read them.

@@ -113,6 +113,13 @@ SIZES = {
     "max_position_embeddings": 256,
 }
 """Small configurations, and yet some milliseconds of eager mode with 128 tokens."""
+OWN_SIZES: dict[str, dict[str, object]] = {
+    "Falcon": {"head_dim": None},
+    "GPTNeo": {"num_layers": 4, "attention_types": [[["global", "local"], 2]]},
+    "SqueezeBert": {"embedding_size": 256},
+    "XLNet": {"max_position_embeddings": None, "d_model": 256, "n_layer": 4, "n_head": 4, "d_inner": 1024},
+}
+"""What single ones want else; None for what they do not let be said."""
 
 
 @cache
@@ -199,11 +206,24 @@ def _transformers(word: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
         size = getattr(config, "image_size", IMAGE)
         given = torch.randn(1, 3, *((size, size) if isinstance(size, int) else size))
     else:
-        known = configuration()
-        config = configuration(**{key: value for key, value in SIZES.items() if hasattr(known, key)})
+        known, own = configuration(), OWN_SIZES.get(word, {})
+        chosen = {key: value for key, value in SIZES.items() if key in own or _has(known, key)}
+        if (getattr(known, "pad_token_id", None) or 0) >= SIZES["vocab_size"]:
+            chosen["pad_token_id"] = 0
+        config = configuration(
+            **{key: value for key, value in {**chosen, **own}.items() if value is not None}
+        )
         given = torch.randint(0, 8000, (1, 128))
     config.use_cache = False
     return Tensors(package.AutoModel.from_config(config).eval()), (given,)
+
+
+def _has(config: object, key: str) -> bool:
+    """Whether a configuration has a number; some refuse to be asked."""
+    try:
+        return hasattr(config, key)
+    except NotImplementedError:
+        return False
 
 
 class Tensors(nn.Module):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bench.networks import language, vision
+from bench.networks import language, unseen, vision
 
 
 class Network(NamedTuple):
@@ -34,6 +34,9 @@ NETWORKS = MappingProxyType(
         "unet": Network(vision.unet, partial(vision.images, size=256)),
         "mamba": Network(language.Mamba, language.mamba_inputs),
         "qwen3_decode": Network(language.Qwen3, language.qwen_inputs),
+        "densenet121": Network(unseen.densenet121, vision.images),
+        "convnext_tiny": Network(unseen.convnext_tiny, vision.images),
+        "t5_encoder": Network(unseen.T5Encoder, partial(language.tokens, words=32128)),
     }
 )
 

@@ -64,6 +64,11 @@ def test_both_do_the_same(frozen: bool, slots: bool, given_: list[int], other: i
             lambda item=item: item.a,
             lambda item=item: delattr(item, "c"),
             lambda item=item, other=other: dataclasses.asdict(dataclasses.replace(item, a=other)),
+            lambda item=item, other=other: (
+                records.replace(item, a=other) == dataclasses.replace(item, a=other)
+            ),
+            lambda item=item, other=other: records.replace(item, e=other).e,
+            lambda item=item: records.replace(item, unknown=1),
             lambda item=item: dataclasses.asdict(copy.deepcopy(item)),
         )
         found.append([_outcome(act) for act in acts] + [cls.__match_args__])

@@ -40,7 +40,6 @@ REGIONS = "it has no formula: each region has an extent of its own"
 NATIVE = {
     "algo.nonmax_suppress": ROWS,
     "algo.top_k": "it has no formula: the host sorts",
-    "image.cubic_resize": "it has no formula: the weights of a filter depend on the sizes",
     "image._cubic_grid_sample": "it has no formula",
     "image.max_roi_pool": REGIONS,
     "image.avg_roi_pool": REGIONS,
@@ -103,7 +102,8 @@ def test_the_host_computes_cubic_samples() -> None:
     assert natives(graph_to_kernels(model)) == {"image._cubic_grid_sample"}
 
 
-TRAINING = ("optim.", "misc.after", "misc.offload", "misc.call", "quant.pick")
+EXCHANGES = ("misc.all_", "misc.wait", "misc.reduce_scatter")
+TRAINING = ("optim.", "misc.after", "misc.offload", "misc.call", "quant.pick", *EXCHANGES)
 """What steps of training call: tests/train runs it by kernels and beside torch."""
 
 

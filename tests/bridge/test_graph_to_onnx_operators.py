@@ -47,7 +47,8 @@ def test_onnxruntime_agrees_with_the_reference(operator: str) -> None:
         np.testing.assert_allclose(left, right, allowed, allowed, err_msg=name)
 
 
-TRAINING = ("optim.", "misc.after", "misc.offload", "misc.call", "quant.pick")
+EXCHANGES = ("misc.all_", "misc.wait", "misc.reduce_scatter")
+TRAINING = ("optim.", "misc.after", "misc.offload", "misc.call", "quant.pick", *EXCHANGES)
 """What steps of training call: tests/train runs it by kernels and beside torch."""
 
 

@@ -137,8 +137,12 @@ SHARED = """
 """
 
 
-def test_contributions_accumulate() -> None:
-    check(SHARED, {"x": X}, lambda i, w: i["x"] @ w["w"].T @ w["w"].T)
+ADDED = "weight_grad(accumulate=true) -> d_w"
+
+
+@pytest.mark.parametrize("text", [ADDED, "weight_grad() -> d_w @gradient(accumulate)"])
+def test_contributions_accumulate(text: str) -> None:
+    check(SHARED.replace(ADDED, text), {"x": X}, lambda i, w: i["x"] @ w["w"].T @ w["w"].T)
 
 
 RECOMPUTED = """

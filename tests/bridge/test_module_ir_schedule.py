@@ -245,10 +245,63 @@ def test_streams_wait_where_they_share_memory(tmp_path: Path) -> None:
     assert found.unit.metadata.collectives == ("n1", "n6")
 
 
+# --- lives that are said -----------------------------------------------------------------------------------------
+
+LIVES = """
+module Inner():
+  forward:
+    in: x: [B, 8]
+    out: y: [B, 8]
+    graph:
+      x -> relu() -> a LIFE
+      a -> silu() -> b
+      b -> gelu() -> c
+      c -> softmax() -> y
+
+module Outer():
+  params:
+    layers: [2] x Inner()
+
+  forward:
+    in: x: [B, 8]
+    out: y: [B, 8]
+    graph:
+      x -> sigmoid() -> before
+      before -> layers[0]() -> p
+      p -> layers[1]() -> q
+      q -> sigmoid() -> r
+      r -> relu() -> y
+"""
+LASTS = {
+    "": ("silu", "silu"),
+    "@lifetime(operation)": ("silu", "silu"),
+    "@lifetime(end=gelu)": ("gelu", "gelu"),
+    "@lifetime(start=relu, end=softmax)": ("softmax", "softmax"),
+    "@lifetime(sublayer)": ("softmax", "softmax"),
+    "@lifetime(layer)": ("softmax", "softmax"),
+    "@lifetime(block)": ("relu", "relu"),
+    "@lifetime(global)": ("relu", "relu"),
+}
+"""The op at whose end the memory of a tensor is free, in each of two layers."""
+
+
+@pytest.mark.parametrize("life", LASTS)
+def test_memory_is_held_as_long_as_a_lifetime_says(life: str, tmp_path: Path) -> None:
+    found = built_text(tmp_path, LIVES.replace("LIFE", life), Settings(extents={"B": 2}))
+    plan = found.unit.schedule
+    held = [item for item in plan.buffers if item.id.endswith(".a")]
+    kernels = [plan.ops[item.last].kernel.partition(".")[2] for item in held]
+    assert tuple(kernels) == LASTS[life]
+    begun = [plan.ops[item.first].kernel.partition(".")[2] for item in held]
+    assert begun == ["relu", "relu"]
+    last = {"@lifetime(block)", "@lifetime(global)"}
+    assert all((item.last == len(plan.ops) - 1) == (life in last) for item in held)
+
+
 # --- random modules ---------------------------------------------------------------------------------------------
 
 UNARY = ("relu()", "silu()", "softmax()", "scale(0.5)", "copy()", "view([B, -1])", "contiguous()")
-MARKS = ("", "", "", " @memory(save)", " @memory(pin)", " @noalias", " @alias")
+MARKS = ("", "", "", " @memory(save)", " @memory(pin)", " @noalias", " @alias", " @lifetime(global)")
 
 
 @st.composite

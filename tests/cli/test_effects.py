@@ -52,6 +52,16 @@ SHARED = (
     "import math;\n\npublic operator twice {\n    @input { x: real[s..]; }\n    @output { y: real[s..]; }\n"
 )
 SHARED += "    @compose { y = math.add(x, x); }\n}\n"
+NEXT_MODULE = """model Next(d: int = 4):
+  params:
+    table: [8, d]
+  forward:
+    in: token_ids: [B, T, int64]
+    out: logits: [B, T, 8]
+    graph:
+      (token_ids, table) -> embedding() -> x
+      (x, table) -> matmul(transpose=NT) -> logits
+"""
 NEXT = """import aten, llm;
 
 graph Next {
@@ -173,6 +183,7 @@ QUANTIZE_OPTIONS = {
     "size_budget": "--size-budget 5000",
 }
 
+OPTIMAL = {"optimal": "--optimal"}
 CASES: list[tuple[str, str, str, dict[str, str]]] = [
     ("quantize", "sknd", f"quantize examples/digits/digits.sknd --no-rank {DIGITS}", QUANTIZE_OPTIONS),
     ("quantize", "nac", f"quantize digits.nac --no-rank {DIGITS}", QUANTIZE_OPTIONS),
@@ -248,10 +259,29 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         "memory",
         "module",
         "show gate.module --model Gate --memory --shape B=2",
-        {"picture": "--picture a.svg"},
+        {"picture": "--picture a.svg", **OPTIMAL},
+    ),
+    *(
+        ("ranks", kind, words, options)
+        for kind, name, shape in (
+            ("module", "gate.module --model Gate", "B=2"),
+            ("folder", "hf", "B=2,T=2"),
+        )
+        for words, options in (
+            (f"show {name}", {"ranks": "--ranks dp=2"}),
+            (
+                f"sim {name} --ranks dp=2 --shape {shape}",
+                {"html": "--html a.html", "timeline": "--trace a.json", "link": "--link bandwidth=1"},
+            ),
+        )
     ),
     ("memory", "folder", "show hf", {"memory": "--memory"}),
-    ("memory", "folder", "show hf --memory --shape B=1,T=2", {"picture": "--picture a.svg"}),
+    (
+        "memory",
+        "folder",
+        "show hf --memory --shape B=1,T=2",
+        {"picture": "--picture a.svg", **OPTIMAL},
+    ),
     ("show", "folder", "show hf", {"config": "--set vocab_size=3", "preset": "--preset nope"}),
     (
         "show",
@@ -290,6 +320,10 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
     ("lower", "sknd", "lower plain.sknd --to llvm --shape n=2", {"target": "--target cuda"}),
     ("lower", "sknd", "lower plain.sknd --to nem --shape n=2", {"device": "--device npm_lite"}),
     ("lower", "sknd", "lower plain.sknd --to nem --shape n=2 --device npm_lite", {"fit": "--fit"}),
+    *(
+        ("lower", kind, f"lower plain.{kind} --to nem --shape n=2 --device npm_lite -o there", OPTIMAL)
+        for kind in ("sknd", "nac")
+    ),
     (
         "load",
         "module",
@@ -395,6 +429,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
                 "min_lr": "--schedule linear --min-lr 0.0001",
                 "clip": "--clip 0.01",
                 "accumulate": "--accumulate 2",
+                "ranks": "--ranks none",
                 "adapters": "--adapter lora:rank=2",
                 "base": "--adapter lora:rank=2 --base int8",
                 "merge": "--adapter lora:rank=2 --merge --save s.safetensors",
@@ -408,6 +443,18 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             },
         )
         for kind in ("nac", "sknd")
+    ),
+    (
+        "fit",
+        "module",
+        "train next.module --data row.npy --steps 2 --batch 4 --sequence 2 --backend reference",
+        {"recipe": "--recipe fp8_hybrid"},
+    ),
+    (
+        "fit",
+        "folder",
+        "train hf --data row.npy --steps 1 --batch 2 --sequence 2 --backend reference",
+        {"recipe": "--recipe nope"},
     ),
     (
         "fit",
@@ -634,6 +681,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "net.sknd": NET,
         "plain.sknd": PLAIN,
         "next.sknd": NEXT,
+        "next.module": NEXT_MODULE,
         "gate.module": GATE,
         "k.tensor": AXPY,
         "shared.sknd": SHARED,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,10 +27,10 @@ def chain(numbers: list[int], reach: list[int]) -> LaunchList:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), min_size=1, max_size=12))
-def test_places(drawn: list[tuple[int, int]]) -> None:
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), min_size=1, max_size=12), st.booleans())
+def test_places(drawn: list[tuple[int, int]], is_step: bool) -> None:
     numbers, reach = [item[0] for item in drawn], [item[1] for item in drawn]
-    whole = chain(numbers, reach)
+    whole = replace(chain(numbers, reach), overwritten=frozenset({"b0"} if is_step else ()))
     plan = place_buffers(whole, ())
     last = [min(at + reach[at], len(drawn) - 1) for at in range(len(drawn))]
     for places, total in ((plan.own, plan.own_bytes), (plan.shared, plan.shared_bytes)):

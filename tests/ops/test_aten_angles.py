@@ -65,6 +65,27 @@ def test_shapes_of_elements(shape: Shape, cut: float, data: Data) -> None:
     judge("logit", unit, eps=cut / 4)
 
 
+@judged("torch", "aten.lgamma", "aten.digamma", "aten.erfinv", "aten.signbit")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@given(shapes(1, 2, 1, 9), st.integers(0, 2**32 - 1))
+def test_functions_of_statistics(dtype: str, shape: Shape, seed: int) -> None:
+    drawn = np.random.default_rng(seed).uniform(-5, 9, shape)
+    # Near poles and zeros the last digit of a number decides: they are kept away from.
+    x = np.asarray(np.floor(drawn) + 0.1 + 0.8 * np.abs(drawn % 1), dtype)
+    tolerance = 1e-12 if dtype == "float64" else 2e-5
+    for name in ("lgamma", "digamma"):
+        agree(name, [x], {}, getattr(torch, name)(tensor_of(x)), tolerance=tolerance)
+    agree("signbit", [x], {}, torch.signbit(tensor_of(x)))
+    unit = np.asarray(drawn / 10, dtype)
+    agree("erfinv", [unit], {}, torch.erfinv(tensor_of(unit)), tolerance=tolerance)
+
+
+@pytest.mark.parametrize("name", ["lgamma", "digamma", "erfinv", "signbit"])
+def test_edges_of_statistics(name: str) -> None:
+    x = np.asarray([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, -3.5, 1e8, np.inf, -np.inf, np.nan], np.float32)
+    agree(name, [x], {}, getattr(torch, name)(tensor_of(x)), tolerance=2e-6)
+
+
 @pytest.mark.parametrize("name", ["isfinite", "nan_to_num", "softsign", "frac"])
 def test_edges(name: str) -> None:
     x = EDGES if name != "frac" else EDGES[:5]

@@ -94,6 +94,29 @@ def test_columns(
     judge("col2im", columns, output_size=image, **given_)
 
 
+@judged("torch", "aten.adaptive_max_pool")
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@settings(max_examples=15)
+@given(st.data())
+def test_adaptive_max_pool(axes: int, data: Data) -> None:
+    size = data.draw(several(axes, 1, 4))
+    x = data.draw(arrays((2, 2, *data.draw(several(axes, 2, 6))), ("float32",)))
+    pooling = getattr(torch.nn.functional, f"adaptive_max_pool{axes}d")
+    agree("adaptive_max_pool", [x], {"output_size": size}, pooling(tensor_of(x), size, return_indices=True))
+
+
+@judged("torch", "aten.grid_sampler_3d")
+@pytest.mark.parametrize(("mode", "padding"), [(0, 0), (0, 1), (0, 2), (1, 0)])
+@settings(max_examples=8)
+@given(st.booleans(), shapes(3, 3, 2, 3), shapes(3, 3, 1, 2), st.data())
+def test_volumes(mode: int, padding: int, aligned: bool, volume: Shape, grid: Shape, data: Data) -> None:
+    x = data.draw(arrays((1, 2, *volume), ("float32",)))
+    points = data.draw(arrays((1, *grid, 3), ("float32",), -9, 9)) / 8 + 0.03125
+    expected = torch.ops.aten.grid_sampler_3d(tensor_of(x), tensor_of(points), mode, padding, aligned)
+    given_: dict[str, Given] = {"interpolation_mode": mode, "padding_mode": padding, "align_corners": aligned}
+    agree("grid_sampler_3d", [x, points], given_, expected, tolerance=2e-4)
+
+
 @judged("torch", "aten.grid_sampler_2d")
 @pytest.mark.parametrize("mode", [0, 1, 2])
 @pytest.mark.parametrize("padding", [0, 1, 2])

@@ -126,6 +126,22 @@ REFUSALS = (
         {**SAMPLED, "padding_mode": -1},
     ),
     Refusal("aten.grid_sampler_2d", "an empty input", ((1, 2, 0, 3), (1, 2, 2, 2)), SAMPLED),
+    Refusal(
+        "aten.grid_sampler_3d",
+        "'interpolation_mode' must be",
+        ((1, 2, 3, 3, 3), (1, 2, 2, 2, 3)),
+        {**SAMPLED, "interpolation_mode": 2},
+    ),
+    Refusal(
+        "aten.grid_sampler_3d",
+        "'padding_mode' must be",
+        ((1, 2, 3, 3, 3), (1, 2, 2, 2, 3)),
+        {**SAMPLED, "padding_mode": 3},
+    ),
+    Refusal("aten.grid_sampler_3d", "an empty input", ((1, 2, 0, 3, 3), (1, 2, 2, 2, 3)), SAMPLED),
+    Refusal("aten.adaptive_max_pool", "more dimensions than", ((4, 4),), {"output_size": (2, 2)}),
+    Refusal("aten.adaptive_max_pool", "must be positive", ((1, 4, 4),), {"output_size": (2, 0)}),
+    Refusal("aten.adaptive_max_pool", "has no maximum", ((1, 0, 4),), {"output_size": (2, 2)}),
     Refusal("aten.pixel_unshuffle", "must be positive", ((1, 2, 4, 4),), {"downscale_factor": 0}),
     Refusal(
         "aten.pixel_unshuffle", "cannot be divided into blocks", ((1, 2, 3, 4),), {"downscale_factor": 2}

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -204,6 +205,52 @@ def test_the_first_gradient_begins_anew() -> None:
     near(one("optim.collect", before, gradient, np.asarray(1.0, np.float32)), gradient)
     added = one("optim.collect", before, gradient, np.asarray(0.0, np.float32))
     near(added, before + gradient)
+
+
+@judged("torch", "optim.count_unfinite", "optim.unscale", "optim.next_loss_scale", "optim.unless")
+def test_loss_scales_are_those_of_torch() -> None:
+    """Over steps of which some are not finite: scale, count of calm steps, and what is taken, as GradScaler has it."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+    parameter = torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))
+    optimiser = torch.optim.SGD([parameter], lr=1.0)
+    scale, calm, held = np.asarray(8.0), np.asarray(0.0), np.zeros(2)
+    for gradient in ([1.0, 2.0], [np.inf, 0.0], [1.0, 1.0], [3.0, -2.0], [np.nan, 1.0], [0.0, 1e-3]):
+        parameter.grad = torch.tensor(np.asarray(gradient) * float(scale))
+        scaler.scale(torch.zeros(()))  # makes the scale, which is lazy
+        scaler.step(optimiser)
+        scaler.update()
+        scaled = np.asarray(gradient) * scale
+        wrong = results("optim.count_unfinite", (scaled,), {})[0]
+        assert wrong == np.sum(~np.isfinite(scaled))
+        plain = results("optim.unscale", (scaled, scale), {})[0]
+        held = results("optim.unless", (held, held - plain, wrong), {})[0]
+        scale, calm = results("optim.next_loss_scale", (scale, calm, wrong), {"interval": 2})
+        assert scale == scaler.get_scale()
+        near(held, parameter.detach().numpy())
+
+
+@judged("numpy", "optim.cast")
+def test_parameters_are_rounded_from_their_masters() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+    found = run("optim.cast", (x,), {}, types=["bf16", "f32"])[0]
+    assert isinstance(found, np.ndarray)
+    near(found.astype(np.float32), x.astype(ml_dtypes.bfloat16).astype(np.float32))
+
+
+@judged("numpy", "optim.push_amax", "optim.delayed_amax", "optim.known_amax")
+@settings(max_examples=10)
+@given(st.integers(1, 4), st.integers(1, 3), SEEDS)
+def test_the_largest_numbers_of_calls_are_remembered(length: int, interval: int, seed: int) -> None:
+    seen, history = list[float](), np.zeros(length)
+    held, count, wanted = np.asarray(0.0), np.asarray(0.0), 0.0
+    for number, amax in enumerate(np.random.default_rng(seed).random(7), 1):
+        assert results("optim.known_amax", (held, scalar(amax)), {})[0] == (wanted or amax)
+        seen = [amax, *seen][:length]
+        history = results("optim.push_amax", (history, scalar(amax)), {})[0]
+        assert list(history) == seen + [0.0] * (length - len(seen))
+        held, count = results("optim.delayed_amax", (held, history, count), {"interval": interval})
+        wanted = max(seen) if number % interval == 0 else wanted
+        assert held == wanted
 
 
 REFUSALS = (

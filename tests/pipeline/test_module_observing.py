@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from docs.generate import repaired
+from lamella.cli import lamella as command
 from lamella.pipeline.module.observe import Observed, observe
 from lamella.pipeline.options import Options
 from tests.support.repository import TESTS
@@ -81,3 +84,85 @@ def test_a_wrong_program_and_a_right_one(tmp_path: Path) -> None:
     right = tmp_path / BAD.name
     right.write_text(repaired(BAD.read_text(encoding="utf-8")), encoding="utf-8")
     assert not observe(right, options, {}).findings
+
+
+REGIONS = """
+module Inner(d: int):
+  {declaration}
+  params:
+    w: [d, d]
+  forward:
+    in: x: [B, d]
+    out: y: [B, d]
+    graph:
+      (x, w) -> matmul(transpose=NT) -> h
+      h -> relu() -> y
+
+module Outer(d: int = 4):
+  params:
+    layers: [2] x Inner(d)
+    head: Inner(d) {instance}
+  forward:
+    in: x: [B, d]
+    out: y: [B, d]
+    graph:
+      x -> layers[0]() -> p {statement}
+      p -> layers[1]() -> q
+      q -> softmax() -> r
+      r -> head() -> y
+"""
+
+
+def regions(folder: Path, **marks: str) -> Path:
+    """Three instances of a module, with annotations in some places."""
+    path = folder / "outer.module"
+    gaps = {"declaration": "", "instance": "", "statement": "", **marks}
+    path.write_text(REGIONS.format(**gaps), encoding="utf-8")
+    return path
+
+
+TRACED = {
+    ("declaration", "ops"): ["layers[0].h", "layers[0].y", "layers[1].h", "layers[1].y", "head.h", "head.y"],
+    ("instance", "tensors"): ["head.h: float64 2×4", "head.y: float64 2×4"],
+    ("statement", "values"): ["p: float64 2×4, mean "],
+}
+
+
+@pytest.mark.parametrize(("place", "level"), TRACED)
+def test_traces_tell_what_ran_inside_by_their_level(place: str, level: str, tmp_path: Path) -> None:
+    """`@trace` on a statement tells its result, on an instance or a declaration every name inside."""
+    path = regions(tmp_path, **{place: f"@trace(level={level})"})
+    found = observe(path, Options(dtype="f64", seed=1), {"x": X})
+    lines, wanted = sorted(found.lines), sorted(f"trace {item}" for item in TRACED[place, level])
+    assert len(lines) == len(wanted)
+    assert all(line.startswith(item) for line, item in zip(lines, wanted, strict=True))
+    if level == "values":
+        numbers = [float(item) for item in lines[0].partition("values ")[2].split(", ")]
+        assert len(numbers) == X.size
+    else:
+        assert lines == wanted
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_profiles_tell_the_time_of_regions_by_name(backend: str, tmp_path: Path) -> None:
+    """`@profile` sums up its own operations, and what is fused across its border is shared out."""
+    path = regions(
+        tmp_path,
+        declaration='@profile("inner", memory=true)',
+        instance='@profile("head")',
+        statement='@profile("first")',
+    )
+    timeline = tmp_path / "run.json"
+    words = ["run", str(path), "--shape", "B=2", "--backend", backend, "--profile", "--json"]
+    done = CliRunner().invoke(command, [*words, "--timeline", str(timeline)])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)["profile"]
+    regions_ = [(item["name"], item["path"]) for item in found["regions"]]
+    inner = [("inner", name) for name in ("layers[0]", "layers[1]", "head")]
+    assert sorted(regions_) == sorted([("first", "p"), ("head", "head"), *inner])
+    whole = sum(item["seconds"] for item in found["operators"].values())
+    parts = [item["seconds"] for item in found["regions"] if item["name"] == "inner"]
+    assert 0 < sum(parts) < whole
+    assert all((item.get("bytes", 0) > 0) == (item["name"] == "inner") for item in found["regions"])
+    slices = [item for item in json.loads(timeline.read_text())["traceEvents"] if item["cat"] == "@profile"]
+    assert sorted(item["name"] for item in slices) == sorted(name for name, _ in regions_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import lamella
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
+from lamella.lang.module.annotations import HOOK_POINTS
 from lamella.pipeline.module.watch import WatchedModel
 
 TEXT = """
@@ -148,3 +150,40 @@ def test_what_a_hook_gives_has_the_shape_of_what_it_got(path: Path) -> None:
     model.register_hook("AfterLMHead", lambda tensor, layer, stream: None)
     with pytest.raises(InputError, match="gave nothing"):
         model(x=X)
+
+
+def test_the_library_has_all_points_of_the_specification(tmp_path: Path) -> None:
+    """A mixture of experts with norms of queries shows all sixteen, and each is called in its place."""
+    path = tmp_path / "all.module"
+    path.write_text(LIBRARY, encoding="utf-8")
+    model = lamella.watch(path, backend="reference", seed=1)
+    seen: set[str] = set()
+
+    def noting(point: str) -> Callable[[Array, int | None, object], None]:
+        return lambda tensor, layer, stream: seen.add(point)
+
+    for point in HOOK_POINTS:
+        model.register_hook(point, noting(point))
+    model(token_ids=np.arange(6).reshape(2, 3))
+    assert seen == set(HOOK_POINTS)
+
+
+LIBRARY = """
+from std.blocks import DenseTransformerBlock
+from std.modules import MoE
+
+model All(d: int = 8):
+  params:
+    embedding: [11, d]
+    dense: DenseTransformerBlock(d, 2, 1, 12, 16, use_qk_norm=true)
+    experts: MoE(d, 12, 4, 2)
+  forward:
+    in: token_ids: [B, T, int64]
+    out: logits: [B, T, 11]
+    graph:
+      (token_ids, embedding) -> embedding() -> x @hook(AfterEmbedding)
+      zeros([B, T, d]) -> none
+      (x, none) -> dense() -> (y, residual)
+      y -> experts() -> z @hook(BeforeLMHead)
+      (z, embedding) -> matmul(transpose=NT) -> logits @hook(AfterLMHead)
+"""

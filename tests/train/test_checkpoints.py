@@ -45,7 +45,7 @@ def test_a_file_that_a_disk_spoilt_is_passed_over(tmp_path: Path) -> None:
     assert found is not None
     assert found.step == 1
     paths[0].write_bytes(b"")
-    with pytest.raises(LamellaError):
+    with pytest.raises(LamellaError, match="begin anew without --resume"):
         read_last(tmp_path)
 
 

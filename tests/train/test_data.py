@@ -17,6 +17,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import F32, I64
 from lamella.base.errors import InputError
 from lamella.graph.nodes import Tensor
+from lamella.train.data import windows
 from lamella.train.data.batches import Batches, Dataset
 from lamella.train.data.examples import Examples
 from lamella.train.data.files import DataRequest, open_data
@@ -180,10 +181,17 @@ def test_wrong_files_end_in_diagnostics(name: str, llama: Path, tmp_path: Path) 
     assert words in str(caught.value)
 
 
-def test_tokens_that_the_model_does_not_know_are_named(tmp_path: Path) -> None:
+def test_tokens_that_the_model_does_not_know_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When data are opened; those behind what is looked at then when they are taken."""
+    message = r"token 3 of .* is 300; the model knows tokens 0 to 299"
     np.save(tmp_path / "a.npy", np.asarray([1, 2, 3, 300, 5, 6, 7, 8, 9]))
+    with pytest.raises(InputError, match=message):
+        open_data(str(tmp_path / "a.npy"), request())
+    monkeypatch.setattr(windows, "MOST_SEEN", 3)
     data = open_data(str(tmp_path / "a.npy"), request())
-    with pytest.raises(InputError, match=r"token 3 of .* is 300; the model knows tokens 0 to 299"):
+    with pytest.raises(InputError, match=message):
         data.take(np.arange(1))
 
 

@@ -193,6 +193,27 @@ REFUSED = {
     "steps would go up the loss": ["train", "MODEL", "--data", "DATA", "--sequence", "8", "--lr", "-1"],
     "a mean that takes nothing in": ["train", "MODEL", "--data", "DATA", "--sequence", "8", "--beta2", "1"],
     "of norm 0 change nothing": ["train", "MODEL", "--data", "DATA", "--sequence", "8", "--clip", "0"],
+    "is a folder that transformers loads": [
+        "train",
+        "MODEL",
+        "--data",
+        "DATA",
+        "--sequence",
+        "8",
+        "--save",
+        "w.bin",
+    ],
+    "say another --sequence": [
+        "train",
+        "MODEL",
+        "--data",
+        "DATA",
+        "--batch",
+        "1",
+        "--sequence",
+        "40",
+        *PLAIN,
+    ],
     "no empty folder": ["train", "MODEL", "--data", "DATA", "--sequence", "8", "--save", "MODEL"],
 }
 
@@ -203,6 +224,35 @@ def test_what_makes_no_sense_is_said(message: str, llama: Path, tokens: Path) ->
     output = run(*given, fails=True).output
     assert message in output
     assert "step 1 " not in output, "before a step is taken"
+
+
+def test_an_unknown_token_is_found_before_the_first_step(llama: Path, tmp_path: Path) -> None:
+    """However late the run would come to it."""
+    rows = np.zeros(3000, np.int64)
+    rows[2500] = 260
+    np.save(tmp_path / "rows.npy", rows)
+    output = run(*words(llama, tmp_path / "rows.npy", *PLAIN, steps=2), fails=True).output
+    assert "token 2500" in output
+    assert "0 to 259" in output
+
+
+def test_weights_are_saved_in_a_folder_that_is_made(llama: Path, tokens: Path, tmp_path: Path) -> None:
+    """It would be said behind the last step that there is none."""
+    target = tmp_path / "runs" / "first" / "w.safetensors"
+    run(*words(llama, tokens, *PLAIN, "--save", target, steps=1))
+    assert target.is_file()
+
+
+def test_every_form_of_a_model_learns_the_same(llama: Path, tokens: Path, tmp_path: Path) -> None:
+    """Tables of angles and constants of an export are no parameters, whatever the model is written in."""
+    wide = ("--dtype", "f64", *PLAIN)
+    expected = trained(*words(llama, tokens, *wide, steps=3))
+    for ending in ("sknd", "nac", "onnx"):
+        form = tmp_path / f"form.{ending}"
+        run("convert", llama, form)
+        found = trained(*words(form, tokens, *wide, steps=3))
+        assert found["parameters"] == expected["parameters"], ending
+        np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-9, err_msg=ending)
 
 
 def test_a_training_that_diverges_ends(llama: Path, tokens: Path) -> None:

@@ -80,6 +80,12 @@ PLACES = {
     "preserved": ({"whole": "@checkpoint(preserve=[h])"}, {f"layers.{number}.a" for number in range(3)}),
     "selective": ({"whole": "@checkpoint(granularity=selective)"}, set[str]()),
     "one tensor": ({"h": "@memory(recompute)"}, {f"layers.{number}.h" for number in range(3)}),
+    "one gradient": ({"h": "@gradient(checkpoint)"}, {f"layers.{number}.h" for number in range(3)}),
+    "a life on the way forward": (
+        {"h": "@lifetime(sublayer)"},
+        {f"layers.{number}.h" for number in range(3)},
+    ),
+    "a life to the end": ({"h": "@lifetime(global)"}, set[str]()),
     "stronger than the region": (
         {"h": "@memory(save)", "whole": "@checkpoint"},
         {f"layers.{number}.a" for number in range(3)},

@@ -100,8 +100,8 @@ def make_folder(folder: Path) -> None:
         raise OutputError("the path holds a NUL character", path=str(folder).replace("\0", "?")) from None
 
 
-def require_room(target: Path) -> None:
-    """OutputError where nothing can be written under a name, before the work whose result it is to hold.
+def require_room(target: Path, size: int = 0) -> None:
+    """OutputError where so many bytes cannot be written under a name, before the work whose result it is to hold.
 
     A file that is made and removed is the only proof: permissions say nothing of a file system that takes no files.
     """
@@ -110,8 +110,10 @@ def require_room(target: Path) -> None:
         while not os.path.lexists(folder) and folder != folder.parent:
             folder = folder.parent
         _let_go(*_create(str(folder), f".{os.fsdecode(os.fsencode(target.name)[:200])}"), finished=False)
+        _check_space(str(folder), size)
     except OSError as problem:
-        raise OutputError(f"cannot write '{target}': {cause_of(problem)}", path=target) from problem
+        needed = f", and {size} are needed" if problem.errno == errno.ENOSPC and size else ""
+        raise OutputError(f"cannot write '{target}': {cause_of(problem)}{needed}", path=target) from problem
     except ValueError:
         raise OutputError("the path holds a NUL character", path=str(target).replace("\0", "?")) from None
 

@@ -64,6 +64,7 @@ def _execute(file: Path, options: Options) -> None:
         model = read(file, options)
         executable = make_executable(model, options.backend, options)
     arrays = {name: array for name, array in arrays.items() if name not in fixed_inputs(model)}
+    profile.regions = tuple(getattr(model, "regions", ()))
     executable.progress = profile if options.profile or options.run_timeline else show_progress
     profile.load_seconds = time.perf_counter() - start
     start = time.perf_counter()

@@ -22,6 +22,13 @@ class Planning(Protocol):
         """The memory of a step of training."""
 
 
+class Dividing(Protocol):
+    """The module that divides the training of a model among ranks; few who look at a file ask for it."""
+
+    def describe_ranks(self, path: Path, options: Options) -> Description:
+        """The ranks of a step of training."""
+
+
 @command("show")
 @click.argument("file")
 def show(file: str, options: Options) -> None:
@@ -30,7 +37,10 @@ def show(file: str, options: Options) -> None:
     The name of a module or an operator of the library (nn, nn.conv), of a model or a primitive of the Module DSL's
     (std.models.llama), of a shipped device (npm_lite) or of a target of kernels (cpu-avx512) does too.
     """
-    if options.memory:
+    if options.ranks is not None:
+        ranks = cast(Dividing, load_late("lamella.train.ranks.describe"))
+        description = ranks.describe_ranks(Path(file), options)
+    elif options.memory:
         description = cast(Planning, load_late("lamella.train.memory")).describe_memory(Path(file), options)
     else:
         description = shown_language(file, options.language).show(file, options)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Protocol, cast
 
 import click
 
 from lamella.base.diagnostic import errors
 from lamella.base.errors import InputError
+from lamella.base.optional import load_late
 from lamella.base.writer import write_text
 from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
 from lamella.lang.nem import Plan, write
@@ -29,7 +31,13 @@ from lamella.plan.timing.network_bounds import find_network_bounds
 @command("sim")
 @file_argument
 def sim(file: Path, options: Options) -> None:
-    """Schedule FILE.nem on its device: cycles, bounds, who waited for what, memory over time."""
+    """Schedule FILE.nem on its device: cycles, bounds, who waited for what, memory over time.
+
+    With --ranks FILE is a model of the Module DSL, and the time line is that of a step of its training.
+    """
+    if options.ranks is not None:
+        _simulate_ranks(file, options)
+        return
     limits = options.limits
     need_program(file, options.language)
     program = read_checked(file, options.device, limits, options.root)
@@ -65,6 +73,39 @@ def sim(file: Path, options: Options) -> None:
             _print_advice(found)
     if options.fix is not None:
         _fix(program, options.fix, options)
+
+
+class RankReports(Protocol):
+    """The module that simulates a training on ranks; few who simulate a plan ask for it."""
+
+    def simulate_ranks(self, path: Path, options: Options) -> object:
+        """The time line of a step."""
+
+    def summary(self, timeline: object) -> str:
+        """The time line in words."""
+
+    def to_json(self, timeline: object) -> dict[str, object]:
+        """The time line as data."""
+
+    def chrome_trace(self, timeline: object) -> dict[str, object]:
+        """The time line as Perfetto reads it."""
+
+    def page(self, timeline: object) -> str:
+        """The time line as a page."""
+
+
+def _simulate_ranks(file: Path, options: Options) -> None:
+    """Print the time line of a step of training on ranks."""
+    reports = cast(RankReports, load_late("lamella.train.ranks.report"))
+    timeline = reports.simulate_ranks(file, options)
+    if options.timeline is not None:
+        write_text(options.timeline, json.dumps(reports.chrome_trace(timeline), allow_nan=False))
+    if options.html is not None:
+        write_text(options.html, reports.page(timeline))
+    if options.as_json:
+        print_json({**reports.to_json(timeline), "ok": True, "diagnostics": []})
+    else:
+        click.echo(reports.summary(timeline))
 
 
 def _plan_file(program: Program, untiled: Plan | None, options: Options) -> PlanFile:

@@ -24,8 +24,9 @@ from lamella.pipeline.api import make_executable
 from lamella.pipeline.languages import NAC, Executable, language_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.profile import Profile
-from lamella.train.fit import Fit
+from lamella.train.fit import Fit, follow, ranked
 from lamella.train.loop import StepReport, peak_bytes
+from lamella.train.ranks.trainer import World
 from lamella.train.reports.log import TrainingLog
 from lamella.train.reports.page import training_page
 
@@ -57,8 +58,17 @@ def train(file: Path, options: Options) -> None:
 def _fit(file: Path, options: Options) -> None:
     if options.data is None:
         raise InputError("there are no data to learn from", hint="say --data F (docs/layers/training.md)")
+    with ranked(file, options) as world:
+        if world is not None and world.transport.rank:
+            follow(file, options, None, world)
+        else:
+            _take_first(file, options, world)
+
+
+def _take_first(file: Path, options: Options, world: World | None) -> None:
+    """Train as the process that prints and writes."""
     with waiting(f"reading {printable(str(file))}"):
-        fit = Fit(file, options)
+        fit = Fit(file, options, None, world)
         if options.html is not None:
             require_room(options.html)
     log = None if options.log is None else TrainingLog(options.log, fit.resumed)
@@ -86,7 +96,6 @@ def _fit(file: Path, options: Options) -> None:
 
 
 def _headings(fit: Fit) -> Iterator[str]:
-    count = sum(array.size for array in fit.trained.values())
     rest = sum(
         math.prod(size) for name, size in fit.weight_shapes().items() if name not in fit.source.gradients
     )
@@ -94,7 +103,10 @@ def _headings(fit: Fit) -> Iterator[str]:
     parts = f" in {fit.options.accumulate} parts" if fit.options.accumulate > 1 else ""
     yield f"{fit.batches.data.describe()}; {fit.settings.steps:,} steps of {fit.batches.size}{parts}"
     random = f"; {len(fit.drawn)} of them begin random, seed {fit.options.start_seed}" if fit.drawn else ""
-    yield f"{count:,} parameters in {len(fit.trained)} arrays{frozen}, {fit.options.optimizer}{random}"
+    arrays = f"{fit.parameter_count:,} parameters in {len(fit.source.gradients)} arrays"
+    yield f"{arrays}{frozen}, {fit.options.optimizer}{random}"
+    if fit.world is not None:
+        yield f"{fit.world.mesh.size} ranks: {fit.world.mesh}"
     if fit.resumed:
         yield f"goes on behind step {fit.resumed}"
     elif fit.options.resume:
@@ -155,7 +167,7 @@ def _facts(fit: Fit, files: Iterable[Path]) -> dict[str, object]:
         "steps": loop.done,
         "resumed": fit.resumed,
         "evaluations": [{"step": step, "loss": loss} for step, loss in loop.evaluations],
-        "parameters": sum(array.size for array in fit.trained.values()),
+        "parameters": fit.parameter_count,
         "tokens": loop.tokens,
         "seconds": round(loop.seconds, 3),
         "tokens_per_second": round(loop.tokens / loop.seconds, 1) if loop.seconds > 0 else None,

@@ -13,6 +13,10 @@ from lamella.graph.nodes import Node, Operation, Tensor
 from lamella.graph.rewrite import FreshNames, Substitution, defined, members, results_of
 
 CALL = "misc.call"
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "misc.all_reduce", "misc.all_gather", "misc.reduce_scatter"
+ALL_TO_ALL, WAIT = "misc.all_to_all", "misc.wait"
+CALLS = frozenset((CALL, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, WAIT))
+"""Operators that functions outside of the graph do, by the attribute `number`."""
 
 
 def insert_calls(model: Model, tensors: Mapping[str, int]) -> tuple[Model, dict[str, str]]:
@@ -47,4 +51,13 @@ def insert_calls(model: Model, tensors: Mapping[str, int]) -> tuple[Model, dict[
     return replace(model, graph=replace(graph, nodes=tuple(nodes)), hints=hints), results
 
 
-__all__ = ["CALL", "insert_calls"]
+__all__ = [
+    "ALL_GATHER",
+    "ALL_REDUCE",
+    "ALL_TO_ALL",
+    "CALL",
+    "CALLS",
+    "REDUCE_SCATTER",
+    "WAIT",
+    "insert_calls",
+]

@@ -65,6 +65,31 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Streaming:
+    """How a tensor that lies outside of memory comes in when it is read, and goes again."""
+
+    is_kept: bool = False
+    """Whether it stays from its first use in a run to its last, not only while it is used."""
+    priority: int = 0
+    """Of several, lower ones go first."""
+    is_fetched: bool = True
+    """Whether it is asked for ahead of its use."""
+    is_waited_for: bool = False
+    """Whether the run waits until what was asked for is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledRegion:
+    """A part of the source whose time others may ask for: the paths of its operations."""
+
+    name: str
+    path: str
+    operations: frozenset[str]
+    has_memory: bool = False
+    """Whether bytes are asked for too."""
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A graph with what is needed to run it; two models are equal when their graphs are.
 
@@ -80,6 +105,10 @@ class Model:
     """What the source says of fusion."""
     places: tuple[Place, ...] = field(default=(), compare=False, repr=False)
     """Where a run may be watched."""
+    regions: tuple[ProfiledRegion, ...] = field(default=(), compare=False, repr=False)
+    """What profiles tell the time of by name."""
+    streams: Mapping[str, Streaming] = field(default_factory=dict, compare=False, repr=False)
+    """The variables, and the tensors of `misc.offload`, that lie outside of memory while nothing reads them."""
     fixed: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Inputs of the source for whose contents the graph is made: it does not take them any more."""
 

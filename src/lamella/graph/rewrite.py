@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from itertools import count
 from typing import TypeAlias
 
@@ -19,7 +19,7 @@ from lamella.base.dim import (
     symbols,
 )
 from lamella.base.origin import Origin
-from lamella.base.records import dataclass
+from lamella.base.records import dataclass, replace
 from lamella.graph.nodes import (
     Argument,
     Branch,

@@ -92,11 +92,7 @@ def _decode_view(value: object, buffers: Mapping[str, Buffer]) -> BufferView:
         or len(found.shape) != len(found.strides)
     ):
         raise Malformed("a view belongs here")
-    last = sum((size - 1) * step for size, step in zip(found.shape, found.strides, strict=True))
-    if (
-        0 not in found.shape
-        and (found.offset + last + 1) * ELEMENT_BYTES[found.element] > buffers[found.buffer].size
-    ):
+    if not found.is_inside(buffers[found.buffer]):
         raise Malformed("a view leaves its buffer")
     return found
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import lru_cache
 from types import MappingProxyType
 
 from lamella.base.arrays import numpy_dtype
 from lamella.base.dtype import LANGUAGES
+from lamella.base.errors import Unsupported
 from lamella.base.origin import Origin
 from lamella.base.records import dataclass
 
@@ -84,6 +86,25 @@ class BufferView:
     strides: tuple[int, ...]
     offset: int = 0
 
+    @property
+    def reach(self) -> int:
+        """The bytes from its first element to the end of its last."""
+        return ELEMENT_BYTES[self.element] * reach_of_memref(self.shape, self.strides)
+
+    def is_inside(self, buffer: Buffer) -> bool:
+        """Whether all its elements lie in memory of a buffer's size."""
+        reach = self.reach
+        if not reach:
+            return True
+        start = ELEMENT_BYTES[self.element] * self.offset
+        return min(self.offset, *self.strides, 0) == 0 and start + reach <= buffer.size
+
+
+@lru_cache(4096)
+def reach_of_memref(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """The elements from the first of a memref to its last, both included."""
+    return 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -113,6 +134,8 @@ class LaunchList:
     """What a call takes out, new values of states included."""
     overwritten: frozenset[str] = frozenset()
     """Inputs that launches write for good: all that can find something wrong runs before the first of these."""
+    undo: frozenset[str] = frozenset()
+    """Outputs that are read where a run found something wrong, and nowhere else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +150,11 @@ class LaunchTime:
     groups: int = 1
     size: int = 0
     origin: Origin | None = field(default=None, compare=False)
+
+
+def verify_views(whole: LaunchList) -> None:
+    """Refuse a list with a view that leaves its buffer: launches are proved to stay in their views, no further."""
+    for launch in whole.launches:
+        for view in launch.arguments:
+            if not view.is_inside(whole.buffers[view.buffer]):
+                raise Unsupported(f"'{launch.kernel or 'fill'}' would leave its memory")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from math import prod
 
+from lamella.base.errors import Unsupported
 from lamella.base.placement import KERNEL, REFERENCE, OperationPlacement
 from lamella.base.records import dataclass
 from lamella.graph.binding import signature
 from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Node, Operation, tensors, walk
-from lamella.kernels.launches import ELEMENT_BYTES, Layout
+from lamella.kernels.launches import ELEMENT_BYTES, Layout, reach_of_memref
 from lamella.lang.tensor.nodes import Program
+from lamella.lang.tensor.nodes.types import packed_stride
 
 CONTROL_FLOW = "control flow is the host's; what it runs is counted by itself"
 
@@ -42,6 +44,13 @@ class KernelOperand:
         """Whether it is memory that only the kernels of one operation share: its name begins with a dot."""
         return self.name.startswith(".")
 
+    @property
+    def reach(self) -> int:
+        """The elements of memory from the start of the tensor to its last one."""
+        strides = self.strides or tuple(stride or 0 for stride in packed_stride(self.shape))
+        found = reach_of_memref(self.shape, strides)
+        return found and self.offset + found
+
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
@@ -56,6 +65,19 @@ class KernelCall:
     """Whether it copies its second operand to its first, byte by byte: where both share memory it need not run."""
     once: bool = False
     """Whether it reads weights alone, or what is made of them: it need not run in each call."""
+
+
+def find_temporaries(calls: Iterable[KernelCall]) -> dict[str, KernelOperand]:
+    """The temporaries of an operation's kernels by name; Unsupported where two that differ have one name.
+
+    One of two sizes is memory that a kernel leaves, one of two types are numbers that it takes for others.
+    """
+    found: dict[str, KernelOperand] = {}
+    for operand in (item for call in calls for item in call.operands if item.is_temporary):
+        known = found.setdefault(operand.name, operand)
+        if (known.element, known.reach) != (operand.element, operand.reach):
+            raise Unsupported(f"two temporaries are called '{operand.name}'")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from lamella.base.arena import Allocation, LiveBlock, aligned, allocate, allocate_in_line
 from lamella.base.liveness import LiveRange, live_ranges
+from lamella.base.packing import pack_large_first
 from lamella.base.records import dataclass
 from lamella.kernels.launches import Launch, LaunchList
 
 ALIGNMENT = 64
+MOST_PACKED = 1000
+"""Blocks that are placed the large ones first, which takes the square of their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ def place_buffers(whole: LaunchList, given: Collection[str]) -> ArenaPlan:
     moved = [name for name in names if whole.buffers[name].outside]
     stay = {*kept, *moved}
     blocks = tuple(_block(name, whole, ranges) for name in names if name not in stay)
-    shared = allocate(blocks, ALIGNMENT)
+    shared = _share(blocks, is_packed=bool(whole.overwritten))
     own = _place_halos([(whole.buffers[name].zeroed, _block(name, whole, ranges)) for name in kept])
     outside = allocate((_block(name, whole, ranges) for name in moved), ALIGNMENT)
     return ArenaPlan(
@@ -46,6 +49,18 @@ def place_buffers(whole: LaunchList, given: Collection[str]) -> ArenaPlan:
         _total(shared.total), _total(own.total), _total(outside.total),
         blocks,
     )  # fmt: skip
+
+
+def _share(blocks: Sequence[LiveBlock], is_packed: bool) -> Allocation:
+    """An arena in the order of launches, which finds what it reuses in the cache; a smaller one where memory counts.
+
+    Lists that overwrite states are steps of training: what lives from the way forward to the way back fills them.
+    """
+    found = allocate(blocks, ALIGNMENT)
+    if is_packed and len(blocks) <= MOST_PACKED:
+        other = pack_large_first(blocks, ALIGNMENT)
+        return other if _total(other.total) < _total(found.total) else found
+    return found
 
 
 def _offsets(found: Allocation) -> dict[str, int]:

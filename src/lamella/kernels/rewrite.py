@@ -6,12 +6,13 @@ All walks are loops, so nesting costs no stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
+from itertools import islice, takewhile
 from operator import is_, is_not
 from types import MappingProxyType
 from typing import TypeAlias, cast, get_args
 
-from lamella.base.records import dataclass
+from lamella.base.records import dataclass, replace
 from lamella.kernels.build import HOLDERS, FreshNames, names_of, regions
 from lamella.kernels.fold import wrap
 from lamella.lang.tensor import result_types
@@ -65,17 +66,26 @@ FIELDS = MappingProxyType(
 
 def used_values(instruction: Instruction) -> Sequence[Value]:
     """The values that an instruction itself reads, those of its regions left out."""
-    if isinstance(instruction, For):
-        step = () if instruction.step is None else (instruction.step,)
-        return (instruction.begin, instruction.end, *step, *(start for _, start in instruction.carried))
-    if isinstance(instruction, Foreach | ForeachTile):
-        return (*instruction.begins, *instruction.ends)
-    if isinstance(instruction, CoopApply):
-        return (instruction.operand,)
+    if type(instruction) in HOLDERS:
+        return _used_by_holder(instruction)
     found: list[Value] = []
     for name in VALUE_FIELDS[type(instruction)]:
         _collect_values(getattr(instruction, name), found)
     return found
+
+
+def _used_by_holder(instruction: Instruction) -> Sequence[Value]:
+    match instruction:
+        case For(begin=begin, end=end, step=step, carried=carried):
+            return (begin, end, *(() if step is None else (step,)), *(start for _, start in carried))
+        case Foreach(begins=begins, ends=ends) | ForeachTile(begins=begins, ends=ends):
+            return (*begins, *ends)
+        case CoopApply(operand=operand):
+            return (operand,)
+        case If(condition=condition):
+            return (condition,)
+        case _:
+            return ()
 
 
 def _collect_values(part: object, found: list[Value]) -> None:
@@ -161,6 +171,10 @@ class _OpenRegion:
     """The new regions of the statement at hand."""
 
 
+def _has_no_region(statement: Statement) -> bool:
+    return type(statement.instruction) not in HOLDERS
+
+
 def rewrite(region: Region, visit: Visit, spmd: bool = False) -> Region:
     """A region made anew from the inside out."""
     frames = [_OpenRegion(region, spmd, [], [])]
@@ -175,7 +189,8 @@ def rewrite(region: Region, visit: Visit, spmd: bool = False) -> Region:
             continue
         statement = frame.region.statements[len(frame.done)]
         if type(statement.instruction) not in HOLDERS:
-            frame.done.append(statement)
+            rest = islice(frame.region.statements, len(frame.done), None)
+            frame.done += takewhile(_has_no_region, rest)
             continue
         inner = regions(statement.instruction)
         if len(frame.made) < len(inner):
@@ -198,10 +213,13 @@ def with_statements(region: Region, statements: Sequence[Statement]) -> Region:
 def rename_region(region: Region, renaming: Renaming) -> Region:
     """A region in which values have other names, read or defined, down to the innermost region."""
 
-    def visit(found: Region, _: bool) -> Region:
+    def visit(found: Region, _: bool = False) -> Region:
         return with_statements(found, [_rename_statement(item, renaming) for item in found.statements])
 
-    return rewrite(region, visit) if renaming else region
+    if not renaming:
+        return region
+    flat = HOLDERS.isdisjoint(type(item.instruction) for item in region.statements)
+    return visit(region) if flat else rewrite(region, visit)
 
 
 def _rename_statement(statement: Statement, renaming: Renaming) -> Statement:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from math import prod
 from typing import TypeAlias
 
 from lamella.base.origin import Origin
 from lamella.base.records import dataclass
 from lamella.graph.passes.recompute import OFFLOAD
 from lamella.kernels.launches import FILL, Buffer, BufferView, Launch, LaunchList
-from lamella.kernels.nodes import KernelCall, KernelOperand
+from lamella.kernels.nodes import KernelCall, KernelOperand, find_temporaries
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes.types import packed_stride
 
@@ -58,7 +57,8 @@ class Scheduler:
         self.places[tensor] = tensor
 
     def add(self, operation: ScheduledOperation) -> None:
-        """Launch the kernels of an operation."""
+        """Launch the kernels of an operation; Unsupported where two that differ share a temporary's name."""
+        find_temporaries(operation.calls)
         if operation.state:
             self.places[operation.outputs[0]] = self.places[operation.state]
         for call in operation.calls:
@@ -119,7 +119,7 @@ class Scheduler:
         return operation.tensors[operand.name, operand.item]
 
     def _size(self, operand: KernelOperand, tensor: str) -> int:
-        return self.sizes.get(tensor, BYTES[operand.element] * prod(operand.shape))
+        return self.sizes.get(tensor, BYTES[operand.element] * operand.reach)
 
     def _view(self, tensor: str, operand: KernelOperand) -> BufferView:
         strides = operand.strides or tuple(stride or 0 for stride in packed_stride(operand.shape))

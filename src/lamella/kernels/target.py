@@ -59,6 +59,8 @@ class Target:
     """The subgroup size that those instructions need."""
     missing_elements: tuple[str, ...] = ()
     """Element types that the target cannot compute in."""
+    multiprocessors: int = 0
+    """Work-groups that run at the same time whatever their size, on a GPU; 0 where that is not known."""
     default_alignment: int = 128
     """Bytes to which pointers are aligned where no attribute promises less or more."""
     largest_unrolled: int = 1 << 12
@@ -77,6 +79,11 @@ class Target:
     def tensor_cores(self) -> bool:
         """Whether warps have instructions for products of bf16 and f16 that add in f32."""
         return self.has_threads and int(re.sub(r"\D", "", self.cpu) or 0) >= 80
+
+    @property
+    def starts_early(self) -> bool:
+        """Whether a kernel can be started before the one before it has ended, and waits for that itself."""
+        return self.has_threads and int(re.sub(r"\D", "", self.cpu) or 0) >= 90
 
     @property
     def has_warpgroups(self) -> bool:
@@ -151,6 +158,7 @@ _CUDA = Target(
     vector_bytes=128,
     local_bytes=48 * KIB,
     default_subgroup_size=32,
+    multiprocessors=132,
     triple="nvptx64-nvidia-cuda",
     cpu="sm_90",
 )
@@ -190,7 +198,7 @@ _ALL = (
         missing_elements=("f64", "c64"),
     ),
     _CUDA,
-    replace(_CUDA, name="sm_80", cpu="sm_80"),
+    replace(_CUDA, name="sm_80", cpu="sm_80", multiprocessors=108),
     replace(_CUDA, name="sm_90a", cpu="sm_90a", features="+ptx83"),
 )
 TARGETS: Mapping[str, Target] = MappingProxyType({target.name: target for target in _ALL})

@@ -8,13 +8,13 @@ symbol holds a tensor or something that only the run knows, and no string of the
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from threading import Lock
 from types import MappingProxyType, NoneType
 from typing import cast
 
 from lamella.base.dim import Dim
 from lamella.base.dtype import ElementType
+from lamella.base.records import replace
 from lamella.ops.bind.plan import OperatorPlan
 from lamella.ops.instance import Argument, Fill, Instance, Repeated, Value
 

@@ -79,8 +79,8 @@ class ComparisonOptions(QuantizeOptions):
             {"compile": BY_KERNELS - kinds("kernels"), **on("lower, bench", GRAPHS | NAC)},
             "--precision | run lower bench | backend",
             needs=(
-                Need(("backend",), ("cpu",), NAC, ("compile",), unless="f32"),
-                Need(("backend",), (None, "cpu"), BY_KERNELS - NAC, ("compile",), unless="f32"),
+                Need(("backend",), ("cpu", "cuda"), NAC, ("compile",), unless="f32"),
+                Need(("backend",), (None, "cpu", "cuda"), BY_KERNELS - NAC, ("compile",), unless="f32"),
                 Need(("dtype",), (None, "f32")),
                 Need(("quantized",), (None, False)),
                 Need(("after", "explain"), steps=("lower",)),

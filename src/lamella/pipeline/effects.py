@@ -80,7 +80,7 @@ COMMANDS = MappingProxyType(
     {
         "check": (("check",), ("check", "verify")),
         "fmt": (("fmt",),),
-        "show": (("show",), ("load", "memory")),
+        "show": (("show",), ("load", "memory"), ("load", "ranks")),
         "run": (
             ("load", "compile", "execute"),
             *(("load", step) for step in ("observe", "plan")),
@@ -96,7 +96,7 @@ COMMANDS = MappingProxyType(
         "diff": (("load", "diff"),),
         "bench": (("load", "bench"),),
         "quantize": (("load", "quantize"),),
-        "sim": (("sim",),),
+        "sim": (("sim",), ("load", "ranks")),
         "bind": (("bind",),),
     }
 )
@@ -114,7 +114,10 @@ def steps_of(command: str, subject: str, given: Mapping[str, object], target: Pa
     if command == "check":
         return ("check", "verify") if "verify_backward" in given else ("check",)
     if command == "show":
-        return ("load", "memory") if "memory" in given else ("show",)
+        words = [name for name in ("memory", "ranks") if name in given]
+        return ("load", words[0]) if words else ("show",)
+    if command == "sim" and "ranks" in given:
+        return ("load", "ranks")
     if command == "lower":
         return ("load", "unit" if given.get("to") == "ir" else "lower")
     if command == "convert":

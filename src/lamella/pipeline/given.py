@@ -127,7 +127,7 @@ class Inert:
         return InputError(self.message, hint=self.hint)
 
 
-DECIDING = ("to", "observe", "run_plan", "patch", "answers", "prompt", "verify_backward", "memory")
+DECIDING = ("to", "observe", "run_plan", "patch", "answers", "prompt", "verify_backward", "memory", "ranks")
 """Options that decide between the ways of a command are looked at first: the others depend on them."""
 
 

@@ -120,7 +120,7 @@ class Options(PlanOptions):
         metadata=row(
             "Which graph or declaration of the file; by default the first.",
             on(READING, SKND | SOURCES),
-            f"--model NAME | {MODELS}",
+            f"--model NAME | {MODELS} sim",
             needs=(BY_ARCHITECTURE,),
         ),
     )
@@ -129,7 +129,7 @@ class Options(PlanOptions):
         metadata=row(
             "The value of an attribute, a generic type, or a config parameter; repeatable.",
             on(READING, SKND | SOURCES),
-            f"--set NAME=VALUE | {MODELS}",
+            f"--set NAME=VALUE | {MODELS} sim",
         ),
     )
     preset: str | None = field(
@@ -202,7 +202,7 @@ class Options(PlanOptions):
                 "load": SKND | SOURCES | kinds("unit torch onnx"),
                 **on(LATE, NAC),
             },
-            f"--shape B=2,T=8 | {MODELS}",
+            f"--shape B=2,T=8 | {MODELS} sim",
             never=("generate", "export", "unit", "fit"),
         ),
     )
@@ -576,6 +576,20 @@ class Options(PlanOptions):
             "Module DSL: what a step of training keeps in memory, and when, before it runs.",
             on("memory", SOURCES),
             "--memory | show | output",
+        ),
+    )
+    optimal: bool = field(
+        default=False,
+        metadata=own(
+            "With --memory: search for the smallest arena, and say how far above it the one that is used lies. "
+            "Plans: let a solver (lamella[plan]) decide what stays in L2 where not all does.",
+            {**on("memory", SOURCES), **on("lower", GRAPHS | NAC)},
+            "--optimal | show lower | output",
+            needs=(
+                Need(("memory",), steps=("memory",)),
+                Need(("to",), PLAN_FORMS, steps=("lower",)),
+                Need(("device",), steps=("lower",)),
+            ),
         ),
     )
     picture: Path | None = field(

@@ -6,7 +6,7 @@ from dataclasses import field
 from pathlib import Path
 
 from lamella.base.records import dataclass
-from lamella.pipeline.effects import GRAPHS, NAC, NEM, TRAINABLE, Need, kinds, on, own, row
+from lamella.pipeline.effects import GRAPHS, NAC, NEM, SOURCES, TRAINABLE, Need, kinds, on, own, row
 from lamella.pipeline.training_options import TrainingOptions
 
 PLAN_FORMS = ("nem", "stcb")
@@ -20,13 +20,22 @@ class PlanOptions(TrainingOptions):
     # --- simulations: pictures of a schedule, advice, explanations, bounds ------------------------------------
     timeline: Path | None = field(
         default=None,
-        metadata=own("Write a Chrome trace that Perfetto opens.", on("sim", NEM), "--trace | sim | output"),
+        metadata=own(
+            "Write a Chrome trace that Perfetto opens.",
+            {**on("sim", NEM), **on("ranks", SOURCES)},
+            "--trace | sim | output",
+        ),
     )
     html: Path | None = field(
         default=None,
         metadata=own(
             "Write a self-contained page with the timeline.",
-            {**on("sim", NEM), **on("diff, quantize", GRAPHS | NAC), "fit": TRAINABLE},
+            {
+                **on("sim", NEM),
+                **on("ranks", SOURCES),
+                **on("diff, quantize", GRAPHS | NAC),
+                "fit": TRAINABLE,
+            },
             "--html | sim diff quantize train | output",
             helps={
                 "train": "Write a self-contained page with the curves of losses.",

@@ -6,11 +6,14 @@ A step is an operation of a graph, an instruction, a task: whatever an executabl
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from lamella.backend.progress import Progress, no_progress
-from lamella.base.origin import Origin
+from lamella.base.diagnostic import printable
+from lamella.base.origin import GroupOrigin, Origin
+from lamella.graph.model import ProfiledRegion
 from lamella.graph.nodes import Operation, tensors
 from lamella.kernels.launches import LaunchTime
 
@@ -56,11 +59,54 @@ class ProfiledStep(NamedTuple):
         return found.words() if isinstance(found, Origin) else ()
 
 
+class RegionTime(NamedTuple):
+    """A region of the source in a run: its seconds, its steps, the bytes that these read and write."""
+
+    region: ProfiledRegion
+    seconds: float
+    steps: int
+    size: int
+    start: float
+    end: float
+
+    def to_json(self) -> dict[str, object]:
+        """The facts of it."""
+        size = {"bytes": self.size} if self.region.has_memory else {}
+        name = {"name": self.region.name, "path": self.region.path}
+        return {**name, "seconds": self.seconds, "steps": self.steps, **size}
+
+
+def share_in(item: object, region: ProfiledRegion) -> float:
+    """How much of a step belongs to a region: the part of the operations that it stands for."""
+    origin: object = getattr(item, "origin", None)
+    members = origin.members if isinstance(origin, GroupOrigin) and origin.members else (origin,)
+    inside = (
+        isinstance(member, Origin) and any(link.what in region.operations for link in member.chain())
+        for member in members
+    )
+    return sum(inside) / len(members)
+
+
+def _bytes_of(item: object) -> int:
+    """The bytes of the arguments of a launch, or of the tensors of an operation as far as their extents are known."""
+    if isinstance(item, LaunchTime):
+        return item.size
+    if not isinstance(item, Operation):
+        return 0
+    found = (part for argument in (*item.inputs, *item.outputs) for part in tensors(argument))
+    return sum(
+        prod(size for size in part.shape or () if isinstance(size, int)) * part.element.bits // 8
+        for part in found
+    )
+
+
 class Profile:
     """Progress of a run that keeps its steps and adds up their seconds."""
 
-    def __init__(self, inner: Progress = no_progress) -> None:
+    def __init__(self, inner: Progress = no_progress, regions: Sequence[ProfiledRegion] = ()) -> None:
         self._inner = inner
+        self.regions = tuple(regions)
+        """What the source wants to be told of by name."""
         self.load_seconds = 0.0
         self.run_seconds = 0.0
         self.steps: list[ProfiledStep] = []
@@ -93,7 +139,10 @@ class Profile:
     def to_json(self) -> dict[str, object]:
         """Seconds of reading and running, then seconds and counts by operator, the slowest first."""
         rows = {name: {"seconds": self.seconds[name], "count": self.counts[name]} for name in self._ranked()}
-        return {"loaded": self.load_seconds, "run": self.run_seconds, "operators": rows}
+        found: dict[str, object] = {"loaded": self.load_seconds, "run": self.run_seconds, "operators": rows}
+        if self.regions:
+            found["regions"] = [item.to_json() for item in self.region_times()]
+        return found
 
     def lines(self) -> Iterator[str]:
         """The same as a table."""
@@ -102,6 +151,26 @@ class Profile:
         for name in self._ranked():
             part = self.seconds[name]
             yield f"{part * 1000:>10.1f} ms {part / whole:>6.1%}  {self.counts[name]:>6} × {name}"
+        for item in self.region_times():
+            size = f", {item.size:,} bytes" if item.region.has_memory else ""
+            place = f" ({item.region.path})" if item.region.path else ""
+            name = printable(f"{item.region.name}{place}")
+            part = item.seconds
+            yield f"{part * 1000:>10.1f} ms {part / whole:>6.1%}  @profile {name}: {item.steps} steps{size}"
+
+    def region_times(self) -> Iterator[RegionTime]:
+        """The time of each region, in the order of the source; a step that several share is shared out."""
+        for region in self.regions:
+            shares = [(step, share_in(step.item, region)) for step in self.steps]
+            own = [(step, share) for step, share in shares if share]
+            yield RegionTime(
+                region,
+                sum(step.seconds * share for step, share in own),
+                len(own),
+                sum(_bytes_of(step.item) for step, _ in own),
+                min((step.start for step, _ in own), default=0.0),
+                max((step.start + step.seconds for step, _ in own), default=0.0),
+            )
 
     def _ranked(self) -> list[str]:
         return sorted(self.seconds, key=lambda name: -self.seconds[name])
@@ -121,6 +190,19 @@ class Profile:
                 "args": _facts(step),
             }
             for step in self.steps
+        ]
+        events += [
+            {
+                "ph": "X",
+                "name": item.region.name,
+                "cat": "@profile",
+                "pid": 1,
+                "tid": 2,
+                "ts": (item.start - begin) * 1e6,
+                "dur": (item.end - item.start) * 1e6,
+                "args": item.to_json(),
+            }
+            for item in self.region_times()
         ]
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 

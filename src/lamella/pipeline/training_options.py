@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lamella.base.records import dataclass
 from lamella.pipeline.comparison_options import ComparisonOptions
-from lamella.pipeline.effects import NAC, TRAINABLE, Need, on, own
+from lamella.pipeline.effects import NAC, SOURCES, TRAINABLE, Need, on, own
 
 FIT = on("fit", TRAINABLE)
 SCHEDULES = ("constant", "linear", "cosine", "wsd")
@@ -193,6 +193,38 @@ class TrainingOptions(ComparisonOptions):
             "--accumulate N | train | training",
             least=1,
             most=1 << 20,
+        ),
+    )
+    ranks: str | None = field(
+        default=None,
+        metadata=own(
+            "Train on several processes: dp=N that take parts of each batch, tp=N slices of weights, ep=N of experts, "
+            "pp=N stages (docs/layers/training.md).",
+            {**FIT, **on("ranks", SOURCES)},
+            "--ranks dp=N,… | train show sim | training",
+            helps={
+                "show": "Module DSL: what each of several ranks has, and what they exchange in a step of training.",
+                "sim": "Module DSL: the time line of a step of training on several ranks, by --link.",
+            },
+        ),
+    )
+    link: str | None = field(
+        default=None,
+        metadata=own(
+            "What a rank does in a second, and what lies between two: flops=5e13,memory=1e12,bandwidth=2.5e10,"
+            "latency=1e-5.",
+            on("ranks", SOURCES),
+            "--link KEY=NUMBER,… | sim | device",
+            needs=(Need(("ranks",)),),
+        ),
+    )
+    recipe: str | None = field(
+        default=None,
+        metadata=own(
+            "Module DSL: compute products in the types of a recipe of the file, or of a policy: bf16, fp16, "
+            "fp8_hybrid, fp8_pure, fp4.",
+            on("fit", SOURCES),
+            "--recipe NAME | train | training",
         ),
     )
 

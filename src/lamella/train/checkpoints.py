@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +105,8 @@ def read_last(folder: Path, limits: Limits = DEFAULT) -> Checkpoint | None:
         except LamellaError as found:
             problem = problem or found
     if problem is not None:
-        raise problem
+        hint = "no other checkpoint can be read either: begin anew without --resume"
+        raise LamellaError([replace(item, hint=hint) for item in problem.findings])
     return None
 
 

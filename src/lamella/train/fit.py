@@ -5,25 +5,36 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from lamella.base.arrays import Array
-from lamella.base.diagnostic import Diagnostic
+from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder, shown
 from lamella.base.writer import make_folder, require_room
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
+from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED
 from lamella.pipeline.given import options_of
 from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.specialise import with_extents
 from lamella.train.adapters.files import write_adapter
 from lamella.train.adapters.merge import merged
 from lamella.train.adapters.model import find_adapters
-from lamella.train.checkpoints import Checkpoint, checkpoint_file, checkpoint_folder, read_last, require_same
+from lamella.train.checkpoints import (
+    KEPT,
+    Checkpoint,
+    checkpoint_file,
+    checkpoint_folder,
+    read_last,
+    require_same,
+)
 from lamella.train.data.batches import (
     TARGETS,
     Batches,
@@ -36,6 +47,10 @@ from lamella.train.data.files import DataRequest, from_arrays, open_data
 from lamella.train.gradients import trainable
 from lamella.train.initial import with_initial
 from lamella.train.loop import LoopSettings, StepReport, TrainingLoop
+from lamella.train.ranks.launch import joined
+from lamella.train.ranks.mesh import read_mesh
+from lamella.train.ranks.pipeline import StageTrainer
+from lamella.train.ranks.trainer import RankTrainer, World
 from lamella.train.saving import require_new, require_save, save_trained
 from lamella.train.schedules import Schedule, require_schedule
 from lamella.train.settings import StepSettings
@@ -47,7 +62,7 @@ BATCH = 8
 SEQUENCE = 128
 SAMPLE = 1024
 """Numbers at each end of an array that tell it from another."""
-BACKENDS = (None, "cpu", "reference")
+BACKENDS = (None, "cpu", "cuda", "reference")
 
 Data = str | Path | Mapping[str, npt.ArrayLike] | npt.ArrayLike
 
@@ -55,8 +70,12 @@ Data = str | Path | Mapping[str, npt.ArrayLike] | npt.ArrayLike
 class Fit:
     """A training that is ready to take steps."""
 
-    def __init__(self, path: Path, options: Options, data: Data | None = None) -> None:
+    def __init__(
+        self, path: Path, options: Options, data: Data | None = None, world: World | None = None
+    ) -> None:
         require_backend(options)
+        self.world = world
+        """The ranks that take the steps together, of which this process is one; None where it is alone."""
         self.path, self.options = path, options
         self.adapters = find_adapters(path, options)
         """The adapters that are trained; None where the weights themselves are."""
@@ -66,19 +85,31 @@ class Fit:
         self.source, self.drawn = self._trainable()
         """The weights that begin with random numbers, by the names of their variables, are `drawn`."""
         request = self._request()
+        self.source = self._closed(request.sequence)
         self.batches = self._batches(data if data is not None else options.data, request, options.shuffle)
         evaluation = options.eval_data
         self.evaluation = (
             None if evaluation is None else self._batches(evaluation, request, False, is_evaluated=True)
         )
-        self.trainer = Trainer(self.source, step_settings(options), options.backend or "cpu", options)
+        self.trainer = self._trainer()
         self.settings = self._loop_settings()
         self.loop = TrainingLoop(self.trainer, self.batches, self.settings, self.evaluation)
         self.resumed = self._resume()
-        if options.save_every and self.settings.checkpoints is not None:
-            make_folder(self.settings.checkpoints)
-            require_room(checkpoint_file(self.settings.checkpoints, self.loop.done))
         """The step behind which this run goes on; 0 where it begins."""
+        self._require_space()
+
+    def _require_space(self) -> None:
+        """OutputError where a disk has no room for what the run will write: the weights, and two checkpoints.
+
+        Ranks would have to gather what they hold to tell how much that is.
+        """
+        options, folder, is_alone = self.options, self.settings.checkpoints, self.world is None
+        if options.save is not None and is_alone:
+            require_room(options.save, sum(item.nbytes for item in self.trainer.parameters.values()))
+        if options.save_every and folder is not None:
+            make_folder(folder)
+            size = sum(item.nbytes for item in self.trainer.state.values()) if is_alone else 0
+            require_room(checkpoint_file(folder, self.loop.done), size * KEPT)
 
     # --- what it is made of -------------------------------------------------------------------------------------
 
@@ -88,6 +119,31 @@ class Fit:
         source = trainable(self.path, self.options)
         model, drawn = with_initial(source.model, self.options)
         return replace(source, model=model), drawn
+
+    def _closed(self, length: int | None) -> TrainableGraph:
+        """The model for sequences of one length, where ranks have slices of them: each knows its own then."""
+        is_cut = any(
+            item.strategy == "sequence" or item.exchange in ("reduce_scatter", "all_to_all")
+            for item in self.source.marks.values()
+        )
+        extents = [item.shape[1] for item in self.ports if len(item.shape) > 1]
+        names = {str(item) for item in extents if not isinstance(item, int)}
+        if self.world is None or not is_cut or length is None or len(names) != 1:
+            return self.source
+        options = replace(self.options, shape={names.pop(): length})
+        return replace(self.source, model=with_extents(self.source.model, options))
+
+    def _trainer(self) -> Trainer:
+        settings, backend = step_settings(self.options), self.options.backend or "cpu"
+        if self.world is None:
+            return Trainer(self.source, settings, backend, self.options)
+        made = StageTrainer if self.world.mesh.pp > 1 else RankTrainer
+        return made(self.source, settings, backend, self.options, self.world)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that writes and prints."""
+        return self.world is None or self.world.transport.rank == 0
 
     @property
     def ports(self) -> tuple[Tensor, ...]:
@@ -118,12 +174,14 @@ class Fit:
             tokens = frozenset(item.name for item in request.ports if not item.element.is_float)
             found = VirtualTokens(found, self.adapters.adapted.virtual, tokens)
         found = _named(found, self.source.targets)
-        size = self.options.batch or _fixed(self.ports, 0) or min(BATCH, max(1, found.size))
-        if is_evaluated and _fixed(self.ports, 0) is None:
+        own = _fixed(self.ports, 0)
+        if own is not None and self.world is not None and not is_evaluated:
+            own *= self.world.mesh.dp
+        size = self.options.batch or own or min(BATCH, max(1, found.size))
+        if is_evaluated and own is None:
             size = min(size, max(1, found.size))
         batches = Batches(found, size, shuffled, self.options.start_seed)
         require_batches(batches)
-        own = _fixed(self.ports, 0)
         if own is not None and own != size:
             hint = (
                 f"say --batch {own}, or let the model take another: its text may have an attribute for --set"
@@ -140,7 +198,13 @@ class Fit:
         require_schedule(schedule)
         folder = None if options.save is None else checkpoint_folder(options.save)
         return LoopSettings(
-            steps, schedule, options.eval_every, options.save_every, folder, self._fingerprint(schedule)
+            steps,
+            schedule,
+            options.eval_every,
+            options.save_every,
+            folder,
+            self.is_first,
+            self._fingerprint(schedule),
         )
 
     def _fingerprint(self, schedule: Schedule) -> dict[str, object]:
@@ -151,7 +215,7 @@ class Fit:
         return {
             **{key: list(item) if isinstance(item, tuple) else item for key, item in words.items()},
             "model": self.source.model.graph.name,
-            "parameters": sum(math.prod(self.weight_shapes()[name]) for name in self.source.gradients),
+            "parameters": self.parameter_count,
             "data": self.batches.data.describe(),
             "numbers of the data": _checksum(
                 self.batches.batch(0), self.batches.batch(self.batches.epoch - 1)
@@ -167,8 +231,15 @@ class Fit:
             "lowest rate": schedule.lowest,
             "adapters": list(self.options.adapters),
             "base": self.options.base,
+            "recipe": self.options.recipe,
             **({"steps": schedule.steps} if decays else {}),
         }
+
+    @property
+    def parameter_count(self) -> int:
+        """How many numbers are trained."""
+        shapes = self.weight_shapes()
+        return sum(math.prod(shapes[name]) for name in self.source.gradients)
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """The extents of all weights, by the names of their variables."""
@@ -196,10 +267,27 @@ class Fit:
     # --- what it does -------------------------------------------------------------------------------------------
 
     def run(self) -> Iterator[StepReport]:
-        """The steps, each taken when it is asked for; then one evaluation where none was asked for in between."""
-        yield from self.loop.run()
+        """The steps, each taken when it is asked for; then one evaluation where none was asked for in between.
+
+        Ranks gather what they have trained in the end, all together: only one of them saves it.
+        """
+        try:
+            yield from self.loop.run()
+        except LamellaError as problem:
+            if all(item.code != CHECK_FAILED.code for item in problem.findings):
+                raise
+            raise LamellaError([self._with_repair(item) for item in problem.findings]) from None
         if self.evaluation is not None and not self.options.eval_every:
             self.loop.evaluate()
+        if isinstance(self.trainer, RankTrainer):
+            self.trainer.gather()
+
+    def _with_repair(self, finding: Diagnostic) -> Diagnostic:
+        """A finding of a step; where the model asserts something about extents, those that options tell."""
+        if finding.code != CHECK_FAILED.code or finding.hint:
+            return finding
+        said = f"batches have {self.batches.size} examples with {self.batches.data.tokens} targets each"
+        return replace(finding, hint=f"{said}: say another --sequence or --batch")
 
     @property
     def trained(self) -> dict[str, Array]:
@@ -270,7 +358,7 @@ def require_backend(options: Options) -> None:
     """InputError for a backend that takes no steps of training."""
     if options.backend not in BACKENDS:
         raise InputError(
-            f"backend '{options.backend}' takes no steps of training", hint="there are: cpu, reference"
+            f"backend '{options.backend}' takes no steps of training", hint="there are: cpu, cuda, reference"
         )
 
 
@@ -323,10 +411,29 @@ def train(
     `seed=`, `save=` and others, and those of loading. `watch` is given each step as it is taken.
     """
     words = {**options, "data": str(data)} if isinstance(data, str | Path) else options
-    fit = Fit(Path(model), options_of(words, by_command=True), data)
-    for report in fit.run():
-        if watch is not None:
-            watch(report)
-    if fit.options.save is not None:
-        fit.save(fit.options.save)
-    return Trained(fit)
+    chosen = options_of(words, by_command=True)
+    with ranked(Path(model), chosen, data) as world:
+        fit = Fit(Path(model), chosen, data, world)
+        for report in fit.run():
+            if watch is not None:
+                watch(report)
+        if fit.options.save is not None and fit.is_first:
+            fit.save(fit.options.save)
+        return Trained(fit)
+
+
+@contextmanager
+def ranked(path: Path, options: Options, data: Data | None = None) -> Iterator[World | None]:
+    """The ranks that options ask for, all of which take the same steps; None where this process is alone."""
+    if options.ranks is None:
+        yield None
+        return
+    mesh = read_mesh(options.ranks)
+    with joined(mesh, partial(follow, path, options, data)) as world:
+        yield world
+
+
+def follow(path: Path, options: Options, data: Data | None, world: World) -> None:
+    """Take the steps of a training as a rank that neither prints nor writes."""
+    for _ in Fit(path, options, data, world).run():
+        pass

@@ -10,13 +10,20 @@ from pathlib import Path
 from typing import cast
 
 from lamella.base.diagnostic import LamellaError, errors
-from lamella.base.errors import InputError, Unsupported
+from lamella.base.errors import InputError
 from lamella.base.paths import shown
 from lamella.bridge.module_to_graph import fusion_hints
 from lamella.bridge.module_to_graph.backward import differentiate as differentiate_module
 from lamella.bridge.module_to_graph.backward.tape import is_trainable
-from lamella.bridge.module_to_graph.nodes import Weight
-from lamella.bridge.module_to_ir.annotations import KEPT, MOVED, find_memory_modes
+from lamella.bridge.module_to_graph.nodes import Compiled, Weight
+from lamella.bridge.module_to_ir.annotations import (
+    KEPT,
+    MOVED,
+    find_memory_modes,
+    find_stages,
+    find_streams,
+)
+from lamella.bridge.module_to_ir.nodes import Annotation
 from lamella.bridge.nac_to_graph.training import has_training, step_of, translate_step
 from lamella.graph.gradient import differentiate
 from lamella.graph.model import Model
@@ -28,16 +35,25 @@ from lamella.pipeline.api import read
 from lamella.pipeline.languages import FOLDER, MODULE, NAC, language_of
 from lamella.pipeline.module.execution import build_compiled, locate_weights, settings_of, with_data
 from lamella.pipeline.module.folders import Source, read_source
+from lamella.pipeline.module.observe import find_places
+from lamella.pipeline.module.regions import profiled_regions
 from lamella.pipeline.nac.graphs import read_types, to_graph, weights_of
 from lamella.pipeline.nac.model import Model as NacModel
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.specialise import with_extents
-from lamella.train.sources import ParameterPolicy, TrainableGraph
+from lamella.train.sources import ParameterPolicy, StageMark, TensorMark, TrainableGraph
 
+SHARD, COMM = "shard", "comm"
 ANY_RATE = 1.0
 """A rate for training graphs that have none: only their gradients are used."""
-STATISTICS = ("mean", "variance", "running_mean", "running_variance", "running_var")
-"""What operators call the inputs that are measured, not trained."""
+FIXED_INPUTS: Mapping[str, tuple[str, ...]] = {
+    "norm": ("mean", "variance", "running_mean", "running_variance", "running_var"),
+    "rope": ("freqs",),
+    "rotate": ("cos", "sin"),
+}
+"""What operators call the inputs that are measured or computed, not trained, by a part of the operators' names."""
+CONSTANT = re.compile(r"constant(_\d+)?|(.*\W|.*_)?(freqs|inv_freq|(cos|sin)_cached)")
+"""Names of variables that are numbers of an export, or tables of angles."""
 
 
 def trainable(path: Path, options: Options) -> TrainableGraph:
@@ -62,7 +78,7 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
     Where a primitive has no backward operator, all gradients are those of the formulas.
     """
     weights = locate_weights(source.instance, source.folder, options)
-    settings = replace(settings_of(source.program, options), given=weights.has)
+    settings = replace(settings_of(source.program, options), given=weights.has, has_history=True)
     found = differentiate_module(source.instance, settings, auxiliary=True)
     wrong = errors(found.findings)
     if wrong and all(item.code == NO_BACKWARD.code for item in wrong):
@@ -74,7 +90,10 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
     compiled = found.compiled
     names = {item.path: item.tensor.name for item in compiled.weights}
     modes = find_memory_modes(compiled, source.instance, found.saved, found.seeds.values())
-    model = replace(found.model, hints=fusion_hints(compiled.marks))
+    places = find_places(compiled, source.instance)
+    hints, streams = fusion_hints(compiled.marks), find_streams(compiled)
+    regions = profiled_regions(compiled, source.instance)
+    model = replace(found.model, hints=hints, places=places, streams=streams, regions=regions)
     return TrainableGraph(
         with_data(model, compiled, weights, options),
         {names[path]: gradient for path, gradient in found.gradients.items()},
@@ -84,6 +103,9 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
         origin=source,
         kept=frozenset(name for name, mode in modes.items() if mode in KEPT),
         moved=frozenset(name for name, mode in modes.items() if mode in MOVED),
+        stages={name: _stage(item) for name, item in find_stages(compiled, source.instance).items()},
+        marks=_marks(compiled),
+        adjoints=found.adjoints,
     )
 
 
@@ -91,22 +113,64 @@ def _derived_source(source: Source, options: Options) -> TrainableGraph:
     compiled, model = build_compiled(source, options, settings_of(source.program, options))
     wanted = [item.tensor.name for item in compiled.weights if is_trainable(item)]
     policies = {item.tensor.name: _policy(item, source.instance) for item in compiled.weights}
-    return replace(trainable_graph(model, source, wanted), policies=policies)
+    stages = {name: _stage(item) for name, item in find_stages(compiled, source.instance).items()}
+    return replace(
+        trainable_graph(model, source, wanted), policies=policies, stages=stages, marks=_marks(compiled)
+    )
 
 
 def _policy(weight: Weight, root: Instance) -> ParameterPolicy:
-    """What the last `@trainable` of a parameter says."""
-    said = [item for item in weight.slot.annotations if item.name == "trainable"]
-    if not said:
-        return ParameterPolicy(weight.path)
-    values = read_annotation(said[-1], _constants_at(weight.path, root)).arguments
+    """What the annotations of a parameter say of its training."""
+    values = _said(weight, root, "trainable")
     rate, decay, clip = (values.get(name) for name in ("lr_scale", "wd_scale", "grad_clip"))
     return ParameterPolicy(
         weight.path,
         _number(rate, 1.0),
         _number(decay, 1.0),
         None if clip is None else _number(clip, 0.0),
+        _mark(_said(weight, root, "shard"), {}),
+        _said(weight, root, "memory").get("mode") == "stream",
     )
+
+
+def _marks(compiled: Compiled) -> dict[str, TensorMark]:
+    """What `@shard` and `@comm` say of tensors, by tensor."""
+    weights = {item.tensor.name for item in compiled.weights}
+    said: dict[str, dict[str, Mapping[str, object]]] = {}
+    for mark in compiled.marks:
+        if mark.annotation.name in (SHARD, COMM) and mark.tensor.name not in weights:
+            said.setdefault(mark.tensor.name, {})[mark.annotation.name] = mark.arguments
+    return {name: _mark(item.get(SHARD, {}), item.get(COMM, {})) for name, item in said.items()}
+
+
+def _mark(shard: Mapping[str, object], comm: Mapping[str, object]) -> TensorMark:
+    """What a `@shard` and a `@comm` say together."""
+    bucket = comm.get("bucket_size")
+    sizes = {axis: size for axis in ("tp", "ep", "pp") if isinstance(size := shard.get(f"{axis}_size"), int)}
+    return TensorMark(
+        str(shard.get("strategy", "")),
+        str(comm.get("op", "")),
+        str(comm.get("group", "default")),
+        (comm or shard).get("async" if comm else "async_comm") is not False,
+        shard.get("reduce_scatter") is not False,
+        bucket if isinstance(bucket, int) else None,
+        sizes,
+    )
+
+
+def _stage(annotation: Annotation) -> StageMark:
+    """What a `@partition` says."""
+    said = annotation.arguments
+    stage = said.get("stage")
+    return StageMark(
+        stage if isinstance(stage, int) else 0, said.get("micro_batch") is True, said.get("recompute") is True
+    )
+
+
+def _said(weight: Weight, root: Instance, name: str) -> Mapping[str, object]:
+    """The arguments of the last annotation of a name that a parameter has."""
+    said = [item for item in weight.slot.annotations if item.name == name]
+    return read_annotation(said[-1], _constants_at(weight.path, root)).arguments if said else {}
 
 
 def _constants_at(path: str, root: Instance) -> Mapping[str, Known]:
@@ -134,20 +198,17 @@ def _number(value: object, default: float) -> float:
 def trainable_graph(
     model: Model, origin: object = None, wanted: Sequence[str] | None = None
 ) -> TrainableGraph:
-    """A graph with the gradients of its variables, or of some; InputError names what has no derivative.
+    """A graph with the gradients of its variables, or of some; LamellaError names what has no derivative.
 
-    Statistics of batches and what the graph updates by itself are not trained.
+    Statistics of batches, tables of angles and what the graph updates by itself are not trained.
     """
     graph = model.graph
     if wanted is None:
-        own = {item.variable.name for item in graph.updates} | set(_measured(model))
+        own = {item.variable.name for item in graph.updates} | set(_fixed(model))
         wanted = [item.name for item in graph.variables if item.element.is_float and item.name not in own]
     if not wanted:
         raise InputError(f"'{graph.name}' has no variable that could be trained")
-    try:
-        found = differentiate(model, wanted)
-    except Unsupported as problem:
-        raise InputError(f"'{graph.name}' cannot be trained: {problem}") from None
+    found = differentiate(model, wanted)
     added = {item.name for argument in found.graph.inputs for item in tensors(argument)}
     added -= {item.name for argument in graph.inputs for item in tensors(argument)}
     outputs = [item for argument in graph.outputs for item in tensors(argument)]
@@ -167,13 +228,15 @@ def trainable_graph(
     )
 
 
-def _measured(model: Model) -> Iterator[str]:
-    """The variables that operators take for statistics."""
+def _fixed(model: Model) -> Iterator[str]:
+    """The variables that are no parameters: by their names, or by what operators take them for."""
+    yield from (item.name for item in model.graph.variables if CONSTANT.fullmatch(item.name))
     for node in model.graph.operations():
-        definition = model.library.find(node.operator)
+        fixed = {name for part, names in FIXED_INPUTS.items() if part in node.operator for name in names}
+        definition = model.library.find(node.operator) if fixed else None
         names = () if definition is None else [item.name for item in definition.operator.parameters("input")]
         for name, value in zip(names, node.inputs, strict=False):
-            if name in STATISTICS and "norm" in node.operator:
+            if name in fixed:
                 yield from (item.name for item in tensors(value))
 
 

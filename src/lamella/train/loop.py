@@ -60,6 +60,8 @@ class LoopSettings:
     """Steps between checkpoints; 0 for none."""
     checkpoints: Path | None = None
     """The folder of checkpoints."""
+    is_writing: bool = True
+    """Whether checkpoints are written by this process; of several ranks one does."""
     fingerprint: Mapping[str, object] | None = None
     """What must be the same when the run goes on."""
 
@@ -161,7 +163,8 @@ class TrainingLoop:
     def _save(self) -> Path | None:
         if self.settings.checkpoints is None:
             return None
-        return write_checkpoint(self.settings.checkpoints, self.checkpoint())
+        checkpoint = self.checkpoint()  # ranks gather it together, also those that do not write it
+        return write_checkpoint(self.settings.checkpoints, checkpoint) if self.settings.is_writing else None
 
     def checkpoint(self) -> Checkpoint:
         """All that the rest of the run needs."""

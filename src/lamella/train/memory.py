@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 
@@ -18,11 +19,13 @@ from lamella.base.arena import LiveBlock
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.base.liveness import changes
+from lamella.base.packing import least_bytes, pack, pack_exactly
 from lamella.base.writer import write_text
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
-from lamella.graph.passes.recompute import AFTER, OFFLOAD
+from lamella.graph.passes.recompute import AFTER, AGAIN, OFFLOAD
 from lamella.graph.rewrite import members, operands_of, results_of
+from lamella.kernels.placing import ALIGNMENT
 from lamella.pipeline.backends.kernels import compile_open
 from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options
@@ -56,6 +59,8 @@ class MemoryPlan:
     recomputed: tuple[str, ...]
     """The tensors that are computed a second time."""
     moved: tuple[str, ...]
+    streamed: int = 0
+    """Bytes of parameters and slots that lie in files but around their uses."""
 
     @property
     def least(self) -> int:
@@ -101,13 +106,14 @@ def plan_memory(source: TrainableGraph, settings: StepSettings, options: Options
         blocks,
         _kinds(model, source, blocks),
         tuple(
-            item.name.removesuffix("_again")
+            item.name.removesuffix(AGAIN)
             for node in nodes
             if node.operator != AFTER
             for item in results_of(node)
-            if item.name.endswith("_again")
+            if item.name.endswith(AGAIN)
         ),
         tuple(item.name for node in nodes if node.operator == OFFLOAD for item in operands_of(node)),
+        sum(size for name, size in lasting.items() if name in model.streams),
     )
 
 
@@ -126,7 +132,7 @@ def _kinds(model: Model, source: TrainableGraph, blocks: Iterable[LiveBlock]) ->
     late = set(source.seeds.values())
     for node in model.graph.nodes:
         if any(item.name in late for item in operands_of(node)):
-            late |= {item.name for item in results_of(node) if not item.name.endswith(("_again", "_later"))}
+            late |= {item.name for item in results_of(node) if not item.name.endswith((AGAIN, "_later"))}
     return {item.name: _kind(item.name, late) for item in blocks}
 
 
@@ -176,9 +182,54 @@ def describe_memory(path: Path, options: Options) -> Description:
     plan = plan_memory(source, settings, options)
     saves = bool(plan.recomputed or plan.moved)
     whole = plan_memory(_keeping(source), settings, options) if saves else plan
+    best = smallest_arena(plan) if options.optimal else None
     if options.picture is not None:
         write_text(options.picture, draw(plan, f"{source.model.graph.name}: memory of a step"))
-    return Description("\n".join(_lines(source, plan, whole)), _data(plan, whole))
+    lines, data = [*_lines(source, plan, whole)], _data(plan, whole)
+    if best is not None:
+        lines.append(best.line(plan))
+        data["optimal"] = {"arena": best.arena, "least": best.least, "is_proved": best.is_proved}
+    return Description("\n".join(lines), data)
+
+
+@dataclass(frozen=True, slots=True)
+class SmallestArena:
+    """The smallest arena that a search found for the blocks of a step, and what none can be smaller than."""
+
+    arena: int
+    least: int
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether no arena is smaller."""
+        return self.arena == self.least
+
+    def line(self, plan: MemoryPlan) -> str:
+        """How far above it the arena of a plan lies."""
+        gap = plan.arena / max(1, self.arena) - 1
+        hint = "" if find_spec("ortools") else " (lamella[plan] proves more)"
+        proof = "which is the smallest" if self.is_proved else f"none is below {_shown(self.least)}{hint}"
+        return f"  a search finds {_shown(self.arena)}, {proof}: the arena is {gap:.1%} above it"
+
+
+def smallest_arena(plan: MemoryPlan) -> SmallestArena:
+    """The smallest arena that is found, by a solver too where there is one; segments are searched apart."""
+    parts: dict[str, list[LiveBlock]] = {}
+    for item in plan.blocks:
+        number = item.name.partition(":")[0] if item.name[:1].isdigit() and ":" in item.name else ""
+        parts.setdefault(number, []).append(item)
+    found = [*map(_smallest, parts.values())]
+    return SmallestArena(
+        max((item.arena for item in found), default=0), max((item.least for item in found), default=0)
+    )
+
+
+def _smallest(blocks: Sequence[LiveBlock]) -> SmallestArena:
+    """The smallest arena of blocks: a search is enough where it comes to what is alive at once."""
+    found, least = pack(blocks, ALIGNMENT), least_bytes(blocks, ALIGNMENT)
+    if found.total != least and find_spec("ortools"):
+        found, least = pack_exactly(blocks, ALIGNMENT, found)
+    return SmallestArena(found.total if isinstance(found.total, int) else 0, least)
 
 
 def _keeping(source: TrainableGraph) -> TrainableGraph:
@@ -197,6 +248,10 @@ def _lines(source: TrainableGraph, plan: MemoryPlan, whole: MemoryPlan) -> Itera
     ]
     if plan.moved:
         rows.append(("in a file", plan.outside, f"{len(plan.moved)} tensors until the way back reads them"))
+    if plan.streamed:
+        rows.append(
+            ("streamed", plan.streamed, "of parameters and optimiser, in files but around their uses")
+        )
     for name, size, text in rows:
         yield f"  {name:<12}{_shown(size):>10}  {text}".rstrip()
     if plan.recomputed:
@@ -218,6 +273,7 @@ def _data(plan: MemoryPlan, whole: MemoryPlan) -> dict[str, object]:
             "arena": plan.arena,
             "at_once": plan.least,
             "outside": plan.outside,
+            "streamed": plan.streamed,
             "peaks": peaks,
             "recomputed": list(plan.recomputed),
             "moved": list(plan.moved),

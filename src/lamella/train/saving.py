@@ -10,7 +10,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder, is_there, shown
-from lamella.base.writer import whole_folder
+from lamella.base.writer import make_folder, whole_folder
 from lamella.bridge.module_to_graph import graph_name
 from lamella.graph.data import write_weights
 from lamella.graph.model import Model
@@ -23,6 +23,22 @@ from lamella.pipeline.options import Options
 STORE = ".safetensors"
 FORM = "sknd"
 MODELS = (".sknd", ".nac", ".nacs", ".onnx")
+FILES = (
+    ".bin",
+    ".ckpt",
+    ".gguf",
+    ".h5",
+    ".json",
+    ".module",
+    ".npy",
+    ".npz",
+    ".pkl",
+    ".pt",
+    ".pt2",
+    ".pth",
+    ".zip",
+)
+"""Endings of files that nobody means for a folder, and that are not written here."""
 
 
 def is_source(path: Path, options: Options) -> bool:
@@ -47,8 +63,11 @@ def require_save(path: Path, target: Path, options: Options) -> None:
     if ending in (STORE, *MODELS) and not is_folder(target):
         if ending != STORE and target.resolve() == path.resolve():
             raise InputError(f"'{shown(target)}' is the model itself, and would be replaced")
-    elif not is_source(path, options):
-        hint = f"endings are: {', '.join((STORE, *MODELS))}"
+    elif not is_source(path, options) or ending in FILES:
+        folder = (
+            "; a name without one is a folder that transformers loads" if is_source(path, options) else ""
+        )
+        hint = f"endings are: {', '.join((STORE, *MODELS))}{folder}"
         raise InputError(f"'{target.name}' has no ending of a model or of weights", hint=hint)
     else:
         require_new(target)
@@ -73,6 +92,7 @@ def save_trained(
     `every` gives the numbers of all weights, those that were drawn and stayed as they were among them.
     """
     ending = target.suffix.lower()
+    make_folder(target.parent)
     if ending == STORE:
         model = load_graph(path, options)
         return write_weights(target, model.graph, {**every(), **trained}), ()

@@ -12,6 +12,26 @@ TARGETS = "targets"
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMark:
+    """What `@shard` and `@comm` say of a tensor: how it lies among ranks, and how it comes to lie so."""
+
+    strategy: str = ""
+    """How it is divided."""
+    exchange: str = ""
+    """What brings it there, where the text says that."""
+    group: str = "default"
+    """The axis of the mesh that exchanges it; default: any."""
+    is_later: bool = True
+    """Whether the exchange goes on while a rank computes."""
+    is_scattered: bool = True
+    """Whether a sum of which a rank needs a slice is not summed as a whole."""
+    bucket: int | None = None
+    """Bytes of gradients that travel together with it."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """The extents of the axes of the mesh that the text is written for."""
+
+
+@dataclass(frozen=True, slots=True)
 class ParameterPolicy:
     """How one parameter is trained: its place in the model, and what `@trainable` says of it."""
 
@@ -20,6 +40,21 @@ class ParameterPolicy:
     decay_scale: float = 1.0
     clip: float | None = None
     """The largest norm of its own gradient."""
+    mark: TensorMark = field(default_factory=TensorMark)
+    """How its `@shard` divides it."""
+    is_streamed: bool = False
+    """Whether `@memory(stream)` says that ranks which take other parts of a batch store slices of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageMark:
+    """The stage of a pipeline that a `@partition` says."""
+
+    stage: int
+    is_split: bool = True
+    """Whether batches go through in parts."""
+    is_recomputed: bool = False
+    """Whether the way back computes again what the stage made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +82,17 @@ class TrainableGraph:
     """The tensors of the way forward that the way back may read; others it computes again. None: all are kept."""
     moved: frozenset[str] = frozenset()
     """Of what is kept, that which lies outside of the memory of the run until it is read."""
+    divided: Mapping[str, int] = field(default_factory=dict)
+    """The number of the call that sums over the ranks that have slices of a parameter, by its variable."""
+    stages: Mapping[str, StageMark] = field(default_factory=dict)
+    """The stages of tensors that the text gives one."""
+    marks: Mapping[str, TensorMark] = field(default_factory=dict)
+    """How tensors lie among ranks that are no parameters, where the text says that."""
+    is_stage: bool = False
+    """Whether it has the parameters of one stage of a pipeline only."""
+
+    adjoints: Mapping[str, str] = field(default_factory=dict)
+    """The gradients of tensors of the way forward, by these; what probes of gradients look at."""
 
     def policy(self, variable: str) -> ParameterPolicy:
         """How a parameter is trained."""

@@ -60,18 +60,17 @@ def test_pairs_share_a_tile_where_they_have_the_same_one() -> None:
     assert "multicast" not in compiled.text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        SMALL.replace("load.t %A", "load.t.both_checked %A"),
-        product_text(256, 128, 80),
-    ],
-    ids=["checked", "no multiple of 64"],
-)
-def test_others_use_the_tensor_cores_of_a_warp(text: str) -> None:
-    compiled, entry = emit_for(text)
+def test_others_use_the_tensor_cores_of_a_warp() -> None:
+    compiled, entry = emit_for(product_text(256, 128, 80))
     assert entry.pipeline is None
     assert "mma.sync.aligned.m16n8k16" in compiled.text
+
+
+def test_the_copy_engine_checks() -> None:
+    text = product_text(256, 128, 80).replace("_load.t", "_load.t.both_checked")
+    compiled, entry = emit_for(text.replace("_load.n", "_load.n.both_checked"))
+    assert entry.pipeline is not None
+    assert "mma.sync" not in compiled.text
 
 
 def test_older_devices_have_no_warpgroups() -> None:
@@ -123,6 +122,35 @@ def test_kernels_of_graphs_for_threads_compute_the_same(tmp_path: Path) -> None:
     x = np.random.default_rng(1).standard_normal((1, 2, 4, 4)).astype(np.float32)
     for name, array in want(x=x).items():
         np.testing.assert_allclose(run(x=x)[name], array, rtol=1e-4, atol=1e-5)
+
+
+ROWS = """
+func @scale(%x: memref<f32xSIZE>, %y: memref<f32xSIZE>) attributes{subgroup_size=32, work_group_size=[32,1]} {
+  parallel {
+    %l = builtin.subgroup_local_id : i32
+    %0 = cast %l : index
+    %e = constant SIZE : index
+    %s = constant 32 : index
+    for %i:index=%0,%e,%s {
+      %v = load %x[%i] : f32
+      store %v, %y[%i]
+    }
+  }
+}
+"""
+
+
+def test_kernels_that_start_early_read_no_memory_that_never_changes() -> None:
+    """The kernel before it writes what it reads: loads past the shared cache would see what was there before."""
+    compiled, entry = emit_for(ROWS.replace("SIZE", "4096"))
+    assert entry.is_early
+    assert "griddepcontrol.wait" in compiled.text
+    assert "!invariant.load" not in compiled.text
+    compiled, entry = emit_for(ROWS.replace("SIZE", "16777216"))
+    assert not entry.is_early
+    assert "griddepcontrol" not in compiled.text
+    assert "!invariant.load" in compiled.text
+    assert not emit_for(ROWS.replace("SIZE", "4096"), "sm_80")[1].is_early
 
 
 def test_no_device_is_a_sentence() -> None:

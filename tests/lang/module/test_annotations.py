@@ -212,16 +212,25 @@ def test_an_alias_may_stand_on_views() -> None:
 # --- effects ----------------------------------------------------------------------------------------------------
 
 EFFECT_TESTS = {
-    "memory": ("../train/test_recompute", "mode"),
+    "memory": ("../train/test_streaming", "mode priority prefetch async"),
     "checkpoint": ("../train/test_recompute", "granularity preserve"),
+    "lifetime": ("test_module_ir_schedule", "scope start end"),
+    "adapter": (
+        "../train/test_adapters",
+        "type rank alpha dropout targets length hidden_dim bottleneck_dim activation",
+    ),
     "hook": ("../pipeline/test_module_watch", "point mode priority"),
     "probe": ("../pipeline/test_module_watch", "name capture condition frequency"),
     "dtype": ("test_module_annotations", "type"),
     "precision": ("test_module_annotations", "compute accumulate output policy storage"),
-    "scaling": ("test_module_annotations", "strategy block_size margin"),
+    "scaling": ("../train/test_precision", "strategy history_len update_interval block_size margin"),
     "recipe": ("test_module_annotations", "name"),
     "assert": ("../pipeline/test_module_observing", "condition message enabled"),
-    "trace": ("test_module_annotations", "level"),
+    "trace": ("../pipeline/test_module_observing", "level"),
+    "profile": ("../pipeline/test_module_observing", "name memory"),
+    "shard": ("../train/test_ranks", "strategy tp_size ep_size pp_size async_comm reduce_scatter"),
+    "partition": ("../train/test_ranks", "stage micro_batch recompute"),
+    "comm": ("../train/test_ranks", "op group async bucket_size"),
     "frozen": ("test_module_backward", ""),
     "trainable": ("../train/test_step", "lr_scale wd_scale grad_clip"),
     "gradient": ("../train/test_step", "mode scale clip"),
@@ -258,8 +267,8 @@ def test_every_annotation_has_an_effect_that_is_tested_or_a_note(name: str) -> N
 
 INERT_USES = {
     "@memory(offload)": (OPERATION, 0),
-    "@memory(stream)": (PARAMETER, 1),
-    "@memory(save, priority=2, prefetch=false)": (OPERATION, 2),
+    "@memory(stream)": (PARAMETER, 0),
+    "@memory(save, priority=2, prefetch=false)": (OPERATION, 0),
     "@memory(save)": (OPERATION, 0),
     "@checkpoint(full)": (OPERATION, 0),
     "@checkpoint(selective)": (DECLARATION, 0),
@@ -267,14 +276,17 @@ INERT_USES = {
     "@hook(P, mode=observe)": (OPERATION, 0),
     '@probe("p", frequency=4)': (OPERATION, 0),
     '@probe("p", capture=full)': (OPERATION, 0),
-    '@probe("p", capture=grad_full)': (OPERATION, 1),
+    '@probe("p", capture=grad_full)': (OPERATION, 0),
     '@probe("p", capture=stats)': (OPERATION, 0),
-    "@scaling(delayed, history_len=4)": (OPERATION, 2),
-    "@trace": (DECLARATION, 1),
+    "@scaling(delayed, history_len=4)": (OPERATION, 0),
+    "@trace": (DECLARATION, 0),
+    '@profile("p", memory=true)': (INSTANCE, 0),
+    '@profile("p", nvtx=false)': (OPERATION, 1),
     "@trace(level=ops)": (OPERATION, 0),
     "@trainable(lr_scale=0.5)": (PARAMETER, 0),
     "@gradient(clip=1.0)": (OPERATION, 0),
-    "@gradient(checkpoint)": (OPERATION, 1),
+    "@gradient(checkpoint)": (OPERATION, 0),
+    "@lifetime(global)": (OPERATION, 0),
     "@gradient(skip)": (OPERATION, 0),
     '@kernel("k")': (OPERATION, 0),
     '@kernel("k", autotune=false, workspace=4)': (OPERATION, 2),
@@ -290,13 +302,15 @@ def test_what_has_no_effect_is_noted_by_its_argument_and_its_place(text: str) ->
 
 def test_notes_name_the_annotation_and_do_not_fail_a_strict_check(tmp_path: Path) -> None:
     path = tmp_path / "m.module"
-    statement = PLACES[OPERATION].format('@probe("p", capture=grad_stats)')
+    statement = PLACES[OPERATION].format('@kernel("k", workspace=4)')
     gaps = dict.fromkeys(("declaration", "instance", "graph", "port"), "")
-    path.write_text(TEXT.format(statements=statement, parameter="@shard(row)", **gaps), encoding="utf-8")
+    path.write_text(TEXT.format(statements=statement, parameter="", **gaps), encoding="utf-8")
     done = CliRunner().invoke(command, ["check", "--strict", str(path)])
     assert done.exit_code == 0, done.output
-    assert "'@shard' on a tensor parameter is kept, without effect on this backend yet" in done.output
-    assert "'capture=grad_stats' of '@probe' on an operation is kept" in done.output
+    assert (
+        "'workspace=4' of '@kernel' on an operation is kept, without effect on this backend yet"
+        in done.output
+    )
 
 
 def test_a_kernel_without_fallback_is_refused_wherever_it_is_read(tmp_path: Path) -> None:

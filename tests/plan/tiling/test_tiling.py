@@ -9,7 +9,8 @@ from lamella.base.diagnostic import WARNING
 from lamella.base.errors import Unsupported
 from lamella.base.source import Source
 from lamella.lang.nem import check, parse, write
-from lamella.plan.tiling import TilingOptions, tile
+from lamella.plan.tiling import TilingOptions, stripes, tile
+from lamella.plan.tiling.choice import TACTICS, Tactic
 from lamella.plan.timing import simulate
 from lamella.plan.timing.cost import MachineModel, cost_of
 from lamella.plan.verify import verify
@@ -70,7 +71,7 @@ def test_drawn_plans_keep_their_bytes_on_drawn_devices(seed: int) -> None:
     target = device(random, 8192)
     net = (images if seed % 2 else rows)(random, target, seed)
     plan = net.plan()
-    tiled, result, _ = tiled_plan(plan)
+    tiled, result, _ = tiled_plan(plan, tactics=(TACTICS[seed % len(TACTICS)],))
     same_bytes(plan, tiled, result, seed, "random" if seed % 3 == 0 else "program")
     assert simulate(result).cycles >= roofs(net)
 
@@ -112,7 +113,7 @@ device fast"""
     for engines in (1, 2, 4):
         net = residual(fast, size=48, width=32)
         plan = net.plan()
-        tiled, result, _ = tiled_plan(plan, engines)
+        tiled, result, _ = tiled_plan(plan, engines, TACTICS[:1])
         same_bytes(plan, tiled, result)
         cycles.append(simulate(result).cycles)
     assert cycles[0] > 1.4 * cycles[1] > 1.8 * cycles[2]
@@ -126,7 +127,7 @@ def test_less_memory_costs_time_and_not_the_plan() -> None:
         y = net.conv(net.tensor("i8", (1, 24, 24, 16), name="x"), 32, 3, 1, 1)
         net.add(net.conv(y, 32, 3, 1, 1), y)
         plan = net.plan()
-        tiled, result, _ = tiled_plan(plan)
+        tiled, result, _ = tiled_plan(plan, tactics=TACTICS[:1])
         same_bytes(plan, tiled, result)
         assert all(item.l1_bytes <= l1 for item in tiled.stages)
         cycles.append(simulate(result).cycles)
@@ -142,10 +143,47 @@ def test_activations_that_do_not_fit_pass_through_ddr() -> None:
         y = net.conv(net.tensor("i8", (1, 32, 32, 8), name="x"), 32, 3, 1, 1)
         net.conv(net.conv(y, 32, 3, 1, 1), 8, 1, 1, 0)
         plan = net.plan()
-        tiled, result, _ = tiled_plan(plan)
+        tiled, result, _ = tiled_plan(plan, tactics=TACTICS[:1])
         same_bytes(plan, tiled, result)
         moved.append(next(item.moved for item in simulate(result).traffic if item.level == "DDR"))
     assert moved[0] > moved[1]
+
+
+STRIPES = (Tactic(False, 0.8, stripes=True),)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_stages_that_are_joined_keep_their_bytes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    priced = stripes._price
+    # Whatever fits is joined, whether it pays or not.
+    monkeypatch.setattr(
+        stripes, "_price", lambda net, own, machine: priced(net, own, machine) / len(own) ** 9
+    )
+    random = np.random.default_rng(1000 + seed)
+    target = device(random, 8192)
+    net = (images if seed % 4 else rows)(random, target, seed)
+    plan = net.plan()
+    tiled, result, _ = tiled_plan(plan, tactics=STRIPES)
+    same_bytes(plan, tiled, result, seed, "random" if seed % 3 == 0 else "program")
+
+
+def test_an_expanded_tensor_is_never_stored() -> None:
+    """Expand, depthwise, project and add, as in mobile networks: one stage, and less time than in four."""
+    cycles = []
+    for tactics in (TACTICS[:1], STRIPES):
+        net = Selected(device=NPU_2048.replace("L2", "65536").replace("393216", "65536"))
+        x = net.tensor("i8", (1, 24, 24, 16), name="x")
+        wide = net.conv(net.conv(x, 96, 1, 1, 0), 96, 3, 1, 1, weights="each")
+        net.add(net.conv(wide, 16, 1, 1, 0), x)
+        plan = net.plan()
+        tiled, result, _ = tiled_plan(plan, tactics=tactics)
+        same_bytes(plan, tiled, result)
+        report = simulate(result)
+        cycles.append((len(tiled.stages), report.cycles, report.moved("DDR")))
+    (parts, apart, moved), (one, joined, less) = cycles
+    assert (parts, one) == (3, 1)
+    assert joined < apart
+    assert less < moved
 
 
 def test_what_fits_nowhere_is_refused_with_its_size() -> None:
@@ -267,7 +305,7 @@ def test_tiles_at_the_edges_are_in_the_loop() -> None:
     y = net.pool(net.conv(net.tensor("i8", (1, 48, 48, 16), name="x"), 16, 3, 1, 1), "maxpool", 3, 2, 1)
     net.conv(y, 16, 3, 1, 1)
     plan = net.plan()
-    tiled, result, text = tiled_plan(plan)
+    tiled, result, text = tiled_plan(plan, tactics=TACTICS[:1])
     same_bytes(plan, tiled, result)
     looped = [item for item in tiled.stages if item.tiles > 1]
     assert looped

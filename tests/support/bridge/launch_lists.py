@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lamella.backend.cpu import compile_program
-from lamella.backend.cpu.run.lists import NativeList, NativeMachine, SharedArena
+from lamella.backend.cpu.run.lists import NativeList, NativeMachine
+from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.executor.kernels import KernelExecutable, compile_graph
 from lamella.backend.executor.run import names_of

@@ -13,6 +13,7 @@ from lamella.base.diagnostic import errors
 from lamella.base.source import Source
 from lamella.lang.nem import Plan, check, write
 from lamella.plan.tiling import Tiled, TilingOptions, tile
+from lamella.plan.tiling.choice import TACTICS, Tactic
 from lamella.plan.verify import verify
 
 SIZES = {"i4": 0.5, "i8": 1, "i16": 2, "i32": 4, "f16": 2, "f32": 4}
@@ -157,10 +158,12 @@ def read_text(text: str) -> Plan:
     return checked.plan
 
 
-def tiled_plan(plan: Plan, engines: int = 0) -> tuple[Tiled, Plan, str]:
+def tiled_plan(
+    plan: Plan, engines: int = 0, tactics: tuple[Tactic, ...] = TACTICS
+) -> tuple[Tiled, Plan, str]:
     """A plan, tiled for its device, written, read and checked again."""
     assert plan.device is not None
-    tiled = tile(plan, plan.device, TilingOptions(engines=engines))
+    tiled = tile(plan, plan.device, TilingOptions(engines=engines, tactics=tactics))
     text = write(tiled.document)
     return tiled, read_text(text), text
 

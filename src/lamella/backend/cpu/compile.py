@@ -12,6 +12,7 @@ from lamella.backend.cpu.jit import (
     KeptObject,
     assemble,
     host_machine,
+    llvm,
     load,
     load_all,
     object_key,
@@ -68,6 +69,9 @@ def build_objects(program: Program, target: Target) -> tuple[tuple[KernelSymbol,
     total = -(-len(program.functions) // PIECE)
     # LLVM runs without the lock of Python; it has one of its own, so that more threads would only wait.
     with ThreadPoolExecutor(1, "llvm") as pool:
+        pool.submit(
+            llvm
+        )  # it is loaded while the first kernels are written; what fails there fails again below
         waiting: list[Future[bytes]] = []
         for piece in _emission().emit_pieces(program, target, PIECE):
             entries += piece.entries

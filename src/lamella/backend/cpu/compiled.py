@@ -59,6 +59,8 @@ class KernelSymbol:
     """On a GPU; where there is one, a block runs one work-group after another."""
     together: int = 1
     """On a GPU, how many work-groups a block is, side by side along y: those of one subgroup that share nothing."""
+    is_early: bool = False
+    """On a GPU, whether it may be started before the kernel before it has ended, because it waits for that itself."""
 
 
 class EmittedProgram(Protocol):

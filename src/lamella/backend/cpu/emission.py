@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import gcd
+from math import gcd, prod
 
 from lamella.backend.arguments import written_parameters
 from lamella.backend.cpu.compiled import Compiled, KernelSymbol
@@ -23,7 +23,6 @@ from lamella.backend.cpu.emit.control.phases import (
     others,
     settle,
 )
-from lamella.backend.cpu.emit.fragments import suits_fragments
 from lamella.backend.cpu.emit.integers import WIDTHS, add, first_of, number, spread
 from lamella.backend.cpu.emit.mathematics import emit_math
 from lamella.backend.cpu.emit.matrices import (
@@ -39,19 +38,21 @@ from lamella.backend.cpu.emit.pipeline_plan import PipelinePlan, find_pipeline
 from lamella.backend.cpu.emit.pipelines import PipelineEmitter
 from lamella.backend.cpu.emit.scalars import emit_constant
 from lamella.backend.cpu.emit.text import IrWriter
-from lamella.backend.cpu.emit.threads import enter_thread
+from lamella.backend.cpu.emit.threads import enter_thread, wait_for_kernel
 from lamella.backend.cpu.emit.values import LLVM, MemrefValue, RunValue, ScalarValue
 from lamella.backend.cpu.emit.varying import find_varying
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.gc import gc_paused
 from lamella.base.records import dataclass
 from lamella.base.source import Span
+from lamella.kernels.fragments import suits_fragments
 from lamella.kernels.hazards import local_bytes, stack_offset
 from lamella.kernels.passes import lower
 from lamella.kernels.rewrite import walk as walk_region
 from lamella.kernels.sizes import check_sizes, default_sizes
 from lamella.kernels.target import Target
 from lamella.lang.tensor import check
+from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import (
     Alloca,
     Barrier,
@@ -63,10 +64,12 @@ from lamella.lang.tensor.nodes import (
     If,
     LifetimeStop,
     Math,
+    Memref,
     Parallel,
     Program,
     Region,
     Statement,
+    Store,
     Value,
     Yield,
 )
@@ -439,7 +442,8 @@ def emit_program(program: Program, lowered: Program, target: Target, first: int 
             _emit_range(context, function)
         definitions.append(_define(symbol, context, threads, plan is not None))
         pipeline = None if plan is None else plan.pipeline
-        entries.append(KernelSymbol(function.name, symbol, local_bytes(function), pipeline, together))
+        size = local_bytes(function)
+        entries.append(KernelSymbol(function.name, symbol, size, pipeline, together, context.early))
     text = "\n\n".join(["\n".join(declarations), *definitions])
     return Compiled(text + "\n", tuple(entries), program, lowered)
 
@@ -472,7 +476,24 @@ def _enter(function: Function, out: IrWriter, target: Target) -> EmitContext:
         scratch="%scratch",
         threads=target.has_threads,
         fragments=suits_fragments(function, target),
+        early=target.starts_early and not _streams(function),
     )
+
+
+LARGE_BYTES = 1 << 25
+"""Arrays of a kernel that take longer than a start."""
+
+
+def _streams(function: Function) -> bool:
+    """Whether a kernel reads and writes much in turns: then its loads must pass its stores, and it starts late.
+
+    Only loads of memory that never changes do so, and that of a kernel which starts early does.
+    """
+    types = [item.type for item in function.parameters if isinstance(item.type, Memref)]
+    size = sum(BYTES[item.element] * prod(extent or 1 for extent in item.shape) for item in types)
+    loops = [item.instruction for item in walk_region(function.body) if isinstance(item.instruction, For)]
+    stores = any(isinstance(item.instruction, Store) for loop in loops for item in walk_region(loop.body))
+    return size > LARGE_BYTES and stores
 
 
 def _load_parameters(context: EmitContext, function: Function) -> None:
@@ -498,6 +519,8 @@ def _emit_thread(context: EmitContext, function: Function, plan: PipelinePlan | 
     context.items = 1  # each of them runs the collective regions itself
     enter_thread(context, default_sizes(function).work_group_size[0], local_bytes(function), together)
     _load_parameters(context, function)
+    if context.early:
+        wait_for_kernel(context)
     if plan is not None:
         PipelineEmitter(context, plan).emit()
         return

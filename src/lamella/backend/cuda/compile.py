@@ -113,14 +113,19 @@ def decode_entries(content: bytes) -> tuple[KernelSymbol, ...]:
 
 
 def _entry(
-    name: str, symbol: str, local_bytes: int, pipeline: dict[str, object] | None, together: int
+    name: str,
+    symbol: str,
+    local_bytes: int,
+    pipeline: dict[str, object] | None,
+    together: int,
+    is_early: bool,
 ) -> KernelSymbol:
     found = None
     if pipeline is not None:
         listed = pipeline.pop("maps")
         maps = tuple(_map(**item) for item in listed) if isinstance(listed, list) else ()
         found = Pipeline(**pipeline, maps=maps)  # type: ignore[arg-type]
-    return KernelSymbol(name, symbol, local_bytes, found, together)
+    return KernelSymbol(name, symbol, local_bytes, found, together, is_early)
 
 
 def _map(slot: int, element: str, shape: list[int], stride: int, columns: int) -> TensorMap:

@@ -1,20 +1,24 @@
 """Launch lists on a GPU: one arena, one table of slots, and after the first run one graph of launches.
 
-What a call hands over is copied to the device, and what it takes out is copied back; weights stay there.
+What a call hands over is copied to the device, and what it takes out is copied back; weights stay there, and so do
+states that launches update in place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import partial
 
 import numpy as np
 
 from lamella.backend.cpu.compiled import maps_offset
-from lamella.backend.cpu.run.lists import empty_array, reach_of
+from lamella.backend.cpu.run.lists import find_settled, reach_of
+from lamella.backend.cpu.run.memory import empty_array
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.arrays import DeviceMemory, PinnedMemory
+from lamella.backend.cuda.copies import DeviceCopies
 from lamella.backend.cuda.driver import Event, LaunchGraph, call, device, own_stream
 from lamella.backend.cuda.kernels import DeviceCode
 from lamella.backend.cuda.maps import with_maps
@@ -22,8 +26,21 @@ from lamella.backend.cuda.modules import DeviceKernel
 from lamella.base.arrays import Array, DType
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
-from lamella.kernels.launches import ELEMENT_BYTES, BufferView, Launch, LaunchList, LaunchTime
-from lamella.kernels.placing import place_buffers
+from lamella.graph.model import Streaming
+from lamella.kernels.launches import (
+    ELEMENT_BYTES,
+    BufferView,
+    Launch,
+    LaunchList,
+    LaunchTime,
+    verify_views,
+)
+from lamella.kernels.placing import ALIGNMENT, place_buffers
+
+MOST_PINNED = 1 << 22
+"""Bytes of an output for which there is room that the device copies to by itself."""
+COPIED = 16
+"""Bytes of which the start of an array is a multiple that the copy engine reads."""
 
 
 @dataclass(slots=True)
@@ -56,9 +73,9 @@ class _Buffers:
     """Where the buffers of a list lie: those of the outside and those that hold zeros have memory of their own."""
 
     def __init__(self, whole: LaunchList, arena: DeviceArena) -> None:
-        self._arena = arena
-        entering = {view.buffer for view in whole.inputs.values()}
-        plan = place_buffers(whole, entering)
+        self._arena, self._sizes = arena, whole.buffers
+        self._entering = {view.buffer for view in whole.inputs.values()}
+        plan = place_buffers(whole, self._entering)
         self._shared, self.shared_bytes = plan.shared, plan.shared_bytes
         self.plan = plan
         self._own = DeviceMemory(plan.own_bytes)
@@ -67,7 +84,13 @@ class _Buffers:
         # Memory of the host that is pinned has one address for both sides.
         self._outer = PinnedMemory(plan.outside_bytes) if plan.outside else None
         self._outer_places = plan.outside
-        self._outside = {name: DeviceMemory(whole.buffers[name].size) for name in entering}
+        self._outside: dict[str, DeviceMemory] = {}
+
+    def lay(self, name: str, memory: DeviceMemory) -> bool:
+        """Let a buffer of the outside lie in some memory; gives whether it lay elsewhere."""
+        moved = self._outside.get(name) is not memory
+        self._outside[name] = memory
+        return moved
 
     def base(self) -> int:
         """Where the arena lies now."""
@@ -79,7 +102,9 @@ class _Buffers:
 
     def start(self, name: str) -> int:
         """Where a buffer begins on the device."""
-        if name in self._outside:
+        if name in self._entering:
+            if name not in self._outside:
+                self._outside[name] = DeviceMemory(self._sizes[name].size)
             return self._outside[name].address
         if name in self._places:
             return self._own.address + self._places[name]
@@ -88,101 +113,192 @@ class _Buffers:
         return self.base() + self._shared[name]
 
 
+class _Flags:
+    """What launches write that find something wrong: numbers of the host and of the device, copied as one."""
+
+    def __init__(self, faults: Array, tests: Sequence[Array | None]) -> None:
+        self.can_be_set = False
+        self._starts, size = [], faults.nbytes
+        for item in tests:
+            size = -(-size // 8) * 8
+            self._starts.append(size)
+            size += 0 if item is None else item.nbytes
+        self._item, self._size = faults.itemsize, size
+        self._memory, self._pinned = DeviceMemory(size), PinnedMemory(size)
+        self._memory.fill(own_stream())
+
+    def fault(self, number: int) -> int:
+        """Where a launch says that a step has no value."""
+        self.can_be_set = True
+        return self._memory.address + number * self._item
+
+    def tests(self, number: int) -> int:
+        """Where a launch says that a test has failed."""
+        self.can_be_set = True
+        return self._memory.address + self._starts[number]
+
+    def are_clear(self) -> bool:
+        """Whether no launch so far has found something wrong; waits for them where one could."""
+        if not self.can_be_set:
+            return True
+        self._memory.read(self._pinned.address, self._size, own_stream())
+        own_stream().wait("running a launch list")
+        return not self._pinned.bytes().any()
+
+    def clear(self) -> None:
+        """Nothing is wrong any more."""
+        self._memory.fill(own_stream())
+
+
 class CudaList:
     """A launch list ready to run. Unsupported: a launch is neither proved nor can it be tested."""
 
-    def __init__(self, source: ProvingSource, whole: LaunchList, arena: DeviceArena) -> None:
+    def __init__(
+        self, source: ProvingSource, whole: LaunchList, arena: DeviceArena, copies: DeviceCopies
+    ) -> None:
+        verify_views(whole)
         self.whole = whole
+        self._copies = copies
         self._stream = own_stream()
         self._buffers = _Buffers(whole, arena)
         plan = self._buffers.plan
         self.arena_bytes, self.outside_bytes, self.blocks = plan.shared_bytes, plan.outside_bytes, plan.blocks
         self._faults = np.zeros(max(1, len(whole.launches)), np.int32)
-        self._flags: list[tuple[Array, DeviceMemory]] = []
-        """What launches write that find something wrong: on the host, and on the device."""
         self._prepared = list(source.prepare_all(whole.launches, self._faults))
-        self._fault_memory = self._flag(self._faults)
-        self._tests = [
-            None if made is None or made.tests is None else self._flag(made.tests)
-            for _, made in self._prepared
-        ]
+        for launch, made in self._prepared:
+            _verify_places(launch, made)
+        self._flags = _Flags(
+            self._faults, [None if made is None else made.tests for _, made in self._prepared]
+        )
+        self._settled = find_settled(whole, [made for _, made in self._prepared])
         self._table: DeviceMemory | None = None
         self._base = -1
         self._launches: list[_DeviceLaunch] = []
-        self._graph: LaunchGraph | None = None
-        self._fixed: set[str] = set()
+        self._graphs: list[LaunchGraph] = []
+        self._bound: dict[str, Array] = {}
+        self._entering = list(whole.inputs)
+        self._pinned: dict[str, PinnedMemory] = {}
+        self._known: tuple[tuple[int, ...], frozenset[str]] = ((-1,), frozenset())
+        """The states of the last run, by their identities, and those that lie on the device."""
         written = {launch.arguments[place].buffer for launch in whole.launches for place in launch.writes}
         self._updated = [name for name, view in whole.inputs.items() if view.buffer in written]
+
+    def stream(self, policies: Mapping[str, Streaming]) -> None:
+        """Nothing moves: what a device reads lies in its memory, or in the pinned memory beside it."""
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
         """Let all later runs read arrays that they are not given."""
         device()
-        read = {name: array for name, array in inputs.items() if name in self.whole.inputs}
-        for name, array in read.items():
-            self._enter(name, array)
+        self._bound = {name: array for name, array in inputs.items() if name in self.whole.inputs}
+        self._entering = [name for name in self.whole.inputs if name not in self._bound]
+        for name, array in self._bound.items():
+            if name in self._updated or not self._share(name, array):
+                self._enter(name, array)
             array.flags.writeable = False  # nobody tells when somebody writes into what was copied once
-        self._fixed = set(read)
         self._stream.wait()
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
     ) -> bool:
-        """Run all launches; False where one found something wrong, and the outputs mean nothing."""
+        """Run all launches; False where one found something wrong, and the outputs mean nothing.
+
+        States that launches update are on the device afterwards, and newer there than in the arrays of the host.
+        """
         device()  # whichever thread this is
+        states = self._take_states(inputs)
         self._settle()
-        held = [self._enter(name, inputs[name]) for name in self.whole.inputs if name not in self._fixed]
-        if times is not None:
-            self._run_timed(times)
-        elif self._graph is None:
-            self._record()
-            self._graph = LaunchGraph(self._stream, self._record) if self._launches else None
-        else:
-            self._graph.launch()
-        for host, memory in self._flags:
-            memory.read(address_of(host), host.nbytes, self._stream)
+        held = [self._enter(name, inputs[name]) for name in self._entering if name not in states]
+        others = {name: inputs[name] for name in self._updated if name in inputs and name not in states}
+        waiting: list[tuple[Array, Array]] = []
+        sound = self._run_launches(times)
+        if sound:
+            names = self.whole.outputs.keys() - self.whole.undo
+            waiting = self._leave({**{name: outputs[name] for name in names}, **others})
+            sound = self._flags.are_clear()
+        if not sound:
+            self._flags.clear()
+            waiting = self._leave({name: outputs[name] for name in self.whole.undo if name in outputs})
         self._stream.wait("running a launch list")
         del held
-        if any(host.any() for host, _ in self._flags):
-            self._clear()
-            return False
-        self._leave(inputs, outputs)
+        for room, target in waiting:
+            if room is not target:
+                np.copyto(target, room)
+            self._copies.forget(target)
+        return sound
+
+    def replay(self) -> None:
+        """Run all launches of the last run again, on what lies on the device; nobody waits."""
+        for graph in self._graphs:
+            graph.launch()
+
+    def _run_launches(self, times: list[LaunchTime] | None) -> bool:
+        """Run what may find something wrong, and then what changes states for good; False where it did."""
+        ranges = [(0, self._settled), (self._settled, len(self._launches))]
+        if not self._flags.can_be_set:
+            ranges = [(0, len(self._launches))]
+        ranges = [item for item in ranges if item[0] < item[1]]
+        for number, (first, end) in enumerate(ranges):
+            if number and not self._flags.are_clear():
+                return False
+            if times is not None:
+                self._run_timed(times, first, end)
+            elif self._graphs:
+                self._graphs[number].launch()
+            else:
+                self._record(first, end)
+        if not self._graphs:
+            self._graphs = [LaunchGraph(self._stream, partial(self._record, *item)) for item in ranges]
         return True
-
-    def _clear(self) -> None:
-        for host, memory in self._flags:
-            host[...] = 0
-            memory.fill(self._stream)
-
-    def _flag(self, host: Array) -> DeviceMemory:
-        memory = DeviceMemory(host.nbytes)
-        memory.fill(self._stream)
-        self._flags.append((host, memory))
-        return memory
 
     # --- inputs and outputs ----------------------------------------------------------------------------------
 
+    def _share(self, name: str, array: Array) -> bool:
+        """Let a buffer be the copy of an array that all lists share; False where that is not dense."""
+        view = self.whole.inputs[name]
+        if not array.flags.c_contiguous or array.nbytes != self.whole.buffers[view.buffer].size:
+            return False
+        if self._buffers.lay(view.buffer, self._copies.memory(array)):
+            self._base = -1
+        return True
+
     def _enter(self, name: str, array: Array) -> Array:
         """Copy an array to its buffer; gives what must live until it is there."""
+        place, newer = self._buffers.start(self.whole.inputs[name].buffer), self._copies.newer(array)
+        if newer is not None:
+            call("cuMemcpyDtoDAsync_v2", place, newer.address, newer.size, self._stream.handle)
+            return array
         dense = np.ascontiguousarray(array)
-        place = self._buffers.start(self.whole.inputs[name].buffer)
         if dense.nbytes:
             call("cuMemcpyHtoDAsync_v2", place, address_of(dense), dense.nbytes, self._stream.handle)
         return dense
 
-    def _leave(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        waiting = []
-        for name, view in self.whole.outputs.items():
-            waiting.append(self._read(view, outputs[name]))
-        for name in self._updated:
-            if name in inputs:
-                waiting.append(self._read(self.whole.inputs[name], inputs[name]))
-        self._stream.wait()
-        for room, target in waiting:
-            if room is not target:
-                np.copyto(target, room)
+    def _take_states(self, inputs: Mapping[str, Array]) -> frozenset[str]:
+        """Let states that launches update be where they lie on the device; gives which of them can."""
+        given = [inputs[name] for name in self._updated if name in inputs]
+        known = (self._copies.version, *map(id, given))
+        if known != self._known[0]:
+            found = [name for name in self._updated if name in inputs and self._share(name, inputs[name])]
+            for name in found:
+                self._copies.change(inputs[name])
+            self._known = (self._copies.version, *map(id, given)), frozenset(found)
+        return self._known[1]
 
-    def _read(self, view: BufferView, target: Array) -> tuple[Array, Array]:
+    def _leave(self, targets: Mapping[str, Array]) -> list[tuple[Array, Array]]:
+        """Copy outputs, and states that have no copy of their own, to the host: where to, and for which arrays."""
+        waiting = []
+        for name, target in targets.items():
+            view = self.whole.outputs[name] if name in self.whole.outputs else self.whole.inputs[name]
+            waiting.append((self._read(name, view, target), target))
+        return waiting
+
+    def _read(self, name: str, view: BufferView, target: Array) -> Array:
+        """Copy to memory that the device reaches by itself, where that is little; else straight to the array."""
         room = target if target.flags.c_contiguous else np.empty(target.shape, target.dtype)
+        if 0 < target.nbytes <= MOST_PINNED:
+            pinned = self._pinned.get(name)
+            if pinned is None or pinned.size != target.nbytes:
+                pinned = self._pinned[name] = PinnedMemory(target.nbytes)
+            room = pinned.bytes().view(target.dtype).reshape(target.shape)
         if room.nbytes:
             call(
                 "cuMemcpyDtoHAsync_v2",
@@ -191,7 +307,7 @@ class CudaList:
                 room.nbytes,
                 self._stream.handle,
             )
-        return room, target
+        return room
 
     # --- the table of slots ----------------------------------------------------------------------------------
 
@@ -199,7 +315,7 @@ class CudaList:
         """Write where everything lies into the slots, where the arena has moved."""
         if self._base == self._buffers.base():
             return
-        self._base, self._graph = self._buffers.base(), None
+        self._base, self._graphs = self._buffers.base(), []
         self._launches = [
             self._place(number, launch, made) for number, (launch, made) in enumerate(self._prepared)
         ]
@@ -225,14 +341,13 @@ class CudaList:
             if place < len(launch.arguments):
                 slots[slot] = self._buffers.address(launch.arguments[place])
             elif launch.has_fault and place == len(launch.arguments):
-                slots[slot] = self._fault_memory.address + number * self._faults.itemsize
+                slots[slot] = self._flags.fault(number)
             else:
-                tests = self._tests[number]
-                slots[slot] = 0 if tests is None else tests.address
+                slots[slot] = self._flags.tests(number)
         return _DeviceLaunch(code.kernels[made.address], slots, launch.groups)
 
-    def _record(self) -> None:
-        for item in self._launches:
+    def _record(self, first: int, end: int) -> None:
+        for item in self._launches[first:end]:
             self._launch(item)
 
     def _launch(self, item: _DeviceLaunch) -> None:
@@ -243,15 +358,15 @@ class CudaList:
         elif self._table is not None and item.groups:
             item.kernel.launch(self._stream, self._table.address + item.place, item.groups)
 
-    def _run_timed(self, times: list[LaunchTime]) -> None:
+    def _run_timed(self, times: list[LaunchTime], first: int, end: int) -> None:
         """Run launch by launch with a moment between."""
-        moments = [Event() for _ in range(len(self._launches) + 1)]
+        moments = [Event() for _ in range(end - first + 1)]
         moments[0].record(self._stream)
-        for item, moment in zip(self._launches, moments[1:], strict=True):
+        for item, moment in zip(self._launches[first:end], moments[1:], strict=True):
             self._launch(item)
             moment.record(self._stream)
         total = 0.0
-        for number, launch in enumerate(self.whole.launches):
+        for number, launch in enumerate(self.whole.launches[first:end]):
             seconds = moments[number + 1].seconds_since(moments[number])
             size = sum(map(reach_of, launch.arguments))
             name = launch.kernel or "fill"
@@ -261,19 +376,38 @@ class CudaList:
             total += seconds
 
 
+def _verify_places(launch: Launch, made: PreparedLaunch | None) -> None:
+    """Refuse a launch whose views begin where its kernel cannot read them; buffers themselves begin well."""
+    if made is None or not isinstance(made.code, DeviceCode):
+        return
+    pipeline = made.code.kernels[made.address].pipeline
+    copied = {item.slot for item in pipeline.maps} if pipeline is not None else set()
+    for place, slot, alignment in made.places:
+        if place >= len(launch.arguments):
+            continue
+        view, wanted = launch.arguments[place], max(alignment, COPIED if slot in copied else 1)
+        if view.offset * ELEMENT_BYTES[view.element] % wanted or wanted > ALIGNMENT:
+            raise Unsupported("a view begins where its kernel cannot read it")
+
+
 @dataclass(frozen=True, slots=True)
 class CudaMachine:
     """What runs the launch lists of an executable on a GPU."""
 
     source: ProvingSource
     arena: DeviceArena = field(default_factory=DeviceArena)
+    copies: DeviceCopies = field(default_factory=DeviceCopies)
 
     def compile(self, whole: LaunchList, once: bool = False) -> CudaList:
         """Make a list runnable."""
-        return CudaList(self.source, whole, self.arena)
+        return CudaList(self.source, whole, self.arena, self.copies)
 
     def release(self) -> None:
         """The arena is shared by all lists, and stays."""
+
+    def settle(self) -> None:
+        """Bring home states that launches updated."""
+        self.copies.settle()
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """An array for what comes out of a list."""

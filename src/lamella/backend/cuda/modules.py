@@ -15,8 +15,8 @@ PTX = 1
 LOG_BYTES = 1 << 14
 ERROR_LOG, ERROR_LOG_BYTES = 5, 6
 SHARED_LIMIT = 8
-CLUSTER = 4
-"""The attribute of a launch that says how many blocks are a cluster."""
+CLUSTER, EARLY = 4, 6
+"""Attributes of a launch: how many blocks are a cluster, and that it may begin before the one before it has ended."""
 
 
 def assemble_ptx(text: str, store: ObjectCache | None) -> bytes:
@@ -102,7 +102,7 @@ class DeviceKernel:
         self._module = module
         self.handle, self.name, self.pipeline = handle, entry.name, entry.pipeline
         self._block, self._local_bytes, self._blocks = (block[0], block[1] * entry.together), 0, 0
-        self._together = entry.together
+        self._together, self._is_early = entry.together, entry.is_early
         if entry.pipeline is not None:
             self._block, self._local_bytes = (entry.pipeline.threads, 1), entry.pipeline.local_bytes
             self._blocks = device().multiprocessors
@@ -119,7 +119,9 @@ class DeviceKernel:
             if self._blocks
             else -(-groups // self._together)
         )
-        attribute = _Attribute(CLUSTER, 0, (ctypes.c_uint32 * 16)(cluster, 1, 1))
+        given = [(CLUSTER, (cluster, 1, 1))] if cluster > 1 else []
+        given += [(EARLY, (1, 0, 0))] if self._is_early else []
+        listed = (_Attribute * 2)(*(_Attribute(key, 0, (ctypes.c_uint32 * 16)(*item)) for key, item in given))
         config = _Config(
             blocks,
             1,
@@ -128,8 +130,8 @@ class DeviceKernel:
             1,
             self._local_bytes,
             stream.handle,
-            ctypes.pointer(attribute),
-            int(cluster > 1),
+            ctypes.cast(listed, ctypes.POINTER(_Attribute)),
+            len(given),
         )
         doing = f"launching @{self.name}"
         call("cuLaunchKernelEx", ctypes.byref(config), self.handle, self._arguments, None, doing=doing)

@@ -43,7 +43,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
 from lamella.base.errors import Found, InputError, Malformed
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.mapping import check_maps, map_of
+from lamella.base.mapping import FileMemory, check_maps, copy_to_file, map_of
 from lamella.base.placement import OperationPlacement
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.model import Model
@@ -95,8 +95,9 @@ class GraphExecutable:
         """Whether inputs that a call does not give are random; where not, they are missing."""
         self.drawn = Drawn()
         """What the last call drew."""
-        self.state: dict[str, Array] = {}
-        """The variables by name, as they are now."""
+        self._state: dict[str, Array] = {}
+        self._settle: Callable[[], None] = _nothing
+        """Brings home what calls have left of variables elsewhere."""
         self._maps: list[mmap.mmap] = []
         """The files whose pages variables are."""
         self._seed = seed
@@ -105,6 +106,8 @@ class GraphExecutable:
         graph = model.graph
         self._tested: tuple[Mapping[str, Array], Sequence[Tensor]] | None = None
         """Variables that no call updates, as they were found to be what their graph declares, and all others."""
+        self._checked: dict[str, int] | None = None
+        """Extents with which all checks held."""
         self._last: RepeatedCall | None = None
         """The last call, where one like it needs no more than its segment."""
         self._updated = {item.variable.name for item in graph.updates}
@@ -119,6 +122,17 @@ class GraphExecutable:
     def calls(self) -> dict[object, Callable[[Array], Array]]:
         """What stands outside and changes tensors while a call runs, by the numbers of `misc.call`."""
         return self._context.calls
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """The variables by name, as they are now; after a call, who wants their values asks for them anew."""
+        self._settle()
+        return self._state
+
+    @state.setter
+    def state(self, values: dict[str, Array]) -> None:
+        self._settle()
+        self._state = values
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -137,11 +151,17 @@ class GraphExecutable:
 
     def reset(self) -> None:
         """Give the variables the values they started with."""
+        self._settle()
         for tensor in self.model.graph.variables:
             with findings_at(tensor.name, tensor.origin, self._declaration(tensor.name)):
-                self.state[tensor.name] = self._start(tensor)
-        maps = (map_of(array) for array in self.state.values())
-        self._maps = list({id(item): item for item in maps if item is not None}.values())
+                array = self._start(tensor)
+                if tensor.name in self.model.streams and map_of(array) is None:
+                    self._spare.replace(self._state, tensor.name, copy_to_file(array))
+                else:
+                    self._state[tensor.name] = array
+        maps = (map_of(array) for array in self._state.values())
+        self._maps = [item for item in maps if item is not None and not isinstance(item, FileMemory)]
+        self._maps = list({id(item): item for item in self._maps}.values())
 
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once; inputs that are not given are random from the seed where that is wanted, else missing."""
@@ -157,7 +177,7 @@ class GraphExecutable:
         with self._busy:
             if self._last is not None and out is None and self.progress is no_progress:
                 check_maps(self._maps)
-                found = self._last.run(inputs, self.state)
+                found = self._last.run(inputs, self._state)
                 if found is not None:
                     self.findings, self.drawn = [], self._last.drawn
                     return found
@@ -181,7 +201,9 @@ class GraphExecutable:
         drawn = types_of({name: item for name, item in taken.items() if name not in inputs})
         self.drawn = Drawn(drawn, len(self._random), len(graph.variables))
         self._context.runner.begin(extents)
-        require_checks(graph.checks, extents)
+        if extents != self._checked:
+            require_checks(graph.checks, extents)
+            self._checked = dict(extents)
         self._last = None
         found = self._run_whole(taken, out) or self._run_nodes(taken, extents)
         outputs = {name: deliver(name, array, out.get(name)) for name, array in found.outputs.items()}
@@ -189,12 +211,13 @@ class GraphExecutable:
         states = dict(found.states)
         del found
         for name in list(states):
-            self._spare.replace(self.state, name, states.pop(name))
+            self._spare.replace(self._state, name, states.pop(name))
         return outputs
 
     def _run_nodes(self, taken: Mapping[str, TensorValue], extents: Extents) -> RunResult:
         """Run node by node, or segment by segment."""
         graph = self.model.graph
+        self._settle()
         run = GraphRun(self._context, extents, np.random.default_rng(self._seed))
         self._enter(run, taken)
         require_checks(graph.checks, run.extents)
@@ -215,8 +238,10 @@ class GraphExecutable:
         if not self._needed <= segment.outputs.keys() | set(in_place.values()):
             return None
         for tensor in graph.variables:
-            if tensor.name in in_place and not self._spare.owns(self.state, tensor.name):
-                self._spare.replace(self.state, tensor.name, segment.copy(self._entered(tensor)))
+            if tensor.name in in_place and not self._spare.owns(self._state, tensor.name):
+                self._settle()
+                copy = copy_to_file if tensor.name in self.model.streams else segment.copy
+                self._spare.replace(self._state, tensor.name, copy(self._entered(tensor)))
         given = {name: item for name, item in taken.items() if isinstance(item, np.ndarray)}
         given |= self._variables()
         wanted = {name: out[name] for name in out if segment.can_write(name, out[name], given.values())}
@@ -286,21 +311,21 @@ class GraphExecutable:
         """The variables as they are now, tested against their declarations; arrays that were tested are not again."""
         if self._tested is not None:
             same, changing = self._tested
-            if all(map(is_, map(self.state.get, same), same.values())):
+            if all(map(is_, map(self._state.get, same), same.values())):
                 return {**same, **{item.name: self._entered(item) for item in changing}}
         variables = self.model.graph.variables
         found = {item.name: self._entered(item) for item in variables}
         tested = {
             name: array
             for name, array in found.items()
-            if array is self.state[name] and name not in self._updated
+            if array is self._state[name] and name not in self._updated
         }
         self._tested = tested, tuple(item for item in variables if item.name not in tested)
         return found
 
     def _entered(self, tensor: Tensor) -> Array:
         """A variable as it is now, tested against its declaration."""
-        found = self.state.get(tensor.name)
+        found = self._state.get(tensor.name)
         dtype = self._context.storage.dtype(tensor.element)
         if isinstance(found, np.ndarray) and found.dtype == dtype and found.shape == tensor.shape:
             return found
@@ -311,7 +336,7 @@ class GraphExecutable:
 
     def _kept(self, tensor: Tensor) -> Array:
         """A variable as it is now; `state` is open to everybody, so what stands there is tested."""
-        found = self.state.get(tensor.name)
+        found = self._state.get(tensor.name)
         if isinstance(found, np.ndarray) and found.dtype == self._context.storage.dtype(tensor.element):
             return found
         if found is None:
@@ -386,6 +411,10 @@ class GraphExecutable:
             return self._context.runner.formulas_of(operation)
         except (Fault, Found):
             return None
+
+
+def _nothing() -> None:
+    """All variables are at home."""
 
 
 def _leave(run: GraphRun, part: Tensor | Pack) -> Array:

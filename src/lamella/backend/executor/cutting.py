@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from math import prod
 from typing import Protocol
@@ -16,7 +15,7 @@ from lamella.backend.executor.segments import BYTE, ListMachine, OnceResult, Onc
 from lamella.base.arrays import Array, DType
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
-from lamella.base.records import dataclass
+from lamella.base.records import dataclass, replace
 from lamella.graph.nodes import Argument, Node, Operation, Pack, Tensor, tensors
 from lamella.kernels.launches import FILL, LaunchList
 from lamella.kernels.nodes import InPlaceCalls, KernelCall, KernelGraph
@@ -80,7 +79,9 @@ class SegmentCutter:
     ) -> None:
         graph = program.model.graph
         updated = {item.variable.name for item in graph.updates}
-        self._fixed = {item.name for item in graph.variables} - updated
+        self._streams = program.model.streams
+        # What comes and goes is read as it lies: copies in another layout would stay.
+        self._fixed = {item.name for item in graph.variables} - updated - self._streams.keys()
         self._constants = constants
         self._machine = machine
         self._planner = planner
@@ -171,7 +172,7 @@ class SegmentCutter:
             scheduler.give(name)
         for item in operations:
             scheduler.add(item)
-        whole = scheduler.finish((*inputs, *constants), outputs)
+        whole = replace(scheduler.finish((*inputs, *constants), outputs), undo=frozenset(saved))
         if overwriting and not states:
             updates = {item.variable.name: item.value.name for item in self._updates}
             whole = update_in_place(whole, updates, self._writes.function)
@@ -234,6 +235,7 @@ class SegmentCutter:
         # Launches are proved on memory of their sizes, so what is far too much is refused before that.
         self._require_room(max((_touched(item) for item in (second, *parts)), default=0))
         segment.each = self._machine.compile(second)
+        segment.each.stream(self._streams)
         segment.once = [self._once(item, segment.constants) for item in parts]
         brought = [name for name in segment.inputs if name not in self._fixed and name in whole.inputs]
         read = sum(whole.buffers[whole.inputs[name].buffer].size for name in brought)

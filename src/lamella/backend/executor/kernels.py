@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -31,17 +30,17 @@ from lamella.base.arrays import Array, DType
 from lamella.base.diagnostic import NOTE, Diagnostic
 from lamella.base.dim import substitute, symbols
 from lamella.base.dtype import ElementType
-from lamella.base.errors import Found
+from lamella.base.errors import Found, Unsupported
 from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import REFERENCE, OperationPlacement
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
-from lamella.graph.insert_calls import CALL
+from lamella.graph.insert_calls import CALLS
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Node, Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import extents, members
-from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
+from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand, find_temporaries
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL, OPEN_EXTENTS, TOO_MUCH_MEMORY
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
@@ -119,6 +118,8 @@ class KernelExecutable(GraphExecutable):
             KernelRunner, specialise=specialise, open_extents=tuple(sorted(names)), quantized=quantized
         )
         super().__init__(model, runner, seed, dtype, quantized, limits)
+        if isinstance(self._context.runner, KernelRunner):
+            self._settle = self._context.runner.settle
         # What every call needs is ready before the first.
         self._context.runner.cut(model.graph.nodes, self._needed)
 
@@ -187,6 +188,11 @@ class KernelRunner:
         self._current = self._ready[key]
         self._current.begin()
 
+    def settle(self) -> None:
+        """Bring states home that launches updated elsewhere."""
+        for item in self._ready.values():
+            item.settle()
+
     def _tell(self, extents: Mapping[str, int], compiled: int) -> list[Diagnostic]:
         """That kernels had to be compiled for the extents of a call, unless it is the first."""
         first, self._has_run = not self._has_run, True
@@ -251,6 +257,7 @@ class SpecialisedRunner:
         self._rows: dict[int, Sequence[Node | Segment]] = {}
         """Rows of nodes that are cut into segments, by identity: the model keeps them alive."""
         self._cutter: SegmentCutter | None = None
+        self._machine = specialised.machine
         if specialised.machine is not None:
             self._cutter = self._make_cutter(
                 specialised.machine, OnceResults() if results is None else results
@@ -263,6 +270,11 @@ class SpecialisedRunner:
             with suppress(Fault):  # one that only the run knows is made there
                 constants[item.tensor.name] = make_constant(item, storage, program.extents)
         return SegmentCutter(program, machine, self, constants, results)
+
+    def settle(self) -> None:
+        """Bring states home that launches updated elsewhere."""
+        if self._machine is not None:
+            self._machine.settle()
 
     @property
     def most_bytes(self) -> int:
@@ -298,7 +310,7 @@ class SpecialisedRunner:
 
     def plan_step(self, operation: Operation) -> KernelStep | None:
         """The step of an operation for the extents of the inputs; none of one that calls what stands outside."""
-        if operation.operator == CALL:
+        if operation.operator in CALLS:
             return None
         try:
             bound = self._formulas.prepare(operation)
@@ -380,8 +392,7 @@ class SpecialisedRunner:
             arrays = tuple(np.zeros(shape, item.dtype) for shape in item.shapes)
             held[item.name] = arrays if item.is_pack else arrays[0]
             outputs.append(held[item.name])
-        held |= self._temporaries(step.calls, held.values())
-        return outputs if all(self._run(call, held) for call in step.calls) else None
+        return outputs if self._run_all(step.calls, held) else None
 
     def _run_calls(
         self, call: CheckedCall, calls: Sequence[KernelCall], inputs: Sequence[TensorValue]
@@ -396,8 +407,7 @@ class SpecialisedRunner:
             stored = formulas.finish(room, declared)
             written = _are_stored(calls, declared.name, dtype)
             held[declared.name] = stored if written and stored is not None else room
-        held.update(self._temporaries(calls, held.values()))
-        if all(self._run(item, held) for item in calls):
+        if self._run_all(calls, held):
             return [formulas.finish(held[item.name], item) for item in instance.outputs]
         results = formulas.run_formulas(call, inputs)
         # The formulas found nothing wrong where the kernels had no value.
@@ -410,14 +420,22 @@ class SpecialisedRunner:
         self, calls: Sequence[KernelCall], held: Iterable[Array | tuple[Array, ...]]
     ) -> dict[str, Array]:
         """Memory that the kernels of an operation share with each other alone, where there is room beside the rest."""
-        operands = {item.name: item for call in calls for item in call.operands if item.is_temporary}
+        operands = find_temporaries(calls)
         types = {name: dtype_of(item.element) for name, item in operands.items()}
-        needed = sum(prod(item.shape) * types[name].itemsize for name, item in operands.items())
+        needed = sum(item.reach * types[name].itemsize for name, item in operands.items())
         needed += sum(part.nbytes for item in held for part in (item if isinstance(item, tuple) else (item,)))
         limit = self._formulas.storage.most_bytes
         if operands and needed > limit:
             raise Fault(TOO_MUCH_MEMORY, needed=needed, limit=limit)
-        return {name: np.zeros(item.shape[::-1], types[name]) for name, item in operands.items()}
+        return {name: np.zeros(item.reach, types[name]) for name, item in operands.items()}
+
+    def _run_all(self, calls: Sequence[KernelCall], held: Mapping[str, Array | tuple[Array, ...]]) -> bool:
+        """Launch kernels one behind the other; whether every step had a value and all stay in their memory."""
+        try:
+            room = {**held, **self._temporaries(calls, held.values())}
+            return all(self._run(item, room) for item in calls)
+        except Unsupported:
+            return False
 
     def _run(self, call: KernelCall, held: Mapping[str, Array | tuple[Array, ...]]) -> bool:
         """Launch a kernel; whether every step had a value."""
@@ -465,5 +483,7 @@ def _argument(held: Mapping[str, Array | tuple[Array, ...]], operand: KernelOper
         dense = dense.view(stored)
     if operand.strides is None:
         return dense.reshape(operand.shape[::-1]).T
+    if operand.reach > dense.size:  # no proof of the kernel sees what lies behind the array
+        raise Unsupported(f"'{operand.name}' would leave its memory")
     steps = [stride * dense.itemsize for stride in operand.strides]
     return as_strided(dense.reshape(-1)[operand.offset :], operand.shape, steps)

@@ -24,7 +24,7 @@ from lamella.base.placement import OperationPlacement
 from lamella.base.records import dataclass
 from lamella.graph.binding import quantizer_of
 from lamella.graph.compose.decompose import DecomposedCall, compose_call
-from lamella.graph.insert_calls import CALL
+from lamella.graph.insert_calls import CALLS
 from lamella.graph.nodes import (
     Argument,
     Constant,
@@ -243,7 +243,7 @@ class GraphRun:
 
     def _run(self, operation: Operation, inputs: Sequence[TensorValue]) -> list[TensorValue]:
         self.require_room(self._size_of(operation.outputs))
-        if operation.operator == CALL and (called := self._call(operation, inputs)) is not None:
+        if operation.operator in CALLS and (called := self._call(operation, inputs)) is not None:
             return called
         found = self.context.runner.run(operation, inputs, self.extents, self.random)
         return self._compose(operation, inputs) if found is None else found

@@ -19,6 +19,7 @@ from lamella.base.arena import LiveBlock
 from lamella.base.arrays import Array, DType
 from lamella.base.mapping import release_pages
 from lamella.base.records import dataclass
+from lamella.graph.model import Streaming
 from lamella.graph.nodes import Operation, Tensor
 from lamella.kernels.launches import LaunchList, LaunchTime
 
@@ -41,6 +42,9 @@ class RunnableList(Protocol):
     def bind(self, inputs: Mapping[str, Array]) -> None:
         """Let all later runs read arrays that they are not given: these live as long as no others are bound."""
 
+    def stream(self, policies: Mapping[str, Streaming]) -> None:
+        """Let inputs that lie in files, and what launches put there, be in memory only around their uses."""
+
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
     ) -> bool:
@@ -55,6 +59,9 @@ class ListMachine(Protocol):
 
     def release(self) -> None:
         """Give back the memory in which lists worked that run once."""
+
+    def settle(self) -> None:
+        """Bring states home that launches updated elsewhere."""
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """An array for what comes out of a list."""
@@ -75,6 +82,9 @@ class _NoLaunches:
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
         """Nothing reads them."""
+
+    def stream(self, policies: Mapping[str, Streaming]) -> None:
+        """Nothing moves."""
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None

@@ -31,7 +31,7 @@ class StoredExecutable(GraphExecutable):
     """A graph that runs as one segment that was compiled before.
 
     It is compiled after all where a launch finds something wrong, which only the formulas can tell, and where somebody
-    wants to see the steps of a run.
+    wants to see the steps of a run; but for one that runs in parts of its batch, whose steps are those of the parts.
     """
 
     def __init__(
@@ -48,10 +48,11 @@ class StoredExecutable(GraphExecutable):
 
         super().__init__(model, make_runner, seed, dtype, False, limits)
         self._compile_whole = compile_whole
+        self._in_parts = stored[0].parts > 1
         self._whole: GraphExecutable | None = None
 
     def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array]) -> dict[str, Array]:
-        if self._whole is None and not isinstance(self.progress, StepClock):
+        if self._whole is None and (self._in_parts or not isinstance(self.progress, StepClock)):
             return super()._run(inputs, out)
         whole = self._take_whole()
         whole.progress, whole.draws = self.progress, self.draws

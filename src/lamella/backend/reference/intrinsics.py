@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,13 +19,6 @@ from lamella.ops.fault import Fault
 from lamella.ops.instance import Value
 
 # --- which items an interpolation reads, and how much each of them counts -----------------------------------
-
-
-class Taps(NamedTuple):
-    """Items and their weights; both are [items, positions]."""
-
-    indices: Array
-    weights: Array
 
 
 def cubic(distance: Array, coefficient: float) -> Array:
@@ -43,30 +36,6 @@ def reflect(index: Array, extent: int, aligned: bool) -> Array:
     place = index % max(turn if aligned else 2 * extent, 1)
     mirrored: Array = np.where(place < extent, place, turn - place)
     return mirrored
-
-
-def cubic_taps(extent: int, size: int, transform: str, coefficient: float, antialias: bool) -> Taps:
-    """Taps that resize an axis; where it shrinks, antialiasing widens the kernel and evens out its weights."""
-    floor, part = _source(extent, size, transform)
-    scale = min(size / extent, 1.0) if antialias else 1.0
-    reach = 2 if scale == 1.0 else -(-2 * extent // size)
-    steps = np.arange(1 - reach, reach + 1)[:, None]
-    weights = cubic((steps - part) * scale, coefficient)
-    if scale < 1.0:
-        weights = weights / weights.sum(axis=0)
-    return Taps(np.clip(floor + steps, 0, extent - 1), weights)
-
-
-def _source(extent: int, size: int, transform: str) -> tuple[Array, Array]:
-    """Where each position of a resized axis lies in the original: the item before it, and how far behind that."""
-    place = np.arange(size)
-    if transform == "SYMMETRIC":
-        above, below = (2 * place + 1) * extent - size, 2 * size
-    elif transform == "ASYMMETRIC":
-        above, below = place * extent, size
-    else:
-        above, below = place * (extent - 1), max(size - 1, 1)
-    return above // below, above % below / below
 
 
 Input: TypeAlias = Array | tuple[Array, ...] | None
@@ -117,28 +86,46 @@ def top_k(
     keys = -_computed(values) if attributes["largest"] else _computed(values)
     count = min(int(_number(attributes, "k")), values.shape[axis])
     indices = _first_of_order(keys, axis, count, bool(attributes["sorted"]))
-    return np.take_along_axis(values, indices, axis).astype(dtypes[0]), indices.astype(dtypes[1])
+    found = np.take_along_axis(values, indices, axis)
+    return found.astype(dtypes[0], copy=False), indices.astype(dtypes[1], copy=False)
+
+
+AT_ONCE = 1 << 15
+"""Items that are ordered at once: what is made of them stays in a cache."""
 
 
 def _first_of_order(keys: Array, axis: int, count: int, ordered: bool = True) -> Array:
-    """Where the smallest items along an axis stand, if asked for in their order; equal ones in that of their places.
+    """Where the smallest items along an axis stand, if asked for in their order; equal ones in that of their places."""
+    if keys.dtype != np.float32 or not 0 < keys.shape[axis] < 1 << 31:
+        return np.take(np.argsort(keys, axis=axis, kind="stable"), np.arange(count), axis=axis)
+    lines = np.moveaxis(keys, axis, -1)
+    rows = lines.reshape(-1, lines.shape[-1])
+    found = np.empty((len(rows), count), np.int64)
+    step = max(1, AT_ONCE // lines.shape[-1])
+    for start in range(0, len(rows), step):
+        found[start : start + step] = _first_of_rows(rows[start : start + step], count, ordered)
+    return np.moveaxis(found.reshape(*lines.shape[:-1], count), -1, axis)
+
+
+def _first_of_rows(rows: Array, count: int, ordered: bool) -> Array:
+    """The same for numbers of 32 bits, row by row.
 
     A 32-bit key and its place are one 64-bit integer, which NumPy sorts several times as fast as it finds an order.
     """
-    if keys.dtype != np.float32 or not 0 < keys.shape[axis] < 1 << 31:
-        return np.take(np.argsort(keys, axis=axis, kind="stable"), np.arange(count), axis=axis)
-    lines = np.ascontiguousarray(np.moveaxis(keys, axis, -1)) + np.float32(
-        0.0
-    )  # zeros of both signs are equal
-    bits = lines.view(np.int32)
-    # The bits of negative numbers count backwards; NaN of either sign comes last.
-    ranks = np.where(np.isnan(lines), np.int32(0x7FFFFFFF), bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF)))
-    packed = (ranks.astype(np.int64) << 32) | np.arange(lines.shape[-1], dtype=np.int64)
-    if count and (not ordered or 4 * count < lines.shape[-1]):
-        packed = np.partition(packed, count - 1, axis=-1)[..., :count]
+    bits = (rows + np.float32(0.0)).view(np.int32)  # zeros of both signs are equal
+    ranks = bits >> 31
+    ranks &= np.int32(0x7FFFFFFF)
+    ranks ^= bits  # the bits of negative numbers count backwards
+    ranks[np.isnan(rows)] = 0x7FFFFFFF  # NaN of either sign comes last
+    packed = np.left_shift(ranks, 32, dtype=np.int64)
+    packed |= np.arange(rows.shape[-1], dtype=np.int64)
+    if count and (not ordered or 4 * count < rows.shape[-1]):
+        packed.partition(count - 1, axis=-1)
+        packed = packed[:, :count]
     if ordered:
         packed.sort(axis=-1)
-    return np.moveaxis(packed[..., :count] & 0xFFFFFFFF, -1, axis)
+    found: Array = packed[:, :count] & 0xFFFFFFFF
+    return found
 
 
 def nonmax_suppress(
@@ -188,27 +175,6 @@ def _overlaps(box: Array, others: Array) -> Array:
     together = np.prod(box[2:] - box[:2]) + np.prod(others[:, 2:] - others[:, :2], axis=-1) - both
     ratios: Array = np.divide(both, together, out=np.zeros_like(both), where=(both > 0) & (together > 0))
     return ratios
-
-
-def cubic_resize(
-    inputs: tuple[Input, ...], attributes: Attributes, dtypes: tuple[DType, ...], _: np.random.Generator
-) -> tuple[Array, ...]:
-    """Cubic interpolation along one axis after the other."""
-    values = _computed(_tensors(inputs)[0])
-    transform, coefficient = str(attributes["coordinate_transform"]), float(_number(attributes, "coeff_a"))
-    for axis, size in zip(_numbers(attributes, "axes"), _numbers(attributes, "size"), strict=True):
-        taps = cubic_taps(values.shape[axis], size, transform, coefficient, bool(attributes["antialias"]))
-        values = _interpolate(values, axis, taps)
-    return (values.astype(dtypes[0]),)
-
-
-def _interpolate(values: Array, axis: int, taps: Taps) -> Array:
-    """The weighted sum of a few items for each position along an axis."""
-    behind = (1,) * (values.ndim - 1 - axis % values.ndim)
-    total: Array = np.zeros((), values.dtype)
-    for index, weight in zip(taps.indices, taps.weights.astype(values.dtype), strict=True):
-        total = total + np.take(values, index, axis=axis) * weight.reshape(-1, *behind)
-    return total
 
 
 def max_roi_pool(
@@ -340,7 +306,6 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
         "algo.top_k": top_k,
         "image._cubic_grid_sample": cubic_grid_sample,
         "image.avg_roi_pool": avg_roi_pool,
-        "image.cubic_resize": cubic_resize,
         "image.max_roi_pool": max_roi_pool,
         "layout.nonzero": nonzero,
         "rand.bernoulli": bernoulli,

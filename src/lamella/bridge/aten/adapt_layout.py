@@ -84,10 +84,15 @@ def build_safe_softmax(site: CallSite) -> Result:
 
 
 def build_batch_norm(site: CallSite) -> Result:
-    """Normalisation by the statistics of the training."""
+    """Normalisation by the statistics of the training; by those of the batch where no others are kept."""
+    kept = ("running_mean", "running_var")
+    if site.flag("training") and not any(map(site.has, kept)):
+        without = dict.fromkeys(("training", *kept))
+        found = call_named(site, "aten.native_batch_norm_legit_no_stats", attributes=without)
+        return site.padded(*site.flatten(found)[: len(site.schema.results)])
     if site.flag("training"):
         site.refuse("training", _TRAINED)
-    for name in ("running_mean", "running_var"):
+    for name in kept:
         site.tensor(name)
     return site.padded(*site.flatten(call_named(site, site.schema.operator, attributes={"training": None})))
 
@@ -141,8 +146,31 @@ def _pad_in_words(site: CallSite, operand: Tensor, weight: Tensor) -> tuple[Tens
 
 def build_pool(site: CallSite) -> Result:
     """Pooling; without strides the windows lie side by side."""
-    stride = site.extents("stride") or None
-    return site.padded(*site.flatten(call_named(site, site.schema.operator, attributes={"stride": stride})))
+    given: dict[str, Value] = {"stride": site.extents("stride") or None, **_clipped_window(site)}
+    return site.padded(*site.flatten(call_named(site, site.schema.operator, attributes=given)))
+
+
+def _clipped_window(site: CallSite) -> dict[str, Value]:
+    """The window of a pool as large as its input, where `ceil_mode` lets it be the only one and larger than that."""
+    sizes = site.extents("kernel_size")
+    strides, paddings = site.extents("stride") or sizes, site.extents("padding") or (0,)
+    shape = site.tensor("self").shape[-len(sizes) :]
+    if not site.flag("ceil_mode") or any(item != 1 for item in site.extents("dilation")):
+        return {}
+    rows = zip(shape, sizes, _spread(strides, len(sizes)), _spread(paddings, len(sizes)), strict=True)
+    clipped = tuple(_clip(*row) for row in rows)
+    return {} if clipped == sizes else {"kernel_size": clipped, "stride": strides}
+
+
+def _spread(items: tuple[Extent, ...], count: int) -> tuple[Extent, ...]:
+    return items * count if len(items) == 1 else items
+
+
+def _clip(extent: Extent, size: Extent, stride: Extent, padding: Extent) -> Extent:
+    if not (isinstance(extent, int) and isinstance(size, int) and isinstance(stride, int)):
+        return size
+    room = extent + 2 * padding if isinstance(padding, int) else size
+    return room if room < size < room + stride else size
 
 
 def build_pool_backward(site: CallSite) -> Result:
@@ -152,13 +180,13 @@ def build_pool_backward(site: CallSite) -> Result:
 
 
 def build_adaptive_max(site: CallSite) -> Result:
-    """The largest elements of windows that lie side by side."""
+    """The largest elements of windows of sizes as equal as can be; where they are equal they lie side by side."""
     operand, sizes = site.tensor("self"), site.extents("output_size")
     whole = operand.shape[len(operand.shape) - len(sizes) :]
     kernel = [floor_divide(extent, size) for extent, size in zip(whole, sizes, strict=True) if size != 0]
     if len(kernel) != len(sizes) or [mul(a, b) for a, b in zip(kernel, sizes, strict=True)] != [*whole]:
-        site.refuse("output_size", f"sizes that divide {', '.join(map(str, whole))} are possible")
-    return site.call_all(site.schema.operator, operand, kernel_size=tuple(kernel))
+        return site.call_all(site.schema.operator, operand, output_size=tuple(sizes))
+    return site.call_all(f"aten.max_pool{len(sizes)}d_with_indices", operand, kernel_size=tuple(kernel))
 
 
 def build_upsample(site: CallSite) -> Result:

@@ -22,6 +22,7 @@ from lamella.bridge.graph_to_kernels.affine import is_integer
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
     elements,
+    fewest_steps,
     neutral_value,
     plan_steps,
     write_contraction,
@@ -56,7 +57,7 @@ from lamella.graph.nodes import tensors as tensors_of
 from lamella.graph.rewrite import members
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.launches import Layout, dense_layout
-from lamella.kernels.nodes import InPlaceCalls, KernelCall, KernelGraph, KernelOperand
+from lamella.kernels.nodes import InPlaceCalls, KernelCall, KernelGraph, KernelOperand, find_temporaries
 from lamella.kernels.sharing import share_kernels
 from lamella.kernels.target import TARGETS, Target
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
@@ -168,6 +169,7 @@ class KernelWriter:
         name = f"{stem}_{len(self.functions)}"
         writing = GroupWriter(name, stages, self.target, place or GroupPlace(), operands)
         found = writing.write()
+        find_temporaries(found)
         self.functions += writing.functions
         return found
 
@@ -327,7 +329,8 @@ class KernelWriter:
         used = _used(formula, tensors)
         names = FreshNames({item.memref.name for item in used.values()} | {FAULT_NAME})
         builder, fault = Builder(names), Value(FAULT_NAME)
-        groups, faults = write_contraction(builder, formula, used, real, fault, started)
+        least = fewest_steps(self.target)
+        groups, faults = write_contraction(builder, formula, used, real, fault, started, least)
         operands = [
             KernelOperand(name, item, held.shape[::-1], stored_type(held.element))
             for (name, item), held in used.items()
@@ -525,7 +528,11 @@ def graph_to_kernels(
     whole its components are written instead, so only what really has none is native.
     """
     chosen, kept = options or KernelOptions(), keep or _is_group
-    extents = {name: OpenExtent(size) if size > 1 else size for name, size in chosen.extents.items()}
+    # Code for threads is made for the extents of a call: its tiles and pieces depend on them.
+    fixed = chosen.target.has_threads
+    extents = {
+        name: OpenExtent(size) if size > 1 and not fixed else size for name, size in chosen.extents.items()
+    }
     kernels = KernelWriter(model.library, chosen.wide, extents, chosen.target)
     calls: dict[object, tuple[KernelCall, ...]] = {}
     refused: set[str] = set()

@@ -7,12 +7,11 @@ step that a formula skips because its index is outside reads a zero instead.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import prod
 
 from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
-from lamella.base.records import dataclass
+from lamella.base.records import dataclass, replace
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.kernels.build import Builder
 from lamella.kernels.launches import Layout

@@ -18,6 +18,7 @@ from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
 from lamella.bridge.graph_to_kernels.samples import block_of, find_shared_loop, fuse_places, write_out
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked
 from lamella.kernels.build import Builder
+from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import If, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL, Dictionary, DictionaryEntry
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index
@@ -27,7 +28,7 @@ from lamella.ops.lower import operands, reachable
 # --- how the steps of a contraction are taken: which loops may run at once, which one after the -------------
 
 
-GROUP_STEPS = 1 << 14
+GROUP_STEPS, THREAD_STEPS = 1 << 14, 1 << 6
 """Steps that are worth a work-group of their own."""
 MOST_STEPS = 1 << 40
 """Steps of one formula; what takes more is left to the host, which refuses it or knows a shorter way."""
@@ -61,10 +62,21 @@ class LoopSplit:
     """A loop over places of their own some steps of which run inside the lanes, which compute the rest once."""
 
 
+def fewest_steps(target: Target) -> int:
+    """The steps that a work-group should have at least: few where each work-item is a thread."""
+    return THREAD_STEPS if target.has_threads else GROUP_STEPS
+
+
 def plan_steps(
-    contraction: Contraction, shapes: Mapping[str, tuple[int, ...]], strides: Sequence[int] = ()
+    contraction: Contraction,
+    shapes: Mapping[str, tuple[int, ...]],
+    strides: Sequence[int] = (),
+    least: int = GROUP_STEPS,
 ) -> LoopSplit:
-    """Decide how the steps are taken; `shapes` are those of the targets, `strides` those of the first of them."""
+    """Decide how the steps are taken; `shapes` are those of the targets, `strides` those of the first of them.
+
+    A work-group has at least so many steps, where there are as many.
+    """
     extents = {loop.index: _known(loop.extent) for loop in contraction.loops}
     if prod(extents.values()) > MOST_STEPS:
         raise Unsupported(f"it takes more than {MOST_STEPS} steps")
@@ -80,7 +92,7 @@ def plan_steps(
     depends = {name for position in forms[0] for name, _ in position.terms}
     held = len(contraction.targets) == 1 and not reads and not depends & {UNKNOWN, *inner}
     covers = held and _covers(forms[0], extents, shapes[contraction.targets[0].tensor])
-    groups = _over_groups(order, (*inner, *([shared] if shared else [])), extents)
+    groups = _over_groups(order, (*inner, *([shared] if shared else [])), extents, least)
     items = tuple(name for name in order if name not in groups)
     rows = not held and bool(items) and _lies_closest(forms[0], items[-1], strides)
     return LoopSplit(groups, items, inner, extents, held, covers, rows=rows, shared=shared)
@@ -156,7 +168,9 @@ def _covers(forms: list[Form], extents: Mapping[str, int], shape: tuple[int, ...
     return len(set(used)) == len(used)
 
 
-def _over_groups(order: list[str], inner: tuple[str, ...], extents: Mapping[str, int]) -> tuple[str, ...]:
+def _over_groups(
+    order: list[str], inner: tuple[str, ...], extents: Mapping[str, int], least: int
+) -> tuple[str, ...]:
     """The outermost loops, as long as enough steps stay for each work-group; one is always left for the lanes."""
     rest = 1
     for name in (*order, *inner):
@@ -164,7 +178,7 @@ def _over_groups(order: list[str], inner: tuple[str, ...], extents: Mapping[str,
     found: list[str] = []
     for name in order[:-1]:
         # Whether there are enough steps another call decides anew, and it runs the same code.
-        if rest // max(extents[name], 1) < GROUP_STEPS and not is_open(extents[name]):
+        if rest // max(extents[name], 1) < least and not is_open(extents[name]):
             break
         found.append(name)
         rest //= max(extents[name], 1)
@@ -210,15 +224,16 @@ def write_contraction(
     real: Scalar,
     fault: Value,
     started: bool,
+    least: int = GROUP_STEPS,
 ) -> tuple[int, bool]:
     """Write the body of a kernel; gives the number of its work-groups and whether it may find steps without value.
 
-    `started` says that the target holds values to go on from.
+    `started` says that the target holds values to go on from, `least` how many steps a work-group should have.
     """
     if any(is_picked(target) for target in contraction.targets):
         raise Unsupported("the run picks the tensor that it writes")
     shapes = {target.tensor: _shape(tensors, target) for target in contraction.targets}
-    steps = plan_steps(contraction, shapes, _strides(tensors, contraction.targets[0]))
+    steps = plan_steps(contraction, shapes, _strides(tensors, contraction.targets[0]), least)
     written = frozenset(target.tensor for target in contraction.targets)
     if not started and contraction.sign not in ASSIGNMENTS and not steps.covers:
         raise Unsupported("its target must be filled first")

@@ -6,17 +6,26 @@ Each run of stages gets the best kernel that can be written for it; what several
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.attention import find_attention, write_attention
-from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, plan_steps, write_contraction
+from lamella.bridge.graph_to_kernels.contraction import (
+    ASSIGNMENTS,
+    fewest_steps,
+    plan_steps,
+    write_contraction,
+)
+from lamella.bridge.graph_to_kernels.core_products import find_core_product, write_core_product
+from lamella.bridge.graph_to_kernels.core_windows import find_windows, write_windows
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
 from lamella.bridge.graph_to_kernels.factors import is_contraction
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
+from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
 from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
@@ -31,6 +40,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     prepare_product,
     walk_terms,
 )
+from lamella.bridge.graph_to_kernels.vector_products import find_vector_product, write_vector_product
 from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.launches import Layout
@@ -81,7 +91,8 @@ class GroupWriter:
         if any(self._is_narrow(item) for item in self.stages.contractions):
             raise Unsupported("a sum of a narrow type is rounded by the host")
         attention = find_attention(self.stages.contractions, self.stages.outputs)
-        if attention is not None:
+        # Threads are many, and so are the scores: products of their own share them out better than one kernel could.
+        if attention is not None and not self.target.has_threads:
             try:
                 self._add_tile(write_attention(attention, self._views, self._real, self.target))
                 return tuple(self.calls)
@@ -169,6 +180,17 @@ class GroupWriter:
 
     def _product(self, group: ProductGroup, fixed: frozenset[Key]) -> list[TileKernel]:
         """The kernels of a sum of products, by tiles or by lanes."""
+        with suppress(Unsupported):
+            cores = find_core_product(group, self._views, self._real, self.target)
+            return write_core_product(cores, self._views)
+        with suppress(Unsupported):
+            windows = find_windows(group, self._views, self._real, self.target, fixed)
+            return write_windows(windows, self._views)
+        with suppress(Unsupported):
+            few = find_vector_product(group, self._views, self._real, self.target, fixed)
+            return write_vector_product(few, self._views)
+        with suppress(Unsupported):
+            return write_mixture(find_mixture(group, self._views, self._real, self.target), self._views)
         try:
             tiled = find_tiles(group, self._views, self._real, self.target, fixed)
             return write_tiles(tiled, self._views)
@@ -206,7 +228,8 @@ class GroupWriter:
         ]
         first, *others = (key[0] for key in kernel.keys)
         once = first.startswith((PACKED[0], SCALE)) and self._are_fixed(others)
-        self._add(Function(self._next, kernel.parameters, kernel.body), operands, kernel.groups, once=once)
+        function = Function(self._next, kernel.parameters, kernel.body, kernel.attributes)
+        self._add(function, operands, kernel.groups, once=once)
 
     def _add_rows(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
         for stage in stages:
@@ -239,7 +262,8 @@ class GroupWriter:
         """A kernel of one formula, the way that takes any; what only its loops decide is in tables."""
         shapes = {item.tensor: self.stages.tensors[item.tensor].shape for item in stage.targets}
         started = self._is_started(stage)
-        steps = plan_steps(stage, shapes, self._views[stage.targets[0].tensor, None].lies.strides)
+        least = fewest_steps(self.target)
+        steps = plan_steps(stage, shapes, self._views[stage.targets[0].tensor, None].lies.strides, least)
         if stage.sign not in ASSIGNMENTS and not started and not steps.covers:
             if stage.sign != "+=":
                 raise Unsupported("its target must be filled first")
@@ -268,7 +292,7 @@ class GroupWriter:
         if any(0 in item.shape for item in views.values()):
             raise Unsupported("a tensor is empty")
         builder = Builder(FreshNames({*(item.name for item in values.values()), FAULT.value.name}))
-        groups, faults = write_contraction(builder, stage, views, self._real, FAULT.value, started)
+        groups, faults = write_contraction(builder, stage, views, self._real, FAULT.value, started, least)
         parameters = [Parameter(item.memref, _strided(item)) for item in views.values()]
         operands = [
             replace(self._operand(name, parameter.type), offset=_flat(views[name, None].lies).offset)

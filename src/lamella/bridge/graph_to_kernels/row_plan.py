@@ -27,8 +27,8 @@ GROUP_STEPS = 1 << 15
 """Steps that are worth a work-group of their own."""
 MOST_GROUPS = 512
 """Work-groups beyond which they only become larger."""
-THREAD_STEPS, MOST_BLOCKS = 1 << 10, 1 << 20
-"""The same where work-items are threads, of which thousands run at once."""
+THREAD_STEPS, MOST_BLOCKS, FULL_BLOCKS = (1 << 7, 1 << 10), 1 << 20, 1 << 11
+"""The same where work-items are threads, the fewer steps as long as there are not so many work-groups as the last."""
 MOST_TRIES = 4096
 """Lengths of pieces that are tried."""
 LANE_BYTES = 256
@@ -135,8 +135,9 @@ def plan_rows(
     share = lanes if across else 1
     if sum(room.count * share * _bytes(tensors[name].element) for name, room in local.items()) > MOST_LOCAL:
         raise Unsupported("a row is too long for local memory")
-    at_once = 1 if not threads else 2 if _is_heavy(kernel) else 4
     shared, cut, piece, looped = _share(kernel, across, lanes, threads)
+    few = not shared and cut is None
+    at_once = 1 if not threads else 2 if _is_heavy(kernel) else 8 if few else 4
     return RowPlan(kernel, passes, across, lanes, shared, cut, piece, looped, registers, local, at_once)
 
 
@@ -343,7 +344,10 @@ def _share(
     last = kernel.stages[-1].place
     order = sorted(kernel.rows, key=lambda name: (name == across, -abs(last.coefficient(name))))
     rest = sum(_steps(kernel, stage) for stage in kernel.stages)
-    least, most = (THREAD_STEPS, MOST_BLOCKS) if threads else (GROUP_STEPS, MOST_GROUPS)
+    least, most = GROUP_STEPS, MOST_GROUPS
+    if threads:
+        # Fewer steps where there are too few work-groups for all multiprocessors.
+        least, most = min(THREAD_STEPS[1], max(THREAD_STEPS[0], rest // FULL_BLOCKS)), MOST_BLOCKS
     wanted = max(least, rest // most)
     shared: list[str] = []
     for name in order:

@@ -13,7 +13,7 @@ from lamella.bridge.graph_to_kernels import KernelWriter, name_operands
 from lamella.graph.binding import bind_operation
 from lamella.graph.nodes import Operation, tensors
 from lamella.kernels.build import Builder, FreshNames
-from lamella.kernels.nodes import KernelCall, KernelOperand
+from lamella.kernels.nodes import KernelCall, KernelOperand, find_temporaries
 from lamella.kernels.passes.fold_constants import fold_function
 from lamella.kernels.rewrite import copy_region, make_names_unique, rewrite, walk, with_statements
 from lamella.lang.tensor import check
@@ -124,6 +124,7 @@ def _write(library: Library, operation: Operation) -> tuple[tuple[KernelCall, ..
     calls = writer.add_formulas(operation) if lowered else writer.add(operation)
     if not calls:
         raise Unsupported("it has nothing to compute")
+    find_temporaries(calls)
     return calls, {item.name: item for item in writer.functions}
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from lamella.bridge.graph_to_kernels.accesses import Access
 from lamella.bridge.graph_to_kernels.tiled import Key
 from lamella.kernels.build import Builder, FreshNames
-from lamella.lang.tensor.nodes import Memref, Parameter, Region, Value
+from lamella.kernels.fragments import WARP
+from lamella.lang.tensor.nodes import Dictionary, DictionaryEntry, Memref, Parameter, Region, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,14 @@ class TileKernel:
     keys: tuple[Key, ...]
     body: Region
     groups: int
+    attributes: Dictionary | None = None
+    """The sizes that it is written for, where any will not do."""
+
+
+def group_sizes(subgroups: int) -> Dictionary:
+    """The attributes of a kernel whose work-groups are so many subgroups of threads."""
+    size = DictionaryEntry("work_group_size", (WARP * subgroups, 1))
+    return Dictionary((DictionaryEntry("subgroup_size", WARP), size))
 
 
 @dataclass(slots=True)

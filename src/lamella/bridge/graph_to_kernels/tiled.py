@@ -307,7 +307,7 @@ def find_tiles(
     found = prepare_product(group, tensors, real)
     sizes = found.extents
     scaled = {name for item in found.scales for name in item.access.loops()}
-    roles, flipped = _find_roles(found.outputs, *found.factors, sizes, scaled)
+    roles, flipped = find_roles(found.outputs, *found.factors, sizes, scaled)
     row_factor, row_key = found.factors[flipped], found.keys[flipped]
     columns = prod(sizes[name] for name in roles.columns)
     packed = _is_packed(row_factor, roles, row_key in constant, columns)
@@ -563,7 +563,7 @@ def _has_room(access: Access, extents: Mapping[str, int], loops: Sequence[str]) 
 # --- roles -----------------------------------------------------------------------------------------------------
 
 
-def _find_roles(
+def find_roles(
     outputs: Sequence[Access], left: Access, right: Access, sizes: Mapping[str, int], scaled: set[str]
 ) -> tuple[Roles, bool]:
     """Which loop is what, and whether the second factor has the rows; sums along which scales change are outside."""

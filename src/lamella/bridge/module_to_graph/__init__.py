@@ -188,6 +188,9 @@ def _call_by_name(graph: Graph, names: Sequence[str], lowering: GraphLowering) -
     changes |= {name: lowering.builder.fresh(name) for name in changes.values() if name not in changes}
     lowering.marks = [_renamed_mark(item, changes) for item in lowering.marks]
     lowering.names = [(path, _renamed(tensor, changes)) for path, tensor in lowering.names]
+    lowering.adjoints = {
+        changes.get(name, name): _renamed(tensor, changes) for name, tensor in lowering.adjoints.items()
+    }
     return rename(graph, changes)
 
 

@@ -165,6 +165,8 @@ SHAPES: Mapping[str, Callable[..., tuple[Value, ...]]] = MappingProxyType(
 
 
 DTYPE, PRECISION = "dtype", "precision"
+NARROW = 8
+"""Types of at most this many bits hold numbers over a scale."""
 
 
 def element_named(name: object) -> ElementType | None:
@@ -378,9 +380,15 @@ class GraphLowering:
         self.marks: list[Mark] = []
         self.constants: dict[str, BuiltConstant] = {}
         self.names: list[tuple[str, Tensor]] = []
-        self.precision: Precision | None = None
+        self.adjoints: dict[str, Tensor] = {}
+        """The gradients of tensors, by the tensors; only a tape has some."""
+        self.precision: Precision | None = settings.precision
         """What the statement or the recipe that is being built says about element types."""
+        self.scaled: dict[str, tuple[ElementType, Annotation, InstanceFrame]] = {}
+        """Parameters that are stored over scales: the narrow type of their numbers, and how scales are found."""
         self._parameters: set[str] = set()
+        self.states: set[str] = set()
+        """Variables that the graph itself updates from call to call."""
         self._tables: dict[object, Tensor] = {}
         self._seen: set[tuple[str, int, int, str]] = set()
         self.checks: list[Check] = []
@@ -425,8 +433,15 @@ class GraphLowering:
             if slot.optional and (given is None or not given(path)):
                 return None
             element = _storage_of(slot, frame, self.precision) or self.settings.element
+            scaling = next((item for item in slot.annotations if item.name == "scaling"), None)
+            narrow = element
+            if scaling is not None and element.bits <= NARROW:
+                # Scales belong to the storage: the variable holds the numbers, uses round them as codes would.
+                element = self.settings.element
             self.builder.origin = frame.at(slot.name, slot.span)
             tensor = self.builder.variable(graph_name(path), element, slot.dims)
+            if scaling is not None and narrow is not element:
+                self.scaled[tensor.name] = (narrow, scaling, frame)
             self.weights[path] = Weight(path, tensor, slot)
             self.marks += _marks_of(slot, path, tensor, frame)
             self._parameters.add(tensor.name)
@@ -442,6 +457,12 @@ class GraphLowering:
             self.constants[tensor.name] = built
             self._tables[key] = tensor
         return self._tables[key]
+
+    def state(self, name: str, element: ElementType, shape: tuple[int, ...]) -> Tensor:
+        """A new variable that each call of the graph updates."""
+        tensor = self.builder.variable(name, element, shape)
+        self.states.add(tensor.name)
+        return tensor
 
     def is_parameter(self, value: Bound) -> bool:
         """Whether a tensor is a parameter of the model."""
@@ -527,12 +548,21 @@ class GraphLowering:
         """What an operation of backward graphs gives; None where the operation is none."""
         return None
 
+    @property
+    def goes_back(self) -> bool:
+        """Whether operations of a backward graph are being built."""
+        return False
+
     def is_gradient(self, tensor: Tensor) -> bool:
         """Whether a tensor is a gradient."""
         return tensor.name.rpartition(".")[2].startswith("d_")
 
     def control_gradient(self, value: Tensor, annotation: Annotation, frame: InstanceFrame) -> Tensor:
         """The value with its `@gradient`, which a graph without gradients does not need."""
+        return value
+
+    def change_adjoint(self, value: Tensor, change: Callable[[Tensor], Tensor], place: CallSite) -> Tensor:
+        """The value whose adjoint is changed by a function; a graph without gradients has none."""
         return value
 
 

@@ -34,6 +34,10 @@ class Settings:
     """The sizes of dimensions that the inputs would bind otherwise, by the names that the root declares."""
     cached: int = 0
     """How many positions the caches of attention hold; 0 builds a graph without caches."""
+    has_history: bool = False
+    """Whether delayed scales keep a history, in variables that each call of the graph updates."""
+    precision: Precision | None = None
+    """The types of all operations whose declaration has no recipe of its own."""
     once: bool = False
     """Whether equal elements of an array that take tensors of the same types are built once: enough to see what is
     wrong, but no graph to run."""
@@ -73,11 +77,15 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How the scale of a narrow tensor is found; strategies that look back see the present tensor alone."""
+    """How the scale of a narrow tensor is found."""
 
     strategy: str = "per_tensor"
     margin: float = 0.0
     block: tuple[int, int] = (32, 32)
+    history: int = 16
+    """How many calls a scale of `delayed` looks back; where no history is kept it sees the present tensor alone."""
+    interval: int = 1
+    """Calls between two looks at the history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +100,10 @@ class Precision:
     accumulate: ElementType | None = None
     output: ElementType | None = None
     storage: ElementType | None = None
-    scaling: Scaling = field(default_factory=Scaling)
+    scaling: Scaling | None = None
     reach: frozenset[str] = frozenset()
+    backward: ElementType | None = None
+    """The type of the gradients that its backward multiplies with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import Found
-from lamella.bridge.module_to_graph.annotations import annotate, annotate_port, by_recipe, perform, precisely
+from lamella.bridge.module_to_graph.annotations import annotate, annotate_port
 from lamella.bridge.module_to_graph.calls import bind, is_unknown
 from lamella.bridge.module_to_graph.lowering import GraphLowering, match_type, require_call
 from lamella.bridge.module_to_graph.nodes import UNKNOWN, Bound, BuiltStep, InstanceFrame, Members, Unknown
+from lamella.bridge.module_to_graph.precision import by_recipe, perform, precisely
 from lamella.bridge.module_to_graph.statements import (
     find_callee,
     find_forward,

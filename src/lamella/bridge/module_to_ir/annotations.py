@@ -12,6 +12,7 @@ from lamella.base.dim import Dim
 from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.nodes import Compiled, Mark
 from lamella.bridge.module_to_ir.nodes import Annotation, Json
+from lamella.graph.model import Streaming
 from lamella.graph.nodes import Operation
 from lamella.graph.rewrite import members
 from lamella.lang.module import nodes as n
@@ -70,11 +71,13 @@ class Marks:
 
 
 SAVE, RECOMPUTE, TEMPORARY, PIN = "save", "recompute", "temporary", "pin"
-MOVED = ("offload", "stream")
+OFFLOAD = "offload"
+MOVED = (OFFLOAD, "stream")
 """Modes of what lies outside of the memory of a run until it is read."""
 KEPT = (SAVE, PIN, *MOVED)
 """Modes of activations that are still there when the forward pass is over."""
-MEMORY, CHECKPOINT = "memory", "checkpoint"
+MEMORY, CHECKPOINT, PARTITION = "memory", "checkpoint", "partition"
+GRADIENT, LIFETIME = "gradient", "lifetime"
 _TensorsByName = Mapping[str, list[str]]
 """The names that one instance binds, each with its tensors."""
 _NamesByOwner = Mapping[str, _TensorsByName]
@@ -89,22 +92,48 @@ def find_memory_modes(
     `saved` are tensors that a derived backward pass reads, `seeds` the inputs where that begins.
     """
     names = _by_owner(compiled)
+    marks = Marks(compiled.marks).all
     modes: dict[str, str] = {}
-    for mark, resolved in Marks(compiled.marks).all:
+    for mark, resolved in marks:
         if resolved.name == MEMORY:
             modes[mark.tensor.name] = str(resolved.arguments.get("mode", SAVE))
+    for mark, resolved in marks:
+        if resolved.name == GRADIENT and resolved.arguments.get("mode") == CHECKPOINT:
+            modes.setdefault(mark.tensor.name, RECOMPUTE)
     owners = list(_instances(instance))
     regions = [*_statement_regions(compiled, names), *_instance_regions(compiled, owners, names, set(seeds))]
     rungs = (
         ((name, SAVE) for region in regions for name in region.kept),
         ((name, RECOMPUTE) for region in regions for name in region.replayed),
         _listed(owners, names),
+        ((mark.tensor.name, _lasting(item)) for mark, item in marks if item.name == LIFETIME),
     )
     for tensor, mode in chain(*rungs):
         modes.setdefault(tensor, mode)
     for tensor in saved:
         modes.setdefault(tensor, SAVE)
     return modes
+
+
+def find_streams(compiled: Compiled) -> dict[str, Streaming]:
+    """How tensors that `@memory` moves out of memory come and go; parameters go by themselves, others where kept."""
+    found: dict[str, Streaming] = {}
+    for mark, resolved in Marks(compiled.marks).all:
+        arguments = resolved.arguments
+        mode, priority = arguments.get("mode"), arguments.get("priority")
+        if resolved.name == MEMORY and mode in MOVED:
+            found[mark.tensor.name] = Streaming(
+                mode == OFFLOAD,
+                priority if isinstance(priority, int) else 0,
+                arguments.get("prefetch") is not False,
+                arguments.get("async") is False,
+            )
+    return found
+
+
+def _lasting(lifetime: Annotation) -> str:
+    """The mode of a tensor whose life is said: one that ends on the way forward is not there on the way back."""
+    return SAVE if lifetime.arguments.get("scope") == "global" else RECOMPUTE
 
 
 def _by_owner(compiled: Compiled) -> dict[str, dict[str, list[str]]]:
@@ -150,20 +179,41 @@ def _instance_regions(
     compiled: Compiled, owners: _Owners, names: _NamesByOwner, seeds: set[str]
 ) -> Iterator[_Region]:
     """The region of each instance that has a `@checkpoint`, without those inside it that have one of their own."""
-    annotations = _annotated(owners)
+    annotations = _annotated(owners, CHECKPOINT)
     inside: dict[str, list[Operation]] = {path: [] for path in annotations}
     late = set(seeds)
     for node in _operations(compiled) if annotations else ():
         if any(item.name in late for item in members(node.inputs)):
             late |= set(_made(node))
             continue
-        path = "" if node.origin is None else node.origin.what
-        while path and path not in annotations:
-            path = path.rpartition(".")[0]
+        path = _innermost(node, annotations)
         if path in annotations:
             inside[path].append(node)
     for path, nodes in inside.items():
         yield _region(annotations[path], nodes, names.get(path, {}))
+
+
+def _innermost(node: Operation, annotations: Mapping[str, Annotation]) -> str:
+    """The path of the instance with an annotation that an operation is in; empty for the whole."""
+    path = "" if node.origin is None else node.origin.what
+    while path and path not in annotations:
+        path = path.rpartition(".")[0]
+    return path
+
+
+def find_stages(compiled: Compiled, instance: Instance) -> dict[str, Annotation]:
+    """The `@partition` of each tensor: that of its statement, of the nearest one around it, or of its instance."""
+    found: dict[str, Annotation] = {}
+    for mark, resolved in Marks(compiled.marks).all:
+        if resolved.name == PARTITION:
+            for name in (name for step in mark.steps for name in step.tensors):
+                found.setdefault(name, resolved)
+    annotations = _annotated(list(_instances(instance)), PARTITION)
+    for node in _operations(compiled) if annotations else ():
+        path = _innermost(node, annotations)
+        for name in _made(node) if path in annotations else ():
+            found.setdefault(name, annotations[path])
+    return found
 
 
 def _region(annotation: Annotation, nodes: Sequence[Operation], names: _TensorsByName) -> _Region:
@@ -191,19 +241,19 @@ def _made(node: Operation) -> Iterator[str]:
     return (item.name for item in members(node.outputs))
 
 
-def _annotated(owners: _Owners) -> dict[str, Annotation]:
-    """The `@checkpoint` of each instance that has one: where it is declared, or where it is made, which counts more."""
+def _annotated(owners: _Owners, kind: str) -> dict[str, Annotation]:
+    """The annotation of a kind of each instance that has one: where it is declared, or made, which counts more."""
     found: dict[str, Annotation] = {}
     for path, inner in owners:
         module = inner.module
         written = (*module.annotations, *(module.forward.annotations if module.forward is not None else ()))
         for item in resolve_annotations(written, inner.values):
-            if item.name == CHECKPOINT:
+            if item.name == kind:
                 found.setdefault(path, item)
         given = {param.path.parts[0].name: param.annotations for param in module.tensors if param.annotations}
         for name, _ in children(inner) if given else ():
             for item in resolve_annotations(given.get(name.partition("[")[0], ()), inner.values):
-                if item.name == CHECKPOINT:
+                if item.name == kind:
                     found[f"{path}.{name}" if path else name] = item
     return found
 

@@ -9,8 +9,15 @@ from lamella.base.arena import Allocation, LiveBlock, allocate, allocate_in_line
 from lamella.base.dim import Extent, TooComplex
 from lamella.base.liveness import LiveRange, changes
 from lamella.bridge.module_to_ir import nodes as ir
-from lamella.bridge.module_to_ir.annotations import KEPT, Marks
-from lamella.bridge.module_to_ir.graph import SymbolTable, dtype_name, layer_of, members, operations
+from lamella.bridge.module_to_ir.annotations import KEPT, LIFETIME, Marks
+from lamella.bridge.module_to_ir.graph import (
+    SymbolTable,
+    dtype_name,
+    layer_of,
+    members,
+    operations,
+    primitive_of,
+)
 from lamella.bridge.module_to_ir.liveness import (
     Storage,
     bytes_of,
@@ -56,6 +63,9 @@ class _Scheduling:
         self.kept = {name for name in self.tensors if modes.get(name) in KEPT}
         self.storage = {name: Storage(name, 0) for name in self.tensors} | find_storage(graph, marks)
         self.live_ranges = find_live_ranges(graph, self.kept if lasting else ())
+        self._inside: dict[str, list[int]] = {}
+        if lasting:
+            self.live_ranges |= dict(self._lifetimes())
         self.owner_ranges = self._owner_ranges()
         self.pools = self._pools()
         self.arenas = {name: self._place(name) for name in POOLS}
@@ -94,6 +104,47 @@ class _Scheduling:
             live = self.live_ranges[name]
             found[storage.owner] = found[storage.owner].joined(live) if storage.owner in found else live
         return found
+
+    def _lifetimes(self) -> Iterator[tuple[str, LiveRange]]:
+        """The lives that `@lifetime` gives tensors, none of which end before the last use."""
+        for mark, resolved in self.marks.all:
+            name, arguments = mark.tensor.name, resolved.arguments
+            if resolved.name != LIFETIME or name not in self.live_ranges:
+                continue
+            owner = mark.path.rpartition(".")[0]
+            words = (arguments.get("start"), arguments.get("end"))
+            named = [(number, self._word(number)) for number in self._below(owner)]
+            within = [*self._within(str(arguments.get("scope")), owner)]
+            within += [number for number, word in named if word in words]
+            born = [number for number, word in named if word == words[0]]
+            live = self.live_ranges[name]
+            yield name, LiveRange(min((live.first, *born)), max((live.last, *within)))
+
+    def _within(self, scope: str, owner: str) -> Sequence[int]:
+        """The ops of a scope around a declaration; one operation is the tensor's own life."""
+        if scope == "operation":
+            return ()
+        if scope == "layer":
+            layer = layer_of(owner)
+            return [number for number in self._below("") if layer_of(self._path(number)) == layer]
+        return self._below({"sublayer": owner, "block": owner.rpartition(".")[0]}.get(scope, ""))
+
+    def _below(self, owner: str) -> Sequence[int]:
+        """The ops of an instance and of all that it calls; all ops for the root."""
+        if owner not in self._inside:
+            self._inside[owner] = [
+                number
+                for number in range(len(self.nodes))
+                if not owner or self._path(number).startswith(f"{owner}.")
+            ]
+        return self._inside[owner]
+
+    def _word(self, number: int) -> str:
+        return primitive_of(self.nodes[number])
+
+    def _path(self, number: int) -> str:
+        origin = self.nodes[number].origin
+        return "" if origin is None else origin.what
 
     def _pools(self) -> dict[str, str]:
         """The pool of each tensor that owns its memory."""

@@ -259,8 +259,8 @@ def _first_names(found: Mapping[str, object]) -> dict[object, str]:
 TESTS = frozenset(("and_", "or_", "not_", "sym_not", "is_", "is_not"))
 """Questions about several sizes, which only the checks of an export ask."""
 HIGHER = "higher_order."
-SAME = re.compile(r"aten\.(?:clone|contiguous|alias|detach|lift_fresh|lift_fresh_copy)\.default")
-"""Operations that give what they take: a graph has neither memory nor history to copy or to cut."""
+SAME = re.compile(r"aten\.(?:clone|contiguous|alias|lift_fresh|lift_fresh_copy)\.default")
+"""Operations that give what they take: a graph has no memory to copy."""
 CONVERSIONS = ("aten.to_copy", "aten.type_as")
 DROPOUT = re.compile(r"aten\.(?:feature_)?(?:alpha_)?dropout\.default")
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import Unsupported
-from lamella.base.origin import Origin, blamed
+from lamella.base.origin import blamed, with_origin
+from lamella.base.source import NOWHERE
 from lamella.graph.build import Builder, Given
 from lamella.graph.compose.decompose import decompose
-from lamella.graph.gradient.control_flow import Adjoints, ControlFlow, mark
+from lamella.graph.gradient.control_flow import Adjoints, ControlFlow, mark, steps_of
 from lamella.graph.gradient.views import is_view, passes_on, pull_view
 from lamella.graph.model import Model
 from lamella.graph.nodes import (
@@ -29,9 +31,10 @@ from lamella.graph.nodes import (
     walk,
 )
 from lamella.graph.passes.fold_transposes import fold_transposes
-from lamella.graph.rewrite import copy_of, results_of
+from lamella.graph.rewrite import copy_of, members, results_of
 from lamella.lang.skriptnd import nodes as n
-from lamella.ops.gradient import MODULE, BackwardOperator, derive, derive_formulas
+from lamella.lang.skriptnd.rules.graphs import NO_GRADIENT
+from lamella.ops.gradient import MODULE, STOPPING, BackwardOperator, as_document, derive, derive_formulas
 from lamella.ops.library import Library
 
 
@@ -55,8 +58,7 @@ class DerivedOperators:
     @property
     def document(self) -> n.Document:
         """The module with all operators that were derived."""
-        made = [item for item in self._found.values() if item is not None]
-        return n.Document((), tuple(part for item in made for part in (*item.parts, item.operator)))
+        return as_document(item for item in self._found.values() if item is not None)
 
     def library(self) -> Library:
         """The library with the module of derived operators."""
@@ -66,11 +68,21 @@ class DerivedOperators:
 def differentiate(model: Model, wanted: Sequence[str]) -> Model:
     """The model with gradients: it takes `d_y` too for each real output, and gives `d_x` for each wanted tensor.
 
-    Compound operators are differentiated through their parts. Unsupported names what has no derivative.
+    Compound operators are differentiated through their parts. LamellaError has a finding for each operation whose
+    gradient is needed and cannot be derived.
     """
-    flat = decompose(model, lambda name: is_view(model.library, name))
+    flat = decompose(model, lambda name: name in STOPPING or is_view(model.library, name))
     # Products that read a weight as it lies in memory give its gradient as it lies there too.
     return _ReverseSweep(fold_transposes(flat), wanted).run()
+
+
+def _without_gradient(node: Node, reason: object) -> Diagnostic:
+    """The finding that a node has no gradient, where it stands in the model."""
+    names = {Loop: "do", Branch: "if"}
+    operator = node.operator if isinstance(node, Operation) else names[type(node)]
+    link = blamed(node.origin)
+    span = NOWHERE if link is None or link.span is None else link.span
+    return with_origin(NO_GRADIENT.at(span, operator=operator, reason=reason), node.origin)
 
 
 class _ReverseSweep:
@@ -82,31 +94,38 @@ class _ReverseSweep:
         self.derived = DerivedOperators(model.library)
         self.needed = set(wanted)
         mark(self.graph.nodes, self.needed)
-        for node in walk(self.graph.nodes):
-            if isinstance(node, Operation):
-                list(self._pullbacks(node, self.needed))
+        findings = [
+            finding for node in walk(self.graph.nodes) if (finding := self._finding(node)) is not None
+        ]
+        if findings:
+            raise LamellaError(findings)
         self.builder = Builder(self.derived.library(), self.graph.name)
         self.control_flow = ControlFlow(self)
+
+    def _finding(self, node: Node) -> Diagnostic | None:
+        """What is wrong where the gradient of a node is needed and cannot be derived."""
+        try:
+            if isinstance(node, Operation):
+                list(self._pullbacks(node, self.needed))
+            elif isinstance(node, Loop) and any(item.name in self.needed for item in results_of(node)):
+                steps_of(node)
+        except Unsupported as problem:
+            return _without_gradient(node, problem)
+        return None
 
     def _pullbacks(self, node: Operation, needed: set[str]) -> Iterator[tuple[int, BackwardOperator | None]]:
         """What goes back through an operation: to which input, and by which operator; None for a view."""
         if not any(item.name in needed for item in results_of(node)):
             return
         for number, (name, value) in enumerate(self._inputs(node)):
-            if not any(item.name in needed for item in tensors(value)):
+            if not any(item.name in needed for item in members((value,))):
                 continue
             if passes_on(self.model.library, node, number):
                 yield number, None
                 continue
-            found = self._derive(node, name)
+            found = self.derived.find(node.operator, name)
             if found is not None:
                 yield number, found
-
-    def _derive(self, node: Operation, name: str) -> BackwardOperator | None:
-        try:
-            return self.derived.find(node.operator, name)
-        except Unsupported as problem:
-            raise Unsupported(f"{node.operator}{_place(node.origin)}: {problem}") from None
 
     def _inputs(self, node: Operation) -> Iterator[tuple[str, Argument]]:
         definition = self.model.library.find(node.operator)
@@ -175,13 +194,19 @@ class _ReverseSweep:
             if not any(item.name in needed for item in results_of(node)):
                 continue
             self.builder.origin = node.origin
-            if isinstance(node, Branch):
-                self.control_flow.pull_branch(node, adjoints, needed)
-            elif isinstance(node, Loop):
-                self.control_flow.pull_loop(node, adjoints, needed)
-            elif any(item.name in adjoints for item in results_of(node)):
-                for number, found in self._pullbacks(node, needed):
-                    self._pull(node, number, found, adjoints)
+            try:
+                self._go_back(node, adjoints, needed)
+            except Unsupported as problem:
+                raise LamellaError([_without_gradient(node, problem)]) from None
+
+    def _go_back(self, node: Node, adjoints: Adjoints, needed: set[str]) -> None:
+        if isinstance(node, Branch):
+            self.control_flow.pull_branch(node, adjoints, needed)
+        elif isinstance(node, Loop):
+            self.control_flow.pull_loop(node, adjoints, needed)
+        elif any(item.name in adjoints for item in results_of(node)):
+            for number, found in self._pullbacks(node, needed):
+                self._pull(node, number, found, adjoints)
 
     def _pull(self, node: Operation, number: int, found: BackwardOperator | None, adjoints: Adjoints) -> None:
         """Call a backward operator, and add what it gives to the adjoints of an input."""
@@ -218,12 +243,6 @@ class _ReverseSweep:
             parts = tuple(adjoints.get(part.name) or self.zero(part) for part in tensors(value))
             found[f"d_{item.name}"] = parts if isinstance(value, tuple) else parts[0]
         return found
-
-
-def _place(origin: Origin | None) -> str:
-    """Where something comes from, for a sentence."""
-    link = blamed(origin)
-    return "" if link is None else f" ({link})"
 
 
 def _given(value: Argument) -> Given:

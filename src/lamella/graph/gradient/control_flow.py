@@ -15,6 +15,7 @@ from lamella.base.errors import Unsupported
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Branch, Loop, Node, Operation, Pack, Region, Tensor, regions, tensors, walk
 from lamella.graph.rewrite import Substitution, operands_of, results_of
+from lamella.ops.gradient import STOPPING
 
 Adjoints = dict[str, Tensor]
 
@@ -41,7 +42,7 @@ def mark(nodes: Sequence[Node], found: set[str]) -> None:
     """Add the real tensors that nodes compute from those that are marked, in regions too."""
     for node in nodes:
         if isinstance(node, Operation):
-            if any(item.name in found for item in operands_of(node)):
+            if node.operator not in STOPPING and any(item.name in found for item in operands_of(node)):
                 found |= {item.name for item in results_of(node) if _is_real(item)}
         elif isinstance(node, Branch):
             for region in node.branches:
@@ -55,7 +56,8 @@ def mark(nodes: Sequence[Node], found: set[str]) -> None:
 def _mark_loop(node: Loop, found: set[str]) -> None:
     inner, size = node.body.inputs, None
     for item, scan in zip(inner[len(node.carried) :], node.scans, strict=False):
-        if any(one.name in found for one in _items(scan)):
+        given = (scan,) if isinstance(scan, Pack) else scan
+        if any(one.name in found for one in given):
             found.add(item.name)
     # What one step carries on the next one reads: until nothing new is marked.
     while size != len(found):
@@ -66,8 +68,9 @@ def _mark_loop(node: Loop, found: set[str]) -> None:
         mark(node.body.nodes, found)
     for place, argument in enumerate(node.outputs):
         carried = node.carried[place].name if place < len(node.carried) else ""
-        if {node.body.outputs[place].name, carried} & found and not isinstance(argument, Pack):
-            found |= {item.name for item in tensors(argument) if _is_real(item)}
+        if {node.body.outputs[place].name, carried} & found:
+            made = (argument,) if isinstance(argument, Pack) else tensors(argument)
+            found |= {item.name for item in made if _is_real(item)}
 
 
 def _items(scan: tuple[Tensor, ...] | Pack) -> tuple[Tensor, ...]:
@@ -103,7 +106,7 @@ class ControlFlow:
         )
 
     def _taped(self, node: Loop) -> Loop:
-        steps = _steps(node)
+        steps = steps_of(node)
         inner = node.body.inputs[: len(node.carried)]
         names = [self.builder.fresh(item.name) for item in inner]
         tapes = [
@@ -185,7 +188,7 @@ class ControlFlow:
         ]
         scans = [*self._tapes[_key(node)], *map(_items, node.scans)]
         if node.index:
-            numbers = range(_steps(node))
+            numbers = range(steps_of(node))
             scans.append(tuple(self.builder.constant(number, I64, ()) for number in numbers))
         scanned = [
             place for place in range(width, width + len(node.scans)) if node.body.inputs[place].name in needed
@@ -214,7 +217,7 @@ class ControlFlow:
 
         start = [*begin, *(self.sweep.zero(item) for item in read)]
         turned = [scan[::-1] for scan in (*scans, *(items for _, items in seeded))]
-        found = self.builder.fold(start, body, None if turned else _steps(node), turned)
+        found = self.builder.fold(start, body, None if turned else steps_of(node), turned)
         targets = [carried[place] for place in moving] + read
         for target, part in zip(targets, found, strict=False):
             if isinstance(part, Tensor):
@@ -234,8 +237,8 @@ def _key(node: Loop) -> str:
     return next(item.name for argument in node.outputs for item in tensors(argument))
 
 
-def _steps(node: Loop) -> int:
-    """How often the body of a loop runs."""
+def steps_of(node: Loop) -> int:
+    """How often the body of a loop runs; Unsupported where only the run tells."""
     counts = {len(_items(scan)) for scan in node.scans} | ({node.count} if node.count is not None else set())
     if node.condition is not None or len(counts) != 1:
         raise Unsupported("a loop whose number of steps only the run tells has no derivative here")

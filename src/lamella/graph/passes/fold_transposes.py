@@ -56,6 +56,8 @@ def _only_reads_transposed(library: Library, first: Operation, second: Operation
         before, after = contractions(instance), contractions(bind_operation(library, second))
     except (Fault, Found):
         return False
+    if not before:  # a composition: what its parts make of a flag is not looked at
+        return False
     pairs = [(item.loops, item.sign) for item in before], [(item.loops, item.sign) for item in after]
     one, two = ([(item.targets, item.values, item.condition) for item in side] for side in (before, after))
     return pairs[0] == pairs[1] and _agree(one, two, name)

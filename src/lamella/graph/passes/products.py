@@ -6,6 +6,7 @@ output[b, n] += input[b, c] * weight[n, c]      the weight's axis 0 is the resul
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from lamella.base.errors import Found
 from lamella.base.records import dataclass
@@ -98,6 +99,37 @@ class KnownProducts:
             self._known[key] = find_product(self._library, operation, self._fixed)
         found = self._known[key]
         return None if found is None else replace(found, operation=operation)
+
+
+FEWEST_USES = 8
+"""How often a product reads each element of both factors, where it is worth storing them anew."""
+
+
+def find_free_product(library: Library, operation: Operation, fixed: FixedTensors) -> tuple[int, int] | None:
+    """The two inputs of a product that both change from run to run, each element of which it reads often."""
+    try:
+        instance = bind_operation(library, operation)
+        if instance.definition.operator.kind != "lower" or len(operation.outputs) != 1:
+            return None
+        formulas = contractions(instance)
+    except (Fault, Found):
+        return None
+    sums = [item for item in formulas if item.sign == "+="]
+    if len(sums) != 1 or not _is_started(formulas):
+        return None
+    names = [name for name, _ in instance.inputs]
+    factors = [item for item in _factors(sums[0].values[0]) if item.tensor in names]
+    inputs = [names.index(item.tensor) for item in factors]
+    if len(set(inputs)) != 2 or any(fixed.holds(operation.inputs[place]) for place in inputs):
+        return None
+    extents = {loop.index: loop.extent for loop in sums[0].loops}
+    for item in factors:
+        used = set().union(*map(_names_of, item.indices))
+        free = [extents[name] for name in extents if name not in used]
+        known = [extent for extent in free if isinstance(extent, int)]
+        if len(known) < len(free) or prod(known) < FEWEST_USES:
+            return None
+    return inputs[0], inputs[1]
 
 
 def find_product(library: Library, operation: Operation, fixed: FixedTensors) -> WeightedProduct | None:

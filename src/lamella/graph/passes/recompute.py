@@ -21,6 +21,8 @@ from lamella.ops.library import Library
 
 AFTER = "misc.after"
 """The operator that gives its first input, not before the second is there."""
+AGAIN = "_again"
+"""How the name ends of what is computed a second time."""
 OFFLOAD = "misc.offload"
 """The operator that copies its input to where memory is cheap."""
 
@@ -37,7 +39,9 @@ def recompute(
     graph = work.run()
     apart = frozenset(item.name for item in work.outside.values())
     hint = FusionHint(apart, is_apart=True, reason="its result lies outside")
-    return replace(model, graph=graph, hints=(*model.hints, hint) if apart else model.hints)
+    streams = {copy.name: model.streams[name] for name, copy in work.outside.items() if name in model.streams}
+    hints = (*model.hints, hint) if apart else model.hints
+    return replace(model, graph=graph, hints=hints, streams={**model.streams, **streams})
 
 
 class _Rematerialisation:
@@ -118,7 +122,7 @@ class _Rematerialisation:
         """The same call once more."""
         for item in results_of(node):
             if isinstance(item, Tensor):
-                self.copies[item.name] = replace(item, name=self.names.take(f"{item.name}_again"))
+                self.copies[item.name] = replace(item, name=self.names.take(f"{item.name}{AGAIN}"))
         given = Substitution(
             lambda item: (self.copies if item.name in self.makers else self.waiting).get(item.name, item)
         )

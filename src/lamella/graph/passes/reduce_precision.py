@@ -24,7 +24,7 @@ from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Constant, Node, Operation, Tensor, Value
 from lamella.graph.passes.decompose_all import decompose_all
-from lamella.graph.passes.products import FixedTensors, KnownProducts, WeightedProduct
+from lamella.graph.passes.products import FixedTensors, KnownProducts, WeightedProduct, find_free_product
 from lamella.graph.rewrite import Replacement, RewriteWalk, rewrite
 from lamella.ops.library import Library
 
@@ -34,10 +34,16 @@ SMALLEST = 1e-30
 """Added to every scale, so that a row of zeros has one."""
 
 
-def reduce_precision(model: Model, precision: str) -> Model:
-    """The model whose products with weights compute in a precision of `REDUCTIONS`."""
+def reduce_precision(model: Model, precision: str, all_products: bool = False) -> Model:
+    """The model whose products with weights compute in a precision of `REDUCTIONS`.
+
+    With `all_products` those of two activations do too, where the precision is one of reals: tensor cores compute
+    products of halves.
+    """
     flat = decompose_all(model)
-    return replace(flat, graph=rewrite(flat.graph, _Reducing(flat, REDUCTIONS[precision]).visit))
+    reducing = _Reducing(flat, REDUCTIONS[precision])
+    reducing.all_products = all_products and REDUCTIONS[precision].activation == BF16
+    return replace(flat, graph=rewrite(flat.graph, reducing.visit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +78,14 @@ class _Reducing:
         self.products = KnownProducts(model.library, self.fixed)
         self.stored: dict[tuple[str, tuple[int, ...], tuple[int, ...]], _Stored] = {}
         """What is stored of each factor: a tensor, the path of its region, the axes that share a scale."""
+        self.all_products = False
 
     def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """A product with the narrow numbers of its factors."""
         self.fixed.add(node)
         product = self.products.find(node) if isinstance(node, Operation) else None
+        if product is None and self.all_products and isinstance(node, Operation):
+            return self._reduce_both(node, walk)
         if product is None or product.result.element != F32 or _is_quantized(product):
             return None
         calls, before = _Calls(self.library, walk), dict(self.stored)
@@ -94,6 +103,20 @@ class _Reducing:
         made = (*calls.made, replace(product.operation, inputs=tuple(inputs)))
         nodes = tuple(replace(item, origin=item.origin or node.origin) for item in made)
         return Replacement(nodes, constants=tuple(calls.constants))
+
+    def _reduce_both(self, operation: Operation, walk: RewriteWalk) -> Replacement | None:
+        """A product of two activations with their narrow numbers."""
+        places, (output, *_) = find_free_product(self.library, operation, self.fixed), operation.outputs
+        if places is None or not isinstance(output, Tensor) or output.element != F32:
+            return None
+        calls, inputs = _Calls(self.library, walk), list(operation.inputs)
+        for place in places:
+            tensor = inputs[place]
+            if not isinstance(tensor, Tensor) or tensor.element != F32 or tensor.quantization is not None:
+                return None
+            inputs[place] = self._narrow(tensor, BF16, (), calls)
+        made = (*calls.made, replace(operation, inputs=tuple(inputs)))
+        return Replacement(tuple(replace(item, origin=item.origin or operation.origin) for item in made))
 
     def _weight(self, product: WeightedProduct, calls: _Calls) -> Argument:
         weight = product.operand(product.weight)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from math import gcd
 from typing import TypeAlias
 
@@ -11,12 +11,14 @@ from lamella.base.arena import Arena, aligned
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.liveness import last_uses
-from lamella.base.records import dataclass
+from lamella.base.records import dataclass, replace
 from lamella.kernels.build import Builder, FreshNames, names_of, regions
+from lamella.kernels.fragments import keeps_components
 from lamella.kernels.hazards import STACK_OFFSET, Memories, MemoryCell, conflict, find_memories, local_size
 from lamella.kernels.passes.fold_constants import EFFECTS, fold_constants, fold_function
 from lamella.kernels.passes.lower_foreach import lower_foreach
 from lamella.kernels.passes.lower_linalg import lower_linalg
+from lamella.kernels.passes.raise_loads import raise_loads
 from lamella.kernels.passes.unroll import unroll
 from lamella.kernels.rewrite import (
     change_functions,
@@ -36,7 +38,12 @@ from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.layout import component_count, component_place
 from lamella.lang.tensor.nodes import (
     Alloca,
+    Arith,
     Barrier,
+    Builtin,
+    Cast,
+    Compare,
+    Constant,
     CoopApply,
     CoopExtract,
     CoopInsert,
@@ -49,9 +56,11 @@ from lamella.lang.tensor.nodes import (
     If,
     Instruction,
     LifetimeStop,
+    Parallel,
     Program,
     Region,
     Scalar,
+    SizeOf,
     Statement,
     Value,
 )
@@ -69,8 +78,16 @@ def insert_barriers(program: Program, _: Target) -> Program:
 
 
 def _insert(function: Function) -> Function:
+    outer = [item.instruction for item in function.body.statements if not _is_plain(item.instruction)]
+    if len(outer) == 1 and isinstance(outer[0], Parallel):  # nothing stands before it or behind
+        return function
     work = _Barriers(find_memories(function))
     return replace(function, body=rewrite(function.body, work.visit))
+
+
+def _is_plain(instruction: Instruction) -> bool:
+    """Whether an instruction gives a value of numbers alone."""
+    return isinstance(instruction, (Constant, Builtin, Arith, Cast, Compare, SizeOf))
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,20 +300,26 @@ class _Stack:
 I32 = Scalar("i32")
 
 
-def lower_extensions(program: Program, _: Target) -> Program:
-    """A program without `foreach_tile`, axes and `cooperative_matrix_apply`."""
-    return change_functions(program, _lower_function)
+def lower_extensions(program: Program, target: Target) -> Program:
+    """A program without `foreach_tile`, axes and, but for tensor cores, `cooperative_matrix_apply`."""
+    return change_functions(program, lambda function: _lower_function(function, target))
 
 
-def _lower_function(function: Function) -> Function:
+def _lower_function(function: Function, target: Target) -> Function:
     if any(isinstance(item.instruction, CoopApply) for item in walk(function.body)):
         function = fold_function(function)  # before bodies are copied, not in each of the copies
+        if target.tensor_cores and keeps_components(make_names_unique(function), target):
+            return extensions.lower_extensions(make_names_unique(function), _keep_apply)
     lanes, names = default_sizes(function).subgroup_size, names_of(function)
 
     def lower_apply(statement: Statement, apply: CoopApply) -> Sequence[Statement]:
         return _lower_apply(statement, apply, names, lanes)
 
     return extensions.lower_extensions(function, lower_apply)
+
+
+def _keep_apply(statement: Statement, apply: CoopApply) -> Sequence[Statement]:
+    return (replace(statement, instruction=apply),)
 
 
 def _lower_apply(
@@ -493,6 +516,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("lower-linalg", lower_linalg),
     Pass("lower-foreach", lower_foreach),
     Pass("fold-constants", fold_constants),
+    Pass("raise-loads", raise_loads),
     Pass("stop-lifetimes", stop_lifetimes),
     Pass("place-locals", place_locals),
     Pass("insert-barriers", insert_barriers),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import field
 
-from lamella.base.records import dataclass
-from lamella.kernels.build import regions
+from lamella.base.records import dataclass, replace
+from lamella.kernels.build import HOLDERS, regions
 from lamella.kernels.fold import fold_arith, fold_cast, fold_compare, simplify_arith
 from lamella.kernels.rewrite import (
     change_functions,
@@ -34,14 +34,12 @@ from lamella.lang.tensor.nodes import (
     CoopScale,
     CoopStore,
     For,
-    Foreach,
     Function,
     If,
     Instruction,
     LifetimeStop,
     Memref,
     Number,
-    Parallel,
     Program,
     Region,
     Scalar,
@@ -56,7 +54,8 @@ from lamella.lang.tensor.nodes import (
 # --- statements that nobody needs: values without use, loops and branches that do nothing -------------------
 
 
-EFFECTS = Store | CoopStore | AtomicUpdate | Blas | Barrier | LifetimeStop
+EFFECTS = (Store, CoopStore, AtomicUpdate, Blas, Barrier, LifetimeStop)
+NEEDED = frozenset((*EFFECTS, Yield))
 
 
 def drop_unused(body: Region) -> Region:
@@ -75,7 +74,7 @@ def _is_dropped(statement: Statement, dead: set[str]) -> bool:
     if statement.results:
         return all(value.name in dead for value in statement.results)
     instruction = statement.instruction
-    return isinstance(instruction, For | Foreach | If | Parallel) and not _has_effect(instruction)
+    return type(instruction) in HOLDERS and not _has_effect(instruction)
 
 
 def _find_dead(body: Region) -> set[str]:
@@ -101,8 +100,9 @@ def _is_needed(statement: Statement, uses: Counter[str]) -> bool:
 
 def _has_effect(instruction: Instruction) -> bool:
     """Whether an instruction does more than give values; a yield belongs to what it ends."""
-    if isinstance(instruction, EFFECTS | Yield):
-        return True
+    kind = type(instruction)
+    if kind in NEEDED or kind not in HOLDERS:
+        return kind in NEEDED
     inner = (item.instruction for region in regions(instruction) for item in walk(region))
     return any(isinstance(item, EFFECTS) for item in inner)
 

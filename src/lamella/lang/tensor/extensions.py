@@ -11,10 +11,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TypeAlias
 
-from lamella.base.records import dataclass
+from lamella.base.records import dataclass, replace
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.tensor.check.context import defined_values
 from lamella.lang.tensor.check.roles import regions_of

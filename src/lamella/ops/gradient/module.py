@@ -32,7 +32,11 @@ MODULE = "gradient"
 """The name of the module."""
 TABLE = "ops/tables/gradients.csv"
 INTRINSICS = "ops/gradient/intrinsics.sknd"
+_MODULES = {"top_k": "algo"}
+"""The modules of operators without formulas that are not of images."""
 PREFIX = "d_"
+STOPPING = frozenset({"aten.detach"})
+"""Operators that give what they take, through which nothing goes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +71,17 @@ def _read_row(row: Mapping[str, str]) -> DeclaredGradient:
 def _told_by_formulas() -> dict[str, n.Operator]:
     """Operators without a formula whose outputs formulas relate to their inputs, by their qualified names."""
     parsed = parse(ShippedSource(INTRINSICS, read_shipped(INTRINSICS)))
-    return {f"algo.{item.name}": item for item in parsed.document.declarations}
+    return {f"{_MODULES.get(item.name, 'image')}.{item.name}": item for item in parsed.document.declarations}
+
+
+def with_formulas(name: str, operator: n.Operator) -> n.Operator:
+    """An operator by its qualified name; where it has no formula and formulas tell what it gives, those."""
+    return _told_by_formulas().get(name, operator) if operator.kind == "intrinsic" else operator
 
 
 def derive_formulas(name: str, operator: n.Operator, wanted: str) -> BackwardOperator | None:
     """The backward operator for an input of an operator by its qualified name; None where nothing depends on it."""
-    if operator.kind == "intrinsic":
-        operator = _told_by_formulas().get(name, operator)
-    return derive(operator, wanted, _prefix(name))
+    return derive(with_formulas(name, operator), wanted, _prefix(name))
 
 
 def gradient_name(operator: str, wanted: str) -> str:
@@ -118,6 +125,8 @@ class GradientModule:
     def pull(self, operator: str, wanted: str) -> tuple[str, n.Operator] | None:
         """The backward operator for an input, and its qualified name; Unsupported says what cannot be derived."""
         key = operator, wanted
+        if operator in STOPPING:
+            return None
         if key in self._open:
             raise Unsupported(f"'{operator}' is made of itself")
         if key not in self._found:

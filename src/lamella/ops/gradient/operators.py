@@ -5,18 +5,20 @@
 The indices of the element that was read become those of the element that is written: a contraction swaps the roles of
 its indices, a gather becomes a scatter, an index that is skipped outside its range is skipped here too. `<=` and `>=`
 give the gradient to the elements that were selected, in equal parts; `*=` needs the product of all others. Where
-several steps assign one element, each of them is given its gradient.
+numbers say which element a step assigns, several may assign one: the gradient is given to those whose value stayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.lang.skriptnd import nodes as n
+from lamella.lang.skriptnd.check.definitions import invoked
+from lamella.ops.gradient.cases import separate
 from lamella.ops.gradient.expressions import (
     ONE,
     ZERO,
@@ -28,6 +30,7 @@ from lamella.ops.gradient.expressions import (
     quotient,
 )
 
+ADD, CHOOSE = "math.add", "math.select"
 ADDING = ("=", ":=", "+=")
 SELECTING = ("<=", ">=")
 REAL = "real"
@@ -47,6 +50,13 @@ class BackwardOperator:
     def operands(self) -> tuple[str, ...]:
         """The names of its inputs, in order."""
         return tuple(item.name for item in self.operator.parameters("input"))
+
+
+def as_document(found: Iterable[BackwardOperator]) -> n.Document:
+    """Derived operators as a module, which imports what they call."""
+    operators = [part for item in found for part in (*item.parts, item.operator)]
+    called = {module for item in operators for name in invoked(item) if (module := name.rpartition(".")[0])}
+    return n.Document((n.Import(tuple(sorted(called))),) if called else (), tuple(operators))
 
 
 def derive(operator: n.Operator, wanted: str, prefix: str = "") -> BackwardOperator | None:
@@ -91,13 +101,38 @@ class Derivation:
         found = [item for number in range(len(self.lowerings)) for item in self._derive(number)]
         if not found:
             return None
-        output, body = self.output, n.Section("lower", tuple(found))
-        if not self.helpers:
-            return BackwardOperator(self.build(self.name, output, body))
+        output, cases = self.output, separate(found)
+        if not self.helpers and len(cases) == 1:
+            return BackwardOperator(self.build(self.name, output, n.Section("lower", cases[0].formulas)))
         parts = [self._helper(*item) for item in self.helpers.items()]
-        inner = self.build(f"_{self.name}", output, body)
-        calls = tuple(_invoke(item, _result(item)) for item in (*parts, inner))
-        return BackwardOperator(self.build(self.name, output, n.Section("compose", calls)), (*parts, inner))
+        names = [f"_{self.name}{f'_{number}' * (len(cases) > 1)}" for number, _ in enumerate(cases, 1)]
+        inner = [
+            self.build(name, output, n.Section("lower", item.formulas))
+            for name, item in zip(names, cases, strict=True)
+        ]
+        calls = [_component(_result(item), _invocation(item)) for item in parts]
+        calls += self._joined([(item.condition, one) for item, one in zip(cases, inner, strict=True)])
+        whole = self.build(self.name, output, n.Section("compose", tuple(calls)))
+        return BackwardOperator(whole, (*parts, *inner))
+
+    def _joined(self, cases: Sequence[tuple[n.Expr | None, n.Operator]]) -> Iterator[n.Component]:
+        """The calls of operators of which attributes choose one, or whose results are added."""
+        chosen = [(condition, _invocation(one)) for condition, one in cases if condition is not None]
+        if chosen:
+            nothing = n.Invocation(CHOOSE, (), (), (n.Bool(False), n.Name(self.wanted), ZERO))
+            (first, _), (second, other) = chosen[0], chosen[-1]
+            whole = len(chosen) == 2 and n.Unary("!", first) == second
+            rest = chosen[:-1] if whole else chosen
+            yield _component(self.gradient, n.Branch(tuple(rest), other if whole else nothing))
+            return
+        names = [f"part_{number}" for number, _ in enumerate(cases, 1)]
+        last = self.gradient if len(cases) == 1 else names[0]
+        yield _component(last, _invocation(cases[0][1]))
+        for number, (_, one) in enumerate(cases[1:], 1):
+            yield _component(names[number], _invocation(one))
+            made = self.gradient if number == len(cases) - 1 else f"sum_{number}"
+            yield _component(made, n.Invocation(ADD, (), (), (n.Name(last), n.Name(names[number]))))
+            last = made
 
     @property
     def output(self) -> n.Parameter:
@@ -115,6 +150,11 @@ class Derivation:
         """Refuse what is no input of reals."""
         if self.wanted not in self.inputs or not is_real(self.inputs[self.wanted], self.types):
             raise Unsupported(f"'{self.wanted}' is no input of reals")
+        locals = [one.name for item in self.lowerings for one in item.locals]
+        made = {self.gradient, *(f"d_{name}" for name in (*self.outputs, *locals))}
+        taken = made & {*self.inputs, *self.results, *locals}
+        if taken:
+            raise Unsupported(f"it has a '{min(taken)}' already, as gradients have: it is one itself")
 
     def _verify_reads(self) -> None:
         """Refuse formulas that read what another one computes; where one goes on from its own, go back."""
@@ -268,7 +308,11 @@ class Derivation:
         group = [item for item in self.lowerings if item.target.tensor == target.tensor]
         sign = group[-1].sign
         if all(item.sign in ADDING for item in group):
-            return product(seed, slope)
+            # Of several steps at one place the last one counts; a copied value is found again to the last bit.
+            places = (target.indices, lowering.locals)
+            repeats = lowering.sign == ":=" and any(True for item in places for _ in _tensors_in(item))
+            added = product(seed, slope)
+            return n.Select(_is_taken(lowering), added, ZERO) if repeats and slope == ONE else added
         # A selection, or a product, may begin at a value of its own.
         if (
             isinstance(value, n.List)
@@ -413,11 +457,15 @@ def _result(operator: n.Operator) -> str:
     return next(operator.parameters("output")).name
 
 
-def _invoke(operator: n.Operator, result: str) -> n.Component:
+def _invocation(operator: n.Operator) -> n.Invocation:
     """A call whose operands and attributes go by the names that the operator has for them."""
     attributes = tuple(n.Attribute(item.name, n.Name(item.name)) for item in operator.parameters("attrib"))
     arguments = tuple(n.Name(item.name) for item in operator.parameters("input"))
-    return n.Component((n.Result(result),), n.Invocation(operator.name, (), attributes, arguments))
+    return n.Invocation(operator.name, (), attributes, arguments)
+
+
+def _component(result: str, value: n.Callee | n.Branch) -> n.Component:
+    return n.Component((n.Result(result),), value)
 
 
 # --- what is not needed -------------------------------------------------------------------------------------
@@ -490,7 +538,10 @@ def _symbols(type: n.TypeSpec) -> Iterator[str]:
     for item in shape:
         if isinstance(item.value, n.Name) and (item not in open_packs or len(open_packs) == 1):
             yield item.value.id
-        yield from names_in(item.pack)
+        # A length that is chosen says nothing about what it is chosen by, nor one beside a pack of any length.
+        is_alone = not open_packs or item in open_packs
+        if item.pack is None or (is_alone and not isinstance(item.pack.length, n.Select)):
+            yield from names_in(item.pack)
     yield from names_in(type.pack)
 
 

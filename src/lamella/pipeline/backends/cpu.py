@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Protocol, cast
 from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import LLVM_FILE, host_machine, object_key, open_cache
 from lamella.backend.cpu.package import fingerprint
+from lamella.backend.cpu.run.pool import count_threads, shared_pool
 from lamella.backend.cpu.run.stored import StoredGraph, decode_graph, encode_graph
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.stored import StoredExecutable
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Dim
-from lamella.base.mapping import release_library
+from lamella.base.mapping import release_heap, release_library
 from lamella.base.optional import load_late, need
 from lamella.graph.model import Model
 from lamella.graph.rewrite import extents, members
@@ -108,8 +109,11 @@ def compile_stored(model: Model, options: Options) -> GraphExecutable:
         if content is not None:
             store.put(key, content)
     if _weight_bytes(model) >= LARGE_BYTES:
-        # Weights are about to come into memory: LLVM is most of what else would be there with them.
+        # Weights are about to come into memory: LLVM is most of what else would be there with them. A pool of threads
+        # may need LLVM for its own loops: it is made before.
+        shared_pool(options.threads or count_threads())
         release_library(LLVM_FILE)
+        release_heap()
     return executable
 
 

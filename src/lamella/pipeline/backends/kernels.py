@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import cast
 
 import numpy as np
@@ -18,11 +18,13 @@ from lamella.backend.cpu import CompiledKernels, compile_program
 from lamella.backend.cpu.host import host_like, host_target
 from lamella.backend.cpu.run.families import KernelFamilies
 from lamella.backend.cpu.run.launch import know_sizes
-from lamella.backend.cpu.run.lists import NativeMachine, SharedArena
+from lamella.backend.cpu.run.lists import NativeMachine
+from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.compile import device_target, with_sizes
-from lamella.backend.cuda.lists import CudaMachine
+from lamella.backend.cuda.copies import DeviceCopies
+from lamella.backend.cuda.lists import CudaMachine, DeviceArena
 from lamella.backend.drawing import Drawn, refuse_missing, types_of
 from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.inputs import choose_extent
@@ -40,6 +42,7 @@ from lamella.base.diagnostic import NOTE, Diagnostic, printable
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
 from lamella.base.placement import REFERENCE, placement_line
+from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
 from lamella.graph.model import Model
 from lamella.graph.passes.cut_batch import cut_batch as cut_batch
@@ -115,15 +118,24 @@ def compile_kernels(program: Program, backend: str, options: Options, proved: bo
 # --- graphs -----------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class SharedMemory:
+    """What the launch lists of an executable share, whatever the extents: arenas, and copies on a device."""
+
+    host: SharedArena = field(default_factory=SharedArena)
+    device: DeviceArena = field(default_factory=DeviceArena)
+    copies: DeviceCopies = field(default_factory=DeviceCopies)
+
+
 def compile_kernel_graph(model: KernelGraph, backend: str, options: Options) -> KernelExecutable:
     """Make a graph callable whose kernels are known."""
-    arena = SharedArena()
-    return _executable(model.model, lambda extents: _specialised(model, backend, options, arena), options)
+    memory = SharedMemory()
+    return _executable(model.model, lambda extents: _specialised(model, backend, options, memory), options)
 
 
 def compile_open(model: Model, backend: str, options: Options) -> KernelExecutable:
     """Make a graph callable whose open extents each call decides: its kernels are made for those of the call."""
-    flat, arena = prepare(model, options), SharedArena()
+    flat, memory = prepare(model, options, backend == CUDA), SharedMemory()
     families = KernelFamilies(
         lambda program: cast(CompiledKernels, compile_kernels(program, backend, options))
     )
@@ -132,9 +144,9 @@ def compile_open(model: Model, backend: str, options: Options) -> KernelExecutab
         native = backend == "cpu"
         program = to_kernels(flat, options, extents, native or backend == CUDA, _target_of(backend))
         if not (native and extents and program.program.functions):
-            return replace(_specialised(program, backend, options, arena), replaces=flat.graph.nodes)
+            return replace(_specialised(program, backend, options, memory), replaces=flat.graph.nodes)
         kernels = families.take(program.program)
-        machine = NativeMachine(ProvingSource(kernels), arena)
+        machine = NativeMachine(ProvingSource(kernels), memory.host)
         return Specialised(
             program, kernels.call, options.strict_backend, machine, flat.graph.nodes, kernels.compiled
         )
@@ -175,15 +187,15 @@ def _tell_open(model: Model, extents: Mapping[str, int]) -> list[Diagnostic]:
     return [replace(rule.at(NOWHERE, graph=model.graph.name, names=names), severity=NOTE)] if extents else []
 
 
-def _specialised(program: KernelGraph, backend: str, options: Options, arena: SharedArena) -> Specialised:
+def _specialised(program: KernelGraph, backend: str, options: Options, memory: SharedMemory) -> Specialised:
     if backend == CUDA:
         program = replace(program, program=with_sizes(program.program))
     kernels = compile_kernels(program.program, backend, options)
     machine: ListMachine | None = None
     if isinstance(kernels, cuda.CudaKernels):
-        machine = CudaMachine(ProvingSource(kernels))
+        machine = CudaMachine(ProvingSource(kernels), memory.device, memory.copies)
     elif isinstance(kernels, CompiledKernels):
-        machine = NativeMachine(ProvingSource(kernels), arena)
+        machine = NativeMachine(ProvingSource(kernels), memory.host)
     return Specialised(program, kernels.call, options.strict_backend, machine)
 
 

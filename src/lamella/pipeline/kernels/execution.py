@@ -33,10 +33,11 @@ def from_graph(model: Model, path: Path, options: Options) -> KernelGraph:
     return to_kernels(prepare(model, options), options)
 
 
-def prepare(model: Model, options: Options) -> Model:
+def prepare(model: Model, options: Options, all_products: bool = False) -> Model:
     """The graph after the passes on the way to kernels, the last of which fuses; what LamellaError says it refuses.
 
-    Quantised numbers are rounded where the graph says, so nothing is moved there that rounds elsewhere.
+    With `all_products` a reduced precision is that of products of two activations too. Quantised numbers are rounded
+    where the graph says, so nothing is moved there that rounds elsewhere.
     """
     kept = [name for name in BEFORE_KERNELS[1:] if not (options.quantized and name in INEXACT)]
     flat = flatten(model, options.limits)
@@ -44,7 +45,7 @@ def prepare(model: Model, options: Options) -> Model:
         for name in kept[:-1]:
             flat = ALL_PASSES[name](flat)
         if options.precision != FULL:
-            flat = reduce_precision(flat, options.precision)
+            flat = reduce_precision(flat, options.precision, all_products)
         flat = ALL_PASSES[kept[-1]](flat)
     except Found as problem:
         raise LamellaError(problem.findings) from None

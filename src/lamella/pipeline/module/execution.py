@@ -17,12 +17,15 @@ from lamella.base.safetensors import read_index
 from lamella.bridge.hf_to_module import Folder, ImportPlan, is_model_folder, open_folder
 from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
 from lamella.bridge.module_to_graph.constant_tables import compute_table
+from lamella.bridge.module_to_graph.precision import recipe_named
+from lamella.bridge.module_to_ir.annotations import find_streams
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model
 from lamella.lang.module.instantiate import Instance
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.module.operators import library_of
 from lamella.pipeline.module.program import Program
+from lamella.pipeline.module.regions import profiled_regions
 from lamella.pipeline.module.weight_plan import COMPUTED, plan_weights
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.specialise import with_extents
@@ -151,7 +154,10 @@ def load(path: Path, options: Options) -> Model:
 def settings_of(program: Program, options: Options) -> Settings:
     """What the options decide for a compilation: one that keeps what it computed is for one sequence at a time."""
     extents = {BATCH: 1} if options.cache else {}
-    return Settings(library=library_of(program, options), extents=extents, cached=options.cache)
+    precision = None if options.recipe is None else recipe_named(options.recipe, program.resolved.scope)
+    return Settings(
+        library=library_of(program, options), extents=extents, cached=options.cache, precision=precision
+    )
 
 
 def build(source: Source, options: Options, settings: Settings) -> Model:
@@ -174,6 +180,8 @@ def build_compiled(source: Source, options: Options, settings: Settings) -> tupl
         hint = "leave --cache out (cache=): causal attention, rope and Mamba's operators are what keeps something"
         raise InputError(f"'{compiled.model.graph.name}' keeps nothing from call to call", hint=hint)
     model = with_data(compiled.model, compiled, weights, options)
+    streams = find_streams(compiled)
+    model = replace(model, regions=profiled_regions(compiled, source.instance), streams=streams)
     # Notes on a folder, such as which file declares its model, are for `check` and `show`.
     warnings = (item for item in source.findings if item.severity != NOTE)
     return compiled, replace(model, findings=(*warnings, *model.findings))

@@ -21,7 +21,7 @@ from lamella.bridge.module_to_graph import Compiled, Mark
 from lamella.bridge.module_to_ir.graph import layer_of
 from lamella.graph.model import Model, Place
 from lamella.graph.nodes import Tensor
-from lamella.graph.rewrite import copy_of
+from lamella.graph.rewrite import copy_of, results_of
 from lamella.lang.module.annotations.arguments import tensors_in
 from lamella.lang.module.instantiate import Instance, children_at
 from lamella.lang.module.nodes import Bool, Call, Chain, Expr, Index, Integer, Member, Name, Real, Unary
@@ -29,6 +29,7 @@ from lamella.lang.module.rules.annotated import ASSERTION
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.module.execution import build_compiled, settings_of
 from lamella.pipeline.module.folders import read_source
+from lamella.pipeline.module.regions import find_regions
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.specialise import with_extents
 
@@ -99,9 +100,14 @@ def _extent(expr: Index, find: Callable[[str], Held]) -> int:
     return int(shape[axis])
 
 
-SEEN = ("hook", "probe", "trace")
+TRACE = "trace"
+SEEN = ("hook", "probe", TRACE)
+SHOWN = 8
+"""Numbers that a trace of values prints."""
 WATCHED = (*SEEN, "assert")
 PREFIX = "observed "
+GRADIENT = "grad_"
+"""How the captures of probes begin that look at gradients, which only training has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +143,8 @@ class _Watch:
 
     def __init__(self, compiled: Compiled, root: Instance) -> None:
         self._marks = [item for item in compiled.marks if item.annotation.name in WATCHED]
+        self._marks += _traced(compiled, root)
+        self._forward = [item for item in self._marks if not _is_of_gradient(item)]
         self._names = dict(compiled.names)
         self._root = root
 
@@ -150,7 +158,7 @@ class _Watch:
         return replace(model, graph=replace(graph, nodes=nodes, outputs=outputs))
 
     def _wanted(self) -> Iterator[Tensor]:
-        for mark in self._marks:
+        for mark in self._forward:
             yield mark.tensor
             condition = mark.arguments.get("condition")
             for name in tensors_in(condition) if isinstance(condition, Expr) else ():
@@ -162,7 +170,7 @@ class _Watch:
         """A line for each place, and a finding for each assertion that is false."""
         lines: list[str] = []
         findings: list[Diagnostic] = []
-        for mark in self._marks:
+        for mark in self._forward:
             holds = self._holds(mark, values)
             if mark.annotation.name == "assert":
                 findings += [] if holds else [self._false(mark)]
@@ -230,6 +238,11 @@ def find_places(compiled: Compiled, root: Instance) -> tuple[Place, ...]:
     return tuple(watch.places())
 
 
+def _is_of_gradient(mark: Mark) -> bool:
+    """Whether a probe looks at a gradient, which a run forward has not."""
+    return str(mark.arguments.get("capture", "")).startswith(GRADIENT)
+
+
 def _place(path: str, name: str) -> str:
     """The path of a name of the declaration in which a tensor stands."""
     owner = path.rpartition(".")[0]
@@ -240,13 +253,43 @@ def _whole(value: object, otherwise: int) -> int:
     return value if isinstance(value, int) else otherwise
 
 
+def _traced(compiled: Compiled, root: Instance) -> Iterator[Mark]:
+    """A trace of each tensor with a name in the declarations, graphs and instances that are traced."""
+    for region in find_regions(TRACE, compiled, root):
+        made = {item.name for node in region.nodes for item in results_of(node)}
+        for path, tensor in compiled.names if not region.is_statement else ():
+            if tensor.name in made and (not region.path or path.startswith(f"{region.path}.")):
+                yield Mark(path, tensor, region.annotation, region.arguments)
+
+
+def _trace_line(mark: Mark, values: Array) -> str:
+    """What a trace tells: that an operation ran, with shapes on request, with numbers on request."""
+    level, text = mark.arguments.get("level"), f"trace {printable(mark.path)}"
+    if level == "ops":
+        return text
+    text += f": {values.dtype} {_extents(values)}"
+    if level == "tensors":
+        return text
+    first = ", ".join(f"{number:.6g}" for number in values.reshape(-1)[:SHOWN].astype(np.float64))
+    more = ", …" if values.size > SHOWN else ""
+    return f"{text}, {_statistics(values)}, values {first}{more}"
+
+
+def _extents(values: Array) -> str:
+    return "×".join(map(str, values.shape)) or "scalar"
+
+
+def _statistics(values: Array) -> str:
+    numbers = values.astype(np.float64) if values.size else np.zeros(1)
+    spread = f"from {numbers.min():.4g} to {numbers.max():.4g}"
+    return f"mean {numbers.mean():.4g}, deviation {numbers.std():.4g}, {spread}"
+
+
 def _line(mark: Mark, values: Array) -> str:
     """What a hook, a probe or a trace sees of a tensor."""
     kind = mark.annotation.name
+    if kind == TRACE:
+        return _trace_line(mark, values)
     title = mark.arguments.get("point") or mark.arguments.get("name") or ""
-    shape = "×".join(map(str, values.shape)) or "scalar"
-    numbers = values.astype(np.float64) if values.size else np.zeros(1)
-    stats = f"mean {numbers.mean():.4g}, deviation {numbers.std():.4g}, from {numbers.min():.4g} to {numbers.max():.4g}"
-    return f"{kind} {printable(str(title))} {printable(mark.path)}: {values.dtype} {shape}, {stats}".replace(
-        "  ", " "
-    )
+    stats = f"{values.dtype} {_extents(values)}, {_statistics(values)}"
+    return f"{kind} {printable(str(title))} {printable(mark.path)}: {stats}".replace("  ", " ")

@@ -5,7 +5,7 @@ Without a hook and with probes off the model is compiled as it is: what nobody l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, cast
@@ -25,7 +25,7 @@ from lamella.pipeline.given import options_of
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.module.execution import build_compiled, settings_of
 from lamella.pipeline.module.folders import read_source
-from lamella.pipeline.module.observe import find_places
+from lamella.pipeline.module.observe import GRADIENT, find_places
 from lamella.pipeline.skriptnd.specialise import with_extents
 
 OBSERVE, MODIFY, REPLACE = "observe", "modify", "replace"
@@ -105,7 +105,7 @@ def capture(place: Place, array: Array) -> ProbeData:
 class Watching:
     """The hooks and probes of one model: what of it is watched now, and what was seen."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Iterable[Place]) -> None:
         self.places = tuple(places)
         self.hooks: list[Hook] = []
         self.has_probes = False
@@ -115,6 +115,8 @@ class Watching:
         self._found: dict[tuple[str, str], ProbeData] = {}
         self._seen_as: dict[str, str] = {}
         """The outputs that show tensors."""
+        self.changed: dict[str, str] = {}
+        """The tensors that hooks change, and what becomes of them."""
 
     # --- what users say -----------------------------------------------------------------------------------------
 
@@ -176,14 +178,25 @@ class Watching:
 
     def prepare(self, model: Model) -> tuple[Model, dict[object, Callable[[Array], Array]]]:
         """The model with what is looked at as further outputs, and with calls for what is changed."""
-        active = self.active()
+        called, functions = self.insert(model)
+        return self.widen(called), functions
+
+    def insert(self, model: Model) -> tuple[Model, dict[object, Callable[[Array], Array]]]:
+        """The model with calls for what is changed, and what they call."""
         changed: dict[str, list[Place]] = {}
-        for place in active:
+        for place in self.active():
             if any(item.point == place.name and item.mode != OBSERVE for item in self.hooks):
                 changed.setdefault(place.tensor, []).append(place)
         numbers = {name: number for number, name in enumerate(changed)}
-        called, results = insert_calls(model, numbers)
-        seen = {name for item in active for name in (item.tensor, *item.reads)}
+        called, self.changed = insert_calls(model, numbers)
+        return called, {
+            numbers[name]: self._function(items) for name, items in changed.items() if name in self.changed
+        }
+
+    def widen(self, called: Model) -> Model:
+        """The model with what is looked at as further outputs."""
+        results = self.changed
+        seen = {name for item in self.active() for name in (item.tensor, *item.reads)}
         made = {item.name: item for node in called.graph.nodes for item in results_of(node)}
         made |= {item.name: item for item in members(called.graph.inputs)}
         wanted = [made[results.get(name, name)] for name in sorted(seen) if results.get(name, name) in made]
@@ -197,11 +210,8 @@ class Watching:
             nodes=(*called.graph.nodes, *(copy_of(*pair) for pair in pairs)),
             outputs=(*called.graph.outputs, *(copy for _, copy in pairs)),
         )
-        functions: dict[object, Callable[[Array], Array]] = {
-            numbers[name]: self._function(items) for name, items in changed.items() if name in results
-        }
         self._seen_as = {name: f"{PREFIX}{results.get(name, name)}" for name in seen}
-        return replace(called, graph=graph), functions
+        return replace(called, graph=graph)
 
     def _function(self, places: Sequence[Place]) -> Callable[[Array], Array]:
         """What the hooks of a tensor make of it, the ones of higher priority first."""
@@ -273,7 +283,7 @@ class WatchedModel:
 
     def __init__(self, model: Model, make: Callable[[Model], WatchableExecutable]) -> None:
         self._model, self._make = model, make
-        self.watching = Watching(model.places)
+        self.watching = Watching(item for item in model.places if not item.capture.startswith(GRADIENT))
         self.executable = make(model)
         """The model as it was compiled last."""
         self._made_for = self.watching.changes

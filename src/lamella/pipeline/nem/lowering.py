@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lamella.backend.reference import compile_model
@@ -38,7 +39,8 @@ from lamella.pipeline.skriptnd.run_passes import evaluator
 from lamella.plan.bind import bind
 from lamella.plan.report import bound_line
 from lamella.plan.stcb import Stream
-from lamella.plan.tiling import StageReport, TilingOptions, tile
+from lamella.plan.tiling import StageReport, Tiled, TilingOptions, tile
+from lamella.plan.tiling.choice import SOLVED, TACTICS
 from lamella.plan.timing import TimingReport, simulate
 from lamella.plan.timing.network_bounds import find_network_bounds
 
@@ -77,6 +79,8 @@ class LoweredPlan:
     selection: SelectedPlan
     stages: tuple[PlanStage, ...]
     tiles: tuple[StageReport, ...] = ()
+    tried: Mapping[bool, int] = field(default_factory=dict)
+    """Cycles of the best plans that were tried, without and with a solver."""
     device_file: Path | None = None
     """The file of a device that is not shipped: it goes with the plan."""
     stream: Stream | None = None
@@ -102,7 +106,13 @@ class LoweredPlan:
         real = f", real numbers in {self.selection.real}" if tolerance_of(self) else ""
         first = f"{len(report)} operations, {tasks} tasks: {said}{real}"
         timing = simulated(self)
-        return (first,) if timing is None else (first, bound_line(timing))
+        return (first, *([] if timing is None else [bound_line(timing)]), *self._solved())
+
+    def _solved(self) -> Iterator[str]:
+        """What a solver gained, where one was asked."""
+        if len(self.tried) > 1:
+            greedy, solved = self.tried[False], self.tried[True]
+            yield f"what stays in L2: {greedy:,} cycles by the greedy choice, {solved:,} by a solver"
 
     @property
     def facts(self) -> dict[str, object]:
@@ -125,6 +135,7 @@ class LoweredPlan:
             "stages": [item.name for item in self.stages],
             "real": self.selection.real,
             "network": None if timing is None else {"plan_cycles": timing.cycles, **timing.against()},
+            "tried": {"solver" if solved else "greedy": cycles for solved, cycles in self.tried.items()},
         }
 
     @property
@@ -171,12 +182,13 @@ def from_graph(model: Model, path: Path, options: Options) -> LoweredPlan:
         selection.document, includes=head.includes, device=head.device, name=_program_name(model)
     )
     chosen = _stage(SELECT, document, _numbers(model, selection), selection.kernels, options)
-    stages, tiles = [chosen], tuple[StageReport, ...]()
+    stages, tiles, tried = [chosen], tuple[StageReport, ...](), dict[bool, int]()
     if device is not None and options.after != SELECT:
-        tiled, tiles = _tile(chosen, device, options)
-        stages.append(tiled)
+        last, tiled = _tile(chosen, device, options)
+        stages.append(last)
+        tiles, tried = tiled.stages, dict(tiled.cycles)
     file = None if options.device is None or options.device in SHIPPED else Path(options.device)
-    return LoweredPlan(model, selection, tuple(stages), tiles, file)
+    return LoweredPlan(model, selection, tuple(stages), tiles, tried, file)
 
 
 def _program_name(model: Model) -> Name:
@@ -243,14 +255,13 @@ def _from_model(finding: Diagnostic) -> Diagnostic:
     return finding
 
 
-def _tile(
-    chosen: PlanStage, device: ResolvedDevice, options: Options
-) -> tuple[PlanStage, tuple[StageReport, ...]]:
+def _tile(chosen: PlanStage, device: ResolvedDevice, options: Options) -> tuple[PlanStage, Tiled]:
     """The plan for the memories of a device."""
     plan = plan_of(chosen.program)
     kept = output_buffers(plan, chosen.numbers)
     try:
-        tiled = tile(plan, device, TilingOptions(outputs=kept))
+        tactics = (*TACTICS, *SOLVED) if options.optimal else TACTICS
+        tiled = tile(plan, device, TilingOptions(outputs=kept, tactics=tactics))
     except Unsupported as problem:
         words = str(problem).split()
         place = next((task for task in plan.tasks() if _name_of(task) in words), None)
@@ -262,7 +273,7 @@ def _tile(
     if tiled.packing.name in buffers:
         kept_arrays[tiled.packing.name] = tiled.packing.pack(images)
     numbers = replace(chosen.numbers, arrays=kept_arrays)
-    return _stage("tiled", tiled.document, numbers, chosen.kernels, options), tiled.stages
+    return _stage("tiled", tiled.document, numbers, chosen.kernels, options), tiled
 
 
 def lower(model: LoweredPlan, to: str, options: Options) -> LoweredPlan:

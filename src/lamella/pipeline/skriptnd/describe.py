@@ -17,7 +17,7 @@ from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.write import type_text as write_type
 from lamella.lang.skriptnd.write import write, write_expression
-from lamella.ops.gradient import derive
+from lamella.ops.gradient import STOPPING, as_document, derive, with_formulas
 from lamella.ops.instance import Definition, Repeated, singles
 from lamella.ops.library import SPECIFICATION, Library
 from lamella.pipeline.languages import Description
@@ -54,13 +54,16 @@ def describe_library(name: str, options: Options) -> Description:
 
 def _describe_gradient(name: str, definition: Definition, library: Library) -> Description:
     """The backward operators that are derived from the formulas of an operator, or of those that it is made of."""
+    if name in STOPPING:
+        text = f"# {name}: gradients stop here"
+        return Description(text, {"kind": "gradient", "name": name, "text": text})
     parts = list(dict.fromkeys(_formulas_of(name, definition, library)))
     texts: list[str] = []
     for part, operator in parts:
         module, _, _ = part.rpartition(".")
         for item in operator.parameters("input"):
             try:
-                found = derive(operator, item.name)
+                found = derive(with_formulas(part, operator), item.name)
             except Unsupported as problem:
                 texts.append(f"# {part}, {item.name}: no gradient: {problem}")
                 continue
@@ -68,7 +71,7 @@ def _describe_gradient(name: str, definition: Definition, library: Library) -> D
                 texts.append(f"# {part}, {item.name}: nothing depends on it smoothly")
             else:
                 head = f"# gradient of {part} with respect to {item.name}, derived from ops/{module}.sknd"
-                texts.append(f"{head}\n{write(Document((), (*found.parts, found.operator))).rstrip()}")
+                texts.append(f"{head}\n{write(as_document([found])).rstrip()}")
     through = f"# {name} is differentiated through its parts: {', '.join(item for item, _ in parts)}\n\n"
     text = ("" if definition.operator.kind == "lower" else through) + "\n\n".join(texts)
     return Description(text, {"kind": "gradient", "name": name, "text": text})

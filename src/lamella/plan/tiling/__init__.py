@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
@@ -29,7 +30,8 @@ from lamella.plan.tiling.pack import Packing
 from lamella.plan.tiling.placement import TiledStage, padding_bytes, tiled_stage
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Line, Place, Repeat, Step, l1_buffer, order
 from lamella.plan.tiling.shape import Machine, StageShape
-from lamella.plan.tiling.stages import Network, Stage, group
+from lamella.plan.tiling.stages import ALONE, LONG, SHORT, Network, Stage, group
+from lamella.plan.tiling.stripes import with_stripes
 from lamella.plan.tiling.text import Writer
 from lamella.plan.timing import schedule_plan
 from lamella.plan.timing.cost import MachineModel
@@ -37,12 +39,12 @@ from lamella.plan.timing.cost import MachineModel
 
 @dataclass(frozen=True, slots=True)
 class TilingOptions:
-    """What a caller may decide: buffers to keep as outputs, engines to use (0: all), plans to try."""
+    """What a caller may decide: buffers to keep as outputs, engines to use (0: all), tactics to try."""
 
     outputs: Collection[str] | None = None
     engines: int = 0
-    tries: int = 4
-    """Plans that are made and simulated, of which the fastest is taken."""
+    tactics: tuple[Tactic, ...] = TACTICS
+    """For each a plan is made and simulated; the fastest is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class Tiled:
     document: Document
     packing: Packing
     stages: tuple[StageReport, ...]
+    cycles: Mapping[bool, int] = field(default_factory=dict)
+    """The fewest cycles of the plans that were tried: those without a solver, and those with one."""
 
 
 def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = None) -> Tiled:
@@ -75,42 +79,86 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     Raises Unsupported where a stage has no tile that fits, with the bytes it needs.
     """
     options = options or TilingOptions()
-    try:
-        return _fastest(group(plan, options.outputs), device, options)
-    except Unsupported:
-        # Shorter stages have smaller tiles.
-        return _fastest(group(plan, options.outputs, long=False), device, options)
+    # Shorter stages have smaller tiles.
+    for length in (LONG, SHORT):
+        try:
+            return _fastest(group(plan, options.outputs, length), device, options)
+        except Unsupported:
+            continue
+    return _fastest(group(plan, options.outputs, ALONE), device, options)
 
 
 def _fastest(network: Network, device: ResolvedDevice, options: TilingOptions) -> Tiled:
     """The plan that the simulator likes best among those of some tactics."""
-    bases: dict[bool, _Base] = {}
-    made: dict[tuple[StageReport, ...], Tiled] = {}
-    for tactic in TACTICS[: max(1, options.tries)]:
-        if tactic.weights_hidden not in bases:
-            bases[tactic.weights_hidden] = _Base(network, device, options, tactic)
-        item = bases[tactic.weights_hidden].attempt(tactic)
-        made.setdefault(item.stages, item)
-    return _best(list(made.values()), device)
+    bases: dict[tuple[object, ...], _Base] = {}
+    made: dict[tuple[object, ...], _Attempt] = {}
+    refused: list[Unsupported] = []
+
+    def attempt(tactic: Tactic) -> None:
+        # What the search prices depends on these.
+        key = tactic.weights_hidden, tactic.stripes, tactic.grain
+        if key not in bases:
+            bases[key] = _Base(network, device, options, tactic)
+        item = bases[key].attempt(tactic)
+        same = (*item.stages, tactic.grain, tactic.solved)
+        if same not in made:
+            made[same] = _Attempt(item, tactic, *_measure(item.document, device))
+
+    for tactic in options.tactics:
+        try:
+            attempt(tactic)
+        except Unsupported as problem:
+            refused.append(problem)
+    if not made:
+        raise refused[0]
+    best = _best(list(made.values()))
+    if best.lines > LONGEST:
+        # Lines are estimated, and long names need more of them: aim at several numbers of them.
+        least = min(item.lines for item in made.values())
+        for item in [item for item in made.values() if item.lines <= 1.05 * least]:
+            for power in (1.4, 1.8):
+                lines = int(item.tactic.lines * (AIM / item.lines) ** power)
+                attempt(replace(item.tactic, lines=lines))
+        best = _best(list(made.values()))
+    cycles: dict[bool, int] = {}
+    for item in made.values():
+        is_solved = item.tactic.solved
+        cycles[is_solved] = min(item.cycles, cycles.get(is_solved, item.cycles))
+    return replace(best.tiled, cycles=cycles)
 
 
-def _best(plans: list[Tiled], device: ResolvedDevice) -> Tiled:
+LONGEST, AIM = 2950, 2800
+"""Lines above which a plan is hard to read, and those to aim at instead."""
+UNREADABLE = 1.08
+"""How much slower a plan may be that has no more of them."""
+
+
+class _Attempt(NamedTuple):
+    """A plan, how it was made, its cycles and its lines."""
+
+    tiled: Tiled
+    tactic: Tactic
+    cycles: int
+    lines: int
+
+
+def _best(plans: list[_Attempt]) -> _Attempt:
     """The fastest plan, or a shorter one that is hardly slower."""
-    if len(plans) == 1:
-        return plans[0]
-    cycles = [_cycles(item.document, device) for item in plans]
-    near = [item for item, found in zip(plans, cycles, strict=True) if found <= 1.02 * min(cycles)]
-    return min(near, key=lambda item: sum(stage.lines for stage in item.stages))
+    least = min(item.cycles for item in plans)
+    near = [item for item in plans if item.cycles <= 1.005 * least]
+    short = [item for item in plans if item.lines <= LONGEST and item.cycles <= UNREADABLE * least]
+    return min(short or near, key=lambda item: (item.cycles > 1.005 * least, item.lines))
 
 
-def _cycles(document: Document, device: ResolvedDevice) -> int:
-    """Simulated cycles of a plan; one that cannot be simulated is the last to be taken."""
+def _measure(document: Document, device: ResolvedDevice) -> tuple[int, int]:
+    """Simulated cycles of a plan, and its lines; one that cannot be simulated is the last to be taken."""
     bare = replace(document, includes=(), declarations=(), device=None)
-    found = check(Source("attempt.nem", write(bare))).plan
+    text = write(bare)
+    found, lines = check(Source("attempt.nem", text)).plan, text.count("\n")
     try:
-        return sys.maxsize if found is None else schedule_plan(replace(found, device=device)).cycles
+        return sys.maxsize if found is None else schedule_plan(replace(found, device=device)).cycles, lines
     except LamellaError:
-        return sys.maxsize
+        return sys.maxsize, lines
 
 
 class _Base:
@@ -120,9 +168,9 @@ class _Base:
         self, network: Network, device: ResolvedDevice, options: TilingOptions, tactic: Tactic
     ) -> None:
         model = MachineModel(device)
-        self.network = network
         self.machine = Machine(model, min(model.engines, options.engines or model.engines), tactic)
-        self.halos = find_halos(network, self.machine.l1 // SMALL)
+        self.network = network = with_stripes(network, self.machine) if tactic.stripes else network
+        self.halos = find_halos(network, self.machine.l1 // SMALL) if network.length else {}
         self.machine.l1 -= padding_bytes(self.halos.values())
         self.shapes = Shapes(network, self.machine)
 
@@ -136,7 +184,10 @@ class _Base:
             victim = generator.place(spilled)
             if victim is None:
                 break
-            spilled.append(victim)
+            if tactic.solved and not spilled:
+                spilled += sorted(generator.cheapest_spills()) or [victim]
+            else:
+                spilled.append(victim)
         lines = order(generator.generate(), self.machine.tokens)
         reports = tuple(_report(item) for item in generator.stages)
         return Tiled(_document(self.network, generator, lines), generator.packing, reports)
@@ -200,7 +251,7 @@ def _weight_bytes(network: Network, shape: StageShape) -> int:
 
 def _report(item: TiledStage) -> StageReport:
     count = sum(len(tiles) for tiles in item.tiles)
-    opcodes = tuple(task.opcode for task in item.stage.tasks)
+    opcodes = tuple(task.opcode for stage in (*item.stage.leads, item.stage) for task in stage.tasks)
     choice = item.choice
     return StageReport(
         item.stage.name,

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """In which pieces weights come: small ones are there sooner, and each takes a line and a token."""
+
+    together: int = 1 << 18
+    """Bytes of several stages that are fetched from DDR together."""
+    far: int = 1 << 15
+    """Bytes below which a fetch from DDR is not divided among several sDMAs."""
+    near: int = 1 << 15
+    """Bytes below which a load into L1 is not divided among several DMAs."""
+
+
+FINE = Grain(0, 1 << 14, 1 << 13)
+"""For stages that are shorter than the loads of their weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,20 +31,27 @@ class Tactic:
     """The part of the time of DDR that computation may take: estimates are not exact, and stages begin and end."""
     neighbours: bool = True
     """Whether the weights of a stage are charged to the one before."""
-    lines: int = 52
+    lines: int = 50
     """Lines that each stage of a plan may have on average."""
+
+    grain: Grain = Grain()
+    stripes: bool = False
+    """Whether stages hand rows to each other inside L1 where that costs less."""
+    solved: bool = False
+    """Whether a solver decides what stays in L2."""
 
 
 TACTICS = (
     Tactic(False, 0.8),
-    Tactic(False, 0.8, neighbours=False),
-    Tactic(True, 0.8),
+    Tactic(False, 0.8, stripes=True),
+    Tactic(False, 0.8, grain=FINE),
     Tactic(False, 0.8, lines=140),
-    Tactic(False, 0.6),
-    Tactic(True, 0.6),
-    Tactic(False, 1.0),
+    Tactic(True, 0.8, neighbours=False),
+    Tactic(False, 0.8, neighbours=False, grain=Grain(near=1 << 13), stripes=True),
 )
 """The attempts, in this order."""
+SOLVED = tuple(replace(item, solved=True) for item in TACTICS[:2])
+"""More attempts, which take a solver."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from lamella.base.arena import aligned
 from lamella.plan.tiling.fill import new_rows
 from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, lowest
-from lamella.plan.tiling.placement import FAR_PIECE, GRAIN, STREAM_SLOTS, Fetch, Placement, TiledStage
+from lamella.plan.tiling.placement import GRAIN, LONG, Fetch, Placement, TiledStage
 from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
-from lamella.plan.tiling.search import OWN_TOKENS, PIECE, SHARE, load_pieces
+from lamella.plan.tiling.search import SHARE, STREAM_SLOTS, chunk_pieces, load_pieces
 from lamella.plan.tiling.shape import ALIGN, Machine
 from lamella.plan.tiling.split import Part
 from lamella.plan.tiling.stages import Network
@@ -192,7 +192,7 @@ class Generator(Placement):
 
     def _headline(self, tiled: TiledStage) -> tuple[str, ...]:
         choice, split = tiled.choice, tiled.stage.split
-        words = [item.opcode for item in tiled.stage.tasks]
+        words = [item.opcode for stage in (*tiled.stage.leads, tiled.stage) for item in stage.tasks]
         count = sum(len(tiles) for tiles in tiled.tiles)
         tile = f"{count} tiles of {choice.height} of {split.units} rows" if split.units > 1 else "one tile"
         chunk = f", chunks of {choice.chunk} channels" if choice.chunk else ""
@@ -207,7 +207,7 @@ class Generator(Placement):
         rows.
         """
         soon = self.clock + AHEAD * self.stages[stage].choice.cycles + SLACK
-        budget = max(self.machine.tokens // 2, self.machine.tokens - OWN_TOKENS) * self.machine.engines
+        budget = self.machine.tokens // 2 * self.machine.engines
         flying = sum(item.pieces for item in self.fetches if item.issued and item.use > stage)
         room = self.machine.l2 if after or not self._table_comes(stage) else 0
         for item in self.fetches:
@@ -236,7 +236,7 @@ class Generator(Placement):
         """
         time = sum(tiled.choice.cycles for tiled in self.stages[stage : item.use])
         left = (time - max(0.0, self.arrival - self.clock)) / 2
-        most = max(1, min(self.machine.counts["sDMA"], item.size // FAR_PIECE))
+        most = max(1, min(self.machine.counts["sDMA"], item.size // self.machine.tactic.grain.far))
         if tokens > SHORT:
             return most
         return next(
@@ -291,7 +291,7 @@ class Generator(Placement):
         found: list[Step] = []
         label = f"{tiled.label}_load"
         for index, region in tiled.shape.wholes:
-            type = tiled.shape.seen(region, tiled.stage.split.inputs[index].part(*tiled.tiles[0][0])).type
+            type = tiled.shape.whole(index).type
             for engine in self._engines(tiled):
                 low, size, name = 0, region.extent, f"{tiled.label}_W"
                 if index == 1 and tiled.choice.chunk:
@@ -341,7 +341,7 @@ class Generator(Placement):
             for engine in self._engines(tiled):
                 low = self._chunk(tiled, 0, engine).offset if chunked else 0
                 label, at = f"{tiled.label}_load", tiled.weights[index]
-                if size < 2 * PIECE:
+                if size < 2 * LONG:
                     near, here = (
                         self.source(tiled, region, low, size),
                         Bytes(l1_buffer(engine), Place(at), size),
@@ -373,7 +373,7 @@ class Generator(Placement):
         else:
             source = self.source(tiled, tiled.stage.task.inputs[1], part.offset, part.extent)
         at = tiled.weights[1] + number % tiled.choice.ring * tiled.chunk_bytes
-        pieces = min(-(-self.machine.counts["DMA"] // tiled.choice.ring), part.extent // PIECE)
+        pieces = chunk_pieces(tiled.shape, tiled.choice.ring, part.extent)
         for engine in engines:
             for low, size in divide(part.extent, pieces):
                 near, target = piece(source, low, size), Bytes(l1_buffer(engine), Place(at + low), size)
@@ -439,7 +439,10 @@ class Generator(Placement):
                 self.lines += [*pending, *(step for item in passes for step in item.lines())]
                 continue
             loads = [*pending, *(step for item in passes for step in item.loads())]
-            self.lines += self._in_pieces(loads, "DMA") if longest == 1 else loads
+            # Fetches come behind the rows of a table, and would wait for a loop.
+            shared = longest == 1 and not tiled.distant
+            self.lines += self._in_pieces(loads, "DMA") if shared else loads
+            self.lines += [step for item in passes for step in item.leads()]
             for number in range(len(chunks)):
                 if not tiled.resident:
                     self._load_chunks(tiled, number, sorted({item.engine for item in passes}))
@@ -448,7 +451,7 @@ class Generator(Placement):
                 ]
             ends = [step for item in passes for step in item.finish()]
             # What goes on to DDR follows its store: then all stay in order.
-            alone = longest == 1 and not any(step.opcode == "transfer" for step in ends)
+            alone = shared and not any(step.opcode == "transfer" for step in ends)
             stores = [step for step in ends if alone and step.opcode == "store"]
             self.lines += [step for step in ends if step not in stores]
             if stores and later is not None and tiled.l1_bytes + later.l1_bytes <= self.machine.l1:

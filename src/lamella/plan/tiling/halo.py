@@ -35,7 +35,7 @@ def find_halos(network: Network, room: int) -> dict[str, Halo]:
     refused: set[str] = set()
     for stage in network.stages:
         window = stage.split.window
-        if window is None or not (window.pad or window.below):
+        if stage.leads or window is None or not (window.pad or window.below):
             continue
         name, halo = window.region.buffer.name, _halo(network, stage.split, window)
         known = found.get(name, halo)

@@ -99,7 +99,7 @@ def _shape(region: Region) -> tuple[int, ...]:
 
 
 def _main_operands(shape: StageShape) -> Iterator[Region]:
-    yield from shape.stage.task.inputs
+    yield from (shape.stage.leads[0] if shape.stage.leads else shape.stage).task.inputs
 
 
 def _follower_operands(shape: StageShape) -> Iterator[Region]:
@@ -115,6 +115,8 @@ def _takes_whole(
     Axes in another order, a transposed view, may end in as many elements, which are not the channels.
     """
     split = shape.stage.split
+    if shape.stage.leads:
+        return False
     produced = planar[region.buffer.name]
     index = next(number for number, item in enumerate(shape.stage.task.inputs) if item is region)
     part = split.inputs[index].part(0, split.units).type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,22 +17,19 @@ from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, place
 from lamella.plan.tiling.pack import Packing
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Place
-from lamella.plan.tiling.runs import Run, Tile, assign, find_run
-from lamella.plan.tiling.search import PIECE, slots_of
-from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, tiles_of
-from lamella.plan.tiling.split import Part, bits_of
+from lamella.plan.tiling.residency import Spill, cheapest_spills
+from lamella.plan.tiling.runs import Run, assign, find_run
+from lamella.plan.tiling.search import STREAM_SLOTS, slots_of
+from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, lead_operand, tiles_of
+from lamella.plan.tiling.split import Part, Tile, bits_of
 from lamella.plan.tiling.stages import Network, Stage
 
-STREAM_SLOTS = 4
-"""Chunks of weights that are on their way through L2 at once."""
-TOGETHER = 1 << 18
-"""Bytes of weights of several stages that are fetched together."""
 GRAIN = 16
 """Bytes of which the pieces of weights consist that come with the iterations of a loop."""
-FAR_PIECE = 1 << 15
-"""Bytes below which a fetch is not divided among several sDMAs."""
+LONG = 1 << 15
+"""Bytes of weights of which two pieces are worth coming with the iterations of a loop."""
 URGENT_PIECE = 1 << 12
-"""The same of one that nothing hides."""
+"""Bytes below which a fetch that nothing hides is not divided among several sDMAs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +97,7 @@ class TiledStage:
     def run(self) -> Run | None:
         """The tiles that are written as a loop."""
         alike = self.resident and not (self.choice.across or self.choice.eager)
-        return find_run(self.stage.split, self.tiles) if alike else None
+        return find_run(self.stage, self.tiles) if alike else None
 
     @property
     def beside(self) -> int:
@@ -113,7 +111,7 @@ class TiledStage:
     def stretched(self, size: int) -> int:
         """Bytes of weights in equal pieces, one for each iteration of the loop in which they come."""
         unit = GRAIN * self.along
-        return size if size < 2 * PIECE or not self.along else -(-size // unit) * unit
+        return size if size < 2 * LONG or not self.along else -(-size // unit) * unit
 
     @property
     def chunk_bytes(self) -> int:
@@ -225,7 +223,10 @@ class Placement:
             ):
                 tiled.distant[region.buffer.name, region.offset.constant] = self.packing.share(region)
         start = self.packing.size = aligned(self.packing.size, ALIGN)
-        indexed = list(enumerate(tiled.stage.task.inputs))
+        indexed = [
+            *((lead_operand(level, index), region) for level, index, region in tiled.stage.lead_operands()),
+            *enumerate(tiled.stage.task.inputs),
+        ]
         others = [
             (-1, region) for item in tiled.stage.followers for region in item.inputs if region is not None
         ]
@@ -255,7 +256,8 @@ class Placement:
         """
         number = tiled.stage.number
         last = self.fetches[-1] if self.fetches else None
-        most = min(TOGETHER, self.machine.l2 // 32, start)
+        before = sum(item.size for item in self.fetches if item.use >= 0)
+        most = min(self.machine.tactic.grain.together, self.machine.l2 // 32, before)
         beside = last is not None and last.use >= 0 and aligned(last.offset + last.size, ALIGN) == start
         if last is not None and beside and start + size - last.offset <= most:
             last.size = last.block.size = start + size - last.offset
@@ -301,7 +303,7 @@ class Placement:
                 continue
             weights = [region for _, region in later.shape.wholes]
             known = all(region.buffer.name in self.network.weights for region in weights)
-            if not known or not any(region.extent >= 2 * PIECE for region in weights):
+            if not known or not any(region.extent >= 2 * LONG for region in weights):
                 continue
             if choice.chunk and any(
                 later.choice.ring * later.chunk_bytes != later.share(engine) * later.depth_bytes
@@ -322,7 +324,8 @@ class Placement:
 
         What everything waits for, at the beginning and at the end of a plan, is divided all the same.
         """
-        return max(1, min(self.machine.counts["sDMA"], size // (URGENT_PIECE if urgent else FAR_PIECE)))
+        least = URGENT_PIECE if urgent else self.machine.tactic.grain.far
+        return max(1, min(self.machine.counts["sDMA"], size // least))
 
     def _blocks(self, spilled: Collection[str]) -> None:
         """The blocks that L2 must hold: activations and inputs, weights, staging rings."""
@@ -340,7 +343,7 @@ class Placement:
             self.homes[name] = Block(name, sizes[name] + around, network.first[name], last)
             if name in network.inputs:
                 # The first stage waits for nothing else: small pieces let its first tiles begin early.
-                pieces = max(1, min(2 * self.machine.counts["sDMA"], sizes[name] // PIECE * 4))
+                pieces = max(1, min(2 * self.machine.counts["sDMA"], sizes[name] // LONG * 4))
                 block, first = self.homes[name], network.first[name]
                 self.fetches.append(
                     Fetch(f"{name}_fetch", name, 0, block, first, False, pieces, self.lead(name), sizes[name])
@@ -413,6 +416,18 @@ class Placement:
         if not able:
             return None
         return max(able, key=lambda block: (block.size * (block.last - block.first + 1), block.name)).name
+
+    def cheapest_spills(self) -> frozenset[str]:
+        """The activations that go to DDR by a solver's choice: an element is stored once, and read by every stage."""
+        reads = Counter(region.buffer.name for tiled in self.stages for region in tiled.stage.inputs())
+        homes, blocks = self.homes, self.reserved
+        known, spills = {block.name for block in blocks}, {}
+        for name in filter(self._can_stage, homes):
+            self._blocks((name,))
+            moves = reads[name] + (name not in self.network.inputs)
+            rings = tuple(block for block in self.reserved if block.name not in known)
+            spills[name] = Spill(homes[name].size * moves, rings)
+        return cheapest_spills(blocks, spills, self.machine.l2)
 
     def _can_stage(self, name: str) -> bool:
         """Whether every use of a buffer goes by tiles."""

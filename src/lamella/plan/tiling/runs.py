@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from lamella.plan.tiling.split import Split
+from lamella.plan.tiling.split import Split, Tile
+from lamella.plan.tiling.stages import Stage
 
 LOOP_FROM = 2
 """Tiles of an engine from which on they are written as a loop."""
-Tile: TypeAlias = tuple[int, int]
-"""A tile: its first unit and how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +26,24 @@ class Run:
     beside: tuple[int, ...]
 
 
-def find_run(split: Split, shared: Sequence[Sequence[Tile]]) -> Run | None:
+def find_run(stage: Stage, shared: Sequence[Sequence[Tile]]) -> Run | None:
     """The longest run that every engine has; None where there are too few tiles for a loop."""
     if not shared or any(len(tiles) < LOOP_FROM for tiles in shared):
         return None
-    runs = [_longest_run(split, tiles) for tiles in shared]
+    runs = [_longest_run(stage, tiles) for tiles in shared]
     length = min(count for _, count in runs)
     if length < LOOP_FROM:
         return None
     return Run(tuple(begin for begin, _ in runs), length, tuple(len(tiles) - length for tiles in shared))
 
 
-def _longest_run(split: Split, tiles: Sequence[Tile]) -> Tile:
+def _longest_run(stage: Stage, tiles: Sequence[Tile]) -> Tile:
     """Where the longest run of tiles begins that have the same form and move by one step, and its length."""
-    looks = [_look(split, tile) for tile in tiles]
-    best, begin, step = (0, 1), 0, (0, 0)
+    looks = [_looks(stage, tile) for tile in tiles]
+    best, begin, step = (0, 1), 0, tuple[int, ...]()
     for end in range(1, len(tiles)):
         (form, place), (before, last) = looks[end], looks[end - 1]
-        moved = (place[0] - last[0], place[1] - last[1])
+        moved = tuple(now - then for now, then in zip(place, last, strict=True))
         if form != before:
             begin = end
             continue
@@ -55,6 +53,13 @@ def _longest_run(split: Split, tiles: Sequence[Tile]) -> Tile:
         if end - begin + 1 > best[1]:
             best = begin, end - begin + 1
     return best
+
+
+def _looks(stage: Stage, tile: Tile) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What the tiles of a loop have in common, and what moves, for the stage and for its leads."""
+    found = [_look(stage.split, tile)]
+    found += [_look(lead.split, own) for lead, own in zip(stage.leads, stage.stripes(*tile), strict=True)]
+    return tuple(n for form, _ in found for n in form), tuple(n for _, place in found for n in place)
 
 
 def _look(split: Split, tile: Tile) -> tuple[tuple[int, int, int, int], Tile]:

@@ -20,14 +20,14 @@ from lamella.plan.tiling.split import VIEWS, Rows, bits_of
 
 SHARE = 4096
 """Bytes that are worth a move of their own."""
-PIECE = 1 << 15
-"""Bytes of weights below which a load is not divided among several DMAs."""
+STREAM_SLOTS = 4
+"""Chunks of weights that are on their way through L2 at once."""
+MOST_CHUNKS = 256
+"""Chunks of weights that a stage may have."""
 SECTION = 4
 """Lines of a section beside its tasks: a comment, a blank line, the ends of its loop."""
 MOVE, PART, LET, MAIN = 1, 2, 2, 3
 """Lines of a move, of a move of a part of something, of a region with its type, and of a computation, about."""
-OWN_TOKENS = 10
-"""Tokens of an engine that fetches leave for its other tasks, where there are enough."""
 
 
 def choose(shape: StageShape, limits: Limits) -> Choice:
@@ -169,7 +169,7 @@ class _Search:
         self.smallest = min(self.smallest or needed, needed)
         if needed > limits.room:
             return
-        found, price = tiles.price(kept, min(flight, held, tiles.in_flight))
+        found, price = tiles.price(kept, min(flight, held))
         lines = tiles.lines(kept, min(flight, held))
         choice = Choice(
             tiles.height,
@@ -224,7 +224,7 @@ def pieces_of(machine: Machine, unit: str, tiles: int, size: float) -> int:
 
 def load_pieces(machine: Machine, size: int) -> int:
     """Moves that share what lies whole in L1."""
-    return max(1, min(machine.counts["DMA"], size // PIECE))
+    return max(1, min(machine.counts["DMA"], size // machine.tactic.grain.near))
 
 
 def _across_lines(shape: StageShape, kept: _Kept, mine: int) -> int:
@@ -252,12 +252,15 @@ def _weights(shape: StageShape, mine: int = 0) -> Iterator[_Kept]:
         return
     rest = shape.whole_bytes - aligned(weight.extent, ALIGN)
     channels = mine or chunks.channels
-    for parts in (1, 2, 4, 8, 16, 32, 64, 128) if mine else (2, 4, 8, 16, 32, 64, 128):
+    counts = {part for part in (1, 2, 4, 8, 16, 32, 64, 128) if part <= channels}
+    # The smallest chunks are of one channel, as long as a person could read them all.
+    counts |= {channels} if channels <= MOST_CHUNKS else set()
+    for parts in sorted(counts if mine else counts - {1}):
         size = -(-channels // parts)
-        if parts > channels:
-            return
         each = aligned(size * chunks.depth * bits_of(weight.type.elem) // 8, ALIGN)
-        for ring in sorted({min(2, parts), min(4, parts)}):
+        if shape.streamed and 4 * STREAM_SLOTS * each > 3 * shape.machine.l2:
+            continue
+        for ring in sorted({1, min(2, parts), min(4, parts)}):
             yield _Kept(size, ring, -(-channels // size), rest + ring * each)
 
 
@@ -265,9 +268,17 @@ def _ring_cycles(shape: StageShape, kept: _Kept, weights: float, work: float) ->
     """Cycles of chunks through a ring: a place is free again when its chunk has been loaded and used."""
     machine = shape.machine
     size = sum(region.extent for _, region in shape.wholes) * weights / kept.parts
-    pieces = -(-machine.counts["DMA"] // kept.ring)
+    pieces = chunk_pieces(shape, kept.ring, int(size))
     used = shape.main_cycles(work / kept.parts)
     return kept.parts * (machine.load(int(size / pieces)) + used) / kept.ring
+
+
+def chunk_pieces(shape: StageShape, ring: int, size: int) -> int:
+    """Moves that share a chunk of weights; of chunks that come from DDR one by one there is time for one move each."""
+    machine = shape.machine
+    if shape.streamed:
+        return 1
+    return max(1, min(-(-machine.counts["DMA"] // ring), size // machine.tactic.grain.near))
 
 
 class _Tiles:
@@ -284,7 +295,7 @@ class _Tiles:
         self.each = -(-len(tiles) // engines)
         self.count = len(tiles)
         self.engines = min(engines, len(tiles))
-        self.run = find_run(split, assign(tiles, engines))
+        self.run = find_run(shape.stage, assign(tiles, engines))
         self.slot = shape.slot(some).size
         first, count = max(
             some, key=lambda tile: (tile[1], sum(part.extent for _, _, part in shape.loads(*tile)))
@@ -294,15 +305,8 @@ class _Tiles:
         self.loads = [machine.load(part.extent) for _, _, part in shape.loads(first, count)]
         self.out = sum(machine.put(part.extent) for _, _, part in shape.stored(first, count))
         self.after = shape.follower_cycles(self.share)
-
-    @property
-    def in_flight(self) -> int:
-        """Tiles of a loop that tokens allow beside those of weights on their way."""
-        if self.each < LOOP_FROM:
-            return self.each
-        machine = self.shape.machine
-        free = max(OWN_TOKENS, machine.tokens // 3)
-        return max(2, free // (len(self.loads) + len(self.shape.costs)))
+        self.before = list(shape.lead_cycles(first, count))
+        self.gathered = machine.fetch(next(shape.made(first, count))[2].extent) if shape.distant else 0
 
     def price(self, kept: _Kept, flight: int) -> tuple[int, Price | None]:
         """Cycles of the stage: the busiest unit of the busiest engine, or the way of a tile through all units."""
@@ -314,15 +318,20 @@ class _Tiles:
         busy: dict[str, float] = {"DMA": each * sum(self.loads) / machine.counts["DMA"] + weights * groups}
         busy[main_unit] = busy.get(main_unit, 0) + each * main / min(flight, each, machine.counts[main_unit])
         busy["CSTL"] = busy.get("CSTL", 0) + each * self.out / machine.counts["CSTL"]
+        for unit, cycles in self.before:
+            busy[unit] = busy.get(unit, 0) + each * cycles / min(flight, each, machine.counts[unit])
         for cost in shape.costs[1:]:
             share = self.after / len(shape.costs[1:])
             busy[cost.unit] = busy.get(cost.unit, 0) + each * share / machine.counts[cost.unit]
         if shape.streamed:
             size = sum(region.extent for _, region in shape.wholes)
             busy["sDMA"] = groups * machine.fetch(size) / machine.counts["sDMA"]
+        if shape.distant:
+            # Rows of a table in DDR; the sDMAs serve all engines.
+            busy["sDMA"] = self.count * self.gathered / min(self.count, machine.counts["sDMA"])
         load = sum(self.loads) / pieces_of(machine, "DMA", each, max(self.loads, default=0) * machine.dma)
         out = self.out / pieces_of(machine, "CSTL", each, self.out * machine.store)
-        way = load + main + self.after + out
+        way = load + sum(cycles for _, cycles in self.before) + main + self.after + out
         if kept.ring < kept.parts:
             # In groups: all loads, then chunk after chunk, then all stores.
             around = groups * (sum(self.loads) * flight / machine.counts["DMA"] + self.after + out)
@@ -344,7 +353,7 @@ class _Tiles:
         main = MAIN + (LET + 1 if kept.chunk else 0)
         move = MOVE if run else PART
         each = len(self.loads) * (move + LET) + LET + kept.parts * main
-        each += (len(shape.costs) - 1) * (PART + LET) + move
+        each += (len(shape.costs) - 1) * (PART + LET) + move + len(self.before) * (MAIN + LET)
         moves = kept.parts if kept.chunk else 1
         groups = 1 if resident else -(-self.each // flight)
         weights = (
@@ -352,4 +361,5 @@ class _Tiles:
             if shape.wholes
             else 0
         )
+        weights += len(shape.leads) * (MOVE + LET)
         return passes * each + self.engines * weights + SECTION

@@ -25,6 +25,8 @@ SMALL_TABLE = 1 << 16
 """Bytes of a table that is rather fetched whole, ahead of its use, than read where it lies."""
 Span: TypeAlias = tuple[int, int]
 """Channels: the first and how many."""
+LEAD = 16
+"""Operands of leads are numbered from multiples of this on, behind those of the main task."""
 Operand: TypeAlias = tuple[str, Region, Part]
 """An operand of a tile: the key of its place in the slot, the tensor, and the part of it."""
 
@@ -81,6 +83,11 @@ CONVERSIONS = frozenset({"cast", "quantize", "dequantize"})
 """Followers that never work in place, whatever their types."""
 
 
+def lead_operand(level: int, index: int) -> int:
+    """The number of an operand of a lead among those of its stage."""
+    return (level + 1) * LEAD + index
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """The parts of a tile's slot: a key for each operand and its offset; `size` is padded."""
@@ -100,6 +107,7 @@ class StageShape:
         self.costs: list[Cost] = [
             on_unit(task, unit, machine.model) for task, unit in zip(stage.tasks, self.units, strict=True)
         ]
+        self.leads = [StageShape(lead, machine) for lead in stage.leads]
         self.planar: set[str] = set()
         """Buffers that lie channel by channel."""
         self.fronts: dict[tuple[object, ...], list[Choice]] = {}
@@ -136,12 +144,23 @@ class StageShape:
 
     @cached_property
     def wholes(self) -> list[tuple[int, Region]]:
-        """Inputs of the main task that lie whole in L1."""
-        return [
+        """Inputs of the main task, and of leads, that lie whole in L1."""
+        found = [
             (index, item.region)
             for index, item in enumerate(self.stage.split.inputs)
             if isinstance(item, Whole) and index not in self.vectors | self.distant
         ]
+        for level, lead in enumerate(self.leads):
+            found += [(lead_operand(level, index), region) for index, region in lead.wholes]
+        return found
+
+    def whole(self, index: int) -> Part:
+        """An operand of the main task, or of a lead, that all tiles need."""
+        level, own = divmod(index, LEAD)
+        if level:
+            return self.leads[level - 1].whole(own)
+        item = self.stage.split.inputs[index]
+        return self.seen(item.region, item.part(0, 1))
 
     @cached_property
     def whole_bytes(self) -> int:
@@ -151,8 +170,11 @@ class StageShape:
     def loads(self, first: int, count: int, span: Span | None = None) -> Iterator[Operand]:
         """The inputs of a tile that are loaded for it: key, operand and part; `span` are channels of one engine."""
         split = self.stage.split
+        if self.leads:
+            rows = self.stage.stripes(first, count)[0]
+            yield from ((f"l{key}", region, part) for key, region, part in self.leads[0].loads(*rows))
         for index, item in enumerate(split.inputs):
-            if not isinstance(item, Whole):
+            if not (isinstance(item, Whole) or (index == 0 and self.leads)):
                 yield f"x{index}", item.region, self.seen(item.region, item.part(first, count))
         tile = split.outputs[0].part(first, count).type.shape
         for number, follower in enumerate(self.stage.followers):
@@ -181,11 +203,17 @@ class StageShape:
             yield key, follower.output, _cut(part, span)
             tile = part.type
 
+    def passed(self, first: int, count: int) -> Iterator[Operand]:
+        """What the leads of a tile write in L1."""
+        for level, (lead, tile) in enumerate(zip(self.leads, self.stage.stripes(first, count), strict=True)):
+            yield from ((f"l{level}{key}", region, part) for key, region, part in lead.made(*tile))
+
     def slot(self, tiles: list[tuple[int, int]], span: Span | None = None) -> Slot:
         """The slot that holds any of some tiles."""
         sizes: dict[str, int] = {}
         for first, count in tiles:
-            for key, _, part in (*self.loads(first, count, span), *self.made(first, count, span)):
+            used = *self.loads(first, count, span), *self.passed(first, count), *self.made(first, count, span)
+            for key, _, part in used:
                 sizes[key] = max(sizes.get(key, 0), part.extent)
         offsets: dict[str, int] = {}
         end = 0
@@ -209,6 +237,12 @@ class StageShape:
     def follower_cycles(self, share: float) -> int:
         """Cycles of all followers on a share of their work."""
         return sum(self._cycles(cost, share) for cost in self.costs[1:])
+
+    def lead_cycles(self, first: int, count: int) -> Iterator[tuple[str, int]]:
+        """Units and cycles of the leads of a tile, task by task."""
+        for lead, (_, rows) in zip(self.leads, self.stage.stripes(first, count), strict=True):
+            share = rows / lead.stage.split.units
+            yield from ((cost.unit, self._cycles(cost, share)) for cost in lead.costs)
 
     @staticmethod
     def _cycles(cost: Cost, share: float) -> int:

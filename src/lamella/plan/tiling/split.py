@@ -20,6 +20,8 @@ from lamella.lang.nem.registry import opcode as find_opcode
 from lamella.lang.nem.resolved import AttributeValue, Region, Task, TensorType
 
 Attributes: TypeAlias = Mapping[str, AttributeValue]
+Tile: TypeAlias = tuple[int, int]
+"""A tile: its first unit and how many."""
 ROWS_LAYOUT = "ROWS"
 """The layout word of tiles whose leading axes were joined: row-major as written."""
 
@@ -222,6 +224,14 @@ class Split:
     def window(self) -> Window | None:
         """The image under a kernel, where there is one."""
         return next((item for item in self.inputs if isinstance(item, Window)), None)
+
+    def rows_under(self, first: int, count: int) -> Tile:
+        """The rows of the first operand that a tile needs."""
+        source = self.inputs[0]
+        if not isinstance(source, Window):
+            return first, count
+        image, low, high, _, _ = source.bounds(first, count)
+        return image * _type(source.region).shape[1] + low, high - low
 
     def attributes_of(self, first: int, count: int) -> Attributes:
         """The attributes of a tile: the pads of its own edges."""

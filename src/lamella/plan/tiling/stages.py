@@ -8,7 +8,7 @@ and activations.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -21,6 +21,7 @@ from lamella.plan.tiling.split import (
     Part,
     Split,
     StridedRows,
+    Tile,
     Whole,
     bits_of,
     dense,
@@ -75,6 +76,9 @@ class Stage:
     name: str
     split: Split
     followers: tuple[Follower, ...] = ()
+    leads: tuple[Stage, ...] = ()
+    """Stages that compute, stripe by stripe, the rows under a tile: the first reads memory, each of the others the one
+    before it, and the main task the last."""
 
     @property
     def task(self) -> Task:
@@ -83,8 +87,18 @@ class Stage:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """All tasks in order."""
+        """The main task and its followers, in order."""
         return (self.task, *(item.task for item in self.followers))
+
+    def stripes(self, first: int, count: int) -> list[Tile]:
+        """The tile of each lead that a tile of the stage needs."""
+        found: list[Tile] = []
+        split, tile = self.split, (first, count)
+        for lead in reversed(self.leads):
+            tile = split.rows_under(*tile)
+            found.insert(0, tile)
+            split = lead.split
+        return found
 
     @property
     def outputs(self) -> tuple[Region, ...]:
@@ -105,9 +119,19 @@ class Stage:
         """Whether all columns of a tile must be on one engine: rows are summed up, or several tiles leave."""
         return any(item.row_wise or item.kept or item.flat for item in self.followers)
 
+    def lead_operands(self) -> Iterator[tuple[int, int, Region]]:
+        """The operands of leads that do not come with tiles: number of the lead, number of the operand, and region."""
+        for level, lead in enumerate(self.leads):
+            for index, region in enumerate(lead.task.inputs[1:], start=1):
+                yield level, index, region
+
     def inputs(self) -> Iterator[Region]:
         """What the stage reads, but for tiles that its own tasks left."""
-        yield from self.task.inputs
+        for lead in self.leads[:1]:
+            yield from lead.inputs()
+        for lead in self.leads[1:]:
+            yield from lead.task.inputs[1:]
+        yield from self.task.inputs[1:] if self.leads else self.task.inputs
         for item in self.followers:
             yield from (region for region in item.inputs if region is not None)
 
@@ -121,6 +145,7 @@ class Network:
     weights: set[str]
     inputs: set[str]
     outputs: set[str]
+    length: int
     first: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
 
@@ -130,10 +155,14 @@ class Network:
         return {name for name in self.first if name not in self.weights | self.inputs | self.outputs}
 
 
-def group(plan: Plan, outputs: Collection[str] | None = None, *, long: bool = True) -> Network:
+LONG, SHORT, ALONE = 2, 1, 0
+"""How long stages are: with followers that work on rows and tiles that others read, with others only, without any."""
+
+
+def group(plan: Plan, outputs: Collection[str] | None = None, length: int = LONG) -> Network:
     """The stages of a selected plan; `outputs` are the buffers to keep, by default those that nothing reads.
 
-    Long stages have followers that work on rows, and tiles that others read; they need more of L1.
+    The longer stages are, the more of L1 they need.
     """
     tasks = _straight_line(plan)
     readers: dict[str, list[Task]] = defaultdict(list)
@@ -154,16 +183,22 @@ def group(plan: Plan, outputs: Collection[str] | None = None, *, long: bool = Tr
     weights -= _shared(plan, readers)
     kept = set(outputs or ()) | {name for name in writers if name not in readers}
     kept |= {name for name in inputs if name in writers}
-    network = Network(plan, [], weights, inputs - weights, kept)
+    network = Network(plan, [], weights, inputs - weights, kept, length)
     fused = _Fusion(tasks, readers, writers, kept, inputs)
-    fused.long = long
-    network.stages = [replace(stage, number=number) for number, stage in enumerate(fused.stages())]
-    for stage in network.stages:
+    fused.length = length
+    return placed(network, fused.stages())
+
+
+def placed(network: Network, stages: Iterable[Stage]) -> Network:
+    """The network with other stages, in order: from which to which its buffers live follows."""
+    numbered = [replace(stage, number=number) for number, stage in enumerate(stages)]
+    found = replace(network, stages=numbered, first={}, last={})
+    for stage in numbered:
         for region in (*stage.inputs(), *stage.outputs):
             name = region.buffer.name
-            network.first.setdefault(name, stage.number)
-            network.last[name] = stage.number
-    return network
+            found.first.setdefault(name, stage.number)
+            found.last[name] = stage.number
+    return found
 
 
 SHARED_PART = 16
@@ -221,7 +256,7 @@ class _Fusion:
         inputs: set[str],
     ) -> None:
         self.tasks, self.readers, self.writers, self.kept, self.inputs = tasks, readers, writers, kept, inputs
-        self.long = True
+        self.length = LONG
 
     def stages(self) -> Iterator[Stage]:
         """Stages in the order of their last tasks."""
@@ -242,8 +277,13 @@ class _Fusion:
 
     def _joined(self, task: Task, open_stages: dict[str, Stage]) -> Stage | None:
         """The stage before with a task as its next follower; of two candidates the later one."""
-        row_wise = self.long and task.opcode in ROW_WISE
-        if not (is_elementwise(task) or row_wise) or len(task.outputs) != 1 or task.opcode in MOVES:
+        row_wise = self.length == LONG and task.opcode in ROW_WISE
+        if (
+            self.length == ALONE
+            or not (is_elementwise(task) or row_wise)
+            or len(task.outputs) != 1
+            or task.opcode in MOVES
+        ):
             return None
         candidates = [
             (region, open_stages[region.buffer.name])
@@ -252,7 +292,7 @@ class _Fusion:
         ]
         for region, stage in reversed(candidates):
             private = self._private(region, task)
-            if not self._passes(region, task, stage) or not (private or self.long):
+            if not self._passes(region, task, stage) or not (private or self.length == LONG):
                 continue
             follower = self._follower(task, stage)
             if follower is not None:

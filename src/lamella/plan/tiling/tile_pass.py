@@ -9,9 +9,9 @@ from lamella.base.arena import aligned
 from lamella.lang.nem.resolved import Region, TensorType
 from lamella.plan.tiling.placement import Placement, TiledStage
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Place, Step, l1_buffer
-from lamella.plan.tiling.runs import Tile
-from lamella.plan.tiling.shape import ALIGN, Operand
-from lamella.plan.tiling.split import Part, extent_of, planar
+from lamella.plan.tiling.shape import ALIGN, Operand, StageShape, lead_operand
+from lamella.plan.tiling.split import Part, Tile, extent_of, planar
+from lamella.plan.tiling.stages import Follower
 
 
 class TilePass:
@@ -40,7 +40,7 @@ class TilePass:
     def lines(self) -> list[Step]:
         """All tasks of the tile."""
         chunks = range(len(self.tiled.chunks()))
-        return [*self.loads(), *(self.main(number) for number in chunks), *self.finish()]
+        return [*self.loads(), *self.leads(), *(self.main(number) for number in chunks), *self.finish()]
 
     def _here(self, key: str, part: Part | None, extent: int, name: str = "") -> Bytes:
         """Bytes of the slot, typed where a part is given."""
@@ -77,13 +77,59 @@ class TilePass:
         at = Place(start, 0, size if slots > 1 else 0, slots, f"at_{staging.name}", staging.offset)
         return Bytes(L2_BUFFER, at, extent)
 
+    def leads(self) -> list[Step]:
+        """The rows under the tile, stripe by stripe."""
+        found: list[Step] = []
+        for level, (lead, tile) in enumerate(
+            zip(self.tiled.shape.leads, self.tiled.stage.stripes(*self.tile), strict=True)
+        ):
+            label = lead.stage.name.removeprefix("do_")
+            made = [(f"l{level}{key}", region, part) for key, region, part in lead.made(*tile)]
+            inputs = [self._lead_input(level, lead, tile)]
+            for index in range(1, len(lead.stage.task.inputs)):
+                inputs.append(self._beside(level, index))
+            key, _, part = made[0]
+            output = self._here(key, part, part.extent, f"{label}_Y")
+            attributes = lead.stage.split.attributes_of(*tile)
+            step = Step(lead.stage.task.opcode, tuple(inputs), (output,), attributes, label=label)
+            found.append(self._on_unit(step, lead.units[0]))
+            found += self._follow(lead, made, tile, label)
+        return found
+
+    def _lead_input(self, level: int, lead: StageShape, tile: Tile) -> Bytes:
+        """The rows that a lead reads: loaded, or left by the lead before."""
+        part = lead.stage.split.inputs[0].part(*tile)
+        return self._here(f"l{self._left(level)}" if level else "lx0", part, part.extent, f"{self.label}_X")
+
+    def _left(self, level: int) -> str:
+        """Where the lead before a level leaves its rows."""
+        lead = self.tiled.shape.leads[level - 1]
+        tile = self.tiled.stage.stripes(*self.tile)[level - 1]
+        *_, (key, _, _) = lead.made(*tile)
+        return f"{level - 1}{key}"
+
+    def _beside(self, level: int, index: int) -> Bytes:
+        """An operand of a lead that all tiles need: in L1, or a vector in L2."""
+        tiled, lead = self.tiled, self.tiled.shape.leads[level]
+        label, type = lead.stage.name.removeprefix("do_"), lead.whole(index).type
+        if index in lead.vectors:
+            region = lead.stage.task.inputs[index]
+            near = self.placement.source(tiled, region, 0, extent_of(type))
+            return Bytes(near.buffer, near.place, near.extent, type, f"{label}_B")
+        at = Place(tiled.weights[lead_operand(level, index)])
+        return Bytes(l1_buffer(self.engine), at, extent_of(type), type, f"{label}_W")
+
     def main(self, number: int) -> Step:
         """The main task on a chunk of channels."""
         tiled, task = self.tiled, self.tiled.stage.task
         split = tiled.stage.split
         inputs: list[Bytes] = []
         for index, item in enumerate(split.inputs):
-            if f"x{index}" in self.parts:
+            if index == 0 and tiled.stage.leads:
+                part = item.part(*self.tile)
+                key = f"l{self._left(len(tiled.stage.leads))}"
+                inputs.append(self._here(key, part, part.extent, f"{self.label}_X"))
+            elif f"x{index}" in self.parts:
                 part = self.parts[f"x{index}"]
                 inputs.append(self._here(f"x{index}", part, part.extent, f"{self.label}_X"))
             else:
@@ -96,13 +142,12 @@ class TilePass:
             whole = self._here(f"y{index}", part, part.extent, f"{self.label}_Y")
             outputs.append(whole if not tiled.choice.chunk else self._cut(whole, part, number))
         attributes = split.attributes_of(*self.tile)
-        return self._on_unit(
-            Step(task.opcode, tuple(inputs), tuple(outputs), attributes, label=self.label), 0
-        )
+        step = Step(task.opcode, tuple(inputs), tuple(outputs), attributes, label=self.label)
+        return self._on_unit(step, tiled.shape.units[0])
 
-    def _on_unit(self, step: Step, task: int) -> Step:
+    def _on_unit(self, step: Step, unit: str) -> Step:
         """A step on the unit that its task names: tiles take turns on the instances of it."""
-        step.unit = self.tiled.shape.units[task]
+        step.unit = unit
         count = self.placement.machine.counts.get(step.unit, 1)
         step.turn, step.turns = self.number % count, count if self.step else 1
         return step
@@ -150,43 +195,51 @@ class TilePass:
 
     def finish(self) -> list[Step]:
         """Followers, and the way out."""
-        found: list[Step] = []
         made = list(self.tiled.shape.made(*self.tile, self.span))
+        return [*self._follow(self.tiled.shape, made, self.tile, f"{self.label}_a"), *self._stores()]
+
+    def _follow(self, shape: StageShape, made: list[Operand], tile: Tile, label: str) -> list[Step]:
+        """The followers of a task on the tile that it left."""
+        found: list[Step] = []
         current = made[0]
-        for number, follower in enumerate(self.tiled.stage.followers):
-            result = made[len(self.tiled.stage.split.outputs) + number]
-            inputs = [self._follower_input(number, index, current) for index in range(len(follower.inputs))]
+        for number, follower in enumerate(shape.stage.followers):
+            result = made[len(shape.stage.split.outputs) + number]
+            count = len(follower.inputs)
+            inputs = [
+                self._left_tile(follower, index, current, shape.stage.split.units, tile)
+                if follower.inputs[index] is None
+                else self._follower_input(number, index)
+                for index in range(count)
+            ]
             output = self._here(result[0], result[2], result[2].extent, f"{self.label}_Y")
             attributes = follower.task.attributes
             if follower.row_wise:
                 attributes = {**attributes, "axis": len(result[2].type.shape) - 1}
-            step = Step(follower.task.opcode, tuple(inputs), (output,), attributes, label=f"{self.label}_a")
-            found.append(self._on_unit(step, number + 1))
+            step = Step(follower.task.opcode, tuple(inputs), (output,), attributes, label=label)
+            found.append(self._on_unit(step, shape.units[number + 1]))
             current = result
-        return [*found, *self._stores()]
+        return found
 
-    def _follower_input(self, number: int, index: int, current: Operand) -> Bytes:
-        """An operand of a follower: the tile before it, a part of another tensor, or a vector in L2."""
-        follower = self.tiled.stage.followers[number]
-        region = follower.inputs[index]
+    def _left_tile(self, follower: Follower, index: int, current: Operand, units: int, tile: Tile) -> Bytes:
+        """The tile that the task before a follower left."""
+        own = follower.task.inputs[index].type
+        type = _requantised(current[2].type, own)
+        if follower.flat and own is not None:
+            first, count = tile
+            shape = current[2].type.shape
+            type = follower.part(follower.task.inputs[index], units, first, shape, count).type
+        return self._here(current[0], Part(0, type), extent_of(type), f"{self.label}_Y")
+
+    def _follower_input(self, number: int, index: int) -> Bytes:
+        """Another operand of a follower: a part of a tensor, or a vector in L2."""
+        region = self.tiled.stage.followers[number].inputs[index]
+        assert region is not None
         key = f"f{number}_{index}"
-        if region is None:
-            own = follower.task.inputs[index].type
-            type = _requantised(current[2].type, own)
-            if follower.flat and own is not None:
-                type = follower.part(
-                    follower.task.inputs[index], self.tiled.stage.split.units, *self._tile_of(current)
-                ).type
-            return self._here(current[0], Part(0, type), extent_of(type), f"{self.label}_Y")
         if key in self.parts:
             part = self.parts[key]
             return self._here(key, part, part.extent, f"{self.label}_R")
         found = self.placement.source(self.tiled, region, 0, region.extent)
         return Bytes(found.buffer, found.place, found.extent, region.type)
-
-    def _tile_of(self, current: Operand) -> tuple[int, tuple[int, ...], int]:
-        first, count = self.tile
-        return first, current[2].type.shape, count
 
     def _stores(self) -> Iterable[Step]:
         shape, (first, count) = self.tiled.shape, self.tile

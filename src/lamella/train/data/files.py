@@ -125,12 +125,13 @@ def _windows(stream: TokenStream, request: DataRequest) -> TokenWindows:
         raise InputError("nobody says how long a sequence is", hint="say --sequence T")
     windows = TokenWindows(stream, length, found[0].name, request.vocabulary, learnt_windows(stream, length))
     if windows.kept is not None and not len(windows.kept):
-        raise InputError(f"no window of {stream.source} holds something to learn")
+        hint = "of records only completions and what an assistant says are learnt: look at them, or say --sequence T"
+        raise InputError(f"no window of {stream.source} holds something to learn", hint=hint)
     if windows.size < 1:
-        raise InputError(
-            f"{len(stream.tokens)} tokens of {stream.source} fill no window of {length} + 1",
-            hint="say --sequence T",
-        )
+        count = len(stream.tokens)
+        hint = f"say --sequence {count - 1} or less" if count > 1 else "there is nothing in it to learn"
+        raise InputError(f"{count} tokens of {stream.source} fill no window of {length} + 1", hint=hint)
+    windows.require_known()
     return windows
 
 

@@ -12,6 +12,10 @@ from lamella.base.errors import InputError
 from lamella.base.records import dataclass
 from lamella.train.data.batches import IGNORED, TARGETS, Batch, Rows
 
+MOST_SEEN = 1 << 28
+"""Tokens that are looked at before the first step."""
+SEEN_AT_ONCE = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class TokenStream:
@@ -75,15 +79,32 @@ class TokenWindows:
             f"{self.size:,} windows of {self.length} + 1{rest}"
         )
 
+    def require_known(self) -> None:
+        """InputError where a token is none of the model's: a run should not end at it after hours.
+
+        Of more tokens than can be looked at in a second the rest is looked at when it is taken.
+        """
+        tokens = self.stream.tokens[:MOST_SEEN]
+        for start in range(0, len(tokens), SEEN_AT_ONCE):
+            part = np.asarray(tokens[start : start + SEEN_AT_ONCE])
+            wrong = np.nonzero(self._is_unknown(part))[0]
+            if len(wrong):
+                raise self._unknown(start + int(wrong[0]), int(part[wrong[0]]))
+
     def _require_known(self, found: npt.NDArray[np.int64], rows: Rows) -> None:
-        most = self.vocabulary
-        wrong = (found < 0) | (found >= most) if most is not None else found < 0
+        wrong = self._is_unknown(found)
         if wrong.any():
             row, place = (int(item[0]) for item in np.nonzero(wrong))
-            known = "" if most is None else f"; the model knows tokens 0 to {most - 1}"
-            raise InputError(
-                f"token {int(rows[row]) * self.length + place} of {self.stream.source} is {found[row, place]}{known}"
-            )
+            raise self._unknown(int(rows[row]) * self.length + place, int(found[row, place]))
+
+    def _is_unknown(self, found: Array) -> npt.NDArray[np.bool_]:
+        return (found < 0) if self.vocabulary is None else (found < 0) | (found >= self.vocabulary)
+
+    def _unknown(self, place: int, token: int) -> InputError:
+        most = self.vocabulary
+        known = "" if most is None else f"; the model knows tokens 0 to {most - 1}"
+        hint = "the data were made for another tokenizer, or for another model"
+        return InputError(f"token {place} of {self.stream.source} is {token}{known}", hint=hint)
 
 
 def window_count(stream: TokenStream, length: int) -> int:

@@ -82,6 +82,8 @@ def normalised(random: Random, schema: AtenSchema) -> Case:
             found[item.name] = random.choice((1, 2, 4))
         elif item.default is None and item.type.endswith("?"):
             found[item.name] = None
+    if schema.name == "aten.batch_norm.default" and random.random() < 0.3:
+        found |= {"running_mean": None, "running_var": None, "training": True}
     if schema.find("HxW"):
         count = 1
         for extent in whole[2:]:
@@ -134,7 +136,7 @@ def pooled(random: Random, schema: AtenSchema) -> Case:
     found: Case = {"self": tensor(random, whole, dtype)}
     for item in schema.parameters[1:]:
         if item.name == "kernel_size":
-            found["kernel_size"] = random.choice(([2], [2] * rank, [3] * rank))
+            found["kernel_size"] = random.choice(([2], [2] * rank, [3] * rank, [8] * rank))
         elif item.name == "stride" and random.random() < 0.6:
             found["stride"] = [random.randint(1, 3) for _ in range(rank)]
         elif item.name == "padding" and random.random() < 0.6:
@@ -146,13 +148,7 @@ def pooled(random: Random, schema: AtenSchema) -> Case:
         elif item.name == "divisor_override" and random.random() < 0.3:
             found[item.name] = 3
         elif item.name == "output_size":
-            exact = [
-                random.choice([size for size in range(1, 8) if extent % size == 0])
-                for extent in whole[-rank:]
-            ]
-            found["output_size"] = (
-                exact if "max" in schema.name else [random.randint(1, 5) for _ in range(rank)]
-            )
+            found["output_size"] = [random.randint(1, 5) for _ in range(rank)]
     return found
 
 
@@ -230,8 +226,9 @@ def columned(random: Random, schema: AtenSchema) -> Case:
 
 
 def sampled(random: Random, schema: AtenSchema) -> Case:
-    grid = tensor(random, [2, 3, 2, 2], torch.float32, -1, 1) * 0.9
-    found: Case = {"input": tensor(random, [2, 3, 4, 5], torch.float32), "grid": grid}
+    axes = 3 if "3d" in schema.name else 2
+    grid = tensor(random, [*[2, 3, 2, 1][: axes + 1], axes], torch.float32, -1, 1) * 0.9
+    found: Case = {"input": tensor(random, [2, 3, 4, 5, 2][: axes + 2], torch.float32), "grid": grid}
     found |= {"interpolation_mode": random.choice((0, 1)), "padding_mode": random.choice((0, 1))}
     return found | {"align_corners": random.random() < 0.5}
 

@@ -158,6 +158,7 @@ CASES = (
         1,
         1e-4,
     ),
+    Case(120, "marked", "Remembered", "", (ROWS, "w[4, 6]"), lambda x, w: [x[0] @ x[1].T]),
     Case(121, "marked", "ByChannel", "", (ROWS, "w[4, 6]"), lambda x, w: [x[0] @ x[1].T]),
     Case(123, "marked", "ByRange", "", (ROWS, "w[4, 6]"), lambda x, w: [x[0] @ x[1].T]),
     Case(

@@ -47,7 +47,6 @@ REST = (
     Rest((103,), "E004", "splits without sizes", (ROWS, "w[24, 8]")),
     Rest((105,), "E003", "norms of queries and keys without their weights", (ROWS, "w[24, 8]", "w[8, 8]")),
     Rest((106,), "E004", "a router without the number of its picks", (ROWS, "w[4, 8]")),
-    Rest((120,), "E004", "quantizes without a type", (ROWS, "w[4, 8]")),
     Rest((130,), "E012", "turns one tensor into two, and no heads are known", (ROWS, "w[24, 8]", ROWS)),
     Rest((150,), "E002", "holds attention that is printed with other parameters"),
 )

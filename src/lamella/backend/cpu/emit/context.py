@@ -50,6 +50,8 @@ class EmitContext:
     """There, which threads of its warp are its subgroup: an i32 operand, a bit for each."""
     fragments: bool = False
     """There, whether the tensor cores compute its matrix products: matrices lie in registers as those want them."""
+    early: bool = False
+    """Whether the kernel may be started before the one before it has ended, on a GPU."""
     subgroup_size: int = 1
     items: int = 1
     """Work-items of the work-group."""

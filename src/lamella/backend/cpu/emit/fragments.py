@@ -24,106 +24,21 @@ from lamella.backend.cpu.emit.matrices.layout import (
     named_matrix,
     uniform,
 )
+from lamella.backend.cpu.emit.memory.addresses import passed_by_fixed
 from lamella.backend.cpu.emit.scalars import make_constant
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue
 from lamella.base.records import dataclass
-from lamella.kernels.rewrite import used_values, walk
-from lamella.kernels.sizes import default_sizes
-from lamella.kernels.target import Target
-from lamella.lang.tensor import result_types
+from lamella.kernels.fragments import COLUMNS, DEPTH, ROWS, WARP
 from lamella.lang.tensor.nodes import (
-    Arith,
-    Cast,
     Constant,
+    CoopApply,
     CoopConstruct,
     CoopLoad,
     Coopmatrix,
     CoopMulAdd,
     CoopScale,
     CoopStore,
-    For,
-    Function,
-    If,
-    Instruction,
-    Memref,
-    Type,
-    Yield,
 )
-
-WARP = 32
-ROWS, COLUMNS, DEPTH = 8, 16, 16
-"""What one instruction computes: rows and columns of C, and the length of its sums."""
-FACTORS = ("bf16", "f16")
-SUMS = "f32"
-STEADY = ("f32", "bf16", "f16")
-"""Element types of matrices that are stored."""
-
-
-# --- which kernels have fragments ----------------------------------------------------------------------------
-
-
-def suits_fragments(function: Function, target: Target) -> bool:
-    """Whether every cooperative matrix of a kernel may lie in fragments, and there is a product."""
-    if not target.tensor_cores or default_sizes(function).subgroup_size != WARP:
-        return False
-    found, known = [item.instruction for item in walk(function.body)], types_of(function)
-    return any(isinstance(item, CoopMulAdd) for item in found) and all(_suits(item, known) for item in found)
-
-
-def types_of(function: Function) -> dict[str, Type]:
-    """The types of all values of a kernel whose names are unique."""
-    known: dict[str, Type] = {item.value.name: item.type for item in function.parameters}
-    for statement in walk(function.body):
-        node = statement.instruction
-        known.update(zip((item.name for item in statement.results), result_types(node), strict=False))
-        if isinstance(node, For):
-            known.update(zip((name.name for name, _ in node.carried), node.types, strict=False))
-    return known
-
-
-def _suits(instruction: Instruction, known: dict[str, Type]) -> bool:
-    types = [item for item in result_types(instruction) if isinstance(item, Coopmatrix)]
-    match instruction:
-        case CoopMulAdd():
-            factors = [known.get(item.name) for item in (instruction.left, instruction.right)]
-            elements = {item.element for item in factors if isinstance(item, Coopmatrix)}
-            alike = len(elements) == 1 and elements <= set(FACTORS)
-            return alike and _is_sum(instruction.type, (SUMS,))
-        case CoopLoad():
-            held = _is_factor(instruction.type) or _is_sum(instruction.type, STEADY)
-            return held and _is_plain(known.get(instruction.operand.name))
-        case CoopStore():
-            stored = known.get(instruction.value.name)
-            held = isinstance(stored, Coopmatrix) and _is_sum(stored, STEADY) and not instruction.flag
-            return held and _is_plain(known.get(instruction.operand.name))
-        case Constant() | CoopConstruct() | CoopScale() | Arith() | Cast() | For() | If():
-            return all(_is_sum(item, STEADY) for item in types)
-        case _:
-            return not types and not _reads_matrix(instruction, known)
-
-
-def _reads_matrix(instruction: Instruction, known: dict[str, Type]) -> bool:
-    found = (known.get(item.name) for item in used_values(instruction))
-    return not isinstance(instruction, Yield) and any(isinstance(item, Coopmatrix) for item in found)
-
-
-def _is_plain(type_: Type | None) -> bool:
-    """Whether a memref has rows and columns alone; one more mode is that of a packed access."""
-    return isinstance(type_, Memref) and type_.order == 2
-
-
-def _is_sum(type_: Coopmatrix, elements: tuple[str, ...]) -> bool:
-    whole = type_.rows % ROWS == 0 and type_.columns % COLUMNS == 0
-    return type_.use == "matrix_acc" and type_.element in elements and whole
-
-
-def _is_factor(type_: Coopmatrix) -> bool:
-    if type_.element not in FACTORS or type_.use == "matrix_acc":
-        return False
-    if type_.use == "matrix_a":
-        return type_.rows % ROWS == 0 and type_.columns % DEPTH == 0
-    return type_.rows % DEPTH == 0 and type_.columns % COLUMNS == 0
-
 
 # --- values --------------------------------------------------------------------------------------------------
 
@@ -292,7 +207,8 @@ def _store_pair(context: EmitContext, element: str, pointer: str, pair: tuple[st
     out, kind = context.out, LLVM[element]
     first = out.value(f"insertelement <2 x {kind}> poison, {kind} {pair[0]}, i64 0")
     both = out.value(f"insertelement <2 x {kind}> {first}, {kind} {pair[1]}, i64 1")
-    out.line(f"store <2 x {kind}> {both}, ptr {pointer}, align {8 if element == 'f32' else 4}")
+    hint = passed_by_fixed(context)
+    out.line(f"store <2 x {kind}> {both}, ptr {pointer}, align {8 if element == 'f32' else 4}{hint}")
 
 
 # --- products ------------------------------------------------------------------------------------------------
@@ -330,7 +246,29 @@ def _product(context: EmitContext, element: str, words: tuple[str, ...], sums: l
     return [out.value(f"extractvalue {kind} {found}, {place}") for place in range(4)]
 
 
+# --- components ----------------------------------------------------------------------------------------------
+
+
+def emit_apply(context: EmitContext, apply: CoopApply) -> MatrixValue:
+    """A matrix each of whose elements a region makes of one and of its row and column."""
+    matrix, own = named_matrix(context, apply.operand), _threads(context)
+    row, column = (context.out.value(f"trunc i64 {item} to i32") for item in (own.pair, own.group))
+    found = []
+    for number, place in enumerate(_sum_places(apply.type)):
+        moved = zip((row, column), place, strict=True)
+        values = (dynamic(context.out.value(f"add i32 {item}, {step}"), "i32") for item, step in moved)
+        context.values[apply.row.name], context.values[apply.column.name] = values
+        value = ScalarValue(matrix.type.element, (matrix.parts[0][number],))
+        context.values[apply.value.name] = value
+        (result,) = context.walk(context, apply.body.statements)
+        if not isinstance(result, ScalarValue):
+            raise TypeError("what the region gives is no scalar")
+        found.append(result.operand)
+    return MatrixValue(apply.type, (tuple(found),))
+
+
 EMITTERS: Emitters = {
+    CoopApply: emit_apply,
     CoopLoad: emit_load,
     CoopStore: emit_store,
     CoopMulAdd: emit_mul_add,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from math import gcd
+from types import MappingProxyType
 
 from lamella.backend.cpu.compiled import Pipeline, TensorMap
 from lamella.backend.cpu.convention import slots_of
-from lamella.backend.cpu.emit.fragments import COLUMNS, DEPTH, FACTORS, ROWS, WARP
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
+from lamella.kernels.fragments import COLUMNS, DEPTH, FACTORS, ROWS, WARP
+from lamella.kernels.rewrite import used_values
 from lamella.kernels.sizes import default_sizes
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import (
@@ -18,16 +21,19 @@ from lamella.lang.tensor.nodes import (
     Builtin,
     Cast,
     Constant,
+    CoopApply,
     CoopLoad,
     CoopMulAdd,
     CoopScale,
     CoopStore,
+    Expand,
     For,
     Function,
     Memref,
     Parallel,
     SizeOf,
     Statement,
+    Subview,
     Yield,
 )
 
@@ -46,6 +52,20 @@ PAIR = 2
 """Blocks of a cluster."""
 STORED = 64
 """Rows that one copy stores."""
+MOST_STEPS = 512
+"""Stages of a loop whose copies are written out one by one."""
+EVALUATED: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
+    {
+        "add": operator.add,
+        "sub": operator.sub,
+        "mul": operator.mul,
+        "div": operator.floordiv,
+        "rem": operator.mod,
+        "min": min,
+        "max": max,
+    }
+)
+"""Functions of integers that are run at once; div and rem for what is not negative."""
 PURE = (Arith, Builtin, Cast, Constant, SizeOf)
 """Instructions that a producer may repeat."""
 
@@ -77,6 +97,10 @@ class PipelinePlan:
     """Those that the copy engine does; their maps follow those of the factors."""
     maps: tuple[TensorMap, ...]
     slots: int
+    steps: tuple[tuple[int, int], ...] | None
+    """For each stage where B is read along k, and by how much its columns are shifted; None for one after another."""
+    base: str
+    """The first column of B of a subgroup."""
     cluster: int
     """2 where pairs of work-groups multiply the same tile of A: each copies half of it, for both."""
 
@@ -133,6 +157,9 @@ class _PipelineReader:
     """By how much each integer grows from one subgroup to the next; what is not there is unknown."""
     quotients: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Integers that are (g div a) mod b for the work-group's number g: a and b; b is 0 where nothing is left out."""
+    steps: tuple[tuple[int, int], ...] | None = None
+    base: str = ""
+    """The first column of B of a subgroup, where the loop shifts it."""
     grains: dict[str, int] = field(default_factory=dict)
     """Integers that depend on g div d alone: d, which is 0 where they do not depend on g."""
 
@@ -167,7 +194,7 @@ class _PipelineReader:
         before, loop, statement, after = parts
         left, right, product = body
         for item in after:
-            _require(isinstance(item.instruction, (*PURE, CoopStore, CoopScale)))
+            _require(isinstance(item.instruction, (*PURE, Subview, Expand, CoopApply, CoopStore, CoopScale)))
         cluster = PAIR if self._is_paired(left, product.type.rows) else 1
         maps = [self._map(left, product.type.rows // cluster), self._map(right, STORED * warpgroups)]
         stores = [item.instruction for item in after if isinstance(item.instruction, CoopStore)]
@@ -182,12 +209,14 @@ class _PipelineReader:
             left,
             right,
             product,
-            length // STEP,
+            -(-length // STEP),
             warpgroups,
             1,
             tuple(copied),
             tuple(maps),
             sum(len(slots_of(item)) for item in self.function.parameters),
+            self.steps,
+            self.base or right.column.name,
             cluster,
         )
         free = BLOCK_BYTES - ATOM - plan.staged_bytes * 4 * warpgroups
@@ -262,31 +291,73 @@ class _PipelineReader:
         loads = {item.type.use: item for item in nodes if isinstance(item, CoopLoad)}
         products = [item for item in nodes if isinstance(item, CoopMulAdd)]
         others = [item for item in nodes if not isinstance(item, CoopLoad | CoopMulAdd)]
-        _require(
-            not others and len(nodes) == 3 and len(products) == 1 and {"matrix_a", "matrix_b"} == set(loads)
-        )
+        _require(all(isinstance(item, Arith | Constant) for item in others) and len(nodes) == len(others) + 3)
+        _require(len(products) == 1 and {"matrix_a", "matrix_b"} == set(loads))
         left, right, product = loads["matrix_a"], loads["matrix_b"], products[0]
         length, width = self.constants.get(loop.end.name, 0), left.type.columns
-        _require(length > 0 and length % STEP == 0 and self.constants.get(step.name if step else "") == width)
+        # The copy engine gives zeros where an array ends; what is not checked must end with a stage.
+        whole = length % STEP == 0 or left.checked == right.checked == "both"
+        _require(length > 0 and whole and self.constants.get(step.name if step else "") == width)
         _require(
             STEP % width == 0 and width % DEPTH == 0 and product.accumulator.name == loop.carried[0][0].name
         )
+        self.steps = self._read_steps(loop, right, length) if others else None
         self._require_tiles(left, right, product, loop.variable.name)
         return left, right, product
+
+    def _read_steps(self, loop: For, right: CoopLoad, length: int) -> tuple[tuple[int, int], ...]:
+        """Where B is read for each stage: its place along k, and by how much its columns are shifted.
+
+        The statements of the loop are run with numbers, for every 16th k, with columns that begin at 0 and at 1.
+        """
+        _require(length % STEP == 0 and length // STEP <= MOST_STEPS)
+        used = {item.name for one in loop.body.statements for item in used_values(one.instruction)}
+        bases = [name for name, share in self.shares.items() if share == COLUMNS and name in used]
+        _require(len(bases) == 1)
+        (self.base,) = bases
+        found = []
+        for k in range(0, length, DEPTH):
+            one, other = (self._evaluate(loop, right, {loop.variable.name: k}, start) for start in (0, 1))
+            _require(other == (one[0], one[1] + 1))
+            found.append(one)
+        stages = found[:: STEP // DEPTH]
+        for number, (place, shift) in enumerate(found):
+            stage, rest = divmod(number, STEP // DEPTH)
+            _require((place, shift) == (stages[stage][0] + rest * DEPTH, stages[stage][1]))
+        return tuple(stages)
+
+    def _evaluate(self, loop: For, right: CoopLoad, known: dict[str, int], start: int) -> tuple[int, int]:
+        """The row and the column of a load with numbers for integers; those of the tile begin at `start`."""
+        known = {**self.constants, **known, self.base: start}
+        for statement in loop.body.statements:
+            node = statement.instruction
+            if isinstance(node, Constant) and isinstance(node.value, int):
+                known[statement.results[0].name] = node.value
+            elif isinstance(node, Arith):
+                values = [known.get(item.name) for item in node.operands]
+                numbers = [item for item in values if item is not None]
+                _require(len(numbers) == len(values) == 2 and node.function in EVALUATED)
+                _require(node.function not in ("div", "rem") or (numbers[0] >= 0 and numbers[1] > 0))
+                known[statement.results[0].name] = EVALUATED[node.function](*numbers)
+        _require(right.row.name in known and right.column.name in known)
+        return known[right.row.name], known[right.column.name]
 
     def _require_tiles(self, left: CoopLoad, right: CoopLoad, product: CoopMulAdd, variable: str) -> None:
         """Every subgroup the same tile of A, and columns of B that follow those of the subgroup before."""
         sums = product.type
         _require(sums.rows % ROWS == 0 and sums.rows <= MOST_ROWS and sums.columns == COLUMNS)
-        _require(left.transposed and not right.transposed and not left.checked and not right.checked)
+        _require(left.transposed and not right.transposed)
         _require(left.type.element == right.type.element and left.type.element in FACTORS)
-        _require(left.row.name == variable and right.row.name == variable)
-        _require(self.shares.get(left.column.name) == 0 and self.shares.get(right.column.name) == COLUMNS)
+        _require(left.row.name == variable and self.shares.get(left.column.name) == 0)
+        if self.steps is None:
+            _require(right.row.name == variable and self.shares.get(right.column.name) == COLUMNS)
+        else:
+            _require(left.checked == right.checked == "both")
 
     def _is_copied(self, store: CoopStore, rows: int) -> bool:
         """Whether the copy engine can store a tile: sums of two bytes whose rows are contiguous."""
         found = self._memref(store.operand.name)
-        whole = rows % STORED == 0 and not store.checked and not store.flag
+        whole = rows % STORED == 0 and not store.flag
         return (
             whole
             and found is not None

@@ -9,11 +9,11 @@ another, so that the copies of the next begin while the sums of this one are sto
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 
 from lamella.backend.cpu.compiled import maps_offset
 from lamella.backend.cpu.emit.context import EmitContext
-from lamella.backend.cpu.emit.fragments import COLUMNS, DEPTH, ROWS
 from lamella.backend.cpu.emit.matrices.layout import named_matrix
 from lamella.backend.cpu.emit.pipeline_plan import (
     ATOM,
@@ -25,6 +25,7 @@ from lamella.backend.cpu.emit.pipeline_plan import (
     PipelinePlan,
 )
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue
+from lamella.kernels.fragments import COLUMNS, DEPTH, ROWS
 from lamella.lang.tensor.nodes import (
     CoopStore,
 )
@@ -160,12 +161,14 @@ class PipelineEmitter:
     def _produce(self, used: str) -> None:
         plan = self._plan
         self._walk_before()
-        row, column = self._position(plan.left.column.name), self._position(plan.right.column.name)
+        row, column = self._position(plan.left.column.name), self._position(plan.base)
         lines = [
             "{",
             ".reg .pred p, q;",
-            ".reg .b32 s, h, b, e, d, k, r;",
+            ".reg .b32 s, h, b, e, d, k, r, u, v;",
+            ".reg .b64 t;",
             ".reg .b16 m;",
+            "mov.b64 t, $10;",
             "mov.b32 k, 0;",
             "mov.b32 s, $2;",
             "xor.b32 h, $9, 1;",
@@ -180,7 +183,7 @@ class PipelineEmitter:
             *self._copy_left(),
             f"mad.lo.u32 d, s, {plan.stage_bytes}, $0;",
             f"add.u32 d, d, {plan.left_bytes};",
-            f"{COPY} [d], [$4, {{k, $6}}], [b];",
+            *self._copy_right(),
             *self._advance(),
             f"add.u32 k, k, {STEP};",
             f"setp.lt.u32 p, k, {plan.trips * STEP};",
@@ -191,7 +194,29 @@ class PipelineEmitter:
         given = [f"i32 {item}" for item in (self._memory, self._barriers, stage)]
         given += [f"i64 {self._map(0)}", f"i64 {self._map(1)}", f"i32 {row}", f"i32 {column}"]
         given += [f"i32 {item}" for item in (self._blocks, self._rank, parity)]
-        self._asm("\\0A".join(lines), "r,r,r,l,l,r,r,r,r,r", ", ".join(given))
+        given += [f"ptr addrspace(1) {self._steps()}"]
+        self._asm("\\0A".join(lines), "r,r,r,l,l,r,r,r,r,r,l", ", ".join(given))
+
+    def _steps(self) -> str:
+        """Where it stands what is copied of B for each stage, in memory of the device; nowhere where k tells it."""
+        if self._plan.steps is None:
+            return "null"
+        words = [number for item in self._plan.steps for number in item]
+        name = f"@stages_{zlib.crc32(repr(words).encode()):08x}_{len(words)}"
+        listed = ", ".join(f"i32 {number}" for number in words)
+        self._out.need(f"{name} = internal addrspace(1) constant [{len(words)} x i32] [{listed}], align 16")
+        return name
+
+    def _copy_right(self) -> list[str]:
+        """The tile of B, which lies along k or where the table of stages tells."""
+        if self._plan.steps is None:
+            return [f"{COPY} [d], [$4, {{k, $6}}], [b];"]
+        return [
+            "ld.global.nc.v2.u32 {u, v}, [t];",
+            "add.u64 t, t, 8;",
+            "add.u32 v, v, $6;",
+            f"{COPY} [d], [$4, {{u, v}}], [b];",
+        ]
 
     def _copy_left(self) -> list[str]:
         """The tile of A; of two blocks each copies its half for both."""

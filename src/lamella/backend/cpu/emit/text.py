@@ -20,6 +20,7 @@ class IrWriter:
     _opening: list[str] = field(default_factory=list)
     _shared: dict[int, str] = field(default_factory=dict)
     _round: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _called: set[str] = field(default_factory=set)
 
     def value(self, text: str) -> str:
         """Write an instruction that has a result and give its name."""
@@ -75,8 +76,10 @@ class IrWriter:
 
     def intrinsic(self, result: str, name: str, operands: str) -> str:
         """Call an intrinsic function: `operands` is `type value, type value`; its declaration is added."""
-        kinds = ", ".join(_kind(item) for item in split_operands(operands))
-        self.need(f"declare {result} @{name}({kinds})")
+        if name not in self._called:  # its name says the types of its operands
+            self._called.add(name)
+            kinds = ", ".join(_kind(item) for item in split_operands(operands))
+            self.need(f"declare {result} @{name}({kinds})")
         return self.value(f"call {result} @{name}({operands})")
 
     def reserve(self, kind: str, count: int = 1, alignment: int = 64) -> str:

@@ -8,11 +8,12 @@ be elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lamella.backend.cpu.emit import integers, subgroups
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.scalars import combine, identity
-from lamella.backend.cpu.emit.values import LLVM, ScalarValue
+from lamella.backend.cpu.emit.values import LLVM, MemrefValue, ScalarValue
 from lamella.lang.tensor.check.kinds import BYTES, component_of
 from lamella.lang.tensor.nodes import Builtin, SubgroupBroadcast, SubgroupOperation
 
@@ -51,6 +52,25 @@ def enter_thread(context: EmitContext, rows: int, local_bytes: int, together: in
         memory = f"@local_{local_bytes}"
         out.need(f"{memory} = internal addrspace(3) global [{local_bytes} x i8] undef, align 128")
         context.scratch = out.value(f"addrspacecast ptr addrspace(3) {memory} to ptr")
+
+
+def wait_for_kernel(context: EmitContext) -> None:
+    """Wait until the kernel before this one has ended; the one behind it may start meanwhile, and waits too.
+
+    Arrays that nobody writes are read by instructions that may move past any other: so their addresses are only known
+    behind the wait.
+    """
+    out = context.out
+    out.line(
+        'call void asm sideeffect "griddepcontrol.launch_dependents;\\0Agriddepcontrol.wait;", "~{memory}"()'
+    )
+    for name, value in context.values.items():
+        if isinstance(value, MemrefValue):
+            place = out.value(f"addrspacecast ptr {value.pointer.operand} to ptr addrspace(1)")
+            move = 'asm sideeffect "mov.b64 $0, $1;", "=l,l"'
+            known = out.value(f"call ptr addrspace(1) {move}(ptr addrspace(1) {place})")
+            pointer = out.value(f"addrspacecast ptr addrspace(1) {known} to ptr")
+            context.values[name] = replace(value, pointer=ScalarValue("ptr", (pointer,)))
 
 
 def wait_for_group(context: EmitContext) -> None:

@@ -83,9 +83,9 @@ def yielded(region: Region) -> Sequence[Value]:
 def _differs(instruction: Instruction, found: set[str]) -> bool:
     if isinstance(instruction, Builtin):
         return instruction.name == "subgroup_local_id"
-    if isinstance(instruction, SubgroupBroadcast | CoopInsert):
+    if isinstance(instruction, (SubgroupBroadcast, CoopInsert)):
         return False
-    if isinstance(instruction, CoopExtract | AtomicUpdate):
+    if isinstance(instruction, (CoopExtract, AtomicUpdate)):
         return True
     if isinstance(instruction, SubgroupOperation):
         return instruction.form != "reduce"

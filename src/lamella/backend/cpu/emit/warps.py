@@ -36,7 +36,13 @@ from lamella.backend.cpu.emit.matrices.layout import (
 from lamella.backend.cpu.emit.matrices.multiply import WIDER, accumulate
 from lamella.backend.cpu.emit.memory import EMITTERS as LOADS
 from lamella.backend.cpu.emit.memory import add_in_turn, store_in_turn
-from lamella.backend.cpu.emit.memory.addresses import address, first_pointer, part_bytes, part_pointers
+from lamella.backend.cpu.emit.memory.addresses import (
+    address,
+    first_pointer,
+    is_fixed,
+    part_bytes,
+    part_pointers,
+)
 from lamella.backend.cpu.emit.scalars import convert, emit_cast, make_constant
 from lamella.backend.cpu.emit.scalars.lanes import element_of, map_columns
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, MemrefValue, RunValue, ScalarValue
@@ -208,18 +214,26 @@ UNCHANGED = "!invariant.load !1000000"
 
 
 def emit_element(context: EmitContext, load: Load) -> RunValue | None:
-    """Load an element; of memory that nobody writes to it may be loaded earlier, past any store."""
+    """Load an element; of memory that the kernel does not write it may be loaded earlier, past any store.
+
+    A kernel that starts early may not say that memory never changes: the one before it writes while this one waits, and
+    what it reads by other ways than the caches that all share would be what was there before.
+    """
     memory = context.values[load.operand.name]
     if not isinstance(memory, MemrefValue) or not memory.fixed:
         return LOADS[Load](context, load)
     place = address(context, memory, [context.scalar(item.name) for item in load.indices])
     pointers = part_pointers(context, place.element, first_pointer(context, place))
-    context.out.need("!1000000 = !{}")
+    kept = UNCHANGED
+    if context.early:
+        kept = is_fixed(context)
+    else:
+        context.out.need("!1000000 = !{}")
     part = LLVM[place.element]
     alignment = place.alignment if len(pointers) == 1 else part_bytes(place.element)
     text = "load {part}, ptr {pointer}, align {alignment}, {kept}"
     parts = [
-        context.out.value(text.format(part=part, pointer=item, alignment=alignment, kept=UNCHANGED))
+        context.out.value(text.format(part=part, pointer=item, alignment=alignment, kept=kept))
         for item in pointers
     ]
     return ScalarValue(place.element, tuple(parts))

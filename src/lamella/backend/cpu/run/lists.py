@@ -7,30 +7,36 @@ of what comes from outside into the slots of the launches, and calls.
 from __future__ import annotations
 
 import math
-import mmap
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import field
-from tempfile import TemporaryFile
+from functools import partial
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.cpu.jit import code_error
+from lamella.backend.cpu.run.file_moves import FileMoves
+from lamella.backend.cpu.run.memory import KeptRoom, SharedArena, allocate_bytes, empty_array
 from lamella.backend.cpu.run.pool import ListWalker
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.base.arrays import Array
 from lamella.base.errors import Unsupported
+from lamella.base.mapping import allocate_in_file
 from lamella.base.records import dataclass
-from lamella.kernels.launches import ELEMENT_BYTES, BufferView, Launch, LaunchList, LaunchTime
-from lamella.kernels.placing import ALIGNMENT, place_buffers
+from lamella.graph.model import Streaming
+from lamella.kernels.launches import (
+    ELEMENT_BYTES,
+    BufferView,
+    Launch,
+    LaunchList,
+    LaunchTime,
+    verify_views,
+)
+from lamella.kernels.placing import place_buffers
 
 WORD = 8
-HUGE = 1 << 21
-"""The bytes of a huge page."""
-BLOCK_BYTES = 1 << 26
-"""What is kept shares blocks of so many bytes."""
 SHARED_BYTES = 1 << 18
 """A launch that touches less memory is done before another thread has heard of it."""
 MOST_SHARED = 1 << 40
@@ -38,95 +44,6 @@ MOST_SHARED = 1 << 40
 FILL_BYTES = 1 << 16
 """What one work-group fills."""
 Integers = npt.NDArray[np.int64]
-
-
-# --- memory --------------------------------------------------------------------------------------------------
-
-
-class SharedArena:
-    """Memory that the lists of an executable use one after the other; it grows, and then lies elsewhere."""
-
-    def __init__(self) -> None:
-        self._memory: Array = np.zeros(0, np.uint8)
-        self.address = 0
-
-    @property
-    def size(self) -> int:
-        """Its bytes."""
-        return len(self._memory)
-
-    def reserve(self, size: int) -> None:
-        """Have at least so many bytes; what was there before is lost where it has to grow."""
-        if size > self.size:
-            self._memory = allocate_bytes(size)
-            self.address = address_of(self._memory)
-
-    def release(self) -> None:
-        """Give its memory back."""
-        self._memory, self.address = np.zeros(0, np.uint8), 0
-
-    def view(self, offset: int, size: int) -> Array:
-        """Some of its bytes."""
-        return self._memory[offset : offset + size]
-
-
-class KeptRoom:
-    """Memory for what runs leave once and all later ones read, in blocks on huge pages that many arrays share.
-
-    An array of 3 MB alone lies on one huge page and 250 small ones: half of the time in which weights are packed is
-    what the system needs to give small pages.
-    """
-
-    def __init__(self) -> None:
-        self._block: Array = np.zeros(0, np.uint8)
-        self._used = 0
-
-    def take(self, size: int) -> Array:
-        """So many bytes at a multiple of 64; they live as long as the array, and others of their block."""
-        start = -(-self._used // ALIGNMENT) * ALIGNMENT
-        if start + size > len(self._block):
-            # What nobody touches of a block takes no memory.
-            start, self._block = 0, allocate_bytes(max(size, BLOCK_BYTES))
-        self._used = start + size
-        return self._block[start : start + size]
-
-
-def allocate_bytes(size: int) -> Array:
-    """Bytes at a multiple of 64; many of them on huge pages where the system gives some."""
-    if size < HUGE:
-        return _cut(np.zeros(size + ALIGNMENT, np.uint8), size, ALIGNMENT)
-    # Memory that processes may share, which is what `mmap` gives unless it is told otherwise, has pages of its own.
-    own = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
-    room = mmap.mmap(-1, size + HUGE, **own)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):
-            room.madvise(mmap.MADV_HUGEPAGE)
-    return _cut(np.frombuffer(room, np.uint8), size, HUGE)
-
-
-def allocate_in_file(size: int) -> Array:
-    """Bytes at a multiple of 64 that lie in a file without a name: the system may take their memory at any time."""
-    if not size:
-        return np.zeros(0, np.uint8)
-    with TemporaryFile() as file:
-        file.truncate(size)
-        return np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
-
-
-def _cut(room: Array, size: int, alignment: int) -> Array:
-    start = -address_of(room) % alignment
-    return room[start : start + size]
-
-
-def empty_array(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
-    """An array for results, at a multiple of 64 bytes."""
-    count = math.prod(shape)
-    if count * dtype.itemsize < ALIGNMENT:
-        return np.empty(shape, dtype)
-    extra = ALIGNMENT // dtype.itemsize
-    room = np.empty(count + extra, dtype)
-    start = -address_of(room) % ALIGNMENT // dtype.itemsize
-    return room[start : start + count].reshape(shape)
 
 
 # --- the table of launches -----------------------------------------------------------------------------------
@@ -223,10 +140,7 @@ class _LaunchTable:
 
 def reach_of(view: BufferView) -> int:
     """The bytes from the first element of a view to the end of its last."""
-    if 0 in view.shape:
-        return 0
-    steps = zip(view.shape, view.strides, strict=True)
-    return ELEMENT_BYTES[view.element] * (1 + sum((size - 1) * step for size, step in steps))
+    return view.reach
 
 
 # --- lists ---------------------------------------------------------------------------------------------------
@@ -251,16 +165,25 @@ class _OutsideBuffer:
         return array.flags.c_contiguous and not (self.size and address_of(array) % self.alignment)
 
 
+def _bind(table: _LaunchTable, outside: Mapping[str, _OutsideBuffer], buffer: str, array: Array) -> None:
+    """Let launches find a buffer in an array."""
+    found, address = outside[buffer], address_of(array)
+    if found.address != address:
+        table.slots[found.slots] = found.offsets + address
+        found.address = address
+
+
 class NativeList:
     """A launch list ready to run. Unsupported: a launch is neither proved nor can it be tested."""
 
     def __init__(self, source: LaunchSource, whole: LaunchList, arena: SharedArena) -> None:
+        verify_views(whole)
         self.whole = whole
         self._walker = source.walker
         self._arena = arena
         self._base = 0
         self._table = table = _LaunchTable(source, whole.launches)
-        self._settled = _find_settled(whole, table)
+        self._settled = find_settled(whole, table.prepared)
         self._direct = _find_direct(whole)
         entering = {view.buffer for view in whole.inputs.values()}
         plan = place_buffers(whole, {*entering, *self._direct.values()})
@@ -274,6 +197,11 @@ class NativeList:
             name: _OutsideBuffer(whole.buffers[name].size, by_buffer.get(name, ()))
             for name in {*entering, *self._direct.values()}
         }
+        outer = {
+            name: self._outer[start : start + whole.buffers[name].size]
+            for name, start in plan.outside.items()
+        }
+        self._moves = FileMoves(whole, outer, partial(_bind, table, self._outside))
         self._held: list[Array] = []
         """What is bound, or copies of it."""
         self._fixed: dict[str, Array] = {}
@@ -303,6 +231,10 @@ class NativeList:
         self._fixed = read
         self._entering = {name: view for name, view in views.items() if name not in read}
 
+    def stream(self, policies: Mapping[str, Streaming]) -> None:
+        """Let inputs that lie in files, and what launches put there, be in memory only around their uses."""
+        self._moves.plan(policies)
+
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
     ) -> bool:
@@ -311,12 +243,16 @@ class NativeList:
         Arrays are as large as their tensors. Outputs are dense, and overlap no input.
         """
         self._settle()
-        held = [self._enter(view.buffer, inputs[name]) for name, view in self._entering.items()]
+        held = {name: self._enter(view.buffer, inputs[name]) for name, view in self._entering.items()}
+        self._moves.enter(held)
         found = {name: self._leave(buffer, outputs[name]) for name, buffer in self._direct.items()}
         self._walk(0, self._settled, times)
         if self._table.has_fault():
+            self._moves.leave()
             return False
         self._walk(self._settled, len(self.whole.launches), times)
+        self._moves.move(len(self.whole.launches))
+        self._moves.leave()
         for name, view in self.whole.outputs.items():
             if name not in found:
                 self._copy(view, outputs[name], {**self._fixed, **inputs}, found)
@@ -339,7 +275,7 @@ class NativeList:
             room = allocate_bytes(outside.size).view(array.dtype).reshape(array.shape)
             np.copyto(room, array)
             array = room
-        self._bind(outside, array)
+        _bind(self._table, self._outside, buffer, array)
         return array
 
     def _leave(self, buffer: str, array: Array) -> Array:
@@ -347,16 +283,16 @@ class NativeList:
         outside = self._outside[buffer]
         if not outside.takes(array):
             array = allocate_bytes(outside.size).view(array.dtype).reshape(array.shape)
-        self._bind(outside, array)
+        _bind(self._table, self._outside, buffer, array)
         return array
 
-    def _bind(self, outside: _OutsideBuffer, array: Array) -> None:
-        address = address_of(array)
-        if outside.address != address:
-            self._table.slots[outside.slots] = outside.offsets + address
-            outside.address = address
-
     def _walk(self, first: int, end: int, times: list[LaunchTime] | None) -> None:
+        """Run launches, with pauses in which memory of files comes and goes."""
+        for start, stop in pairwise((first, *self._moves.pauses(first, end), end)):
+            self._moves.move(start)
+            self._walk_on(start, stop, times)
+
+    def _walk_on(self, first: int, end: int, times: list[LaunchTime] | None) -> None:
         table, count = self._table, end - first
         if not count:
             return
@@ -397,12 +333,12 @@ class NativeList:
         np.copyto(target, dense.view(target.dtype).reshape(target.shape))
 
 
-def _find_settled(whole: LaunchList, table: _LaunchTable) -> int:
+def find_settled(whole: LaunchList, prepared: Sequence[PreparedLaunch | None]) -> int:
     """The first launch that overwrites something for good; Unsupported where one behind it may find a mistake."""
     buffers = {whole.inputs[name].buffer for name in whole.overwritten}
     for number, launch in enumerate(whole.launches):
         if any(launch.arguments[place].buffer in buffers for place in launch.writes):
-            rest = zip(whole.launches[number:], table.prepared[number:], strict=True)
+            rest = zip(whole.launches[number:], prepared[number:], strict=True)
             if any(item.has_fault or (made is not None and made.tests is not None) for item, made in rest):
                 raise Unsupported("it may fail after it has changed a state")
             return number
@@ -438,6 +374,9 @@ class NativeMachine:
     def release(self) -> None:
         """Give back the memory in which lists worked that run once."""
         self.once.release()
+
+    def settle(self) -> None:
+        """States are updated where they lie."""
 
     def empty(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
         """An array for what comes out of a list."""

@@ -9,7 +9,8 @@ import numpy as np
 
 from lamella.backend.cpu.run.families import FamilyKernels
 from lamella.backend.cpu.run.kernels import CompiledKernels
-from lamella.backend.cpu.run.lists import HUGE, reach_of
+from lamella.backend.cpu.run.lists import reach_of
+from lamella.backend.cpu.run.memory import HUGE
 from lamella.backend.cpu.run.pool import ListWalker
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.base.arena import aligned

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lamella.backend.cpu.jit import KeptObject, LoadedCode, load_all, open_cache, unpack_objects
-from lamella.backend.cpu.run.lists import NativeList, NativeMachine, SharedArena
+from lamella.backend.cpu.run.lists import NativeList, NativeMachine
+from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.pool import ListWalker, checked_threads, count_threads
 from lamella.backend.cpu.run.prepared import ArraySlot, PreparedLaunch, address_of
 from lamella.backend.executor.segments import OnceResult, Segment, TensorShape
@@ -39,8 +40,6 @@ from lamella.kernels.launch_json import (
 )
 from lamella.kernels.launches import FILL, Launch, LaunchList
 
-DEEPEST = 8
-"""Values inside each other in the text."""
 MOST_CONSTANTS = 1 << 26
 """Graphs with more bytes of constants are not kept: they would be most of the cache."""
 
@@ -122,7 +121,8 @@ def _name(dtype: np.dtype[np.generic]) -> str:
 def decode_graph(content: bytes, limits: Limits, threads: int | None = None) -> StoredGraph | None:
     """A compiled graph of bytes that were kept; None where they are no such thing, or its code is gone."""
     try:
-        found = as_object(decode_json(content, DEEPEST))
+        # No depth is asked for: whoever reads the value knows what stands where, and goes no deeper.
+        found = as_object(decode_json(content, None))
         lists = [decode_list(item, limits.max_total_bytes) for item in as_list(found.get("lists"))]
         launches = StoredLaunches(found, limits, threads)
         for whole, item in zip(lists, as_list(found.get("lists")), strict=True):

@@ -66,7 +66,13 @@ def differentiate(
     if model is None:
         return Differentiated(compiled)
     return Differentiated(
-        compiled, whole.gradients, whole.input_gradients, whole.seeds, whole.saved, whole.auxiliary
+        compiled,
+        whole.gradients,
+        whole.input_gradients,
+        whole.seeds,
+        whole.saved,
+        whole.auxiliary,
+        {name: item.name for name, item in tape.adjoints.items()},
     )
 
 

@@ -11,7 +11,6 @@ from lamella.base.dim import Extent
 from lamella.base.dtype import ElementType, find_in
 from lamella.base.errors import Found
 from lamella.base.source import Span
-from lamella.bridge.module_to_graph.annotations import perform
 from lamella.bridge.module_to_graph.backward.reverse_sweep import ReverseSweep
 from lamella.bridge.module_to_graph.backward.tape import (
     SavedTensors,
@@ -26,6 +25,7 @@ from lamella.bridge.module_to_graph.backward.tape import (
 from lamella.bridge.module_to_graph.calls import PrimitiveCall, bind, is_unknown
 from lamella.bridge.module_to_graph.lowering import CallSite, evaluate_extent, format_known, shape_text
 from lamella.bridge.module_to_graph.nodes import UNKNOWN, Bound, InstanceFrame, Members, Weight
+from lamella.bridge.module_to_graph.precision import going_back, perform
 from lamella.bridge.module_to_graph.statements import GuardFolding, find_orphans, topological_order
 from lamella.bridge.module_to_graph.values import SAVED, find_name, members, value_of
 from lamella.bridge.module_to_graph.walk import run_flow
@@ -473,9 +473,11 @@ def run_explicit(visit: Visit, given: Sequence[Tensor | None], sweep: ReverseSwe
     before, sweep.tape.backwards = sweep.tape.backwards, operations.apply
     wrong = len(errors(sweep.tape.findings))
     try:
-        graph.run()
+        with going_back(visit.precision, graph.frame, sweep.tape):
+            graph.run()
     finally:
         sweep.tape.backwards = before
+    sweep.tape.adjoints |= dict(graph.adjoints())
     primals = _find_primals(visit, sweep.tape)
     results = graph.results()
     validation = GradientChecks(visit, backward, primals)
@@ -603,6 +605,14 @@ class _BackwardGraph:
             if name in self.frame.bound:
                 found[primal] = self.frame.bound[name]
         return found
+
+    def adjoints(self) -> Iterator[tuple[str, Tensor]]:
+        """The gradients of tensors of the forward graph, by these: `d_h` is that of `h`."""
+        forward = bound_names(self.visit.frame)
+        for name, value in self.frame.bound.items():
+            primal = forward.get(name.removeprefix(PREFIX))
+            if name.startswith(PREFIX) and primal is not None and isinstance(value, Tensor):
+                yield primal.name, value
 
     def declared(self, primals: Mapping[str, Primal]) -> Iterator[tuple[Port, Primal]]:
         """The gradients with declared types, each with what it is the gradient of."""

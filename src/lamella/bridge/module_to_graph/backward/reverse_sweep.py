@@ -12,6 +12,7 @@ from lamella.bridge.module_to_graph.backward.tape import (
     ADJOINT,
     CLIPPED,
     IDENTITY,
+    ROUNDED,
     SCALED,
     RecordedCall,
     Tape,
@@ -214,6 +215,11 @@ def _change(call: RecordedCall, gradient: Tensor, tape: Tape) -> Iterator[Contri
     yield next(call.operands()), _one(tape, operator, gradient, call.attributes, call)
 
 
+def _round(call: RecordedCall, gradient: Tensor, tape: Tape) -> Iterator[Contribution]:
+    """What a recipe says is done to the adjoint of a product."""
+    yield next(call.operands()), tape.changes[next(call.tensors()).name](gradient)
+
+
 VIEWS: Mapping[str, Rule] = MappingProxyType(
     {
         IDENTITY: _pass,
@@ -223,6 +229,7 @@ VIEWS: Mapping[str, Rule] = MappingProxyType(
         "layout.stack": _unstack,
         f"{ADJOINT}{SCALED}": _change,
         f"{ADJOINT}{CLIPPED}": _change,
+        f"{ADJOINT}{ROUNDED}": _round,
     }
 )
 """Pullbacks of the operators that statements call without naming a primitive."""
@@ -291,7 +298,10 @@ class ReverseSweep:
     def take(self, tensor: Tensor) -> Tensor | None:
         """The adjoint of a tensor, which is spent by asking."""
         sums = self.parameters if self.tape.is_parameter(tensor) else self._local
-        return self.total(sums.pop(tensor.name, []), tensor.name)
+        found = self.total(sums.pop(tensor.name, []), tensor.name)
+        if found is not None:
+            self.tape.adjoints[tensor.name] = found
+        return found
 
     def total(self, parts: Sequence[Tensor], name: str) -> Tensor | None:
         """The sum of gradients; None where there is none."""

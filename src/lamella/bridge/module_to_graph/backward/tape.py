@@ -12,7 +12,14 @@ from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.bridge.module_to_graph.calls import ports
 from lamella.bridge.module_to_graph.lowering import CallSite, GraphLowering
-from lamella.bridge.module_to_graph.nodes import Bound, Compiled, InstanceFrame, Settings, Weight
+from lamella.bridge.module_to_graph.nodes import (
+    Bound,
+    Compiled,
+    InstanceFrame,
+    Precision,
+    Settings,
+    Weight,
+)
 from lamella.bridge.module_to_graph.statements import find_forward, find_inputs, find_outputs, order_flows
 from lamella.graph.build import Given
 from lamella.graph.model import Model
@@ -73,6 +80,8 @@ class Visit:
     """The calls of its own graph that gradients went back through."""
     reads: set[str] = field(default_factory=set)
     """The names of the tensors that its backward graph reads."""
+    precision: Precision | None = None
+    """The types of its products, as a recipe around it says."""
     is_wrong: bool = False
     """Whether its backward graph has mistakes: what it reads is not all known then."""
     done: bool = False
@@ -124,6 +133,8 @@ class Differentiated:
     """The tensors of the forward part that the backward part reads; parameters and constants are not among them."""
     auxiliary: AuxiliaryLosses | None = None
     """The losses of parts, where they were asked for and there are some."""
+    adjoints: Mapping[str, str] = field(default_factory=dict)
+    """The gradients of tensors of the forward part, by these."""
 
     @property
     def model(self) -> Model | None:
@@ -150,6 +161,8 @@ ADJOINT = "adjoint "
 """What a recorded call begins with that is one of adjoints alone."""
 SCALED, CLIPPED = "llm.scale", "optim.clip_norm"
 """What happens to an adjoint that `@gradient` scales or clips; recorded as a call that does nothing forward."""
+ROUNDED = "rounded"
+"""What happens to an adjoint in the backward of a product whose gradients have a type of their own."""
 
 Backwards = Callable[[Operation, Sequence[Bound], tuple[str, ...], InstanceFrame], "Sequence[Bound] | None"]
 
@@ -168,6 +181,8 @@ class Tape(GraphLowering):
         self._gradients: set[str] = set()
         self._reading: list[set[str]] = []
         self._memory: dict[str, Annotation] | None = None
+        self.changes: dict[str, Callable[[Tensor], Tensor]] = {}
+        """What is done to the adjoints of tensors on their way back."""
 
     # --- forward --------------------------------------------------------------------------------------------
 
@@ -201,7 +216,7 @@ class Tape(GraphLowering):
         for port in ports:
             self._stop_skipped(port, frame)
         inputs = tuple((port, frame.bound.get(port.name or "in")) for port in ports)
-        visit = Visit(frame, forward, inputs, names=self._outputs(frame, forward))
+        visit = Visit(frame, forward, inputs, names=self._outputs(frame, forward), precision=self.precision)
         if self._stack:
             self._stack[-1].steps.append(visit)
         self.root = self.root or visit
@@ -275,6 +290,17 @@ class Tape(GraphLowering):
                 value = self._change_adjoint(value, operator, {attribute: float(number)}, place)
         return value
 
+    def change_adjoint(self, value: Tensor, change: Callable[[Tensor], Tensor], place: CallSite) -> Tensor:
+        """A tensor whose adjoint a function changes; in a backward graph there is none."""
+        if not self._stack:
+            return value
+        copy = self._copy(value, ROUNDED)
+        self.changes[copy.name] = change
+        self.record(
+            f"{ADJOINT}{ROUNDED}", (value,), {}, (copy,), CallSite(place.name, place.span, place.origin)
+        )
+        return copy
+
     def _change_adjoint(
         self, value: Tensor, operator: str, attributes: Mapping[str, Value], place: CallSite
     ) -> Tensor:
@@ -299,6 +325,11 @@ class Tape(GraphLowering):
         """Remember that tensors are gradients."""
         self._gradients.update(item.name for item in tensors)
 
+    @property
+    def goes_back(self) -> bool:
+        """Whether the way forward is done."""
+        return self.root is not None and not self._stack
+
     def is_gradient(self, tensor: Tensor) -> bool:
         """Whether a tensor is a gradient, or is computed from one."""
         return tensor.name in self._gradients
@@ -321,8 +352,8 @@ class Tape(GraphLowering):
         return self._memory.get(path)
 
     def is_given(self, tensor: Tensor) -> bool:
-        """Whether a tensor is a parameter or a constant, which needs no saving."""
-        return self.is_parameter(tensor) or tensor.name in self.constants
+        """Whether a tensor is a parameter, a constant or a state, which needs no saving."""
+        return self.is_parameter(tensor) or tensor.name in self.constants or tensor.name in self.states
 
     def zeros_like(self, tensor: Tensor, place: CallSite) -> Tensor:
         """Zeros in the shape of a tensor: the gradient of what nothing reads."""

@@ -9,9 +9,6 @@ from types import MappingProxyType
 from lamella.base.diagnostic import Diagnostic
 from lamella.lang.module.annotations.arguments import read_annotation, tensors_in
 from lamella.lang.module.annotations.table import (
-    DECLARATION,
-    GRAPH,
-    INSTANCE,
     KINDS,
     PARAMETER,
     PARAMETER_MODES,
@@ -51,26 +48,10 @@ class Inert:
     places: tuple[str, ...] = ()
 
 
-_WHOLE = (Inert(),)
 INERT: Mapping[str, tuple[Inert, ...]] = MappingProxyType(
     {
-        "memory": (
-            Inert("mode", ("offload", "stream"), (PARAMETER,)),
-            Inert("priority"),
-            Inert("prefetch"),
-            Inert("async"),
-        ),
-        "lifetime": _WHOLE,
-        "adapter": _WHOLE,
-        "probe": (Inert("capture", ("grad_stats", "grad_full")),),
-        "scaling": (Inert("strategy", ("delayed",)), Inert("history_len"), Inert("update_interval")),
         "kernel": (Inert("autotune"), Inert("workspace")),
-        "shard": _WHOLE,
-        "partition": _WHOLE,
-        "comm": _WHOLE,
-        "profile": _WHOLE,
-        "trace": (Inert(places=(INSTANCE, DECLARATION, GRAPH)), Inert("level", ("values",))),
-        "gradient": (Inert("mode", ("accumulate", "checkpoint")),),
+        "profile": (Inert("cuda_events"), Inert("nvtx")),
     }
 )
 """For each annotation what of it nothing obeys; one that is not here has its effect."""
@@ -190,6 +171,15 @@ def _check_values(
             found=f"'{mode}' on a parameter",
             wanted=wanted,
             repair="a parameter is not computed, it is kept or fetched",
+        )
+    if name == "gradient" and spot.place == PARAMETER and mode == "checkpoint":
+        yield rules.VALUE.at(
+            span,
+            name=name,
+            argument="mode",
+            found="'checkpoint' on a parameter",
+            wanted="compute, skip or accumulate",
+            repair="a parameter is not computed, so that it cannot be computed again",
         )
     if name == "precision" and spot.place == PARAMETER and not arguments.get("storage", True):
         repair = "of a parameter the type of its storage is said"

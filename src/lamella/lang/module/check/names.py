@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic, Label
+from lamella.lang.module.annotations import gradient_mode
 from lamella.lang.module.check.views import (
     DeclarationView,
     bodies_in,
@@ -73,10 +74,12 @@ def drop_rebound(flows: Sequence[Flow], found: Iterable[Diagnostic]) -> list[Flo
 
 
 def accumulates(flow: Flow) -> bool:
-    """Whether a statement adds to the gradient that it writes."""
+    """Whether a statement adds to the gradient that it writes: by its operation, or by `@gradient(accumulate)`."""
     last = flow.steps[-1] if flow.steps else None
     if not isinstance(last, Operation) or not flow.targets[0].name.startswith("d_"):
         return False
+    if gradient_mode((*flow.annotations, *flow.targets[0].annotations)) == "accumulate":
+        return True
     return any(argument.name == "accumulate" and argument.value != Bool(False) for argument in last.arguments)
 
 

@@ -1,4 +1,4 @@
-"""Composed graphs, dynamic shapes and the run: SKR300 to SKR339, SKR386, SKR387 and SKR391."""
+"""Composed graphs, dynamic shapes and the run: SKR300 to SKR339, SKR386 to SKR388 and SKR391."""
 
 from __future__ import annotations
 
@@ -230,4 +230,11 @@ OPEN_EXTENTS = Rule(
     "3 Graph composition",
     "graph '{graph}' leaves {names} open; kernels are written for known extents",
     hint="{repair}",
+)
+NO_GRADIENT = Rule(
+    "SKR388",
+    "3 Graph composition",
+    "'{operator}' has no gradient: {reason}",
+    hint="freeze the parameters that it reads, or write it with operators whose gradient"
+    " `lamella show OPERATOR --gradient` prints",
 )

@@ -97,20 +97,26 @@ def word_of(instruction: Instruction) -> str:
             return WORDS[type(instruction)]
 
 
+COLLECTIVE = frozenset((Alloca, LifetimeStop, Foreach, ForeachTile, Parallel, Blas))
+MATRICES = (CoopLoad, CoopMulAdd, CoopScale, CoopStore, CoopConstruct, CoopInsert, CoopApply)
+COOPERATIVE = frozenset((*MATRICES, SubgroupBroadcast, SubgroupOperation))
+
+
 def is_collective(instruction: Instruction) -> bool:
     """Whether all work-items do an instruction together."""
-    return isinstance(instruction, Alloca | LifetimeStop | Foreach | ForeachTile | Parallel | Blas)
+    return type(instruction) in COLLECTIVE
 
 
 def is_cooperative(instruction: Instruction) -> bool:
     """Whether the work-items of a subgroup do an instruction together."""
-    matrices = CoopLoad | CoopMulAdd | CoopScale | CoopStore | CoopConstruct | CoopInsert | CoopApply
-    return isinstance(instruction, matrices | SubgroupBroadcast | SubgroupOperation)
+    return type(instruction) in COOPERATIVE
 
 
 def result_types(instruction: Instruction) -> tuple[Type, ...]:
     """The types of the values that an instruction gives, as the program writes them."""
     match instruction:
+        case Arith() | Load() | Constant() | Cast() | CoopInsert() | CoopExtract() | Compare():
+            return (instruction.type,)  # what most are is asked for first
         case For(types=types) | If(types=types):
             return types
         case SizeOf():

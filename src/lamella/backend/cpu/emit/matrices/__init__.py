@@ -16,13 +16,16 @@ from lamella.backend.cpu.emit.matrices.access import (
     mask_lanes,
     or_aside,
     part_count,
+    put_run,
     restrict,
+    run_of,
     run_place,
     shuffle,
     splat,
     store_grid,
     store_lanes,
     store_transposed,
+    take_run,
 )
 from lamella.backend.cpu.emit.matrices.layout import (
     MatrixLayout,
@@ -330,16 +333,18 @@ def emit_extract(context: EmitContext, extract: CoopExtract) -> ScalarValue:
 
 def _take_rows(context: EmitContext, element: str, vector: str, width: int, rows: Sequence[int]) -> str:
     """Rows of a column, one for each lane; one shuffle, where an instruction for each lane would be LLVM's to find."""
-    if list(rows) == list(range(width)):
-        return vector
-    return shuffle(context, element, (vector,), width, rows)
+    run = run_of(rows)
+    if run is None:
+        return shuffle(context, element, (vector,), width, rows)
+    return vector if len(run) == width else take_run(context, element, vector, width, run)
 
 
 def _put_rows(context: EmitContext, matrix: MatrixValue, column: str, given: str, rows: Sequence[int]) -> str:
     """A column in which rows have what the lanes have."""
     element, width = matrix.type.element, matrix.width
-    if list(rows) == list(range(width)):
-        return given
+    run = run_of(rows)
+    if run is not None:
+        return given if len(run) == width else put_run(context, element, (column, given), width, run)
     lanes = {row: lane for lane, row in enumerate(rows)}
     wide = shuffle(context, element, (given,), len(rows), [lanes.get(row, -1) for row in range(width)])
     picked = [row + width * (row in lanes) for row in range(width)]

@@ -17,6 +17,7 @@ from lamella.backend.cpu.emit.memory.addresses import (
     part_pointers,
     store_vector,
 )
+from lamella.backend.cpu.emit.scalars.lanes import SUFFIX
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, llvm
 from lamella.base.records import dataclass
 from lamella.lang.tensor.check.kinds import BYTES, PARTS
@@ -52,6 +53,34 @@ def shuffle(context: EmitContext, element: str, pair: Sequence[str], count: int,
     return context.out.value(
         f"shufflevector {kind} {first}, {kind} {second}, <{len(lanes)} x i32> <{listed}>"
     )
+
+
+def take_run(context: EmitContext, element: str, vector: str, count: int, lanes: range) -> str:
+    """Lanes that follow each other from a multiple of their number on; LLVM reads this faster than a shuffle."""
+    size = len(lanes)
+    names = f"{_mangled(element, size)}.{_mangled(element, count)}"
+    operands = f"{llvm(element, count)} {vector}, i64 {lanes.start}"
+    return context.out.intrinsic(llvm(element, size), f"llvm.vector.extract.{names}", operands)
+
+
+def put_run(context: EmitContext, element: str, pair: tuple[str, str], count: int, lanes: range) -> str:
+    """The first vector, of `count` lanes, with the second in lanes that follow each other as in `take_run`."""
+    whole, size = llvm(element, count), len(lanes)
+    names = f"{_mangled(element, count)}.{_mangled(element, size)}"
+    operands = f"{whole} {pair[0]}, {llvm(element, size)} {pair[1]}, i64 {lanes.start}"
+    return context.out.intrinsic(whole, f"llvm.vector.insert.{names}", operands)
+
+
+def _mangled(element: str, count: int) -> str:
+    """A vector type as names of intrinsic functions have it."""
+    return f"v{count}{SUFFIX.get(LLVM[element], LLVM[element])}"
+
+
+def run_of(rows: Sequence[int]) -> range | None:
+    """Rows as a run that begins at a multiple of its length; None where they are none, or a single one."""
+    start, size = rows[0], len(rows)
+    run = range(start, start + size)
+    return run if size > 1 and start % size == 0 and list(rows) == list(run) else None
 
 
 def assemble(context: EmitContext, element: str, scalars: Sequence[str]) -> str:

@@ -154,7 +154,7 @@ def load_vector(context: EmitContext, place: VectorAddress, mask: str | None = N
 def store_vector(context: EmitContext, place: VectorAddress, value: str, mask: str | None = None) -> None:
     """Write neighbours in memory; lanes that a mask leaves out are not written."""
     if mask is None or place.count == 1:
-        hint = _streaming(context, place)
+        hint = _streaming(context, place) + passed_by_fixed(context)
         context.out.line(f"store {place.kind} {value}, ptr {place.pointer}, align {place.alignment}{hint}")
         return
     kinds = (place.kind, "ptr", "i32", f"<{place.count} x i1>")
@@ -177,6 +177,30 @@ def _hidden(context: EmitContext, place: VectorAddress, mask: str) -> str:
     first = context.out.value(f"insertelement {kind} poison, i1 {bit}, i64 0")
     none = shuffle(context, kind, first, "poison", [0] * place.count)
     return context.out.value(f"or {kind} {mask}, {none}")
+
+
+SCOPE = (
+    '!1000001 = distinct !{!1000001, !"kernel"}',
+    '!1000002 = distinct !{!1000002, !1000001, !"fixed"}',
+    "!1000003 = !{!1000002}",
+)
+"""The arrays that a kernel does not write, as LLVM is told of them; numbers far behind those of lines."""
+
+
+def is_fixed(context: EmitContext) -> str:
+    """What tells LLVM that a load is one of an array that the kernel does not write."""
+    for line in SCOPE:
+        context.out.need(line)
+    return "!alias.scope !1000003"
+
+
+def passed_by_fixed(context: EmitContext) -> str:
+    """What tells LLVM that loads of such arrays may pass a store, where those are no loads of unchanging memory."""
+    if not context.early:
+        return ""
+    for line in SCOPE:
+        context.out.need(line)
+    return ", !noalias !1000003"
 
 
 def _streaming(context: EmitContext, place: VectorAddress) -> str:

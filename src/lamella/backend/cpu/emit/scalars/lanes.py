@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -13,7 +12,7 @@ from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue
-from lamella.base.records import dataclass
+from lamella.base.records import dataclass, replace
 from lamella.lang.tensor.check.kinds import PARTS
 from lamella.lang.tensor.nodes import Constant, Coopmatrix, Number, Scalar, Type
 

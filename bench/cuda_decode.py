@@ -1,0 +1,101 @@
+"""Generation on an NVIDIA GPU: milliseconds for each token of a Qwen3-shaped model, beside transformers in bf16.
+
+`python -m bench.cuda_decode --layers 28`. The bound of a token is the bytes of the weights that it reads by the
+bandwidth of a copy on the device, measured in the same process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bench.cuda import time_ours, time_torch
+from lamella.backend import cuda
+from lamella.backend.cuda.lists import CudaList
+from lamella.base.dim import symbols
+from lamella.pipeline.generate import Sampling
+from lamella.pipeline.module.generate import Generator
+from lamella.pipeline.options import Options
+
+
+def bandwidth(torch: Any) -> float:
+    """Bytes that a copy reads and writes in a second."""
+    x = torch.empty(1 << 28, device="cuda")
+    y = torch.empty_like(x)
+    return float(8 * x.numel() / min(time_torch(torch, lambda: y.copy_(x), 5) for _ in range(3)))
+
+
+def seconds_of(tokens: Iterator[int]) -> tuple[float, float]:
+    """The time until the first token, and the median of those behind it."""
+    times: list[float] = []
+    while True:
+        begin = time.perf_counter()
+        if next(tokens, None) is None:
+            return times[0], statistics.median(times[2:])
+        times.append(time.perf_counter() - begin)
+
+
+def transformers_tokens(torch: Any, model: Any, prompt: list[int], count: int) -> Iterator[int]:
+    """The tokens that transformers chooses, each as soon as it is known."""
+    given, cache = torch.tensor([prompt], device="cuda"), None
+    for _ in range(count):
+        with torch.inference_mode():
+            found = model(given, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        cache, given = found.past_key_values, found.logits[:, -1:].argmax(-1)
+        yield int(given.item())
+
+
+def main() -> None:
+    """Measure one shape."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=28)
+    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--precision", default="bf16")
+    chosen = parser.parse_args()
+    absent = cuda.missing()
+    if absent is not None:
+        sys.exit(absent)
+    torch: Any = import_module("torch")
+    transformers: Any = import_module("transformers")
+    config = import_module("bench.decode").qwen3(chosen.layers)
+    prompt = [1 + place % 1000 for place in range(chosen.prompt)]
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        begin = time.perf_counter()
+        options = Options(precision=chosen.precision, backend="cuda")
+        ours = Generator(Path(folder), chosen.prompt + chosen.tokens + 1, options, "cuda")
+        print(f"ready after {time.perf_counter() - begin:.1f} s", flush=True)
+        for turn in range(2):
+            first, each = seconds_of(ours.run(prompt, Sampling(chosen.tokens)))
+            print(f"ours, turn {turn}: prompt {first * 1e3:.1f} ms, token {each * 1e3:.3f} ms", flush=True)
+    executable: Any = ours.executable
+    names = {
+        item.name for one in executable.model.graph.inputs for extent in one.shape for item in symbols(extent)
+    }
+    for segment in executable.segments(dict.fromkeys(names, 1)):
+        if isinstance(segment.each, CudaList):
+            alone = statistics.median(time_ours(segment.each.replay) for _ in range(20))
+            print(f"{len(segment.each.whole.launches)} launches of a token alone: {alone * 1e3:.3f} ms")
+    weights = sum(item.numel() for item in model.parameters())
+    bound = 2 * weights / bandwidth(torch)
+    short = model.cuda().bfloat16()
+    for _ in range(2):
+        read, step = seconds_of(transformers_tokens(torch, short, prompt, chosen.tokens))
+    print(
+        f"qwen3, {chosen.layers} layers, {chosen.precision}: {each * 1e3:.3f} ms a token, {bound / each:.2f} of the "
+        f"bound of {bound * 1e3:.3f} ms; transformers {step * 1e3:.3f} ms; "
+        f"prompts {first * 1e3:.1f} and {read * 1e3:.1f} ms"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Whole networks on an NVIDIA GPU beside torch on the same device, in one process.
+
+`python -m bench.cuda_models bert gpt2_prefill --batch 1` prints a line for each network and, with `--launches N`, the N
+kernels that take longest. Weights are random; products compute in bf16 on both sides, ours with activations in f32.
+torch runs in eager mode, captured as a CUDA graph; `--compiled` adds `torch.compile`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+import lamella
+from bench.cuda import time_ours, time_torch
+from lamella.backend import cuda
+from lamella.backend.cuda.lists import CudaList
+from lamella.base.arrays import Array
+from lamella.kernels.launches import LaunchTime
+
+RUNS = 20
+
+
+class Launches:
+    """The launches of a run, as an executable tells them."""
+
+    def __init__(self) -> None:
+        self.found: list[LaunchTime] = []
+
+    def __call__(self, items: Any, total: object) -> Any:
+        """Everything that is run."""
+        return items
+
+    def record(self, item: LaunchTime) -> None:
+        """One launch."""
+        self.found.append(item)
+
+
+def bench(name: str, chosen: argparse.Namespace, torch: Any) -> None:
+    """One network."""
+    networks = import_module("bench.networks")
+    module, given = networks.build(name, chosen.batch)
+    begin = time.perf_counter()
+    graph = lamella.from_torch(module, given)
+    read = time.perf_counter()
+    run: Any = lamella.compile(graph, backend="cuda", precision=chosen.precision)
+    compiled = time.perf_counter()
+    inputs = {key: item.numpy() for key, item in zip(run.inputs, given, strict=True)}
+    found = next(iter(run(**inputs).values()))
+    first = time.perf_counter()
+    whole = min(_seconds(lambda: run(**inputs)) for _ in range(RUNS))
+    ours, theirs = _device_seconds(run), float("nan")
+    with torch.no_grad():
+        want, short, theirs = _torch(torch, module, given, chosen.compiled)
+    print(
+        f"{name:14} b{chosen.batch} {chosen.precision}: device {ours * 1e3:.3f} ms, call {whole * 1e3:.3f} ms, "
+        f"torch {theirs * 1e3:.3f} ms, ratio {ours / theirs:.2f}; errors {_error(found, want):.1e} and "
+        f"{_error(short, want):.1e}; read {read - begin:.1f} s, compile {compiled - read:.1f} s, "
+        f"first call {first - compiled:.1f} s",
+        flush=True,
+    )
+    if chosen.launches:
+        _tell_launches(run, inputs, chosen.launches)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def _device_seconds(run: Any) -> float:
+    """The time of the launches alone, without what is copied from and to the host."""
+    segment = run.whole_segment()
+    if segment is None or not isinstance(segment.each, CudaList):
+        return float("nan")
+    return statistics.median(time_ours(segment.each.replay) for _ in range(RUNS))
+
+
+def _error(found: Array, want: Array) -> float:
+    """The distance of two arrays, in parts of the second."""
+    difference = found.astype(np.float64) - want.astype(np.float64)
+    return float(np.linalg.norm(difference.ravel()) / np.linalg.norm(want.astype(np.float64).ravel()))
+
+
+def _torch(torch: Any, module: Any, given: Any, compiled: bool) -> tuple[Array, Array, float]:
+    """What torch computes in f32 and in bf16, and how long the second takes."""
+    own = module.cuda()
+    inputs = [item.cuda() for item in given]
+    want = _first(own(*inputs))
+    short = own.bfloat16()
+    inputs = [item.bfloat16() if item.is_floating_point() else item for item in inputs]
+    if compiled:
+        short = torch.compile(short, mode="max-autotune")
+    for _ in range(3):
+        result = short(*inputs)
+    torch.cuda.synchronize()
+    if compiled:
+        seconds = statistics.median(time_torch(torch, lambda: short(*inputs)) for _ in range(RUNS))
+        return want, _first(result), seconds
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        short(*inputs)
+    return want, _first(result), statistics.median(time_torch(torch, graph.replay) for _ in range(RUNS))
+
+
+def _first(result: Any) -> Array:
+    found: Array = (result[0] if isinstance(result, tuple) else result).float().cpu().numpy()
+    return found
+
+
+def _tell_launches(run: Any, inputs: dict[str, Array], count: int) -> None:
+    """The kernels that take longest, all launches of each together."""
+    best: dict[int, LaunchTime] = {}
+    for _ in range(5):
+        run.progress = launches = Launches()
+        run(**inputs)
+        for number, item in enumerate(launches.found):
+            held = best.get(number)
+            best[number] = item if held is None or item.seconds < held.seconds else held
+    total: dict[str, float] = {}
+    times: Counter[str] = Counter()
+    for item in best.values():
+        name = f"{item.kernel} of {item.groups}"
+        total[name] = total.get(name, 0.0) + item.seconds
+        times[name] += 1
+    print(f"    {len(best)} launches, {sum(total.values()) * 1e3:.3f} ms one by one")
+    for name, seconds in sorted(total.items(), key=lambda item: -item[1])[:count]:
+        print(
+            f"    {seconds * 1e6:9.1f} us, {times[name]:3} of {seconds * 1e6 / times[name]:7.1f} us: {name}"
+        )
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("networks", nargs="+")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--launches", type=int, default=0)
+    parser.add_argument("--compiled", action="store_true")
+    chosen = parser.parse_args()
+    absent = cuda.missing()
+    if absent is not None:
+        sys.exit(absent)
+    torch: Any = import_module("torch")
+    for name in chosen.networks:
+        bench(name, chosen, torch)
+
+
+if __name__ == "__main__":
+    main()

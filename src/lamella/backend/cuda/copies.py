@@ -1,0 +1,92 @@
+"""Arrays of the host that lie on the device too: weights that launches read, states that they update in place.
+
+What launches change comes home when somebody asks for it; until then the device has the newer values.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import field
+
+from lamella.backend.cpu.run.prepared import address_of
+from lamella.backend.cuda.arrays import DeviceMemory
+from lamella.backend.cuda.driver import device, own_stream
+from lamella.base.arrays import Array
+from lamella.base.records import dataclass
+
+
+@dataclass(slots=True)
+class _Copy:
+    """An array and its memory on the device."""
+
+    array: weakref.ref[Array]
+    memory: DeviceMemory
+    is_same: bool = True
+    """Whether the device has what the host has, or something newer."""
+    is_newer: bool = False
+
+
+@dataclass(slots=True)
+class DeviceCopies:
+    """The copies of an executable's arrays, which all its launch lists share; one goes with its array."""
+
+    version: int = 0
+    """Another one where a copy is no longer what it was."""
+    _held: dict[int, _Copy] = field(default_factory=dict)
+
+    def memory(self, array: Array) -> DeviceMemory:
+        """Where a dense array lies on the device, copied there where that has not happened."""
+        found = self._find(array)
+        if found is None:
+            key = id(array)
+            found = _Copy(
+                weakref.ref(array, lambda gone: self._forget(key, gone)), DeviceMemory(array.nbytes), False
+            )
+            self._held[key] = found
+        if not found.is_same:
+            found.memory.write(address_of(array), array.nbytes, own_stream())
+            own_stream().wait()  # whoever owns the array may change it from now on
+            found.is_same = True
+        return found.memory
+
+    def newer(self, array: Array) -> DeviceMemory | None:
+        """Where the newer values of an array lie, where the host has older ones."""
+        found = self._find(array)
+        return found.memory if found is not None and found.is_newer else None
+
+    def change(self, array: Array) -> None:
+        """Note that launches have written what lies on the device."""
+        found = self._find(array)
+        if found is not None:
+            found.is_newer = True
+
+    def forget(self, array: Array) -> None:
+        """Note that the host has written an array."""
+        found = self._find(array)
+        if found is not None:
+            found.is_newer = found.is_same = False
+            self.version += 1
+
+    def settle(self) -> None:
+        """Bring home what launches wrote; from now on the host may write its arrays."""
+        newer = [item for item in self._held.values() if item.is_newer]
+        if not newer:
+            return
+        device()
+        self.version += 1
+        for item in newer:
+            array = item.array()
+            if array is not None:
+                item.memory.read(address_of(array), array.nbytes, own_stream())
+            item.is_newer = item.is_same = False
+        own_stream().wait("copying states to the host")
+
+    def _find(self, array: Array) -> _Copy | None:
+        found = self._held.get(id(array))
+        return found if found is not None and found.array() is array else None
+
+    def _forget(self, key: int, gone: weakref.ref[Array]) -> None:
+        found = self._held.get(key)
+        if found is not None and found.array is gone:
+            del self._held[key]
+            self.version += 1

@@ -1,0 +1,285 @@
+"""Sums of products on the tensor cores of a GPU: tiles of cooperative matrices that the subgroups of a group share.
+
+A work-group computes some rows by 16 columns for each of its subgroups, and both factors lie along the sum: so the
+kernel is one that runs as a pipeline of copies and products where the target has these (`emit/pipeline_plan.py`), and
+by warps elsewhere. Loops beside the rows, columns and the sum are work-groups of their own. What does not lie along
+the sum is laid so before, a weight once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from math import prod
+
+from lamella.base.affine import Affine
+from lamella.base.errors import Unsupported
+from lamella.base.open_extent import is_open
+from lamella.base.records import dataclass
+from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, matrix_view
+from lamella.bridge.graph_to_kernels.laid_factors import GRAIN, LAID_COLUMNS, lay_factor, write_laid
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
+from lamella.bridge.graph_to_kernels.tiled import (
+    End,
+    Key,
+    PreparedProduct,
+    ProductGroup,
+    Tensors,
+    find_roles,
+    prepare_product,
+)
+from lamella.kernels.build import Builder
+from lamella.kernels.fragments import COLUMNS, DEPTH, FACTORS, SUMS
+from lamella.kernels.target import Target
+from lamella.lang.tensor.nodes import (
+    Cast,
+    CoopApply,
+    CoopLoad,
+    Coopmatrix,
+    CoopMulAdd,
+    CoopStore,
+    Scalar,
+    Value,
+)
+from lamella.lang.tensor.nodes.types import FLOATS, INDEX
+
+STEP = 64
+"""Elements along the sum that a pipeline copies at once."""
+FEWEST_COLUMNS = 8
+"""Columns below which most of a tile would be empty."""
+BAND = 16
+"""Tiles side by side along the columns before the next rows follow."""
+TILES = ((256, 8, 1.0), (128, 8, 0.9), (256, 4, 0.85), (128, 4, 0.7), (64, 8, 0.7), (64, 4, 0.5))
+"""Rows of a tile, subgroups with 16 columns each, and how much of the peak a multiprocessor reaches with such tiles."""
+LANE = Scalar("i32")
+ROW_TILE, COLUMN_TILE, BANDS = "row tile", "column tile", "bands"
+
+
+@dataclass(frozen=True, slots=True)
+class CoreProduct:
+    """A sum of products cut into tiles for tensor cores."""
+
+    found: PreparedProduct
+    row: str
+    column: str
+    sum: str
+    outer: tuple[str, ...]
+    """The other loops of the output."""
+    row_factor: Access
+    row_key: Key
+    column_factor: Access
+    column_key: Key
+    rows: int
+    """Rows of a tile."""
+    subgroups: int
+    laid: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """The loops along which kernels of their own lay both factors, the sum last; none where one lies well."""
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile."""
+        return self.subgroups * COLUMNS
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """How many tiles there are along the rows and along the columns."""
+        extents = self.found.extents
+        return -(-extents[self.row] // self.rows), -(-extents[self.column] // self.columns)
+
+    @property
+    def groups(self) -> int:
+        """The number of work-groups."""
+        return prod(self.found.extents[name] for name in self.outer) * prod(self.tiles)
+
+    @property
+    def partial(self) -> tuple[bool, bool]:
+        """Whether the last tile has fewer rows, or fewer columns."""
+        extents = self.found.extents
+        return bool(extents[self.row] % self.rows), bool(extents[self.column] % self.columns)
+
+
+def find_core_product(group: ProductGroup, tensors: Tensors, real: Scalar, target: Target) -> CoreProduct:
+    """How tensor cores compute a sum of products; Unsupported says why they do not."""
+    if not target.tensor_cores or real.name != SUMS:
+        raise Unsupported("there are no tensor cores for it")
+    found = prepare_product(group, tensors, real)
+    elements = {item.element for item in found.factors}
+    if len(elements) > 1 or not elements <= set(FACTORS) or found.scales:
+        raise Unsupported("its factors are no halves")
+    if any(map(is_open, found.extents.values())):
+        raise Unsupported("its extents are open")
+    roles, flipped = find_roles(found.outputs, *found.factors, found.extents, set())
+    if len(roles.sums) != 1 or not roles.columns or roles.sums[0] not in found.extents:
+        raise Unsupported("it is not one sum of rows and columns")
+    row, column, inner = roles.row, roles.columns[-1], roles.sums[0]
+    if prod(found.extents[name] for name in roles.columns) < FEWEST_COLUMNS or found.extents[column] < 4:
+        raise Unsupported("it has too few columns")
+    outer = (*roles.batch, *roles.columns[:-1])
+    row_factor, row_key = found.factors[flipped], found.keys[flipped]
+    column_factor = found.factors[not flipped]
+    laid = _laid_loops(row_factor, (*outer, row, inner)), _laid_loops(column_factor, (*outer, column, inner))
+    if laid[0]:
+        row_factor = lay_factor(row_factor, laid[0], found.extents)
+    if laid[1]:
+        column_factor = lay_factor(column_factor, laid[1], found.extents)
+    sides = _flatten(row_factor, row, inner), _flatten(column_factor, column, inner)
+    many = prod(found.extents[name] for name in outer)
+    rows, subgroups = choose_tile((found.extents[row], found.extents[column]), many, target)
+    return CoreProduct(
+        found, row, column, inner, outer, sides[0], row_key, sides[1], found.keys[not flipped],
+        rows, subgroups, laid,
+    )  # fmt: skip
+
+
+def _laid_loops(access: Access, loops: Sequence[str]) -> tuple[str, ...]:
+    """Those of some loops along which a factor is laid, the sum last; none where it lies along the sum."""
+    return () if access.stride(loops[-1]) == 1 else tuple(name for name in loops if name in access.loops())
+
+
+def _flatten(access: Access, line: str, inner: str) -> Access:
+    """A factor as a matrix: the sum closest, and all other modes as one."""
+    *others, last = (axis for axis in access.axes if axis.size > 1 or axis.index.symbols)
+    if last.stride != 1 or last.index != Affine(0, ((inner, 1),)) or not others:
+        raise Unsupported("a factor does not lie along the sum")
+    size, stride, index = 1, others[-1].stride, Affine[str](0)
+    for axis in reversed(others):
+        if axis.stride != stride * size or axis.index.coefficient(inner) or axis.ring:
+            raise Unsupported("a factor is no matrix")
+        index = index.plus(axis.index, size)
+        size *= axis.size
+    if index.coefficient(line) != 1 or stride % GRAIN:
+        raise Unsupported("a factor is no matrix that the copy engine reads")
+    return replace(access, axes=(Axis(size, stride, index), last))
+
+
+def choose_tile(extents: tuple[int, int], many: int, target: Target) -> tuple[int, int]:
+    """The rows and subgroups of tiles for so many matrices, with which the multiprocessors are done first."""
+
+    def cost(tile: tuple[int, int, float]) -> float:
+        rows, subgroups, reached = tile
+        columns = subgroups * COLUMNS
+        groups = many * -(-extents[0] // rows) * -(-extents[1] // columns)
+        return -(-groups // max(1, target.multiprocessors)) * rows * columns / reached
+
+    rows, subgroups, _ = min(TILES, key=cost)
+    return rows, subgroups
+
+
+def write_core_product(plan: CoreProduct, tensors: Tensors) -> list[TileKernel]:
+    """The kernels of a product, in the order in which they run."""
+    found, before = plan.found, list[TileKernel]()
+    for loops, key, own in zip(
+        plan.laid, (plan.row_key, plan.column_key), (PACKED, LAID_COLUMNS), strict=True
+    ):
+        if loops:
+            place = found.factors[found.keys.index(key)]
+            before.append(write_laid(place, (key, own), loops, found.extents))
+    return [*before, CoreWriter(plan, tensors).write()]
+
+
+@dataclass(slots=True)
+class CoreWriter:
+    """The kernel of a product while it is written."""
+
+    plan: CoreProduct
+    tensors: Tensors
+    parameters: Parameters = field(default_factory=Parameters)
+    accesses: dict[int, Access] = field(default_factory=dict)
+
+    def write(self) -> TileKernel:
+        """Write it."""
+        plan, found = self.plan, self.plan.found
+        for item in found.ends:
+            for key in item.accesses:
+                self.accesses[key] = self.parameters.add(item.keys[key], found.accesses[key])
+        rows = self.parameters.add(PACKED if plan.laid[0] else plan.row_key, plan.row_factor)
+        columns = self.parameters.add(LAID_COLUMNS if plan.laid[1] else plan.column_key, plan.column_factor)
+        builder = self.parameters.builder()
+        with builder.parallel() as region:
+            values = self._positions(region)
+            total = self._sum(region, rows, columns, values)
+            for end in found.ends:
+                self._finish(region, end, values, total)
+        kernel = self.parameters.close(builder, plan.groups)
+        return replace(kernel, attributes=group_sizes(plan.subgroups))
+
+    def _positions(self, builder: Builder) -> dict[str, Value]:
+        """Where the tile of a subgroup begins: pairs of work-groups have the same rows, where columns are even."""
+        plan = self.plan
+        row_tiles, column_tiles = plan.tiles
+        band = next(size for size in range(min(BAND, column_tiles), 0, -1) if column_tiles % size == 0)
+        sizes = {**plan.found.extents, BANDS: column_tiles // band, ROW_TILE: row_tiles, COLUMN_TILE: band}
+        values = split_group(builder, [*plan.outer, BANDS, ROW_TILE, COLUMN_TILE], sizes)
+        first = builder.arith("mul", values[BANDS], builder.constant(band))
+        tile = builder.arith("add", first, values[COLUMN_TILE])
+        subgroup = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
+        own = builder.arith("mul", subgroup, builder.constant(COLUMNS))
+        start = builder.arith("mul", tile, builder.constant(plan.columns))
+        values[plan.column] = builder.arith("add", start, own)
+        values[plan.row] = builder.arith("mul", values[ROW_TILE], builder.constant(plan.rows))
+        return values
+
+    def _sum(self, builder: Builder, rows: Access, columns: Access, values: Mapping[str, Value]) -> Value:
+        plan = self.plan
+        extent, element = plan.found.extents[plan.sum], rows.element
+        sums = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
+        places = [form_value(builder, item.axes[0].index, values) for item in (rows, columns)]
+        short = bool(extent % STEP)
+        partial = [
+            "both" if short or cut or item.axes[0].size % size else ""
+            for cut, item, size in zip(plan.partial, (rows, columns), (plan.rows, plan.columns), strict=True)
+        ]
+        zero, begin = builder.constant(0.0, sums), builder.constant(0)
+        steps = builder.constant(extent), builder.constant(DEPTH)
+        with builder.loop(begin, *steps, carried=[(zero, sums)]) as loop:
+            body, k = loop.body, loop.variable
+            left = Coopmatrix(element, plan.rows, DEPTH, "matrix_a")
+            right = Coopmatrix(element, DEPTH, COLUMNS, "matrix_b")
+            a = body.value(CoopLoad(rows.memref, k, places[0], left, True, partial[0]))
+            b = body.value(CoopLoad(columns.memref, k, places[1], right, False, partial[1]))
+            body.give(body.value(CoopMulAdd(a, b, loop.carried[0], sums)))
+        return loop.results[0]
+
+    def _finish(self, builder: Builder, end: End, values: Mapping[str, Value], total: Value) -> None:
+        """Store what an output is made of."""
+        plan, type_ = self.plan, Coopmatrix(SUMS, self.plan.rows, COLUMNS, "matrix_acc")
+        if end.formula.values[0] is not end.formula.targets[0]:
+            total = self._apply(builder, end, values, total)
+        access = self.accesses[id(end.formula.targets[0])]
+        if access.element not in FLOATS:
+            raise Unsupported("its output is no real")
+        if access.element != SUMS:
+            total = builder.value(Cast(total, replace(type_, element=access.element)))
+        word = {(False, False): "", (True, False): "rows", (False, True): "cols", (True, True): "both"}
+        start = (values[plan.row], values[plan.column])
+        memory = access.memref
+        if len(access.axes) != 2 or not _is_plain(access, (plan.column, plan.row)):
+            zero = builder.constant(0)
+            spans = [(name, plan.found.extents[name]) for name in (plan.row, plan.column)]
+            whole = {**values, plan.row: zero, plan.column: zero}
+            view = matrix_view(builder, access, spans, whole)
+            if view.transposed:
+                raise Unsupported("rows do not lie closest in its output")
+            memory = view.value
+        builder.put(CoopStore(total, memory, *start, word[plan.partial]))
+
+    def _apply(self, builder: Builder, end: End, values: Mapping[str, Value], total: Value) -> Value:
+        plan, found = self.plan, self.plan.found
+        row, place, value = (builder.names.new() for _ in range(3))
+        inner, here = builder.inner(), dict(values)
+        for name, step, cut in zip((plan.row, plan.column), (row, place), plan.partial, strict=True):
+            here[name] = inner.arith("add", values[name], inner.cast(step, INDEX))
+            if cut:
+                # What lies behind the last row or column is computed from the last one, and never stored.
+                here[name] = inner.arith("min", here[name], inner.constant(found.extents[name] - 1))
+        writing = EndWriter(Scalar(SUMS), self.tensors, end.extents, [inner])
+        writing.accesses, writing.loops = self.accesses, here
+        inner.give(writing.end_value(end, found.group.product.targets[0].tensor, value))
+        type_ = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
+        return builder.value(CoopApply(row, place, value, total, type_, inner.region()))
+
+
+def _is_plain(access: Access, loops: Sequence[str]) -> bool:
+    """Whether the modes of an access are these loops, one each."""
+    return all(axis.index == Affine(0, ((name, 1),)) for axis, name in zip(access.axes, loops, strict=True))

@@ -1,0 +1,315 @@
+"""Convolutions on the tensor cores of a GPU: products whose column factor is read window by window, nothing copied.
+
+The image lies channel by channel for each pixel, with the zeros that windows reach round it. Columns count all of its
+pixels in one row, also those where no window begins: then a tap of the window is a shift of all columns by one number,
+and a tile of columns is a part of a matrix of pixels and channels. What is computed for pixels where no window begins
+is not stored: one column in ten of an image of 14 x 14, three of four where windows are two pixels apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from math import prod
+
+from lamella.base.affine import Affine
+from lamella.base.errors import Unsupported
+from lamella.base.open_extent import is_open
+from lamella.base.records import dataclass
+from lamella.bridge.graph_to_kernels.accesses import Access, Axis
+from lamella.bridge.graph_to_kernels.core_products import STEP, choose_tile
+from lamella.bridge.graph_to_kernels.laid_factors import GRAIN, write_laid
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
+from lamella.bridge.graph_to_kernels.tiled import (
+    End,
+    Key,
+    PreparedProduct,
+    ProductGroup,
+    Tensors,
+    find_roles,
+    prepare_product,
+)
+from lamella.kernels.build import Builder
+from lamella.kernels.fragments import COLUMNS, DEPTH, FACTORS, SUMS
+from lamella.kernels.target import Target
+from lamella.lang.tensor.nodes import CoopApply, CoopLoad, Coopmatrix, CoopMulAdd, If, Scalar, Value
+from lamella.lang.tensor.nodes.types import BOOL, FLOATS, INDEX
+
+LANE = Scalar("i32")
+MOST_WASTE = 6
+"""Columns that are computed for each that is stored."""
+MOST_STEPS = 512
+"""Copies along the sum that are written out."""
+ROW, COLUMN = "row tile", "column tile"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAxis:
+    """A dimension of the image: the loop of the output along it, that of the taps, and the pixels between windows."""
+
+    loop: str
+    tap: str
+    """Empty where there is one tap."""
+    stride: int
+    size: int
+    """Pixels, zeros round them included."""
+    first: int
+    """Where the first window begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowProduct:
+    """A convolution cut into tiles for tensor cores."""
+
+    found: PreparedProduct
+    row: str
+    channel: str
+    axes: tuple[WindowAxis, ...]
+    """From the outermost to the closest."""
+    image: Access
+    image_key: Key
+    weight: Access
+    weight_key: Key
+    rows: int
+    subgroups: int
+
+    @property
+    def laid(self) -> tuple[str, ...]:
+        """The loops along which weights are laid."""
+        return (self.row, *(item.tap for item in self.axes if item.tap), self.channel)
+
+    @property
+    def depth(self) -> int:
+        """The length of the sum."""
+        return prod(self.found.extents[name] for name in self.laid[1:])
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of all images."""
+        return prod(item.size for item in self.axes)
+
+    @property
+    def pitch(self) -> int:
+        """Elements from pixel to pixel."""
+        *_, pixels, _ = (axis for axis in self.image.axes if axis.size > 1 or axis.index.symbols)
+        return pixels.stride
+
+    @property
+    def columns(self) -> int:
+        """Pixels up to the last one where a window begins."""
+        last, pitch = 0, 1
+        for item in reversed(self.axes):
+            last += (self.found.extents.get(item.loop, 1) - 1) * item.stride * pitch
+            pitch *= item.size
+        return last + 1
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """How many tiles there are along the rows and along the columns."""
+        rows = self.found.extents[self.row]
+        return -(-rows // self.rows), -(-self.columns // (self.subgroups * COLUMNS))
+
+
+def find_windows(
+    group: ProductGroup, tensors: Tensors, real: Scalar, target: Target, constant: frozenset[Key]
+) -> WindowProduct:
+    """How tensor cores compute a convolution; Unsupported says why they do not."""
+    if not target.has_warpgroups or real.name != SUMS:
+        raise Unsupported("there are no warpgroups for it")
+    found = prepare_product(group, tensors, real)
+    elements = {item.element for item in found.factors}
+    if len(elements) > 1 or not elements <= set(FACTORS) or found.scales:
+        raise Unsupported("its factors are no halves")
+    if any(map(is_open, found.extents.values())):
+        raise Unsupported("its extents are open")
+    roles, flipped = find_roles(found.outputs, *found.factors, found.extents, set())
+    weight, image = found.factors[flipped], found.factors[not flipped]
+    channel = roles.sums[-1]
+    if roles.batch or found.keys[flipped] not in constant or found.extents.get(channel, 1) % STEP:
+        raise Unsupported("it is no convolution of enough channels")
+    axes = _window_axes(image, channel, set(roles.sums[:-1]))
+    plan = WindowProduct(
+        found, roles.row, channel, axes, image, found.keys[not flipped], weight, found.keys[flipped], 64, 4
+    )
+    loops = {item.loop for item in axes if item.loop}
+    if loops != set(roles.columns) or {item.tap for item in axes if item.tap} != set(roles.sums[:-1]):
+        raise Unsupported("its windows have other loops")
+    useful = prod(found.extents[name] for name in roles.columns)
+    if plan.columns > MOST_WASTE * useful or plan.depth > STEP * MOST_STEPS or plan.columns < COLUMNS:
+        raise Unsupported("too little of what would be computed is wanted")
+    rows, subgroups = choose_tile((found.extents[roles.row], plan.columns), 1, target)
+    return replace(plan, rows=rows, subgroups=subgroups)
+
+
+def _window_axes(image: Access, channel: str, taps: set[str]) -> tuple[WindowAxis, ...]:
+    """The dimensions of an image that lies densely, channels closest."""
+    *others, last = (axis for axis in image.axes if axis.size > 1 or axis.index.symbols)
+    if last.stride != 1 or last.index != Affine(0, ((channel, 1),)) or not others:
+        raise Unsupported("channels do not lie closest")
+    found, stride = [], others[-1].stride
+    for axis in reversed(others):
+        here = [name for name in axis.index.symbols if name in taps]
+        loops = [name for name in axis.index.symbols if name not in taps]
+        unit = all(axis.index.coefficient(name) == 1 for name in here)
+        if axis.stride != stride or axis.ring or len(here) > 1 or len(loops) > 1 or not unit:
+            raise Unsupported("its windows are no shifts of pixels")
+        step = axis.index.coefficient(loops[0]) if loops else 1
+        loop, tap = (item[0] if item else "" for item in (loops, here))
+        found.append(WindowAxis(loop, tap, step, axis.size, axis.index.constant))
+        stride *= axis.size
+    if prod(item.size for item in found) < COLUMNS or others[-1].stride % GRAIN:
+        raise Unsupported("it is a small image")
+    return tuple(reversed(found))
+
+
+def write_windows(plan: WindowProduct, tensors: Tensors) -> list[TileKernel]:
+    """The kernels of a convolution, in the order in which they run."""
+    laid = write_laid(plan.weight, (plan.weight_key, PACKED), plan.laid, plan.found.extents)
+    return [laid, _WindowWriter(plan, tensors).write()]
+
+
+@dataclass(slots=True)
+class _WindowWriter:
+    """The kernel of a convolution while it is written."""
+
+    plan: WindowProduct
+    tensors: Tensors
+    parameters: Parameters = field(default_factory=Parameters)
+    accesses: dict[int, Access] = field(default_factory=dict)
+
+    def write(self) -> TileKernel:
+        """Write it."""
+        plan, found = self.plan, self.plan.found
+        for item in found.ends:
+            for key in item.accesses:
+                self.accesses[key] = self.parameters.add(item.keys[key], found.accesses[key])
+        channels, rows = found.extents[plan.channel], found.extents[plan.row]
+        weight = self._matrix(PACKED, plan.weight, (rows, plan.depth), plan.depth)
+        image = self._matrix(plan.image_key, plan.image, (plan.pixels, channels), plan.pitch)
+        builder = self.parameters.builder()
+        row_tiles, column_tiles = plan.tiles
+        with builder.parallel() as region:
+            values = split_group(region, [ROW, COLUMN], {ROW: row_tiles, COLUMN: column_tiles})
+            row = region.arith("mul", values[ROW], region.constant(plan.rows))
+            subgroup = region.cast(region.builtin("subgroup_id", LANE), INDEX)
+            own = region.arith("mul", subgroup, region.constant(COLUMNS))
+            start = region.arith("mul", values[COLUMN], region.constant(plan.subgroups * COLUMNS))
+            column = region.arith("add", start, own)
+            total = self._sum(region, (weight, image), (row, column))
+            for end in found.ends:
+                self._finish(region, end, (row, column), total)
+        kernel = self.parameters.close(builder, row_tiles * column_tiles)
+        return replace(kernel, attributes=group_sizes(plan.subgroups))
+
+    def _matrix(self, key: Key, access: Access, shape: tuple[int, int], stride: int) -> Value:
+        """A tensor as a matrix, the second dimension closest."""
+        rows, columns = shape
+        axes = (Axis(rows, stride, Affine(0)), Axis(columns, 1, Affine(0)))
+        return self.parameters.add(key, replace(access, axes=axes)).memref
+
+    def _sum(self, builder: Builder, sides: tuple[Value, Value], start: tuple[Value, Value]) -> Value:
+        """The loop along channels and taps: a tap shifts the pixels."""
+        plan, element = self.plan, self.plan.weight.element
+        channels = plan.found.extents[plan.channel]
+        sums = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
+        zero, begin = builder.constant(0.0, sums), builder.constant(0)
+        steps = builder.constant(plan.depth), builder.constant(DEPTH)
+        with builder.loop(begin, *steps, carried=[(zero, sums)]) as loop:
+            body, k = loop.body, loop.variable
+            channel, pixel = k, start[1]
+            if plan.depth > channels:
+                channel = body.arith("rem", k, body.constant(channels))
+                pixel = self._shift(body, body.arith("div", k, body.constant(channels)), pixel)
+            elif self._first:
+                pixel = body.arith("add", pixel, body.constant(self._first))
+            left = Coopmatrix(element, plan.rows, DEPTH, "matrix_a")
+            right = Coopmatrix(element, DEPTH, COLUMNS, "matrix_b")
+            a = body.value(CoopLoad(sides[0], k, start[0], left, True, "both"))
+            b = body.value(CoopLoad(sides[1], channel, pixel, right, False, "both"))
+            body.give(body.value(CoopMulAdd(a, b, loop.carried[0], sums)))
+        return loop.results[0]
+
+    @property
+    def _first(self) -> int:
+        """The pixel of the first window."""
+        found, pitch = 0, 1
+        for item in reversed(self.plan.axes):
+            found, pitch = found + item.first * pitch, pitch * item.size
+        return found
+
+    def _shift(self, builder: Builder, tap: Value, pixel: Value) -> Value:
+        """A pixel moved by the number of a tap, of which the closest dimension counts first."""
+        pitch = 1
+        if self._first:
+            pixel = builder.arith("add", pixel, builder.constant(self._first))
+        for item in reversed(self.plan.axes):
+            if item.tap:
+                count = builder.constant(self.plan.found.extents[item.tap])
+                step = builder.arith("rem", tap, count)
+                tap = builder.arith("div", tap, count)
+                moved = builder.arith("mul", step, builder.constant(pitch))
+                pixel = builder.arith("add", pixel, moved)
+            pitch *= item.size
+        return pixel
+
+    def _finish(self, builder: Builder, end: End, start: tuple[Value, Value], total: Value) -> None:
+        """Store what an output is made of, where a window begins at the pixel of a column.
+
+        All of it is computed before, so that no load waits for a store.
+        """
+        access = self.accesses[id(end.formula.targets[0])]
+        if access.element not in FLOATS:
+            raise Unsupported("its output is no real")
+        type_ = Coopmatrix(SUMS, self.plan.rows, COLUMNS, "matrix_acc")
+        if end.formula.values[0] is not end.formula.targets[0]:
+            inner, (row, place, value) = builder.inner(), [builder.names.new() for _ in range(3)]
+            here, _ = self._places(inner, start, (row, place))
+            writing = EndWriter(Scalar(SUMS), self.tensors, end.extents, [inner])
+            writing.accesses, writing.loops = self.accesses, here
+            inner.give(writing.end_value(end, self.plan.found.group.product.targets[0].tensor, value))
+            total = builder.value(CoopApply(row, place, value, total, type_, inner.region()))
+        inner, (row, place, value) = builder.inner(), [builder.names.new() for _ in range(3)]
+        here, exists = self._places(inner, start, (row, place))
+        then = inner.inner()
+        stored = value if access.element == SUMS else then.cast(value, Scalar(access.element))
+        then.store(stored, access.memref, access.places(then, here))
+        inner.put(If(exists, then.region()))
+        inner.give(value)
+        builder.value(CoopApply(row, place, value, total, type_, inner.region()))
+
+    def _places(
+        self, builder: Builder, start: tuple[Value, Value], place: tuple[Value, Value]
+    ) -> tuple[dict[str, Value], Value]:
+        """Where the loops stand at a component of a tile, and whether it is one of the output."""
+        plan, rows = self.plan, self.plan.found.extents[self.plan.row]
+        pixel = builder.arith("add", start[1], builder.cast(place[1], INDEX))
+        here, exists = self._loops(builder, pixel)
+        here[plan.row] = builder.arith("add", start[0], builder.cast(place[0], INDEX))
+        if rows % plan.rows:
+            exists.append(builder.compare("lt", here[plan.row], builder.constant(rows)))
+            here[plan.row] = builder.arith("min", here[plan.row], builder.constant(rows - 1))
+        whole = exists[0]
+        for item in exists[1:]:
+            whole = builder.arith("and", whole, item, type_=BOOL)
+        return here, whole
+
+    def _loops(self, builder: Builder, pixel: Value) -> tuple[dict[str, Value], list[Value]]:
+        """The loops of the output at a pixel, never beyond their ends, and what holds where a window begins there."""
+        here: dict[str, Value] = {}
+        exists: list[Value] = []
+        for number, item in enumerate(reversed(self.plan.axes)):
+            place = pixel
+            if number < len(self.plan.axes) - 1:
+                size = builder.constant(item.size)
+                place, pixel = builder.arith("rem", pixel, size), builder.arith("div", pixel, size)
+            extent = self.plan.found.extents.get(item.loop, 1)
+            if item.stride > 1:
+                step = builder.constant(item.stride)
+                rest = builder.arith("rem", place, step)
+                exists.append(builder.compare("eq", rest, builder.constant(0)))
+                place = builder.arith("div", place, step)
+            exists.append(builder.compare("lt", place, builder.constant(extent)))
+            if item.loop:
+                last = builder.arith("min", place, builder.constant(extent - 1))
+                here[item.loop] = builder.arith("max", last, builder.constant(0))
+        return here, exists

@@ -1,0 +1,339 @@
+"""What ranks exchange arrays with: processes through gloo, or threads of one process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from lamella.base.errors import InputError
+from lamella.base.optional import Foreign, need
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lamella.base.arrays import Array
+
+PATIENCE = timedelta(minutes=30)
+"""How long a rank waits for the others: one may still compile while another has begun."""
+MOMENT = 0.05
+"""Seconds after which a thread that waits looks whether another one has ended."""
+JOINING = timedelta(minutes=2)
+"""How long it waits for them to come."""
+
+
+_DTYPES = ("<f4", "<f8", "<i8", "<i4", "|i1", "|u1", "|b1", "<i2")
+"""Types of what is sent to one rank."""
+_HEADING = 10
+"""Numbers in front of an array that is sent: its type, how many dimensions it has, their extents."""
+
+
+class RankLostError(InputError):
+    """Another rank has ended in the middle of a run."""
+
+
+class Transport(Protocol):
+    """The place of a process among others, and what they do together; all ranks of a group call the same in order."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this process."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    def all_reduce(self, array: Array, group: Sequence[int]) -> Array:
+        """The sum of the arrays of a group."""
+
+    def begin_all_reduce(self, array: Array, group: Sequence[int]) -> Callable[[], Array]:
+        """Begin to sum; what is given waits for the sum."""
+
+    def all_gather(self, array: Array, group: Sequence[int], dim: int) -> Array:
+        """The arrays of a group, one behind the other along a dimension."""
+
+    def reduce_scatter(self, array: Array, group: Sequence[int], dim: int) -> Array:
+        """The slice of this rank, along a dimension, of the sum of the arrays of a group."""
+
+    def all_to_all(self, array: Array, group: Sequence[int], dim: int, to: int) -> Array:
+        """What is cut along a dimension, cut along another one."""
+
+    def send(self, array: Array, rank: int) -> None:
+        """Send an array to a rank, without waiting for it; it takes all that it is sent in their order."""
+
+    def receive(self, rank: int) -> Array:
+        """The next array that a rank sends."""
+
+    def close(self) -> None:
+        """Leave."""
+
+
+def exchange_slices(transport: Transport, array: Array, group: Sequence[int], dim: int, to: int) -> Array:
+    """What is cut along a dimension, cut along another one: each rank sends a part to each other."""
+    parts = np.split(array, len(group), to)
+    for rank, part in zip(group, parts, strict=True):
+        if rank != transport.rank:
+            transport.send(part, rank)
+    own = list(group).index(transport.rank)
+    found = [parts[own] if rank == transport.rank else transport.receive(rank) for rank in group]
+    joined: Array = np.concatenate(found, dim)
+    return joined
+
+
+# --- processes --------------------------------------------------------------------------------------------------
+
+
+class Gloo:
+    """Processes that meet at an address and exchange through `torch.distributed`."""
+
+    def __init__(self, rank: int, size: int, address: str = "env://") -> None:
+        self._torch: Foreign = need("torch")
+        self._distributed: Foreign = need("torch.distributed")
+        self.rank, self.size = rank, size
+        self._groups: dict[tuple[int, ...], Foreign] = {}
+        self._sent: list[tuple[Foreign, Foreign]] = []
+        """What is on its way, with what holds its numbers."""
+        self._all: Foreign = None
+        """The group of all ranks, for what one sends to another."""
+        with self._telling():
+            self._distributed.init_process_group(
+                "gloo", init_method=address, rank=rank, world_size=size, timeout=JOINING
+            )
+
+    def prepare(self, groups: Sequence[Sequence[int]]) -> None:
+        """Make groups, which every rank does for all of them and in the same order, also for those of others."""
+        with self._telling():
+            self._all = self._distributed.new_group(timeout=PATIENCE)
+            for group in groups:
+                ranks = tuple(group)
+                if len(ranks) > 1 and ranks not in self._groups:
+                    self._groups[ranks] = self._distributed.new_group(list(ranks), timeout=PATIENCE)
+
+    def all_reduce(self, array: Array, group: Sequence[int]) -> Array:
+        """The sum of the arrays of a group, which `prepare` made."""
+        return self.begin_all_reduce(array, group)()
+
+    def begin_all_reduce(self, array: Array, group: Sequence[int]) -> Callable[[], Array]:
+        """Begin to sum; what is given waits for the sum."""
+        if len(group) < 2:
+            return lambda: array
+        held = self._tensor(array)
+        with self._telling():
+            work = self._distributed.all_reduce(held, group=self._groups[tuple(group)], async_op=True)
+
+        def wait() -> Array:
+            with self._telling():
+                work.wait()
+            found: Array = held.numpy()
+            return found
+
+        return wait
+
+    def all_gather(self, array: Array, group: Sequence[int], dim: int) -> Array:
+        """The arrays of a group, one behind the other along a dimension."""
+        if len(group) < 2:
+            return array
+        held = self._tensor(array)
+        parts = [self._torch.empty_like(held) for _ in group]
+        with self._telling():
+            self._distributed.all_gather(parts, held, group=self._groups[tuple(group)])
+        found: Array = np.concatenate([item.numpy() for item in parts], dim)
+        return found
+
+    def reduce_scatter(self, array: Array, group: Sequence[int], dim: int) -> Array:
+        """The slice of this rank, along a dimension, of the sum of the arrays of a group."""
+        if len(group) < 2:
+            return array
+        parts = [self._tensor(item) for item in np.split(array, len(group), dim)]
+        own = self._torch.empty_like(parts[0])
+        with self._telling():
+            self._distributed.reduce_scatter(own, parts, group=self._groups[tuple(group)])
+        found: Array = own.numpy()
+        return found
+
+    def all_to_all(self, array: Array, group: Sequence[int], dim: int, to: int) -> Array:
+        """What is cut along a dimension, cut along another one."""
+        return exchange_slices(self, array, group, dim, to)
+
+    def send(self, array: Array, rank: int) -> None:
+        """Send an array to a rank, without waiting for it: its shape first, then its numbers."""
+        shape = [_DTYPES.index(array.dtype.str), array.ndim, *array.shape]
+        heading = self._tensor(np.array(shape + [0] * (_HEADING - len(shape)), np.int64))
+        with self._telling():
+            self._sent = [item for item in self._sent if not item[0].is_completed()]
+            for held in (heading, self._tensor(array).reshape(-1)):
+                if held.numel():
+                    self._sent.append((self._distributed.isend(held, rank, group=self._all), held))
+
+    def receive(self, rank: int) -> Array:
+        """The next array that a rank sends."""
+        heading = self._torch.empty(_HEADING, dtype=self._torch.int64)
+        with self._telling():
+            self._distributed.recv(heading, rank, group=self._all)
+            kind, count, *extents = heading.tolist()
+            found: Array = np.empty(extents[:count], _DTYPES[kind])
+            if found.size:
+                self._distributed.recv(self._torch.from_numpy(found.reshape(-1)), rank, group=self._all)
+        return found
+
+    def _tensor(self, array: Array) -> Foreign:
+        return self._torch.from_numpy(np.array(array, order="C"))
+
+    def close(self) -> None:
+        """Leave; others may go on."""
+        if self._distributed.is_initialized():
+            self._distributed.destroy_process_group()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Say that a rank is gone where the exchange finds so."""
+        try:
+            yield
+        except RuntimeError as problem:
+            reason = str(problem).splitlines()[0][:200] if str(problem) else type(problem).__name__
+            raise RankLostError(f"rank {self.rank} has lost another rank: {reason}") from None
+
+
+def given_place(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """The rank of this process and the number of all, where a launcher such as torchrun started it."""
+    words = [environment.get(name, "") for name in ("RANK", "WORLD_SIZE")]
+    if not all(words) or "MASTER_ADDR" not in environment:
+        return None
+    if not all(word.isdecimal() and len(word) < 7 for word in words) or int(words[0]) >= int(words[1]):
+        raise InputError("RANK and WORLD_SIZE of the environment are no place among ranks")
+    return int(words[0]), int(words[1])
+
+
+# --- threads ----------------------------------------------------------------------------------------------------
+
+
+class Meeting:
+    """Where threads exchange: one barrier for each group, and what each has brought."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._lock = threading.Lock()
+        self._barriers: dict[tuple[int, ...], threading.Barrier] = {}
+        self._brought: dict[tuple[int, ...], dict[int, Array]] = {}
+        self._queues: dict[tuple[int, int], SimpleQueue[Array]] = {}
+        self._ended = False
+
+    def exchange(self, rank: int, array: Array, group: tuple[int, ...]) -> list[Array]:
+        """What all of a group have brought, in their order."""
+        with self._lock:
+            barrier = self._barriers.setdefault(group, threading.Barrier(len(group)))
+            brought = self._brought.setdefault(group, {})
+        brought[rank] = array
+        self._wait(barrier)
+        found = [brought[item] for item in group]
+        self._wait(barrier)  # nobody brings the next one before all have seen this one
+        return found
+
+    def queue(self, sender: int, receiver: int) -> SimpleQueue[Array]:
+        """What one has sent to another."""
+        with self._lock:
+            return self._queues.setdefault((sender, receiver), SimpleQueue())
+
+    def take(self, sender: int, receiver: int) -> Array:
+        """The next array that one sends to another."""
+        waiting = self.queue(sender, receiver)
+        while not self._ended:
+            with suppress(Empty):
+                return waiting.get(timeout=MOMENT)
+        raise RankLostError("a rank has lost another rank")
+
+    def end(self) -> None:
+        """Let nobody wait any longer."""
+        with self._lock:
+            self._ended = True
+            for barrier in self._barriers.values():
+                barrier.abort()
+
+    @staticmethod
+    def _wait(barrier: threading.Barrier) -> None:
+        try:
+            barrier.wait(PATIENCE.total_seconds())
+        except threading.BrokenBarrierError:
+            raise RankLostError("a rank has lost another rank") from None
+
+
+def _total(parts: Sequence[Array]) -> Array:
+    total = np.array(parts[0])
+    for item in parts[1:]:
+        total += item
+    return total
+
+
+class Threads:
+    """The place of one thread in a meeting."""
+
+    def __init__(self, meeting: Meeting, rank: int) -> None:
+        self._meeting, self.rank, self.size = meeting, rank, meeting.size
+
+    def all_reduce(self, array: Array, group: Sequence[int]) -> Array:
+        """The sum of the arrays of a group, in the order of its ranks."""
+        if len(group) < 2:
+            return array
+        return _total(self._meeting.exchange(self.rank, array, tuple(group)))
+
+    def begin_all_reduce(self, array: Array, group: Sequence[int]) -> Callable[[], Array]:
+        """Begin to sum; what is given waits for the sum."""
+        copied = np.array(array)
+        return lambda: self.all_reduce(copied, group)
+
+    def all_gather(self, array: Array, group: Sequence[int], dim: int) -> Array:
+        """The arrays of a group, one behind the other along a dimension."""
+        if len(group) < 2:
+            return array
+        found: Array = np.concatenate(self._meeting.exchange(self.rank, array, tuple(group)), dim)
+        return found
+
+    def reduce_scatter(self, array: Array, group: Sequence[int], dim: int) -> Array:
+        """The slice of this rank, along a dimension, of the sum of the arrays of a group."""
+        total = self.all_reduce(array, group)
+        return np.split(total, len(group), dim)[list(group).index(self.rank)]
+
+    def all_to_all(self, array: Array, group: Sequence[int], dim: int, to: int) -> Array:
+        """What is cut along a dimension, cut along another one."""
+        return exchange_slices(self, array, group, dim, to)
+
+    def send(self, array: Array, rank: int) -> None:
+        """Send an array to a rank, without waiting for it."""
+        self._meeting.queue(self.rank, rank).put(np.array(array))
+
+    def receive(self, rank: int) -> Array:
+        """The next array that a rank sends."""
+        return self._meeting.take(rank, self.rank)
+
+    def close(self) -> None:
+        """Leave: who still waits is told."""
+        self._meeting.end()
+
+
+def run_threads(size: int, work: Callable[[Threads], object]) -> list[object]:
+    """What work gives in each of some threads, which may exchange; the first failure of one is raised."""
+    meeting = Meeting(size)
+
+    def run(rank: int) -> object:
+        is_done = False
+        try:
+            found = work(Threads(meeting, rank))
+            is_done = True
+            return found
+        finally:
+            if not is_done:
+                meeting.end()
+
+    with ThreadPoolExecutor(size) as pool:
+        futures = [pool.submit(run, rank) for rank in range(size)]
+    failures = [item for item in (future.exception() for future in futures) if item is not None]
+    if failures:
+        raise next((item for item in failures if not isinstance(item, RankLostError)), failures[0])
+    return [item.result() for item in futures]

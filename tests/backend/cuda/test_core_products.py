@@ -1,0 +1,141 @@
+"""Products of graphs as they are planned for a GPU: the interpreter runs them, the processor's kernels judge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamella
+from lamella.backend import interpreter
+from lamella.backend.cpu.compile import emit
+from lamella.backend.cuda.compile import with_sizes
+from lamella.backend.executor.kernels import compile_graph
+from lamella.base.arrays import Array
+from lamella.graph.rewrite import members
+from lamella.kernels.nodes import KernelGraph
+from lamella.kernels.target import find_target
+from lamella.pipeline.kernels.execution import prepare, to_kernels
+from lamella.pipeline.options import Options
+
+
+def plan(path: Path, precision: str = "bf16") -> KernelGraph:
+    """The kernels of a graph for Hopper."""
+    model: Any = lamella.load(path)
+    options = Options(precision=precision)
+    made = to_kernels(prepare(model, options, True), options, {}, True, find_target("sm_90a"))
+    return replace(made, program=with_sizes(made.program))
+
+
+def write_graph(folder: Path, shapes: str, lines: str) -> Path:
+    """A graph of some lines."""
+    path = folder / "products.sknd"
+    path.write_text(
+        f"import nn, math, linalg, layout, aten;\ngraph Products {{ {shapes} @compose {{ {lines} }} }}\n"
+    )
+    return path
+
+
+def linear(tokens: int, width: int, rows: int) -> tuple[str, str]:
+    """A layer with a bias, what is added to it, and a function of it."""
+    shapes = f"@input {{ x: real[{tokens},{width}]; r: real[{tokens},{rows}]; }}"
+    shapes += f" @variable {{ w: real[{rows},{width}]; b: real[{rows}]; }}"
+    shapes += f" @output {{ y: real[{tokens},{rows}]; }}"
+    return shapes, "z = nn.linear(x, w, b); s = nn.silu(z); y = math.add(s, r);"
+
+
+CASES = {
+    "whole tiles": linear(64, 64, 64),
+    "cut rows and columns": linear(19, 64, 40),
+    "cut sums": linear(24, 40, 64),
+    "one vector": linear(1, 72, 50),
+    "three vectors": linear(3, 512, 9),
+    "a weight that lies along the rows": (
+        "@input { x: real[16,40]; } @variable { w: real[40,24]; } @output { y: real[16,24]; }",
+        "y = linalg.matmul(x, w);",
+    ),
+    "a vector and a weight that lies along the rows": (
+        "@input { x: real[1,40]; } @variable { w: real[40,24]; } @output { y: real[1,24]; }",
+        "y = linalg.matmul(x, w);",
+    ),
+    "heads": (
+        "@input { x: real[32,32]; } @variable { w: real[48,32]; b: real[48]; } @output { y: real[2,3,16,16]; }",
+        "z = nn.linear(x, w, b); h = layout.reshape{shape=[2,16,3,16]}(z); y = layout.transpose{perm=[0,2,1,3]}(h);",
+    ),
+    "attention": (
+        "@input { q: real[2,16,32]; k: real[2,24,32]; v: real[2,24,16]; } @output { y: real[2,16,16]; }",
+        "y = aten.scaled_dot_product_attention(q, k, v);",
+    ),
+    "a convolution": (
+        "@input { x: real[1,3,6,7]; } @variable { a: real[64,3,1,1]; w: real[40,64,3,3]; b: real[40]; }"
+        " @output { y: real[1,40,6,7]; }",
+        "c = nn.conv(x, a); t = nn.relu(c); z = nn.conv{padding=1}(t, w, b); y = nn.relu(z);",
+    ),
+    "a convolution with a stride": (
+        "@input { x: real[2,3,8,8]; } @variable { a: real[64,3,1,1]; w: real[24,64,3,3]; b: real[24]; }"
+        " @output { y: real[2,24,4,4]; }",
+        "c = nn.conv(x, a); t = nn.relu(c); y = nn.conv{padding=1, stride=2}(t, w, b);",
+    ),
+    "sums of rows": (
+        "@input { p: real[2,1,40]; v: real[2,40,50]; } @output { y: real[2,1,50]; }",
+        "z = linalg.matmul(p, v); y = math.exp(z);",
+    ),
+    "causal attention of a token": (
+        "@input { q: real[2,2,32]; k: real[2,24,32]; v: real[2,24,128]; } @output { y: real[2,2,128]; }",
+        "y = aten.scaled_dot_product_attention{is_causal=true}(q, k, v);",
+    ),
+}
+
+
+def draw_inputs(made: KernelGraph, random: np.random.Generator) -> dict[str, Array]:
+    """An array for each input."""
+    shapes = {
+        item.name: tuple(int(str(extent)) for extent in item.shape)
+        for item in members(made.model.graph.inputs)
+    }
+    return {key: random.standard_normal(shape).astype(np.float32) for key, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_are_those_of_the_processor(name: str, tmp_path: Path) -> None:
+    path = write_graph(tmp_path, *CASES[name])
+    made = plan(path)
+    texts = [item.name for item in made.program.functions]
+    assert texts
+    run = compile_graph(made, interpreter.compile_program(made.program, check_bounds=True).call)
+    want = lamella.compile(path, backend="cpu", precision="bf16")
+    random = np.random.default_rng(5)
+    given = draw_inputs(made, random)
+    # Attention rounds its weights too, which the processor does not.
+    close = 1e-2 if name == "attention" else 1e-4
+    np.testing.assert_allclose(run(**given)["y"], want(**given)["y"], rtol=close, atol=close)
+
+
+@pytest.mark.parametrize(
+    "name", ["whole tiles", "cut rows and columns", "cut sums", "heads", "attention", "a convolution"]
+)
+def test_tiles_of_products_run_as_pipelines(name: str, tmp_path: Path) -> None:
+    made = plan(write_graph(tmp_path, *CASES[name]))
+    compiled = emit(made.program, find_target("sm_90a"))
+    assert any(item.pipeline is not None for item in compiled.entries)
+
+
+def test_vectors_are_read_in_pieces(tmp_path: Path) -> None:
+    made = plan(write_graph(tmp_path, *CASES["three vectors"]))
+    (kernel,) = (item for item in made.program.functions if "linear" in item.name)
+    promises = [item.attributes.find("alignment") for item in kernel.parameters if item.attributes]
+    assert promises == [16, 16]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_a_device_computes_the_same(name: str, tmp_path: Path) -> None:
+    path = write_graph(tmp_path, *CASES[name])
+    found, want = (lamella.compile(path, backend=item, precision="bf16") for item in ("cuda", "cpu"))
+    random = np.random.default_rng(6)
+    given = draw_inputs(plan(path), random)
+    close = 1e-2 if name == "attention" else 1e-4
+    np.testing.assert_allclose(found(**given)["y"], want(**given)["y"], rtol=close, atol=close)

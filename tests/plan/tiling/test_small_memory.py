@@ -1,0 +1,75 @@
+"""Tilings for little L1: halving it fails only where the smallest operands of some task do not fit."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+
+import numpy as np
+import pytest
+
+from lamella.base.errors import Unsupported
+from lamella.lang.nem.resolved import Task
+from lamella.plan.tiling.choice import TACTICS
+from lamella.plan.tiling.split import Whole, split_of
+from tests.plan.tiling.test_tiling import NPU_2048
+from tests.support.plan.drawn import device, images, rows
+from tests.support.plan.selected import Selected, same_bytes, tiled_plan
+
+ALIGN = 64
+PRODUCTS = ("conv2d", "gemm", "matmul")
+
+
+def smallest(task: Task) -> int:
+    """Bytes of L1 without which a task cannot run: a row of its output, what lies under it, one channel of weights."""
+    split = split_of(task)
+    found = 0
+    for index, item in enumerate(split.inputs):
+        type = item.region.type
+        assert type is not None
+        if not isinstance(item, Whole):
+            found += max(item.part(row, 1).extent for row in (0, split.period // 2, split.period - 1))
+        elif split.chunks is not None and index == 1:
+            found += split.chunks.weight(type, 0, 1).extent
+        elif not (
+            item.region.buffer.imported
+            and prod(type.shape) == type.shape[-1]
+            and index > (task.opcode in PRODUCTS)
+        ):
+            found += item.region.extent
+    found += sum(item.part(0, 1).extent for item in split.outputs)
+    return found + ALIGN * (len(task.inputs) + len(task.outputs))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_halving_l1_fails_only_where_the_smallest_operands_do_not_fit(seed: int) -> None:
+    for l1 in (4096 >> step for step in range(7)):
+        random = np.random.default_rng(300 + seed)
+        target = re.sub(r"l1_size_bytes = \d+", f"l1_size_bytes = {l1}", device(random))
+        net = (images if seed % 2 else rows)(random, target, seed)
+        plan = net.plan()
+        needed = max(smallest(task) for task in plan.tasks())
+        try:
+            tiled, result, _ = tiled_plan(plan, 1, TACTICS[:1])
+        except Unsupported:
+            break
+        if l1 <= 1024:
+            same_bytes(plan, tiled, result, seed)
+    else:
+        return
+    assert needed > l1
+
+
+def test_nothing_is_loaded_to_where_a_store_still_reads() -> None:
+    """One tile a stage: the next weights come before its stores only where both lie in L1 side by side."""
+    # Weights are nine parts of L1, tiles one each; in 13 parts the weights of the next stage meet the tile.
+    l1 = 13 * 512
+    net = Selected(device=NPU_2048.replace("L2", "1048576").replace("393216", str(l1)))
+    y = net.tensor("i8", (1, 1, 1, 512), name="x")
+    for _ in range(3):
+        y = net.conv(y, 512, 3, 1, 1, weights="each")
+    plan = net.plan()
+    tiled, result, _ = tiled_plan(plan, tactics=TACTICS[:1])
+    assert max(item.l1_bytes for item in tiled.stages) <= l1
+    for order in ("program", "random:3", "random:4"):
+        same_bytes(plan, tiled, result, order=order)
