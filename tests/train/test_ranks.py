@@ -22,6 +22,7 @@ from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members, results_of
 from lamella.train import TrainableGraph, Trainer
 from lamella.train.ranks.divide import divide
+from lamella.train.ranks.launch import joined
 from lamella.train.ranks.mesh import Mesh, read_mesh
 from lamella.train.ranks.pipeline import StageTrainer, one_forward_one_backward
 from lamella.train.ranks.stages import plan_stages
@@ -32,6 +33,7 @@ from tests.support.repository import ROOT
 from tests.support.train.ranks import (
     MESHES,
     MIXED,
+    MUCH,
     OPTIONS,
     SETTINGS,
     SHARDED,
@@ -39,6 +41,7 @@ from tests.support.train.ranks import (
     STREAMED,
     TEXT,
     marked,
+    send_much,
     source,
     take,
 )
@@ -336,6 +339,14 @@ def test_processes_take_the_steps_of_one(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[name], numbers, rtol=1e-9, err_msg=name)
         for path, item in parameters.items():
             np.testing.assert_allclose(found[f"{name} {path}"], item, rtol=1e-7, atol=1e-9, err_msg=name)
+
+
+def test_a_rank_that_is_done_waits_for_what_it_has_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # the other process finds its work there
+    mesh = read_mesh("dp=2")
+    with joined(mesh, send_much) as world:
+        time.sleep(0.5)  # the other one has long ended its work
+        assert world.transport.receive(1).sum() == MUCH
 
 
 def test_processes_train_and_a_lost_one_ends_the_run_with_a_checkpoint(

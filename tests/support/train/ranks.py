@@ -67,6 +67,15 @@ def take(trainer: Trainer, steps: int = 3) -> tuple[list[float], dict[str, np.nd
     return numbers, {name: np.array(item) for name, item in trainer.parameters.items()}
 
 
+MUCH = 1 << 22
+"""More numbers than lie between two processes at once."""
+
+
+def send_much(world: World) -> None:
+    """The work of a rank that ends as soon as it has sent something."""
+    world.transport.send(np.ones(MUCH), 0)
+
+
 SHARDED = (
     TEXT.replace("up: [hidden, d]", "up: [hidden, d] @shard(column)")
     .replace("bias: [hidden]", "bias: [hidden] @shard(column)")

@@ -50,6 +50,7 @@ def _world(mesh: Mesh, transport: Gloo) -> Iterator[World]:
     try:
         transport.prepare([mesh.group(rank, axis) for axis in mesh.extents for rank in range(mesh.size)])
         yield World(mesh, transport)
+        transport.finish()
     finally:
         transport.close()
 

@@ -186,8 +186,16 @@ class Gloo:
     def _tensor(self, array: Array) -> Foreign:
         return self._torch.from_numpy(np.array(array, order="C"))
 
+    def finish(self) -> None:
+        """Wait until all that was sent has left and all ranks have come here: who leaves early takes it along."""
+        with self._telling():
+            for work, _ in self._sent:
+                work.wait()
+            self._sent.clear()
+            self._distributed.barrier(group=self._all)
+
     def close(self) -> None:
-        """Leave; others may go on."""
+        """Leave; who still exchanges with this rank has lost it."""
         if self._distributed.is_initialized():
             self._distributed.destroy_process_group()
 
