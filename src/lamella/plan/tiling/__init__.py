@@ -288,8 +288,11 @@ def _begin_eagerly(
     """Let a plan that is little more than its first stage begin before its operands are there."""
     if not shapes:
         return
-    bare = StageShape(with_halo(shapes[0].stage, ()), machine)
-    filled = choose_fill(bare, machine.l1)
+    stage = with_halo(shapes[0].stage, ())
+    bare, key = StageShape(stage, machine), (stage.task.number, len(stage.leads), machine.l1)
+    if key not in network.fills:
+        network.fills[key] = choose_fill(bare, machine.l1)
+    filled = network.fills[key]
     waiting = machine.fetch(_weight_bytes(network, shapes[0]))
     first = shapes[0].stage.task.inputs[0].buffer.name
     alone = machine.engines == 1 and first in network.inputs and first not in network.outputs
