@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +39,11 @@ from tests.support.train.ranks import (
     OPTIONS,
     SETTINGS,
     SHARDED,
+    SHARDED_EXPERTS,
     STAGED,
     STREAMED,
     TEXT,
+    batch,
     marked,
     send_much,
     source,
@@ -244,10 +248,64 @@ def test_streamed_parameters_are_stored_as_slices_and_steps_are_those_of_one_pro
     ]
 
 
-def test_expert_parallel_steps_are_those_of_one_process(tmp_path: Path) -> None:
-    made = source(tmp_path, MIXED)
+@pytest.mark.parametrize("mesh", [Mesh(ep=2), Mesh(dp=2, ep=2), Mesh(ep=4), Mesh(pp=2, ep=2)], ids=str)
+def test_expert_parallel_steps_are_those_of_one_process(tmp_path: Path, mesh: Mesh) -> None:
+    text = MIXED.replace("-> mixed", "-> mixed @partition(0)").replace("-> logits", "-> logits @partition(1)")
+    made = source(tmp_path, text if mesh.pp > 1 else MIXED)
+    require_equal(made, mesh)
+    own = divide(made, mesh, 0)
+    assert set(own.slices) == {"experts.gate_up", "experts.down"}
+    kinds = Counter(item.kind for item in own.exchanges)
+    assert kinds == {"all_gather": 1, "all_to_all": 4}, "rows go to their experts and back, both ways"
+
+
+@pytest.mark.parametrize("said", ['@comm(all_gather, group="ep")', "@shard(replicated)"])
+def test_experts_without_a_rule_are_gathered_and_their_gradients_scattered(tmp_path: Path, said: str) -> None:
+    # No operator on experts reads these weights by offsets, or the text wants the rows back between two of them.
+    text = SHARDED_EXPERTS.replace("-> wide", f"-> wide {said}")
+    made = source(tmp_path, text)
     require_equal(made, Mesh(ep=2))
-    assert len(divide(made, Mesh(ep=2), 0).slices) == 2
+    kinds = Counter(item.kind for item in divide(made, Mesh(ep=2), 0).exchanges)
+    assert kinds["reduce_scatter"] == 1  # of the table that a product of matrices takes whole
+    assert kinds["all_to_all"] == (7 if "comm" in said else 4)
+
+
+def test_a_step_is_taken_again_with_more_room_where_one_rank_has_most_of_the_rows(tmp_path: Path) -> None:
+    made = source(tmp_path, MIXED)
+    data = dict(made.model.data or {})
+    data["experts.router"] = np.zeros((4, 8))  # all tokens go to the first two experts
+    made = replace(made, model=replace(made.model, data=data))
+    require_equal(made, Mesh(ep=2))
+
+    def work(place: Threads) -> object:
+        trainer = RankTrainer(made, SETTINGS, "reference", OPTIONS, World(Mesh(ep=2), place))
+        before = trainer.division
+        first = trainer.evaluate(batch(0, 2))
+        return first, trainer.evaluate(batch(0, 2)), before is trainer.division
+
+    loss = Trainer(made, SETTINGS, "reference", OPTIONS).evaluate(batch(0, 2))
+    found: list[tuple[float, float, bool]] = run_threads(2, work)  # type: ignore[assignment]
+    for first, second, is_same in found:
+        np.testing.assert_allclose([first, second], loss, rtol=1e-9)
+        assert not is_same
+
+
+def test_hooks_of_experts_see_the_rows_of_the_experts_of_their_rank(tmp_path: Path) -> None:
+    made = source(tmp_path, MIXED)
+
+    def work(place: Threads) -> object:
+        seen: list[np.ndarray] = []
+        trainer = RankTrainer(made, SETTINGS, "reference", OPTIONS, World(Mesh(ep=2), place))
+        trainer.register_hook("AfterExpertCompute", lambda item, *_: seen.append(np.array(item)))
+        trainer.step(batch(0, 2), 0.01)
+        return seen[-1]
+
+    whole: list[np.ndarray] = []
+    trainer = Trainer(made, SETTINGS, "reference", OPTIONS)
+    trainer.register_hook("AfterExpertCompute", lambda item, *_: whole.append(np.array(item)))
+    trainer.step(batch(0, 2), 0.01)
+    found: list[np.ndarray] = run_threads(2, work)  # type: ignore[assignment]
+    np.testing.assert_allclose(np.concatenate([item[item.any(1)] for item in found]), whole[0], rtol=1e-9)
 
 
 OWN_BACKWARD = """\

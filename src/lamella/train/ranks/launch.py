@@ -15,7 +15,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.paths import is_there, read_text
 from lamella.base.writer import write_text
-from lamella.train.ranks.mesh import Mesh
+from lamella.train.ranks.mesh import SHARED, Mesh
 from lamella.train.ranks.trainer import World
 from lamella.train.ranks.transport import Gloo, RankLostError, Transport, given_place
 
@@ -48,7 +48,8 @@ def joined(mesh: Mesh, work: Work) -> Iterator[World]:
 def _world(mesh: Mesh, transport: Gloo) -> Iterator[World]:
     """The mesh with its groups."""
     try:
-        transport.prepare([mesh.group(rank, axis) for axis in mesh.extents for rank in range(mesh.size)])
+        axes = [*((axis,) for axis in mesh.extents), SHARED]
+        transport.prepare([mesh.group(rank, *item) for item in axes for rank in range(mesh.size)])
         yield World(mesh, transport)
         transport.finish()
     finally:
