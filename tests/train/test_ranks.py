@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.base.errors import InputError
+from lamella.base.optional import need
 from lamella.cli import lamella as command
 from lamella.graph.data import read_safetensors
 from lamella.graph.nodes import Tensor
@@ -29,7 +30,7 @@ from lamella.train.ranks.mesh import Mesh, read_mesh
 from lamella.train.ranks.pipeline import StageTrainer, one_forward_one_backward
 from lamella.train.ranks.stages import plan_stages
 from lamella.train.ranks.trainer import RankTrainer, World, buckets, gradient_buckets, gradient_marks
-from lamella.train.ranks.transport import RankLostError, Threads, given_place, run_threads
+from lamella.train.ranks.transport import RankLostError, Threads, choose_link, given_place, run_threads
 from lamella.train.step import StepBuilder
 from tests.support.repository import ROOT
 from tests.support.train.ranks import (
@@ -397,6 +398,30 @@ def test_processes_take_the_steps_of_one(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[name], numbers, rtol=1e-9, err_msg=name)
         for path, item in parameters.items():
             np.testing.assert_allclose(found[f"{name} {path}"], item, rtol=1e-7, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("backend", "gpus", "has_nccl", "name", "words"),
+    [
+        ("cpu", 4, True, "gloo", ""),
+        ("cuda", 4, True, "nccl", ""),
+        ("cuda", 1, True, "gloo", "torch sees 1 GPUs for 2 ranks"),
+        ("cuda", 2, False, "gloo", "no NCCL"),
+    ],
+)
+def test_arrays_go_between_gpus_where_there_is_one_for_each_rank(
+    monkeypatch: pytest.MonkeyPatch, backend: str, gpus: int, has_nccl: bool, name: str, words: str
+) -> None:
+    torch = need("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: has_nccl)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7,8,9"[: 2 * gpus - 1])
+    before = os.environ["CUDA_VISIBLE_DEVICES"]
+    link = choose_link(backend, 1, 2)
+    assert (link.name, link.device) == (name, "cuda" if name == "nccl" else "cpu")
+    assert words in link.reason
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ("7" if name == "nccl" else before)
 
 
 def test_a_rank_that_is_done_waits_for_what_it_has_sent(monkeypatch: pytest.MonkeyPatch) -> None:

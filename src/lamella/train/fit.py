@@ -429,7 +429,7 @@ def ranked(path: Path, options: Options, data: Data | None = None) -> Iterator[W
         yield None
         return
     mesh = read_mesh(options.ranks)
-    with joined(mesh, partial(follow, path, options, data)) as world:
+    with joined(mesh, partial(follow, path, options, data), options.backend) as world:
         yield world
 
 

@@ -122,7 +122,7 @@ class RankTrainer(Trainer):
         kinds: dict[tuple[str, ...], dict[str, Array]] = {}
         for path, item in found.items():
             kinds.setdefault(summed_axes(self.division, paths[path]), {})[path] = item
-        sums = {}
+        sums: dict[str, Array] = {}
         for axes, items in kinds.items():
             sums |= self.summed(items, self.world.group(*axes)) if axes else items
         return {path: sums[path] for path in found}
