@@ -17,13 +17,16 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.optional import need
 from lamella.cli import lamella as command
 from lamella.graph.data import read_safetensors
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members, results_of
-from lamella.train import TrainableGraph, Trainer
+from lamella.pipeline.options import Options
+from lamella.train import StepSettings, TrainableGraph, Trainer, trainable
+from lamella.train.initial import with_initial
 from lamella.train.ranks.divide import divide
 from lamella.train.ranks.launch import joined
 from lamella.train.ranks.mesh import Mesh, read_mesh
@@ -307,6 +310,121 @@ def test_hooks_of_experts_see_the_rows_of_the_experts_of_their_rank(tmp_path: Pa
     trainer.step(batch(0, 2), 0.01)
     found: list[np.ndarray] = run_threads(2, work)  # type: ignore[assignment]
     np.testing.assert_allclose(np.concatenate([item[item.any(1)] for item in found]), whole[0], rtol=1e-9)
+
+
+# --- narrow types -----------------------------------------------------------------------------------------------
+
+NARROW = """\
+recipe Narrow:
+  forward_activation_dtype: {0}
+  backward_gradient_dtype: {1}
+  output_dtype: {2}
+  weight_storage_dtype: {2}
+  scaling_strategy: delayed
+  amax_history_len: 3
+
+model Net(d: int = 8, hidden: int = 12, classes: int = 6):
+  @recipe(Narrow)
+  params:
+    up: [hidden, d] @shard(column)
+    down: [d, hidden] @shard(row)
+    head: [classes, d]
+  forward:
+    in: x: [B, d, fp32]
+    out: logits: [B, classes]
+    graph:
+      (x, up) -> matmul(transpose=NT) -> wide @partition(0)
+      wide -> relu() -> bent @partition(0)
+      (bent, down) -> matmul(transpose=NT) -> narrow @partition(1)
+      (narrow, head) -> matmul(transpose=NT) -> logits @partition(1)
+"""
+NARROW_MESHES = [Mesh(dp=2), Mesh(tp=2), Mesh(pp=2)]
+
+
+def narrow_source(folder: Path, *types: str) -> TrainableGraph:
+    path = folder / "net.module"
+    path.write_text(NARROW.format(*types), encoding="utf-8")
+    found = trainable(path, Options())
+    return replace(found, model=with_initial(found.model, Options())[0])
+
+
+@pytest.mark.parametrize("mesh", NARROW_MESHES, ids=str)
+def test_ranks_scale_by_the_largest_numbers_of_all(tmp_path: Path, mesh: Mesh) -> None:
+    """Histories are those of one process, and the same on all ranks; what is rounded differs by its rounding."""
+    made = narrow_source(tmp_path, "fp8_e4m3", "fp8_e5m2", "bf16")
+    kind = StageTrainer if mesh.pp > 1 else RankTrainer
+    batches = [batch(number) for number in range(3)]
+
+    def steps(trainer: Trainer) -> tuple[list[float], dict[str, np.ndarray]]:
+        losses = [trainer.step({**item, "x": item["x"].astype(np.float32)}, 0.01).loss for item in batches]
+        losses.append(trainer.evaluate({**batches[0], "x": batches[0]["x"].astype(np.float32)}))
+        return losses, {name: np.array(item) for name, item in trainer.state.items()}
+
+    settings = StepSettings("sgd")
+    one = replace(settings, accumulation=mesh.pp)
+    losses, state = steps(Trainer(made, one, "reference", Options()))
+    work = lambda place: steps(kind(made, settings, "reference", Options(), World(mesh, place)))  # noqa: E731
+    found: list[tuple[list[float], dict[str, np.ndarray]]] = run_threads(mesh.size, work)  # type: ignore[assignment]
+    for own, held in found:
+        np.testing.assert_allclose(own, losses, rtol=2e-3)
+        assert set(held) == set(state)
+        for name in (item for item in state if ".amax" in item):
+            np.testing.assert_array_equal(held[name], found[0][1][name], err_msg=name)
+            np.testing.assert_allclose(held[name], state[name], rtol=0.05, err_msg=name)
+
+
+@pytest.mark.parametrize("mesh", NARROW_MESHES, ids=str)
+def test_ranks_scale_a_loss_together(tmp_path: Path, mesh: Mesh) -> None:
+    """Where one rank finds a gradient that is not finite all of them skip the step, and halve the scale."""
+    made = narrow_source(tmp_path, "fp16", "fp16", "fp16")
+    kind = StageTrainer if mesh.pp > 1 else RankTrainer
+    given = batch(0)
+    large = {**given, "x": (given["x"] * 100).astype(np.float32)}
+    large["x"][4:] = 0  # the second half of a batch has small gradients
+    small = {**given, "x": (given["x"] / 100).astype(np.float32)}
+
+    def steps(trainer: Trainer) -> tuple[object, ...]:
+        before = np.array(trainer.parameters["up"])
+        first = trainer.step(large, 0.01).is_skipped
+        held, scale = np.array_equal(trainer.parameters["up"], before), trainer.loss_scale
+        second = [trainer.step(small, 0.01).is_skipped for _ in range(6)]
+        return first, held, scale, second, trainer.loss_scale, trainer.steps
+
+    settings = StepSettings("adamw")
+    wanted = steps(Trainer(made, settings, "reference", Options()))
+    assert wanted[:3] == (True, True, 32768.0)
+    work = lambda place: steps(kind(made, settings, "reference", Options(), World(mesh, place)))  # noqa: E731
+    assert run_threads(mesh.size, work) == [wanted] * mesh.size
+
+
+CHECKED = """\
+module First(d: int):
+  params:
+    weight: [d, d]
+  forward:
+    in: [B, 4, d]
+    out: [B, 4, d]
+    graph:
+      (in, weight) -> matmul(transpose=NT) -> out
+
+model Net(d: int = 8, classes: int = 6):
+  params:
+    first: First(d) @partition(0)
+    head: [classes, d]
+  forward:
+    in: x: [B, T, d]
+    out: logits: [B, T, classes]
+    graph:
+      x -> first() -> given
+      (given, head) -> matmul(transpose=NT) -> logits @partition(1)
+"""
+
+
+def test_stages_check_the_extents_that_the_text_declares(tmp_path: Path) -> None:
+    made, mesh = source(tmp_path, CHECKED), Mesh(pp=2)
+    work = lambda place: take(StageTrainer(made, SETTINGS, "reference", OPTIONS, World(mesh, place)))  # noqa: E731
+    with pytest.raises(LamellaError, match=r"is declared \[B, 4, d\]"):
+        run_threads(2, work)
 
 
 OWN_BACKWARD = """\

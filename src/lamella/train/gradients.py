@@ -111,7 +111,8 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
 
 
 def _derived_source(source: Source, options: Options) -> TrainableGraph:
-    compiled, model = build_compiled(source, options, settings_of(source.program, options))
+    settings = replace(settings_of(source.program, options), has_history=True)
+    compiled, model = build_compiled(source, options, settings)
     wanted = [item.tensor.name for item in compiled.weights if is_trainable(item)]
     policies = {item.tensor.name: _policy(item, source.instance) for item in compiled.weights}
     stages = {name: _stage(item) for name, item in find_stages(compiled, source.instance).items()}

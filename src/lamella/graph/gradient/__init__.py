@@ -5,7 +5,7 @@ y = f(x)     gives     d_x = d_y · ∂f/∂x,     an operator of module `gradie
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
@@ -68,7 +68,7 @@ class DerivedOperators:
         return self.source.with_module(MODULE, self.document)
 
 
-def differentiate(model: Model, wanted: Sequence[str], constant: Collection[str] = ()) -> Model:
+def differentiate(model: Model, wanted: Sequence[str], constant: Iterable[str] = ()) -> Model:
     """The model with gradients: it takes `d_y` too for each real output, and gives `d_x` for each wanted tensor.
 
     Compound operators are differentiated through their parts. No gradient goes through tensors that are `constant`.
@@ -91,7 +91,7 @@ def _without_gradient(node: Node, reason: object) -> Diagnostic:
 class _ReverseSweep:
     """One graph from its last node to its first: adjoints are collected for what needs them."""
 
-    def __init__(self, model: Model, wanted: Sequence[str], constant: Collection[str]) -> None:
+    def __init__(self, model: Model, wanted: Sequence[str], constant: Iterable[str]) -> None:
         self.model, self.graph = model, model.graph
         self.wanted = wanted
         self.derived = DerivedOperators(model.library)

@@ -12,6 +12,7 @@ from lamella.train.ranks.asked import find_asked, require_sizes
 from lamella.train.ranks.division import Division, Exchange, LocalData, Place, Wishes, next_number
 from lamella.train.ranks.experts import EIGHTHS, ExpertDivision, wanted_home
 from lamella.train.ranks.layout import Layout, Shard
+from lamella.train.ranks.maxima import share_maxima
 from lamella.train.ranks.mesh import Mesh
 from lamella.train.ranks.rules import ELEMENTWISE, head_parts
 from lamella.train.sources import TrainableGraph
@@ -60,7 +61,10 @@ def divide(source: TrainableGraph, mesh: Mesh, rank: int, eighths: int = EIGHTHS
         place = Place(axis, position[axis], mesh.extents[axis], NUMBERS[axis], first)
         if place.ranks > 1:
             made = _divided(made, place, eighths)
-    return made
+    if mesh.shares == 1:
+        return made
+    model, exchanges = share_maxima(made.source.model, mesh, made.exchanges)
+    return replace(made, source=replace(made.source, model=model), exchanges=(*made.exchanges, *exchanges))
 
 
 def _divided(made: DividedModel, place: Place, eighths: int) -> DividedModel:

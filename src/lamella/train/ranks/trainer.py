@@ -65,22 +65,10 @@ class RankTrainer(Trainer):
         self._gathered: dict[str, Array] | None = None
         settings = replace(settings, is_split=True)
         super().__init__(self._prepared(self.division, settings), settings, backend, options)
-        self._require_alike()
 
     def _prepared(self, division: DividedModel, settings: StepSettings) -> TrainableGraph:
         """What this rank trains."""
         return division.source
-
-    def _require_alike(self) -> None:
-        """InputError where ranks would decide different things, each by what it has."""
-        if self._builder.states:
-            hint = "leave delayed scaling, and other states, to one process"
-            raise InputError(
-                "the model remembers numbers from step to step, which ranks do not share", hint=hint
-            )
-        if self._builder.is_scaled and (self.division.slices or self.world.mesh.pp > 1):
-            hint = "say dp=… alone, or train in f32 or bf16"
-            raise InputError("ranks with slices of gradients cannot scale a loss together", hint=hint)
 
     def step(self, batch: Mapping[str, Array], rate: float) -> StepResult:
         """Change all parameters by the gradients of a batch, of which this rank takes its part."""
