@@ -129,6 +129,8 @@ def renamed(workspace: EditorWorkspace, document: TextDocument, offset: int) -> 
     target = None if use is None else workspace.target(document, use)
     if target is None:
         raise CannotRename("no name of this project stands here")
+    if getattr(target.definition.node, "name", "") is None:
+        raise CannotRename(f"'{target.definition.name}' is a word of the language here")
     is_own = any(target.document.path.is_relative_to(folder) for folder in workspace.folders)
     if target.definition.kind == "file" or not (is_own or target.document.path in workspace.open):
         raise CannotRename(f"'{target.definition.name}' is defined outside of this project")

@@ -5,15 +5,17 @@ A language tells it what its nodes define, use and enclose (`Names`); everything
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TypeAlias
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
 
-from lamella.base.cursor import Tokens
+from lamella.base.cursor import Lexer, Tokens
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.source import Source, Span, Trivia
+from lamella.base.source import Source, Span
 
 SIGILS = "%@`"
 """What may stand before a name in its token, and is no part of it."""
@@ -51,8 +53,7 @@ class External:
 Meaning: TypeAlias = "Definition | External"
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """A place in a text where a name stands, and what it means there."""
 
     span: Span
@@ -82,18 +83,23 @@ class Scope:
         return None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class FileIndex:
-    """One text: its tokens, its nodes, what is wrong with its syntax, and what its names mean."""
+    """One text: its nodes, what is wrong with its syntax, and what its names mean."""
 
     source: Source
-    tokens: Tokens
+    lexer: Lexer
     document: object
     findings: tuple[Diagnostic, ...]
     root: Scope
     definitions: list[Definition]
     uses: list[Use]
     """In the order of the text."""
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """The tokens of the text."""
+        return self.lexer.cut(self.source)
 
     def use_at(self, offset: int) -> Use | None:
         """The name that stands at an offset, or ends there."""
@@ -112,10 +118,6 @@ class FileIndex:
             yield from around.names.values()
             around = around.around
 
-    def token_before(self, offset: int) -> int:
-        """The index of the last token that begins before an offset; -1 where there is none."""
-        return bisect_left(self.tokens.starts, offset, 0, self.tokens.end) - 1
-
     def top(self, name: str) -> Definition | None:
         """What the text defines by a name for others."""
         return self.root.names.get(name)
@@ -127,28 +129,38 @@ Visit: TypeAlias = "Callable[[Names, object], None]"
 class Names:
     """Collects what the names of a text mean, node by node; a language says what each kind of node does."""
 
-    def __init__(self, source: Source, tokens: Tokens, visits: Mapping[type, Visit]) -> None:
+    def __init__(self, source: Source, lexer: Lexer, visits: Mapping[type, Visit]) -> None:
         self.source = source
-        self.tokens = tokens
+        self.lexer = lexer
         self.scope = self.root = Scope(0, len(source.text), None, None)
         self.uses: list[Use] = []
         self.definitions: list[Definition] = []
         self._visits = visits
 
+    @cached_property
+    def tokens(self) -> Tokens:
+        """The tokens of the text, cut where nodes do not say where their names stand."""
+        return self.lexer.cut(self.source)
+
     def walk(self, node: object) -> None:
         """Visit a node, or each of several; one that the language says nothing of is walked through."""
         # A stack of its own: chains of members in hostile files are deep.
-        stack = [node]
+        stack, visits = [node], self._visits
         while stack:
             item = stack.pop()
+            kind = type(item)
             if isinstance(item, tuple) and not isinstance(item, Span):
                 stack.extend(reversed(item))
                 continue
-            visit = self._visits.get(type(item))
+            visit = visits.get(kind)
             if visit is not None:
                 visit(self, item)
-            else:
-                stack.extend(reversed(parts_of(item)))
+                continue
+            names = _FIELDS.get(kind)
+            if names is None:
+                names = _FIELDS[kind] = _fields(kind)
+            for name in names:
+                stack.append(getattr(item, name))
 
     def define(self, name: str, kind: str, whole: Span, node: object, span: Span | None = None) -> Definition:
         """A name is defined in the scope at hand; a second definition of it is a use of the first."""
@@ -222,29 +234,15 @@ class Names:
         """The index of the whole text."""
         self._leave(self.root)
         self.uses.sort(key=lambda use: (use.span.start, use.span.end))
-        return FileIndex(self.source, self.tokens, document, findings, self.root, self.definitions, self.uses)
+        return FileIndex(self.source, self.lexer, document, findings, self.root, self.definitions, self.uses)
 
 
 _FIELDS: dict[type, tuple[str, ...]] = {}
+_PLAIN = re.compile(r"(?:str|int|float|bool|None|Span|Trivia|[ |])+")
 
 
 def _fields(kind: type) -> tuple[str, ...]:
-    """The fields of a node in which others may stand."""
+    """The fields of a node in which others may stand, the last one first."""
     if not is_dataclass(kind):
         return ()
-    return tuple(
-        item.name for item in fields(kind) if "Span" not in str(item.type) and "Trivia" not in str(item.type)
-    )
-
-
-def parts_of(node: object) -> list[object]:
-    """What stands directly in a node, in the order of its fields."""
-    found = []
-    kind = type(node)
-    if kind not in _FIELDS:
-        _FIELDS[kind] = _fields(kind)
-    for name in _FIELDS[kind]:
-        item = getattr(node, name)
-        if item is not None and not isinstance(item, str | int | float | Span | Trivia):
-            found.append(item)
-    return found
+    return tuple(item.name for item in reversed(fields(kind)) if not _PLAIN.fullmatch(str(item.type)))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
+from typing import TypeAlias, cast
 
 from lamella.base.paths import shown
 from lamella.base.source import Source, Span
@@ -36,6 +36,7 @@ KEYWORDS = (
     | frozenset(CONFIG_TYPES)
     | {"true", "false", "None"}
 )
+Ports: TypeAlias = "tuple[mod.Port, ...] | None"
 DECLARATION, IMPORT = "declaration", "import"
 _IMPORTING = re.compile(r"^\s*(?:import|from)\s+([\w.]*)$")
 _ANNOTATION = re.compile(r"@\w*$")
@@ -172,10 +173,19 @@ def _flow(names: Names, node: object) -> None:
         names.walk(target.annotations)
 
 
+def _unnamed(names: Names, within: Span, inputs: Ports, outputs: Ports) -> None:
+    """Ports without a name are called by the word that declares them."""
+    for word, ports in (("in", inputs), ("out", outputs)):
+        port = next((item for item in ports or () if item.name is None), None)
+        if port is not None and (place := names.find_name(word, within)):
+            names.define(word, "tensor", place.to(port.span), port, place)
+
+
 def _way(names: Names, node: object) -> None:
     """`forward:` and `backward:` have tensors of their own."""
     item = cast("mod.Forward | mod.Backward", node)
     with names.inside(item.span):
+        _unnamed(names, item.span, item.inputs, item.outputs)
         if isinstance(item, mod.Backward):
             names.walk(item.gradients)
         names.walk((item.inputs or (), item.outputs or (), item.graph or ()))
@@ -198,6 +208,7 @@ def _primitive(names: Names, node: object) -> None:
         for way in (item.forward, item.backward):
             if way is not None:
                 with names.inside(way.span):
+                    _unnamed(names, way.span, way.inputs, way.outputs)
                     names.walk((way.inputs or (), way.outputs or (), way.equations))
 
 
@@ -288,7 +299,7 @@ VISITS: Mapping[type, Visit] = MappingProxyType(
 def index_text(source: Source) -> FileIndex:
     """What the names of a text mean; never raises, whatever the text is."""
     document, findings = parse(source)
-    names = Names(source, LEXER.cut(source), VISITS)
+    names = Names(source, LEXER, VISITS)
     names.walk(document.items)
     return names.finish(document, findings)
 
@@ -316,7 +327,7 @@ def describe(definition: Definition) -> str:
     return excerpt("\n".join([*lines, *(f"# {line}" for line in node.doc.splitlines()[:4])]), 20)
 
 
-def _ports(node: mod.Module | mod.Primitive) -> Iterator[tuple[str, tuple[mod.Port, ...] | None]]:
+def _ports(node: mod.Module | mod.Primitive) -> Iterator[tuple[str, Ports]]:
     if node.forward is not None:
         yield "in", node.forward.inputs
         yield "out", node.forward.outputs

@@ -18,7 +18,7 @@ from lamella.lang.nem.documents import locate as locate_file
 from lamella.lang.nem.parse.tokens import LEXER
 from lamella.lang.nem.registry import Opcode, OperandSpec, load_registry
 from lamella.lang.nem.resolved import Region, Task
-from lamella.lang.nem.words import ELEMENTS, LEVELS, UNITS
+from lamella.lang.nem.words import ELEMENTS, LEVELS, NOTE_DECORATORS, UNITS
 from lamella.lang.nem.words import KEYWORDS as RESERVED
 from lamella.lsp.index import Definition, External, FileIndex, Names, Visit
 from lamella.lsp.language import Facts, Place, Word, excerpt
@@ -28,7 +28,7 @@ from lamella.plan.timing.cost import MachineModel, cost_of
 KEYWORDS = RESERVED | ELEMENTS | LEVELS | UNITS
 OPCODE, FILE, DEVICE = "opcode", "file", "device"
 _SHIPPED = "lamella/devices/"
-_OPEN_TASK = re.compile(r"\b([a-z_][a-z_0-9]*)\.(?:async|sync)\s*\([^()]*(?:\([^()]*\)[^()]*)*$")
+_TASK = re.compile(r"\b(\w+)\.(?:async|sync)\b.*\bout\b")
 
 
 # --- what the nodes define and use --------------------------------------------------------------------------
@@ -111,6 +111,13 @@ def _include(names: Names, node: object) -> None:
     names.refer(item.path.span, External(item.path.value, kind=FILE))
 
 
+def _decorator(names: Names, node: object) -> None:
+    """What @debug and @profile call a thing is no name of the program."""
+    item = cast(nem.Decorator, node)
+    if item.name not in NOTE_DECORATORS:
+        names.walk(item.arguments)
+
+
 def _attribute(names: Names, node: object) -> None:
     names.walk(cast(nem.Attribute, node).value)
 
@@ -128,6 +135,7 @@ VISITS: Mapping[type, Visit] = MappingProxyType(
         nem.DeviceRef: _target,
         nem.Include: _include,
         nem.Attribute: _attribute,
+        nem.Decorator: _decorator,
     }
 )
 
@@ -135,7 +143,7 @@ VISITS: Mapping[type, Visit] = MappingProxyType(
 def index_text(source: Source) -> FileIndex:
     """What the names of a text mean; never raises, whatever the text is."""
     document, findings = parse(source)
-    names = Names(source, LEXER.cut(source), VISITS)
+    names = Names(source, LEXER, VISITS)
     names.walk((document.includes, document.declarations, document.device))
     if document.name is not None:
         names.define(document.name.id, "program", document.name.span, document, document.name.span)
@@ -198,8 +206,8 @@ def _operand(item: OperandSpec) -> str:
 
 
 def words(index: FileIndex, path: Path, before: str) -> Iterable[Word]:
-    """Opcodes, and inside the parentheses of a task its attributes; devices behind `device`."""
-    task = _OPEN_TASK.search(before)
+    """Opcodes, behind the operands of a task its attributes, devices behind `device`."""
+    task = _TASK.search(before)
     opcode = load_registry().get(task[1]) if task else None
     if opcode is not None:
         yield from (Word(item.name, "attribute", item.type) for item in opcode.attributes.values())

@@ -8,6 +8,7 @@ own, a moment after the last change, and what they find is shown only while the 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -523,4 +524,6 @@ def make_server() -> Foreign:
 
 def serve() -> None:
     """Answer an editor over standard input and output until it hangs up."""
+    # What is wrong with a request is said in the answer to it, once.
+    logging.getLogger("pygls").setLevel(logging.CRITICAL)
     make_server().start_io()

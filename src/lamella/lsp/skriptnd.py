@@ -263,7 +263,7 @@ VISITS: Mapping[type, Visit] = MappingProxyType(
 def index_text(source: Source) -> FileIndex:
     """What the names of a text mean; never raises, whatever the text is."""
     document, findings = parse(source)
-    names = Names(source, LEXER.cut(source), VISITS)
+    names = Names(source, LEXER, VISITS)
     names.walk((document.imports, document.declarations))
     return names.finish(document, tuple(findings))
 

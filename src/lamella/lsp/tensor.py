@@ -107,7 +107,7 @@ VISITS: Mapping[type, Visit] = MappingProxyType(
 def index_text(source: Source) -> FileIndex:
     """What the names of a text mean; never raises, whatever the text is."""
     program, findings = parse(source)
-    names = Names(source, LEXER.cut(source), VISITS)
+    names = Names(source, LEXER, VISITS)
     names.walk(program.functions)
     return names.finish(program, findings)
 

@@ -19,7 +19,10 @@ class Editor:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "lamella", "lsp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=folder
+            [sys.executable, "-m", "lamella", "lsp"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=folder,
         )
         self._number = 0
         self._notes: deque[Message] = deque()
@@ -111,10 +114,11 @@ class Editor:
             message = self._notes.popleft() if self._notes else self._receive()
             params = message.get("params", {})
             assert message.get("method") != "window/logMessage", params
-            if message.get("method") == "textDocument/publishDiagnostics" and params["uri"] == self.uri(name):
-                if params["version"] == self._versions[name]:
-                    found: list[Message] = params["diagnostics"]
-                    return found
+            if message.get("method") != "textDocument/publishDiagnostics" or params["uri"] != self.uri(name):
+                continue
+            if params["version"] == self._versions[name]:
+                found: list[Message] = params["diagnostics"]
+                return found
 
     def at(self, name: str, text: str, words: str, shift: int = 0, number: int = 0) -> Message:
         """The parameters of a request about the place where words stand, `shift` code points behind their start."""
