@@ -111,6 +111,13 @@ def _include(names: Names, node: object) -> None:
     names.refer(item.path.span, External(item.path.value, kind=FILE))
 
 
+def _broken(names: Names, node: object) -> None:
+    """What a statement that cannot be read would have defined."""
+    item = cast(nem.Broken, node)
+    for name in item.names:
+        names.define(name.id, "variable", item.span, item, name.span)
+
+
 def _decorator(names: Names, node: object) -> None:
     """What @debug and @profile call a thing is no name of the program."""
     item = cast(nem.Decorator, node)
@@ -136,6 +143,7 @@ VISITS: Mapping[type, Visit] = MappingProxyType(
         nem.Include: _include,
         nem.Attribute: _attribute,
         nem.Decorator: _decorator,
+        nem.Broken: _broken,
     }
 )
 
