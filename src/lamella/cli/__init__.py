@@ -26,6 +26,7 @@ GROUPS = {
         "fmt": "print a file in canonical form",
         "rules": "list the rules of a language",
         "explain": "explain one rule with a wrong program and a right one",
+        "lsp": "answer an editor: the language server of the text languages",
     },
     "run": {
         "run": "execute a program or a model",

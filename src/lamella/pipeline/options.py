@@ -530,6 +530,14 @@ class Options(PlanOptions):
             "--json | check show run generate train convert lower diff bench quantize sim bind rules | output",
         ),
     )
+    as_sarif: bool = field(
+        default=False,
+        metadata=own(
+            "Print the findings as SARIF 2.1.0, for code hosts and editors.",
+            on("check", ANY),
+            "--sarif | check | output",
+        ),
+    )
     strict: bool = field(
         default=False,
         metadata=own(

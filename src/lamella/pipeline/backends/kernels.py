@@ -44,6 +44,7 @@ from lamella.base.limits import DEFAULT
 from lamella.base.placement import REFERENCE, placement_line
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
+from lamella.base.suggest import list_known
 from lamella.graph.model import Model
 from lamella.graph.passes.cut_batch import cut_batch as cut_batch
 from lamella.graph.rewrite import members
@@ -289,7 +290,8 @@ def _find(model: KernelFile, name: str | None) -> Function:
     found = next((item for item in functions if name in (None, item.name)), None)
     if found is None or (name is None and len(functions) > 1):
         message = "say which kernel to run with --kernel" if name is None else f"there is no kernel '{name}'"
-        raise InputError(message, hint=f"kernels are: {', '.join(item.name for item in functions)}")
+        names = [item.name for item in functions]
+        raise InputError(message, hint=list_known(name or "", names, "kernels are:"))
     return found
 
 
