@@ -26,6 +26,7 @@ GROUPS = {
         "fmt": "print a file in canonical form",
         "rules": "list the rules of a language",
         "explain": "explain one rule with a wrong program and a right one",
+        "doctor": "say what is installed, and what runs here",
     },
     "run": {
         "run": "execute a program or a model",
