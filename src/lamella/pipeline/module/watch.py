@@ -304,7 +304,7 @@ class WatchedModel:
         """What a probe kept last; where several layers have it, `layer` says which."""
         return self.watching.get_probe(name, layer)
 
-    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+    def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once, and show what is watched to those who watch."""
         if self._made_for != self.watching.changes:
             model, functions = self.watching.prepare(self._model)
@@ -312,7 +312,7 @@ class WatchedModel:
             fresh.calls.update(functions)
             fresh.state.update(self.executable.state)
             self.executable, self._made_for = fresh, self.watching.changes
-        found = self.executable(**inputs)
+        found = self.executable(*arrays, **inputs)
         self.watching.take(found)
         return found
 
