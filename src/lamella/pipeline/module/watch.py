@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,14 @@ from lamella.graph.insert_calls import insert_calls
 from lamella.graph.model import Model, Place
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import copy_of, members, results_of
+from lamella.pipeline.api_options import WatchOptions
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.given import options_of
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.module.execution import build_compiled, settings_of
 from lamella.pipeline.module.folders import read_source
 from lamella.pipeline.module.observe import GRADIENT, find_places
+from lamella.pipeline.signatures import documented
 from lamella.pipeline.skriptnd.specialise import with_extents
 
 OBSERVE, MODIFY, REPLACE = "observe", "modify", "replace"
@@ -317,7 +319,8 @@ class WatchedModel:
         return found
 
 
-def watch(path: str | Path, /, backend: str | None = None, **options: object) -> WatchedModel:
+@documented(WatchOptions)
+def watch(path: str | Path, /, backend: str | None = None, **options: Unpack[WatchOptions]) -> WatchedModel:
     """A model of the Module DSL, a file or a folder, whose hooks and probes can be used while it runs."""
     chosen = options_of(options)
     source = read_source(Path(path), chosen)
