@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from lamella import __version__
 from lamella.cli.options import command, print_json
 from lamella.pipeline.doctor import examine
 from lamella.pipeline.options import Options
@@ -14,7 +15,7 @@ from lamella.pipeline.options import Options
 @command("doctor")
 def doctor(options: Options) -> None:
     """Say what is installed, which backends run here and why others do not, and how to install what is missing."""
-    found = examine()
+    found = examine(__version__)
     if options.as_json:
         print_json({"ok": not found.findings, **found.to_json()})
     else:

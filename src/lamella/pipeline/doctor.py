@@ -8,7 +8,6 @@ import platform
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from lamella import __version__
 from lamella.backend.cpu.host import host_target, processor
 from lamella.backend.cpu.jit import open_cache
 from lamella.backend.cpu.run.pool import count_threads
@@ -187,15 +186,15 @@ class Examination:
         yield f"  GPU          {printable(self.gpu)}"
 
 
-def examine() -> Examination:
-    """Look at the installation and the machine; nothing is changed."""
+def examine(version: str) -> Examination:
+    """Look at the installation of this version and at the machine; nothing is changed."""
     core = tuple(PackageState(name, version_of(name)) for name in CORE)
     runs = tuple(BackendState(row.name, row.title, row.missing()) for row in backends.ROWS if row.is_offered)
     threads, wrong = _threads()
     wrong += [f"package {item}; pip install {item.name}" for item in core if not item.version]
     wrong += [f"backend {row.name} does not run: {row.missing}" for row in runs if _is_broken(row)]
     return Examination(
-        version=__version__,
+        version=version,
         place=str(shipped("")),
         python=platform.python_version(),
         system=f"{platform.system()} {platform.machine()}",
