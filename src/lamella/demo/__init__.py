@@ -1,0 +1,1 @@
+"""`lamella demo`: one small classifier through all layers, every stage compared with the one above, as a report."""
