@@ -48,7 +48,7 @@ def test_the_whole_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         np.testing.assert_allclose(lamella.compile(folder / name)(image)["scores"], wanted, atol=1e-4)
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert f"{stages['NPU']['cycles']:,} cycles" in page
-    assert not re.search(r"<(?:script|link|img|iframe)|href="http", page)
+    assert not re.search(r'<(?:script|link|img|iframe)|href="http', page)
     (folder / "hf" / "model.safetensors").unlink()
     story = Story(folder, lambda items, total: items, quick=True)
     assert next(story.stages()).name == STAGES[0], "what an earlier run left is replaced"
