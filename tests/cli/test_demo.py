@@ -15,8 +15,9 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.paths import shipped
 from lamella.cli.demo import demo
 from lamella.cli.sim import sim
+from lamella.demo import STAGES, Stage
 from lamella.demo.page import report_page
-from lamella.demo.story import STAGES, Stage, Story
+from lamella.demo.story import Story
 from tests.support.repository import ROOT
 
 

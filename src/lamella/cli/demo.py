@@ -4,23 +4,43 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar, cast
 
 import click
 
 from lamella.base.diagnostic import printable
+from lamella.base.optional import load_late
 from lamella.base.writer import write_text
 from lamella.cli.options import command, print_json
 from lamella.cli.waiting import BAR, ERASE
-from lamella.demo.page import report_page
-from lamella.demo.story import MARK, STAGES, Stage, Story
+from lamella.demo import MARK, STAGES, Stage
 from lamella.pipeline.options import Options
 
 T = TypeVar("T")
 PAUSE = 0.1
 """Seconds between two states of the bar."""
+
+
+class StoryTold(Protocol):
+    """The stages in order."""
+
+    def stages(self) -> Iterator[Stage]:
+        """Run the stages one after the other."""
+
+
+class Telling(Protocol):
+    """The module that runs the stages: it loads nearly everything, and the first line should not wait for that."""
+
+    Story: Callable[[Path, StageBar, bool], StoryTold]
+
+
+class Drawing(Protocol):
+    """The module that draws the report."""
+
+    def report_page(self, story: StoryTold, stages: Sequence[Stage], /) -> str:
+        """The whole page."""
 
 
 @command("demo")
@@ -35,17 +55,17 @@ def demo(folder: Path, quick: bool, options: Options) -> None:
 
     Every stage runs on images that nobody learnt from and is compared with the one above; FOLDER/report.html shows it.
     """
-    bar = StageBar()
-    story = Story(folder, bar, quick)
-    found: list[Stage] = []
     if not options.as_json:
         click.echo("a classifier of handwritten digits through five languages; every number is computed now")
+    bar, found = StageBar(), list[Stage]()
+    bar.begin(0)
+    story = cast(Telling, load_late("lamella.demo.story")).Story(folder, bar, quick)
     for stage in _watched(story.stages(), bar):
         found.append(stage)
         if not options.as_json:
             _print_stage(stage, len(found))
     report = folder / MARK
-    write_text(report, report_page(story, found))
+    write_text(report, cast(Drawing, load_late("lamella.demo.page")).report_page(story, found))
     if options.as_json:
         print_json({"ok": True, "stages": [item.to_json() for item in found], "report": str(report)})
         return

@@ -9,8 +9,9 @@ import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
+from lamella.demo import Stage
 from lamella.demo.race import OURS
-from lamella.demo.story import DEVICE, Stage, Story
+from lamella.demo.story import DEVICE, Story
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 WIDTH, HEIGHT = 380, 190

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
 from lamella.base.paths import is_there, read_text, shipped
 from lamella.base.writer import make_folder, write_text
+from lamella.demo import MARK, Stage
 from lamella.demo.race import ROUNDS, Race, hold_race
 from lamella.graph.model import Model
 from lamella.pipeline import api, check
@@ -42,41 +43,7 @@ LEARNT = 1198
 STEPS, BATCH, RATE = 740, 32, 0.01
 QUICK = 60
 """Images that are read where it must be quick."""
-MARK = "report.html"
-"""The file by which a folder of ours is known."""
 SOURCES = ("digits.module", "digits_layers.sknd")
-STAGES = ("architecture", "training", "formats", "machine code", "integers", "NPU")
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One stage: what was made, its numbers, and how it compares with the one above."""
-
-    name: str
-    language: str
-    sentence: str
-    accuracy: float | None = None
-    """The share of unseen images that it reads right."""
-    above: str = ""
-    """How far its numbers lie from those of the stage above, in words."""
-    facts: Mapping[str, object] = field(default_factory=dict)
-    files: tuple[str, ...] = ()
-    excerpt: str = ""
-    """Some of the text that was made."""
-    seconds: float = 0.0
-
-    def to_json(self) -> dict[str, object]:
-        """As data."""
-        return {
-            "name": self.name,
-            "language": self.language,
-            "sentence": self.sentence,
-            "accuracy": self.accuracy,
-            "above": self.above,
-            **self.facts,
-            "files": list(self.files),
-            "seconds": round(self.seconds, 3),
-        }
 
 
 class Story:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import platform
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -115,10 +114,7 @@ class CacheState:
 class Examination:
     """All that `lamella doctor` tells."""
 
-    version: str
     place: str
-    python: str
-    system: str
     processor: ProcessorState
     gpu: str
     """The GPU, or why there is none."""
@@ -133,10 +129,7 @@ class Examination:
     def to_json(self) -> dict[str, object]:
         """All of it as data."""
         return {
-            "version": self.version,
             "place": self.place,
-            "python": self.python,
-            "system": self.system,
             "processor": asdict(self.processor),
             "gpu": self.gpu,
             "core": {item.name: item.version or None for item in self.core},
@@ -158,7 +151,6 @@ class Examination:
 
     def lines(self) -> Iterator[str]:
         """All of it as a person reads it."""
-        yield f"lamella {self.version} with Python {self.python} on {self.system}"
         yield f"  {self.place}"
         yield from ("", "machine", *self._machine())
         yield from ("", "backends")
@@ -186,18 +178,15 @@ class Examination:
         yield f"  GPU          {printable(self.gpu)}"
 
 
-def examine(version: str) -> Examination:
-    """Look at the installation of this version and at the machine; nothing is changed."""
+def examine() -> Examination:
+    """Look at the installation and the machine; nothing is changed."""
     core = tuple(PackageState(name, version_of(name)) for name in CORE)
     runs = tuple(BackendState(row.name, row.title, row.missing()) for row in backends.ROWS if row.is_offered)
     threads, wrong = _threads()
     wrong += [f"package {item}; pip install {item.name}" for item in core if not item.version]
     wrong += [f"backend {row.name} does not run: {row.missing}" for row in runs if _is_broken(row)]
     return Examination(
-        version=version,
         place=str(shipped("")),
-        python=platform.python_version(),
-        system=f"{platform.system()} {platform.machine()}",
         processor=_processor(threads, has_code=not any(map(_is_broken, runs))),
         gpu=_gpu(),
         core=core,
