@@ -527,7 +527,7 @@ class Options(PlanOptions):
         metadata=own(
             "Print one JSON object on standard output.",
             ALWAYS,
-            "--json | check show run generate train convert lower diff bench quantize sim bind rules | output",
+            f"--json | {MODELS} generate train sim bind rules doctor demo | output",
         ),
     )
     as_sarif: bool = field(

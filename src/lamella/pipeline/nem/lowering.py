@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lamella.backend.reference import compile_model
 from lamella.base import arrays
+from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.source import NOWHERE, Source
@@ -90,6 +91,14 @@ class LoweredPlan:
     def language(self) -> str:
         """The row of the registry that knows it."""
         return "plans"
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """The card of the plan that was asked for, and what was selected."""
+        card = self.final.program._card()
+        return replace(card, kind="plan", facts=(*card.facts, *(("", line) for line in self.lines)))
 
     @property
     def final(self) -> PlanStage:
