@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lamella.pipeline.module.watch import watch
     from lamella.pipeline.quantize.api import quantize
     from lamella.pipeline.torch.export import from_torch
+    from lamella.studio import view
     from lamella.train import train
 
 __version__ = "0.1.0"
@@ -33,6 +34,7 @@ __all__ = [
     "quantize",
     "save",
     "train",
+    "view",
     "watch",
 ]
 
@@ -45,6 +47,7 @@ _HOMES = {
     "quantize": "lamella.pipeline.quantize.api",
     "from_torch": "lamella.pipeline.torch.export",
     "train": "lamella.train",
+    "view": "lamella.studio",
     "watch": "lamella.pipeline.module.watch",
 }
 
