@@ -30,7 +30,7 @@ from lamella.pipeline.profile import Profile
 from lamella.pipeline.tensor.program import KernelFile
 from lamella.studio.code_levels import kernel_level, kernel_things, nac_level
 from lamella.studio.graph_level import Things, graph_level, source_level
-from lamella.studio.plan_level import simulated_level
+from lamella.studio.plan_level import plan_level
 from lamella.studio.weights import weight_rows
 
 _EMPTY = Graph("", (), (), ())
@@ -123,7 +123,7 @@ def _add_model(found: Gathered, model: Model) -> None:
         found.levels["kernels"] = rows
         found.facts.append(("kernels", str(len(rows))))
     elif isinstance(model, Program):
-        found.levels["plan"] = simulated_level(plan_of(model), None, Things(_EMPTY))
+        found.levels["plan"] = plan_level(plan_of(model), None, Things(_EMPTY))
     elif isinstance(model, KernelGraph):
         _add_graph(found, model.model)
         _add_kernels(found, model)
@@ -258,7 +258,7 @@ def _lowered_plan(found: Gathered, model: GraphModel) -> LoweredPlan:
 def _add_plan(found: Gathered, lowered: LoweredPlan) -> None:
     assert found.things is not None  # of the graph
     plan = plan_of(lowered.final.program)
-    found.levels["plan"] = simulated_level(plan, lowered.selection, found.things)
+    found.levels["plan"] = plan_level(plan, lowered.selection, found.things)
 
 
 # --- what is measured: this runs the model ------------------------------------------------------------------------

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from lamella.base.page import MARK, page
 from lamella.base.paths import read_shipped
 from lamella.lang.nem.resolved import Plan
+from lamella.plan.report import Scene, full_scene
 from lamella.plan.timing import TimingReport
 from lamella.studio.gather import Gathered
-from lamella.studio.plan_level import plan_level
+from lamella.studio.plan_level import scene_data
 
 SCRIPTS = (
     "ground.js",
@@ -36,10 +37,14 @@ def studio_page(
 
 def plan_page(report: TimingReport, plan: Plan) -> str:
     """The page of a simulated plan alone."""
-    level = plan_level(report, plan)
-    file = str(level["file"] or level["program"])
-    model = {"title": file, "kind": "NEM plan", "facts": [], "notes": [], "plan": level}
-    return _page(file, {"models": [model], "comparison": None, "served": ""})
+    return scene_page(full_scene(report, plan))
+
+
+def scene_page(scene: Scene) -> str:
+    """The page of a scene; its title is the name of the file."""
+    title = scene.file or scene.program
+    model = {"title": title, "kind": "NEM plan", "facts": [], "notes": [], "plan": scene_data(scene)}
+    return _page(title, {"models": [model], "comparison": None, "served": ""})
 
 
 def _page(title: str, data: Mapping[str, object], more: str = "") -> str:
@@ -65,4 +70,4 @@ def _asset(name: str) -> str:
     return read_shipped(f"studio/assets/{name}")
 
 
-__all__ = ["plan_page", "script", "studio_page"]
+__all__ = ["plan_page", "scene_page", "script", "studio_page"]

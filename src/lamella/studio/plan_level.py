@@ -9,24 +9,17 @@ from lamella.bridge.graph_to_plan import SelectedPlan
 from lamella.bridge.graph_to_plan.assembly import identifier
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.report import Scene, TaskSlice, Track, WaitStretch, full_scene
-from lamella.plan.timing import TimingReport, simulate
+from lamella.plan.timing import simulate
 from lamella.studio.graph_level import Things
 
 NEAR = 8
 """Operations behind the one that a task is named after, among which the one with its opcode is looked for."""
 
 
-def plan_level(report: TimingReport, plan: Plan, things: Sequence[Sequence[int]] = ()) -> dict[str, object]:
-    """A simulated plan for the page; `things` are the operations of each task."""
-    scene = full_scene(report, plan)
-    return {**scene_data(scene), "things": list(things) or [[] for _ in scene.tasks]}
-
-
-def simulated_level(plan: Plan, selection: SelectedPlan | None, things: Things) -> dict[str, object]:
+def plan_level(plan: Plan, selection: SelectedPlan | None, things: Things) -> dict[str, object]:
     """A plan simulated, its tasks linked with the operations of the graph that it was made from."""
-    report = simulate(plan)
-    found = task_things(plan, selection, things) if selection is not None else ()
-    return plan_level(report, plan, found)
+    level = scene_data(full_scene(simulate(plan), plan))
+    return level if selection is None else {**level, "things": task_things(plan, selection, things)}
 
 
 def task_things(plan: Plan, selection: SelectedPlan, things: Things) -> list[list[int]]:
@@ -81,6 +74,7 @@ def scene_data(scene: Scene) -> dict[str, object]:
         "levels": [asdict(level) for level in scene.levels],
         "bounds": [asdict(bound) for bound in scene.bounds],
         "source": scene.source,
+        "things": [[] for _ in scene.tasks],
     }
 
 

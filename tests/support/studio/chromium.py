@@ -39,7 +39,12 @@ class Chromium:
         self._folder = tempfile.TemporaryDirectory(prefix="studio-", ignore_cleanup_errors=True)
         read_by_it, self._to = os.pipe()
         self._from, written_by_it = os.pipe()
-        words = ["chromium", *FLAGS, f"--window-size={width},{height}", f"--user-data-dir={self._folder.name}"]
+        words = [
+            "chromium",
+            *FLAGS,
+            f"--window-size={width},{height}",
+            f"--user-data-dir={self._folder.name}",
+        ]
         command = f"exec {shlex.join([*words, 'about:blank'])} 3<&{read_by_it} 4>&{written_by_it}"
         self._process = subprocess.Popen(
             ["/bin/bash", "-c", command],
@@ -150,10 +155,10 @@ class Chromium:
 
     def click_on(self, selector: str) -> None:
         """Click the middle of an element."""
-        box = self.run(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'nearest'}});"
-            " const b = e.getBoundingClientRect(); return [b.left + b.width / 2, b.top + b.height / 2]; })()"
-        )
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.run(f"{found}.scrollIntoView({{block: 'nearest'}})")
+        middle = "[b.left + b.width / 2, b.top + b.height / 2]"
+        box = self.run(f"((b) => {middle})({found}.getBoundingClientRect())")
         assert isinstance(box, list)
         self.click(float(box[0]), float(box[1]))
 

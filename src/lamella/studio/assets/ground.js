@@ -177,3 +177,42 @@ function kindOf(operator) {
 }
 
 const kindColour = (kind) => (kind < 0 ? theme.palette[1] : theme.palette[KIND_COLOURS[kind]]);
+
+function legendItem(colour, text) {
+  const made = element("span", "swatch");
+  made.style.background = colour;
+  return element("span", "item", null, made, text);
+}
+
+const modulesOps = models.map(() => new Map());
+
+function opsOfModule(model, module) {
+  const cache = modulesOps[model];
+  if (!cache.has(module)) {
+    const { graph } = models[model];
+    const inside = new Uint8Array(graph.modules.name.length);
+    inside[module] = 1;
+    for (let at = module + 1; at < inside.length; at += 1) if (graph.modules.parent[at] >= 0 && inside[graph.modules.parent[at]]) inside[at] = 1;
+    const found = [];
+    graph.ops.module.forEach((at, op) => { if (inside[at]) found.push(op); });
+    cache.set(module, found);
+  }
+  return cache.get(module);
+}
+
+function opLines(graph, op) {
+  const made = graph.ops.outputs[op].slice(0, 4).map((tensor) => graph.tensors.name[tensor] + "   " + typeOf(graph, tensor));
+  const numbers = [];
+  if (graph.ops.macs[op]) numbers.push(brief(graph.ops.macs[op]) + " multiply-adds");
+  if (graph.ops.bytes[op]) numbers.push(bytes(graph.ops.bytes[op]) + " moved");
+  if (graph.ops.seconds) numbers.push(seconds(graph.ops.seconds[op]));
+  if (graph.ops.error && graph.ops.error[op] !== null) numbers.push("error " + graph.ops.error[op].toExponential(2));
+  return [...made, numbers.join(" · "), graph.ops.attributes[op]].filter(Boolean);
+}
+
+function moduleLines(graph, ops) {
+  const sum = (column) => ops.reduce((total, op) => total + (graph.ops[column][op] || 0), 0);
+  const lines = [count(ops.length) + " operations", brief(sum("macs")) + " multiply-adds · " + bytes(sum("bytes")) + " moved"];
+  if (graph.ops.seconds) lines.push(seconds(sum("seconds")));
+  return lines;
+}

@@ -106,7 +106,9 @@ function placeAcross(net) {
     for (const row of net.rows) settle(row, net.up);
     for (const row of backwards) settle(row, net.down);
   }
-  for (const row of net.rows) settle(row, both);
+  // A chain without branches hangs straight below its first node.
+  const chained = net.up.map((list, node) => (list.length === 1 && net.down[list[0]].length === 1 ? list : both[node]));
+  for (let turn = 0; turn < 3; turn += 1) for (const row of net.rows) settle(row, chained);
   net.x = x;
 }
 
@@ -233,7 +235,7 @@ class Hierarchy {
     const boxes = new Map(nodes.map((node, at) => [node, found.boxes[at]]));
     const whole = { w: wide + 2 * dx, h: found.h + dy + (has.out ? 4 : MARGIN), boxes, list };
     // What comes in and goes out does so in the middle of the border.
-    if (has.in) { const box = boxes.get("in"); box.x = whole.w / 2 - 4; box.y = HEAD - 6; }
+    if (has.in) { const box = boxes.get("in"); box.x = whole.w / 2 - 4; box.y = 0; }
     if (has.out) { const box = boxes.get("out"); box.x = whole.w / 2 - 4; box.y = whole.h; }
     whole.edges = edges.map(([from, to], at) => ({ from, to, points: this.route(boxes.get(from), boxes.get(to), found.bends[at]) }));
     whole.path = new Path2D();
