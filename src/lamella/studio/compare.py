@@ -114,7 +114,7 @@ def add_errors(sides: Sequence[Gathered], options: Options) -> None:
     models = [Side(item.model) for item in sides if item.model is not None]
     if not models:
         return
-    chosen = replace(options, random=True)
+    chosen = replace(options, random=True, shape={})  # the models have their extents
     if len(models) == 1:
         chosen = replace(chosen, backends=("reference", "cpu"))
     found = compare_numbers(*make_sides(models, chosen), chosen, {})

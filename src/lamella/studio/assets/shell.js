@@ -34,13 +34,15 @@ class PlanView {
   }
 
   pick(task) {
-    if (task >= 0 && this.scene.things[task].length) choose(this.model, this.scene.things[task], { from: "plan" });
+    if (!this.isQuiet && task >= 0 && this.scene.things[task].length) choose(this.model, this.scene.things[task], { from: "plan" });
   }
 
   select() {
     if (selection.from === "plan") return;
     const [task] = this.index(selection.things[this.model]);
+    this.isQuiet = true; // what another view selected is not selected again
     if (task !== undefined) this.inner.choose(task); else if (this.scene.things.some((list) => list.length)) this.inner.clear();
+    this.isQuiet = false;
   }
 }
 

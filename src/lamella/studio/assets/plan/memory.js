@@ -1,14 +1,10 @@
 // Memory over the same time axis: who lies where while it is in use, how much that is, what there is.
 const LANE = 104;
 const memory = byId("memory");
-// A buffer has the colour of the task that fills it.
-const writers = new Map();
-scene.tasks.forEach((task, number) => { for (const name of task.writes) if (!writers.has(name)) writers.set(name, number); });
-
-function holderColour(name) {
-  const task = writers.get(name) ?? writers.get(name + "[…]");
-  return task === undefined ? PLAIN : colours[task];
-}
+// A buffer has the colour of the task that fills it, or of the first that reads it where nobody does.
+const fillers = new Map();
+for (const key of ["fills", "uses"]) scene.tasks.forEach((task, number) => { for (const name of task[key]) if (!fillers.has(name)) fillers.set(name, number); });
+const holderColour = (name) => (fillers.has(name) ? colours[fillers.get(name)] : PLAIN);
 
 // A lane shows the whole capacity when at least half of it is used, else the used part.
 function ceiling(level) {
