@@ -21,7 +21,7 @@ from lamella.pipeline.nem.program import Program, plan_of, read_checked, read_pr
 from lamella.pipeline.options import Options
 from lamella.plan.advise import Advice, advise, fix
 from lamella.plan.explain import PlanFile, explain
-from lamella.plan.report import chrome_trace, find_named, html_page, summary
+from lamella.plan.report import chrome_trace, find_named, summary
 from lamella.plan.report.explanation import explanation_text
 from lamella.plan.timing import TimingReport, simulate
 from lamella.plan.timing.layers import find_layers
@@ -51,7 +51,8 @@ def sim(file: Path, options: Options) -> None:
     if options.timeline is not None:
         write_text(options.timeline, json.dumps(chrome_trace(report, plan), allow_nan=False))
     if options.html is not None:
-        write_text(options.html, html_page(report, plan))
+        pages = cast(PlanPages, load_late("lamella.studio.page"))
+        write_text(options.html, pages.plan_page(report, plan))
     if options.layer is not None:
         _explain(options.layer, _plan_file(program, untiled, options), program, report, options)
         return
@@ -73,6 +74,13 @@ def sim(file: Path, options: Options) -> None:
             _print_advice(found)
     if options.fix is not None:
         _fix(program, options.fix, options)
+
+
+class PlanPages(Protocol):
+    """The module that makes a page of a simulation; few who simulate a plan ask for it."""
+
+    def plan_page(self, report: TimingReport, plan: Plan) -> str:
+        """The page of a simulated plan."""
 
 
 class RankReports(Protocol):

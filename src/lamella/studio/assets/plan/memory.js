@@ -1,12 +1,10 @@
 // Memory over the same time axis: who lies where while it is in use, how much that is, what there is.
 const LANE = 104;
 const memory = byId("memory");
-const holderColours = new Map();
-
-function holderColour(name) {
-  if (!holderColours.has(name)) holderColours.set(name, PALETTE[holderColours.size % PALETTE.length]);
-  return holderColours.get(name);
-}
+// A buffer has the colour of the task that fills it, or of the first that reads it where nobody does.
+const fillers = new Map();
+for (const key of ["fills", "uses"]) scene.tasks.forEach((task, number) => { for (const name of task[key]) if (!fillers.has(name)) fillers.set(name, number); });
+const holderColour = (name) => (fillers.has(name) ? colours[fillers.get(name)] : PLAIN);
 
 // A lane shows the whole capacity when at least half of it is used, else the used part.
 function ceiling(level) {
@@ -50,12 +48,12 @@ function paintBox({ pen, at, width }, { y }, box) {
 function paintCapacity({ pen, width }, { level, most, y }) {
   if (!level.capacity) return;
   pen.textAlign = "right";
-  pen.fillStyle = theme.bad;
+  const used = level.peak / level.capacity;
+  pen.fillStyle = pen.strokeStyle = used > 0.95 ? theme.bad : used > 0.8 ? theme.warn : theme.soft;
   const beyond = level.capacity > most;
   const line = Math.round(y(Math.min(level.capacity, most))) + 0.5;
   pen.fillText((beyond ? "↑ capacity " : "capacity ") + bytes(level.capacity), width - 14, line - 8);
   if (beyond) return;
-  pen.strokeStyle = theme.bad;
   pen.lineWidth = 1;
   pen.setLineDash([5, 4]);
   pen.beginPath();

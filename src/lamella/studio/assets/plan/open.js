@@ -1,11 +1,9 @@
-// Opens the page; document.body.dataset.ready says what was drawn.
-window.addEventListener("error", (event) => { document.body.dataset.error = event.message; });
-readTheme();
+// Opens the page of a plan; document.body.dataset says what was drawn.
 openPanels();
 openTimeline();
 openMemory();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readTheme(); repaint(); });
-new ResizeObserver(repaint).observe(document.querySelector(".left"));
+themed.push(repaint);
+new ResizeObserver(repaint).observe(root.querySelector(".left"));
 const began = performance.now();
 paintNow();
 document.body.dataset.paint = (performance.now() - began).toFixed(1);
@@ -14,7 +12,7 @@ document.body.dataset.tracks = scene.tracks.length;
 document.body.dataset.tasks = scene.tasks.length;
 document.body.dataset.layers = scene.layers.length;
 document.body.dataset.lines = scene.source.length;
-if (location.hash === "#selftest") selftest();
+if (location.hash === "#selftest") setTimeout(selftest, 0);
 const wanted = /^#task-(\d+)$/.exec(location.hash);
 if (wanted && scene.tasks[wanted[1]]) choose(Number(wanted[1]));
-document.body.dataset.ready = "true";
+return { choose, clear: () => select(-1) };

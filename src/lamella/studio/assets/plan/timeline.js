@@ -42,6 +42,7 @@ function paintTimeline() {
   area.pen.rect(LEFT, RULER, area.width - LEFT, area.height);
   area.pen.clip();
   rows.forEach((row, number) => { if (row.track !== undefined) paintTrack(area, row.track, top(number)); });
+  if (isCritical()) paintCritical(area);
   if (view.slice >= 0) paintArrows(area, view.slice);
   if (range) paintShade(area, range[0], range[1], theme.accent);
   if (HOME < view.to) paintShade(area, HOME, view.to, theme.soft);
@@ -120,7 +121,7 @@ function paintColumn({ pen }, { place, shares }, y) {
   for (const [task, share] of shares) {
     const tall = clamp(share * (ROW - 7), 1.5, base - y - 3);
     base -= tall;
-    pen.globalAlpha = view.task >= 0 && task !== view.task ? 0.4 : 1;
+    pen.globalAlpha = isCritical() || (view.task >= 0 && task !== view.task) ? 0.4 : 1;
     pen.fillStyle = colours[task];
     pen.fillRect(place * COLUMN, base, COLUMN, tall);
   }
@@ -129,13 +130,18 @@ function paintColumn({ pen }, { place, shares }, y) {
 
 function paintSlice({ pen }, slice, x, width, y) {
   const task = slices.task[slice];
-  const dimmed = view.task >= 0 && task !== view.task;
+  const dimmed = isFaded(slice);
   pen.globalAlpha = dimmed ? 0.4 : 1;
   pen.fillStyle = colours[task];
   pen.beginPath();
   pen.roundRect(x, y + 3, width, ROW - 7, width > 6 ? 3 : 0);
   pen.fill();
   pen.globalAlpha = 1;
+  if (isCritical() && critical.has(slice)) {
+    pen.strokeStyle = theme.bad;
+    pen.lineWidth = 1.5;
+    pen.stroke();
+  }
   if (slice === view.hover || slice === view.slice) {
     pen.strokeStyle = theme.text;
     pen.lineWidth = slice === view.slice ? 2 : 1;
@@ -172,6 +178,27 @@ function paintArrow({ pen, at, width }, from, to, colour) {
   pen.fill();
 }
 
+// The chain of tasks that decides the end: each began when the one before it had ended.
+const critical = new Set(scene.critical);
+const isCritical = () => byId("critical").checked;
+
+function paintCritical(area) {
+  const { pen, at } = area;
+  pen.strokeStyle = theme.bad;
+  pen.lineWidth = 2;
+  pen.beginPath();
+  for (let place = 0; place + 1 < scene.critical.length; place += 1) {
+    const [later, earlier] = [scene.critical[place], scene.critical[place + 1]];
+    const [x0, x1] = [at(slices.end[earlier]), at(slices.start[later])];
+    if (x1 < LEFT - 50 || x0 > area.width + 50) continue;
+    pen.moveTo(x0, top(rowOf(slices.track[earlier])) + ROW / 2);
+    pen.lineTo(x1, top(rowOf(slices.track[later])) + ROW / 2);
+  }
+  pen.stroke();
+}
+
+const isFaded = (slice) => (isCritical() ? !critical.has(slice) : view.task >= 0 && slices.task[slice] !== view.task);
+
 function paintShade({ pen, at, height }, from, to, colour) {
   pen.fillStyle = colour;
   pen.globalAlpha = 0.18;
@@ -185,19 +212,39 @@ const busyTracks = scene.tracks.map((_, number) => number).filter((number) => of
 const LINE = clamp(Math.floor(36 / Math.max(busyTracks.length, 1)), 1, 5);
 const small = { canvas: document.createElement("canvas"), key: "" }; // drawn once for a width and a choice of colours
 
+// Each pixel is the mean of what runs there, so that thousands of short tasks give an even tone and no pattern.
 function smallPicture(width, height) {
   const key = [width, height, byId("colour").value].join();
   if (small.key === key) return small.canvas;
   small.key = key;
   [small.canvas.width, small.canvas.height] = [width, height];
   const pen = small.canvas.getContext("2d");
+  const image = pen.createImageData(width, height);
+  const inks = colours.map((colour) => parse(colour));
   busyTracks.forEach((track, number) => {
-    const [y, tall] = [(4 + number * LINE) * height / overview.clientHeight, Math.max(LINE - 1, 1) * height / overview.clientHeight];
+    const first = Math.round((4 + number * LINE) * height / overview.clientHeight);
+    const last = Math.max(first + 1, Math.round((4 + number * LINE + Math.max(LINE - 1, 1)) * height / overview.clientHeight));
+    const sums = new Float32Array(4 * width);
     for (const slice of ofTrack[track]) {
-      pen.fillStyle = colours[slices.task[slice]];
-      pen.fillRect(slices.start[slice] * width / HOME, y, (slices.end[slice] - slices.start[slice]) * width / HOME, tall);
+      const [from, to] = [slices.start[slice] * width / HOME, slices.end[slice] * width / HOME];
+      for (let x = Math.floor(from); x < to && x < width; x += 1) {
+        const part = Math.min(to, x + 1) - Math.max(from, x);
+        const ink = inks[slices.task[slice]];
+        for (let at = 0; at < 3; at += 1) sums[4 * x + at] += part * ink[at];
+        sums[4 * x + 3] += part;
+      }
+    }
+    for (let x = 0; x < width; x += 1) {
+      const share = sums[4 * x + 3];
+      if (share <= 0) continue;
+      for (let y = first; y < last && y < height; y += 1) {
+        const at = 4 * (y * width + x);
+        for (let part = 0; part < 3; part += 1) image.data[at + part] = sums[4 * x + part] / share;
+        image.data[at + 3] = 255 * Math.min(1, share);
+      }
     }
   });
+  pen.putImageData(image, 0, 0);
   return small.canvas;
 }
 
@@ -356,4 +403,6 @@ function openTimeline() {
   byId("zoom-out").addEventListener("click", () => zoom(1 / 0.6));
   byId("fit").addEventListener("click", () => show(0, HOME));
   byId("idle").addEventListener("change", () => { arrangeRows(); repaint(); });
+  byId("critical").addEventListener("change", repaint);
+  byId("image").addEventListener("click", () => download(timeline, hooks.title + "-timeline"));
 }

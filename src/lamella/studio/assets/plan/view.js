@@ -1,62 +1,37 @@
-// What all parts of the page share: the scene, the view (which cycles are shown, what is selected), small helpers.
+// What all parts of a plan's page share: the view (which cycles are shown, what is selected), colours, canvases.
 // Names come from files: they reach the page through textContent and fillText only.
-const scene = JSON.parse(document.getElementById("scene").textContent);
 const slices = scene.slices;
-const byId = (id) => document.getElementById(id);
-const count = (number) => Math.round(number).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
-const percent = (part) => (100 * part).toFixed(part === 0 ? 0 : part < 0.0995 ? 2 : 1) + " %";
-const brief = (number) => (number < 1e6 ? count(number) : Number((number / 10 ** (3 * Math.floor(Math.log10(number) / 3))).toPrecision(3)) + " kMGTPE"[Math.floor(Math.log10(number) / 3)]);
-const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+const byId = (id) => root.querySelector("#" + id + hooks.suffix);
 
-function bytes(number) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-  let unit = 0;
-  while (number >= 1024 && unit < units.length - 1) { number /= 1024; unit += 1; }
-  return (Number.isInteger(number) ? number : number.toFixed(1)) + " " + units[unit];
-}
+// --- colours: one for each task in all cards, as many as there are tasks ----------------------------------------
 
-function element(tag, className, text, ...children) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text !== undefined && text !== null) made.textContent = text;
-  made.append(...children);
-  return made;
-}
-
-function button(text, press) {
-  const made = element("button", "", text);
-  made.type = "button";
-  made.addEventListener("click", press);
-  return made;
-}
-
-// --- colours ---------------------------------------------------------------------------------------------------
-
-const PALETTE = ["#4e79d6", "#efb118", "#e9674f", "#57b8a3", "#9566d8", "#4aa657", "#f08cb4", "#8fb6ee", "#a87a5b", "#9aa0aa"];
+const PALETTE = ["#4e79d6", "#efb118", "#e9674f", "#57b8a3", "#9566d8", "#4aa657", "#f08cb4", "#8fb6ee", "#a87a5b", "#7d8796"];
+const PLAIN = "#9aa0aa";
 const REASONS = { dependency: "#e9674f", unit: "#efb118", window: "#9566d8", token: "#57b8a3", bandwidth: "#4e79d6" };
+
+// Beyond the palette hues are spread by the golden angle, so that neighbours stay apart.
+function paletteColour(number) {
+  if (number < PALETTE.length) return PALETTE[number];
+  const [hue, light] = [(number * 137.508) % 360, [0.55, 0.66, 0.46][number % 3]];
+  const part = 0.55 * Math.min(light, 1 - light);
+  const digit = (shift) => {
+    const k = (shift + hue / 30) % 12;
+    return Math.round(255 * (light - part * Math.max(-1, Math.min(k - 3, 9 - k, 1)))).toString(16).padStart(2, "0");
+  };
+  return "#" + digit(0) + digit(8) + digit(4);
+}
 
 function colourTable(key) {
   const seen = new Map();
   return scene.tasks.map((task) => {
     const name = task[key] || "";
-    if (!seen.has(name)) seen.set(name, seen.size);
-    return name ? PALETTE[seen.get(name) % PALETTE.length] : PALETTE[PALETTE.length - 1];
+    if (name && !seen.has(name)) seen.set(name, seen.size);
+    return name ? paletteColour(seen.get(name)) : PLAIN;
   });
-}
-
-function inkOn(colour) {
-  const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
-  return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#14181f" : "#ffffff";
 }
 
 let colours = colourTable("title");
 const reasonColour = (reason) => REASONS[reason] || "#9aa0aa";
-
-function swatch(colour) {
-  const made = element("span", "swatch");
-  made.style.background = colour;
-  return made;
-}
 
 // --- the view --------------------------------------------------------------------------------------------------
 
@@ -105,6 +80,7 @@ function select(task, slice = -1) {
   view.task = task;
   view.slice = slice;
   for (const listen of listeners) listen();
+  hooks.pick(task);
   repaint();
 }
 
@@ -127,15 +103,6 @@ const sliceName = (slice) => {
 };
 
 // --- canvases --------------------------------------------------------------------------------------------------
-
-const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-let theme = {};
-
-function readTheme() {
-  for (const name of ["card", "line", "faint", "text", "soft", "accent", "bad", "hatch"]) theme[name] = style("--" + name);
-  theme.font = "11px " + style("--sans");
-  theme.small = "10px " + style("--sans");
-}
 
 // A canvas of this height, cleared, in CSS pixels; null while it has no width.
 function prepare(canvas, height) {
@@ -177,18 +144,8 @@ function shorten(pen, text, room) {
   if (!widths.has(text)) widths.set(text, pen.measureText(text).width);
   if (widths.get(text) <= room) return text;
   const letters = Math.floor(room / letter) - 1;
-  return letters < 2 ? "" : text.slice(0, letters) + "…";
+  if (letters < 2) return "";
+  // The end of a name tells tasks apart more often than its beginning.
+  const first = letters < 6 ? 0 : Math.ceil(letters * 0.35);
+  return text.slice(0, first) + "…" + text.slice(first - letters);
 }
-
-// --- the tooltip -----------------------------------------------------------------------------------------------
-
-function tell(event, title, lines) {
-  const tip = byId("tip");
-  tip.replaceChildren(element("b", "", title), ...lines.map((line) => element("div", "", line)));
-  tip.hidden = false;
-  const [w, h] = [tip.offsetWidth, tip.offsetHeight];
-  tip.style.left = clamp(event.clientX + 14, 4, innerWidth - w - 4) + "px";
-  tip.style.top = (event.clientY + 18 + h > innerHeight ? event.clientY - h - 10 : event.clientY + 18) + "px";
-}
-
-const hush = () => { byId("tip").hidden = true; };

@@ -24,7 +24,7 @@ FLAGS = (
 
 
 class _Body(HTMLParser):
-    """The data attributes of the body, the text of each element that has an id, the number of scripts."""
+    """The data of the body, the text of each element with an id outside of templates, the number of scripts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,18 +32,23 @@ class _Body(HTMLParser):
         self.texts: dict[str, str] = {}
         self.scripts = 0
         self._open: list[str] = []
+        self._templates = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = {name: value or "" for name, value in attrs}
         self.scripts += tag == "script"
         if tag == "body":
             self.data = {name[5:]: value for name, value in found.items() if name.startswith("data-")}
-        if "id" in found:
+        self._templates += tag == "template"
+        if "id" in found and not self._templates:
             self._open.append(found["id"])
             self.texts[found["id"]] = ""
 
+    def handle_endtag(self, tag: str) -> None:
+        self._templates -= tag == "template"
+
     def handle_data(self, data: str) -> None:
-        if self._open:
+        if self._open and not self._templates:
             self.texts[self._open[-1]] += data
 
 

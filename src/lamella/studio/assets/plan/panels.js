@@ -48,21 +48,25 @@ function openLayers() {
   byId("layers-hint").textContent = "sections of the program; click one to see its time and its tasks";
   const head = element("tr", "", null, ...LAYER_COLUMNS.map((name, column) => element("th", column >= 2 && column !== 3 ? "num plain" : "plain", name)));
   byId("layers").tHead.append(head);
-  byId("layers").tBodies[0].append(...scene.layers.map(layerRow));
-  byId("all-layers").addEventListener("click", () => chooseLayer(-1));
   byId("colour").value = "layer";
   colours = colourTable("layer");
+  byId("layers").tBodies[0].append(...scene.layers.map(layerRow));
+  byId("all-layers").addEventListener("click", () => chooseLayer(-1));
 }
 
 function layerRow(found, number) {
   const times = found.compulsory ? (found.ddr / found.compulsory).toFixed(2) : "";
   const numbers = [count(found.end - found.start), found.unit, percent(found.utilisation), found.macs ? brief(found.macs) : "", found.ddr ? bytes(found.ddr) : "", found.ddr ? bytes(found.compulsory) : "", times, found.energy];
-  const row = element("tr", "", null, element("td", "", found.name), element("td", "", null, spanBar(found)), ...numbers.map((text, column) => element("td", column !== 1 ? "num" : "", text)));
+  const row = element("tr", "", null, element("td", "", null, layerSwatch(found), found.name), element("td", "", null, spanBar(found)), ...numbers.map((text, column) => element("td", column !== 1 ? "num" : "", text)));
   row.title = found.what;
   row.tabIndex = 0;
   row.addEventListener("click", () => chooseLayer(number));
   row.addEventListener("keydown", (event) => { if (event.key === "Enter") chooseLayer(number); });
   return row;
+}
+
+function layerSwatch(found) {
+  return byId("colour").value === "layer" && found.tasks.length ? swatch(colours[found.tasks[0]]) : "";
 }
 
 function spanBar({ start, end }) {
@@ -249,6 +253,7 @@ function showSelected() {
 
 function recolour() {
   colours = colourTable(byId("colour").value);
+  byId("layers").tBodies[0].replaceChildren(...scene.layers.map(layerRow));
   fillTasks();
   showSelected();
   for (const [line, tasks] of tasksOfLine) byId("source").children[line - 1].firstChild.style.borderLeftColor = colours[tasks[0]];

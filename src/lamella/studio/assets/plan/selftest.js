@@ -69,8 +69,8 @@ const TRIALS = {
   },
   hover() {
     fire(timeline, "pointermove", middleOf(0));
-    document.body.dataset.tip = byId("tip").textContent;
-    return !byId("tip").hidden && byId("tip").textContent.includes(scene.tasks[slices.task[0]].title);
+    document.body.dataset.tip = $("tip").textContent;
+    return !$("tip").hidden && $("tip").textContent.includes(scene.tasks[slices.task[0]].title);
   },
   click() {
     click(middleOf(0));
@@ -109,7 +109,7 @@ const TRIALS = {
   memory() {
     const box = memory.getBoundingClientRect();
     fire(memory, "pointermove", { clientX: box.left + LEFT + 40, clientY: box.top + LANE / 2 });
-    return !scene.levels.length || byId("tip").textContent.startsWith(scene.levels[0].name);
+    return !scene.levels.length || $("tip").textContent.startsWith(scene.levels[0].name);
   },
 };
 
