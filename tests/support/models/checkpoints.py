@@ -83,7 +83,10 @@ ONE_STREAM: Mapping[str, Made] = MappingProxyType(
         "gpt neox behind": ("GPTNeoX", {**SIZES, "use_parallel_residual": False, "attention_bias": False}),
         "falcon": ("Falcon", {**SIZES, "num_kv_heads": 1}),
         "falcon newer": ("Falcon", {**SIZES, **FALCON, "new_decoder_architecture": True}),
-        "falcon plain": ("Falcon", {**SIZES, **FALCON, "num_kv_heads": 4, "multi_query": False, "parallel_attn": False}),
+        "falcon plain": (
+            "Falcon",
+            {**SIZES, **FALCON, "num_kv_heads": 4, "multi_query": False, "parallel_attn": False},
+        ),
         "starcoder2": ("Starcoder2", {**SIZES, "sliding_window": 5}),
         "bloom": ("Bloom", {**BLOOM, **ENDLESS}),
         "bloom 6 heads": ("Bloom", {**BLOOM, **ENDLESS, "hidden_size": 24, "n_head": 6}),

@@ -119,9 +119,7 @@ def rotary_table(
             return precompute_rope_freqs(max_seq, dim, theta, kind, factor if kind == "linear" else 1.0)
 
 
-def _yarn_table(
-    max_seq: int, dim: int, theta: float, original: int, said: Mapping[str, Value]
-) -> Array:
+def _yarn_table(max_seq: int, dim: int, theta: float, original: int, said: Mapping[str, Value]) -> Array:
     """The table of YaRN, with the size of attention that its config says or that follows from its factor."""
     factor = float(_real(said, "factor", max_seq / original))
     size, whole = (float(_real(said, name, 0.0)) for name in ("mscale", "mscale_all_dim"))

@@ -145,7 +145,11 @@ def rope_kind(scaling: Value) -> str:
 
 def original_length(scaling: Value, said: Value, max_seq: int) -> int:
     """How many positions a model was made for, before its angles were scaled."""
-    found = dict(scaling.entries).get("original_max_position_embeddings") if isinstance(scaling, DictValue) else None
+    found = (
+        dict(scaling.entries).get("original_max_position_embeddings")
+        if isinstance(scaling, DictValue)
+        else None
+    )
     return next((item for item in (found, said) if isinstance(item, int)), max_seq)
 
 
