@@ -115,7 +115,7 @@ def test_attention_of_torch(shared: int, ratio: int, causal: bool, data: Data) -
 @few
 @given(cases, st.integers(0, 3), st.none() | st.just(1.5), st.booleans(), st.data())
 def test_attention_with_more(case: Case, before: int, cap: float | None, sinking: bool, data: Data) -> None:
-    """A bias for all heads or one, a mask that leaves each query something, sinks, a soft cap; windows on both sides."""
+    """A bias, a mask that leaves each query something, sinks, a soft cap; windows on both sides."""
     q = draw(data, case.batch, case.heads, case.count, case.width)
     k, v = (draw(data, case.batch, case.shared, before + case.count, case.width) for _ in range(2))
     heads = data.draw(st.sampled_from((1, case.heads)))

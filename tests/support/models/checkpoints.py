@@ -149,11 +149,16 @@ def build(name: str, seed: int = 0, **changes: object) -> Any:
     kind, values = MODELS[name]
     model_class = _model_class(kind)
     model = model_class(model_class.config_class(**{**values, **changes})).eval()
+    randomise(model)
+    return model
+
+
+def randomise(model: Any) -> None:
+    """Give a model numbers that hide nothing: norms and biases too."""
     with torch.no_grad():
         for path, tensor in (*model.named_parameters(), *model.named_buffers()):
             if tensor.is_floating_point() and not path.endswith(("inv_freq", "embed_scale")):
                 tensor.copy_(_numbers(path, tensor))
-    return model
 
 
 def _model_class(kind: str) -> Any:

@@ -304,7 +304,7 @@ def _length(arguments: Sequence[Value], span: Span) -> Value:
 
 
 def _alibi_slopes(arguments: Sequence[Value], span: Span) -> Value:
-    """The slope of each of some heads: powers of 2 to the -8 / heads, for other numbers filled up from twice as many."""
+    """The slope of each of some heads: powers of 2 to the -8 / heads, others filled up from twice as many."""
     count = arguments[0]
     if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= _MOST_HEADS:
         raise wrong_kind("the argument of 'alibi_slopes'", count, "a number of heads", span)
