@@ -158,6 +158,17 @@ class Options(PlanOptions):
             f"--architecture F.module | {MODELS}",
         ),
     )
+    via: str | None = field(
+        default=None,
+        metadata=row(
+            "Hugging Face: through the Module DSL alone, or through transformers and torch.export; by default the "
+            "second where no model of the library is the folder's.",
+            on("load", FOLDER),
+            f"--via | {LOADERS} generate",
+            choices=("module", "torch"),
+            never=("export", "fit"),
+        ),
+    )
     unused: tuple[str, ...] = field(
         default=(),
         metadata=row(
