@@ -221,7 +221,8 @@ def find_copy(formula: Contraction, shapes: Mapping[str, Sequence[int]]) -> Copy
     pair = formula.targets[0], source
     if any(_box(formula, item) != tuple((0, size) for size in shapes[item.tensor]) for item in pair):
         return None
-    return Copy(*pair, extents, (shapes[pair[0].tensor], shapes[pair[1].tensor]))
+    sizes = shapes[pair[0].tensor], shapes[pair[1].tensor]
+    return Copy(*pair, extents, sizes) if prod(sizes[0]) == prod(sizes[1]) else None
 
 
 def _flat_form(
