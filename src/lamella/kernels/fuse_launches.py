@@ -141,7 +141,7 @@ def _is_copy(function: Function) -> bool:
     types = [item.type for item in function.parameters]
     if len(types) != 2 or any(not isinstance(item, Memref) or item.order != 1 for item in types):
         return False
-    nodes = [item for item in walk(function.body)]
+    nodes = list(walk(function.body))
     loads = [item for item in nodes if isinstance(item.instruction, Load)]
     stores = [item.instruction for item in nodes if isinstance(item.instruction, Store)]
     if len(loads) != 1 or len(stores) != 1 or types[0] != types[1]:
@@ -191,17 +191,18 @@ def _find_phase(launch: Launch, functions: Mapping[str, Function]) -> _Phase | N
 def _steps_of(function: Function) -> int:
     """The trips of the loops of a subgroup; Unsupported where the kernel is no phase."""
     given = Dictionary() if function.attributes is None else function.attributes
-    if given.find("subgroup_size") != WARP or any(
-        isinstance(item.type, Memref) and None in (*item.type.shape, *item.type.stride)
-        for item in function.parameters
-    ):
+    if given.find("subgroup_size") != WARP or not all(map(_is_known, function.parameters)):
         raise Unsupported("its sizes are others")
     nodes = [item.instruction for item in walk(function.body)]
     if any(isinstance(item, Parallel) for item in nodes) and given.find("work_group_size") != (WARP, 1):
         raise Unsupported("its work-groups have several subgroups")
-    if not all(isinstance(item.type, Memref) for item in function.parameters):
-        raise Unsupported("it has numbers as parameters")
     return _count(function.body, constants_of(make_names_unique(function)), inside=False)
+
+
+def _is_known(parameter: Parameter) -> bool:
+    """Whether a parameter is memory of known sizes."""
+    type_ = parameter.type
+    return isinstance(type_, Memref) and None not in (*type_.shape, *type_.stride)
 
 
 def _count(region: Region, numbers: Mapping[str, object], inside: bool) -> int:
@@ -442,7 +443,7 @@ class _PhaseWriter:
 
     def key(self, phases: Sequence[_Phase], repeated: bool) -> object:
         """What fused kernels have in common that are one."""
-        memory, numbers = self.memory, {}
+        memory, numbers = self.memory, dict[str, int]()
         for name in (*memory.views, *memory.local):
             numbers[name] = len(numbers)
         views = tuple(replace(view, buffer="") for view in memory.views.values())
