@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -194,7 +195,9 @@ def _specialised(program: KernelGraph, backend: str, options: Options, memory: S
     kernels = compile_kernels(program.program, backend, options)
     machine: ListMachine | None = None
     if isinstance(kernels, cuda.CudaKernels):
-        machine = CudaMachine(ProvingSource(kernels), memory.device, memory.copies)
+        functions = {item.name: item for item in program.program.functions}
+        more = partial(cuda.compile_program, limits=options.limits)
+        machine = CudaMachine(kernels, functions, more, memory.device, memory.copies)
     elif isinstance(kernels, CompiledKernels):
         machine = NativeMachine(ProvingSource(kernels), memory.host)
     return Specialised(program, kernels.call, options.strict_backend, machine)
