@@ -31,8 +31,9 @@ CASES = {
     "a layer of one token": LAYER,
     "rows and columns in turn": (
         "@input { x: real[4,64]; } @output { y: real[4,64]; z: real[64]; }",
-        "e = aten.layer_norm{normalized_shape=[64]}(x); c = math.sum_reduce{axes=[0], squeeze=true}(e); d = math.exp(c);"
-        " m = math.mul(e, d); y = aten.layer_norm{normalized_shape=[64]}(m); z = math.sum_reduce{axes=[0], squeeze=true}(y);",
+        "e = aten.layer_norm{normalized_shape=[64]}(x); c = math.sum_reduce{axes=[0], squeeze=true}(e);"
+        " d = math.exp(c); m = math.mul(e, d); y = aten.layer_norm{normalized_shape=[64]}(m);"
+        " z = math.sum_reduce{axes=[0], squeeze=true}(y);",
     ),
 }
 
