@@ -501,11 +501,12 @@ class _PhaseWriter:
             aligned = Dictionary((DictionaryEntry("alignment", ROW_BYTES),))
             self.values[buffer] = builder.value(Alloca(make_memref(element, (size,), local=True), aligned))
         for level in _levels(phases):
-            taken = 0
-            for item in level:
-                with builder.parallel() as region:
+            # One region for all: they may say at the same place that something is wrong, and no barrier is wanted.
+            with builder.parallel() as region:
+                taken = 0
+                for item in level:
                     self._write_phase(region, item, repeated and item is phases[-1], taken % self.subgroups)
-                taken += item.launch.groups
+                    taken += item.launch.groups
         sizes = (
             DictionaryEntry("subgroup_size", WARP),
             DictionaryEntry("work_group_size", (WARP * self.subgroups, 1)),
@@ -556,7 +557,12 @@ class _PhaseWriter:
         given |= {item.results[0].name: group for item in numbers}
         body = copy_region(function.body, self.names, given)
         lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
-        _SpmdWriter(self, flat, lane).write(builder, body.statements)
+        known = {
+            item.results[0].name: item.instruction.value
+            for item in walk(body)
+            if isinstance(item.instruction, Constant) and isinstance(item.instruction.value, int)
+        }
+        _SpmdWriter(self, flat, lane, known).write(builder, body.statements)
 
 
 def _is_group_number(statement: Statement) -> bool:
@@ -571,6 +577,8 @@ class _SpmdWriter:
     writer: _PhaseWriter
     flat: Mapping[str, tuple[BufferView, str]]
     lane: Value
+    known: Mapping[str, int]
+    """The integers that are constants."""
 
     def write(self, builder: Builder, statements: Sequence[Statement]) -> None:
         """Write them behind what a builder has."""
@@ -602,15 +610,22 @@ class _SpmdWriter:
     def _write_foreach(self, builder: Builder, node: Foreach) -> None:
         """The first variable goes along the lanes, the others count."""
         first, *others = zip(node.variables, node.begins, node.ends, strict=True)
-        start = builder.arith("add", first[1], self.lane)
-        step = builder.constant(WARP)
-        inner = builder.inner()
+        begin, end = self.known.get(first[1].name), self.known.get(first[2].name)
+        step, inner = builder.constant(WARP), builder.inner()
+        whole = begin is not None and end is not None and (end - begin) % WARP == 0
+        counted = self.writer.names.new() if whole else first[0]
+        if whole:
+            inner.put(Arith("add", (counted, self.lane), INDEX), (first[0],))
         self.write(inner, node.body.statements)
         body = inner.region()
-        for variable, begin, end in reversed(others):
-            loop = For(variable, begin, end, body)
-            body = Region((Statement((), loop),))
-        builder.put(For(first[0], start, first[2], body, step))
+        for variable, low, high in reversed(others):
+            body = Region((Statement((), For(variable, low, high, body)),))
+        if whole:
+            unroll = Dictionary((DictionaryEntry("unroll", True),))
+            builder.put(For(counted, first[1], first[2], body, step, attributes=unroll))
+        else:
+            start = builder.arith("add", first[1], self.lane)
+            builder.put(For(first[0], start, first[2], body, step))
 
     def _place(self, builder: Builder, operand: Value, indices: Sequence[Value]) -> tuple[Value, Value]:
         """Where an element lies in the one row of its buffer."""
