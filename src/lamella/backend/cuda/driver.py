@@ -181,10 +181,7 @@ def describe() -> list[str]:
     """What there is of NVIDIA GPUs here, for people, a line each: the driver, the device, what it lacks or why none."""
     found = _open()
     if isinstance(found, str):
-        return [
-            found,
-            "--backend cuda needs a driver that knows CUDA 12.0, and nothing else; cpu runs the same kernels",
-        ]
+        return [found]
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     call("cuCtxSetCurrent", found.context)
     call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))

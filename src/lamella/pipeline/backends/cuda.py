@@ -13,11 +13,6 @@ def missing(backend: str) -> str | None:
     return driver.missing()
 
 
-def describe() -> list[str]:
-    """What there is of GPUs here, for people: driver, device, capability, memory, or what is missing."""
-    return driver.describe()
-
-
 def compile(model: Model, backend: str, options: Options) -> Executable:
     """Make kernels or a graph callable."""
     return kernels.compile(model, backend, options)  # type: ignore[arg-type]
