@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from lamella.base.dtype import I64, ElementType
 from lamella.base.errors import InputError
+from lamella.base.suggest import list_known
 from lamella.graph.build import Builder
 from lamella.graph.insert_calls import ALL_REDUCE
 from lamella.graph.model import Model
@@ -89,7 +90,7 @@ class StepBuilder:
         self.optimizer: Optimizer = find_optimizer(settings.optimizer)
         if settings.loss not in LOSSES:
             raise InputError(
-                f"there is no loss '{settings.loss[:40]}'", hint=f"there are: {', '.join(LOSSES)}"
+                f"there is no loss '{settings.loss[:40]}'", hint=list_known(settings.loss, LOSSES)
             )
         self.rule = LOSSES[settings.loss]
         self.scored = _find_scored(source)
