@@ -1,4 +1,4 @@
-"""States that are overwritten where they lie: drawn steps have the numbers of the reference, and write no held array."""
+"""States that are overwritten where they lie: drawn steps have the reference's numbers, and write no held array."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def steps(draw: st.DrawFn) -> str:
 def started(text: str) -> Model:
     draw = np.random.default_rng(0)
     data = {name: draw.standard_normal((ROWS, COLUMNS)).astype(np.float32) for name in STATES}
-    data["w"] = draw.standard_normal((COLUMNS, COLUMNS)).astype(np.float32) / 3
+    data["w"] = (draw.standard_normal((COLUMNS, COLUMNS)) / 3).astype(np.float32)
     return replace(model_of(text), data=data)
 
 
