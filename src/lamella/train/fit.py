@@ -98,6 +98,7 @@ class Fit:
         self.plan = self._plan(request.sequence)
         """The memory of a step, where there is a budget for it."""
         self.trainer = self._trainer()
+        self.trainer.enable_asserts(options.observe)
         self.settings = self._loop_settings()
         self.loop = TrainingLoop(self.trainer, self.batches, self.settings, self.evaluation)
         self.resumed = self._resume()

@@ -115,6 +115,7 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
 def _derived_source(source: Source, options: Options) -> TrainableGraph:
     settings = replace(settings_of(source.program, options), has_history=True)
     compiled, model = build_compiled(source, options, settings)
+    model = replace(model, places=find_places(compiled, source.instance))
     wanted = [item.tensor.name for item in compiled.weights if is_trainable(item)]
     policies = {item.tensor.name: _policy(item, source.instance) for item in compiled.weights}
     stages = {name: _stage(item) for name, item in find_stages(compiled, source.instance).items()}
