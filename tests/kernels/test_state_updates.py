@@ -99,7 +99,7 @@ SEEN: list[int] = []
 """How many states each drawn step overwrote."""
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(steps(), st.integers(0, 2))
 def test_drawn_steps_leave_the_states_of_the_reference(text: str, held: int) -> None:
     model = started(text)
