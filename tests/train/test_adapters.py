@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 import lamella
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
+from lamella.cli import lamella as command
 from lamella.pipeline.options import Options
 from lamella.train.adapters.base import BLOCK, NF4, decode_nf4, encode_int8, encode_nf4
 from lamella.train.adapters.merge import merge_adapter, unmerge_adapter
@@ -85,6 +87,18 @@ def test_adapters_begin_as_nothing_and_leave_the_rest(llama: Path, tokens: Path,
     assert changed == {f"model.layers.0.{name}.weight" for name in ("self_attn.q_proj", "mlp.down_proj")}
     for name, array in first.items():
         np.testing.assert_allclose(back[name], array, atol=1e-6)
+
+
+def test_the_dropout_of_a_folder_is_said_and_kept(llama: Path, tokens: Path, tmp_path: Path) -> None:
+    options = ["train", str(llama), "--data", str(tokens), "--steps", "1", "--batch", "2", "--sequence", "8"]
+    options += ["--backend", "reference", "--adapter"]
+    words = [*options, "lora:rank=2,targets=q", "--save", str(tmp_path / "a")]
+    assert CliRunner().invoke(command, words).exit_code == 0
+    config = tmp_path / "a" / "adapter_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "lora_dropout": 0.25}))
+    done = CliRunner().invoke(command, [*options, str(tmp_path / "a"), "--save", str(tmp_path / "b")])
+    assert "without the dropout of the adapter, 0.25" in done.output
+    assert json.loads((tmp_path / "b" / "adapter_config.json").read_text())["lora_dropout"] == 0.25
 
 
 def test_codes_of_four_bits_are_the_nearest_numbers() -> None:
