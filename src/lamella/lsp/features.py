@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from lamella.base.cursor import BAD, COMMENT
+from lamella.base.cursor import COMMENT
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
@@ -236,8 +237,7 @@ LEXICAL = {
 WORD_KINDS = frozenset(("name", "word", "builtin", "local", "global", "modifier"))
 
 
-@dataclass(frozen=True, slots=True)
-class ColouredSpan:
+class ColouredSpan(NamedTuple):
     """A stretch of one line, its token type and its modifiers, as places in the two tables."""
 
     start: int
@@ -275,12 +275,14 @@ def _type_of(use: Use) -> int:
 def _lexical(document: TextDocument, start: int, end: int) -> Iterator[ColouredSpan]:
     kinds, texts, starts, comments = document.index.tokens
     keywords = document.language.KEYWORDS
+    numbers = {kind: TOKEN_TYPES.index(word) for kind, word in LEXICAL.items()}
+    keyword = TOKEN_TYPES.index("keyword")
     for kind, text, place in zip(kinds, texts, starts, strict=True):
-        if not start <= place < end or not text or kind == BAD:
-            continue
-        word = LEXICAL.get(kind) or ("keyword" if text in keywords and kind in WORD_KINDS else None)
-        if word is not None:
-            yield from _by_lines(text, place, TOKEN_TYPES.index(word))
+        if kind in numbers:
+            if start <= place < end:
+                yield from _by_lines(text, place, numbers[kind])
+        elif kind in WORD_KINDS and text in keywords and start <= place < end:
+            yield ColouredSpan(place, place + len(text), keyword)
     for item in comments:
         if start <= item.start < end:
             yield from _by_lines(item.text, item.start, TOKEN_TYPES.index(COMMENT))
@@ -288,6 +290,9 @@ def _lexical(document: TextDocument, start: int, end: int) -> Iterator[ColouredS
 
 def _by_lines(text: str, start: int, kind: int) -> Iterator[ColouredSpan]:
     """A token of several lines as one stretch for each: editors take no other."""
+    if "\n" not in text:
+        yield ColouredSpan(start, start + len(text), kind)
+        return
     for line in text.splitlines(keepends=True):
         width = len(line.rstrip("\r\n"))
         if width:
