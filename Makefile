@@ -15,12 +15,8 @@ help: ## show this list
 
 setup: .venv/.dev ## create .venv and install lamella with its development tools
 
-demo: .venv/.run ## an architecture and a model checked, run and lowered, as a binary too; kernels compiled; an NPU simulated
-	@$(RUN) bash examples/llama/demo.sh build/demo
-	@$(RUN) bash examples/operator/demo.sh build/demo
-	@$(RUN) bash examples/nac/demo.sh build/demo
-	@$(RUN) bash examples/kernels/demo.sh build/demo
-	@$(RUN) bash examples/npu/demo.sh build/demo
+demo: .venv/.run ## a classifier trained, exported, compiled, quantised and put on an NPU, with a report in build/demo
+	@$(BIN)/lamella demo build/demo
 
 # Bytecode is kept even where the environment says otherwise: each worker and each command would compile all again.
 test: check ## make check, then all tests

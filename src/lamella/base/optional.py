@@ -21,6 +21,7 @@ EXTRAS = MappingProxyType(
         "openvino": "bench",
         "torch": "torch",
         "tokenizers": "hf",
+        "transformers": "transformers",
         "jinja2": "hf",
         "pyarrow": "parquet",
         "cuda": "cuda",

@@ -114,8 +114,8 @@ class Executable(Protocol):
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs, in order."""
 
-    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
-        """Run once."""
+    def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Run once; inputs are given in their order or by name."""
 
 
 # --- parts of a language: modules of its folder in the pipeline, each loaded when it is used ---------------------

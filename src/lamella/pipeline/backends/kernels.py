@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -25,7 +26,7 @@ from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.compile import device_target, with_sizes
 from lamella.backend.cuda.copies import DeviceCopies
 from lamella.backend.cuda.lists import CudaMachine, DeviceArena
-from lamella.backend.drawing import Drawn, refuse_missing, types_of
+from lamella.backend.drawing import Drawn, name_inputs, refuse_missing, types_of
 from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.inputs import choose_extent
 from lamella.backend.executor.kernels import KernelExecutable, Specialise, Specialised
@@ -194,7 +195,9 @@ def _specialised(program: KernelGraph, backend: str, options: Options, memory: S
     kernels = compile_kernels(program.program, backend, options)
     machine: ListMachine | None = None
     if isinstance(kernels, cuda.CudaKernels):
-        machine = CudaMachine(ProvingSource(kernels), memory.device, memory.copies)
+        functions = {item.name: item for item in program.program.functions}
+        more = partial(cuda.compile_program, limits=options.limits)
+        machine = CudaMachine(kernels, functions, more, memory.device, memory.copies)
     elif isinstance(kernels, CompiledKernels):
         machine = NativeMachine(ProvingSource(kernels), memory.host)
     return Specialised(program, kernels.call, options.strict_backend, machine)
@@ -245,8 +248,9 @@ class KernelRun:
             item.value.name for item in self._function.parameters if not isinstance(item.type, Scalar)
         )
 
-    def __call__(self, /, **given: npt.ArrayLike) -> dict[str, Array]:
+    def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once; arrays of known shape that are not given are random where that is wanted, else missing."""
+        given = name_inputs(self.inputs, arrays, inputs)
         unknown = next((key for key in given if key not in self.inputs), None)
         if unknown is not None:
             hint = f"it has: {', '.join(self.inputs) or 'none'}"
