@@ -156,7 +156,14 @@ def main() -> None:
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lamella … | head` ends silently
     with _BugReport():
-        lamella.main(prog_name="lamella")
+        lamella.main(prog_name="lamella", color=_wants_colour())
+
+
+def _wants_colour() -> bool | None:
+    """What the environment says about colours; None leaves it to whether a terminal shows them."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return True if os.environ.get("FORCE_COLOR") else None
 
 
 def _end_full(problem: OSError) -> NoReturn:

@@ -16,6 +16,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.placement import OperationPlacement, count_kernels, placement_of
 from lamella.base.writer import make_folder
+from lamella.cli.colour import print_program
 from lamella.cli.options import (
     command,
     file_argument,
@@ -142,7 +143,7 @@ def _print(lowered: Model, options: Options) -> None:
         print_json({"ok": True, "diagnostics": [], **facts})
     else:
         print_placement(options.to, placement)
-        click.echo(text, nl=False)
+        print_program(text, options.to)
 
 
 def _write(lowered: Model, file: Path, folder: Path, options: Options) -> Path:

@@ -232,9 +232,9 @@ class Session:
             return None
         language = next((name for name, end in ENDINGS.items() if at[0].path.suffix == end), NAME)
         # Fenced, so that nothing in a text is taken for markup.
-        parts = [f"~~~{language}\n{found.code}\n~~~"] if found.code else []
+        parts = [f"~~~~~~{language}\n{found.code}\n~~~~~~"] if found.code else []
         if found.lines:
-            parts.append("~~~text\n" + "\n".join(found.lines) + "\n~~~")
+            parts.append("~~~~~~text\n" + "\n".join(found.lines) + "\n~~~~~~")
         content = self.types.MarkupContent(kind=self.types.MarkupKind.Markdown, value="\n".join(parts))
         return self.types.Hover(contents=content, range=self._range(at[0], found.span))
 
