@@ -12,6 +12,7 @@ from lamella.base.errors import Found
 from lamella.base.origin import with_origin
 from lamella.base.placement import REFERENCE
 from lamella.base.source import NOWHERE
+from lamella.base.watching import timed_pass
 from lamella.bridge.graph_to_kernels import KernelOptions, flatten, graph_to_kernels
 from lamella.graph.model import Model
 from lamella.graph.passes import BEFORE_KERNELS, INEXACT
@@ -43,10 +44,12 @@ def prepare(model: Model, options: Options, all_products: bool = False) -> Model
     flat = flatten(model, options.limits)
     try:
         for name in kept[:-1]:
-            flat = ALL_PASSES[name](flat)
+            with timed_pass(name):
+                flat = ALL_PASSES[name](flat)
         if options.precision != FULL:
             flat = reduce_precision(flat, options.precision, all_products)
-        flat = ALL_PASSES[kept[-1]](flat)
+        with timed_pass(kept[-1]):
+            flat = ALL_PASSES[kept[-1]](flat)
     except Found as problem:
         raise LamellaError(problem.findings) from None
     return flat
@@ -73,7 +76,8 @@ def to_kernels(
             target if options.target is None else find_target(options.target),
             layouts,
         )
-        found = graph_to_kernels(model, limits=options.limits, options=chosen)
+        with timed_pass("graph_to_kernels"):
+            found = graph_to_kernels(model, limits=options.limits, options=chosen)
     except Found as problem:
         raise LamellaError(problem.findings) from None
     missing = list(_missing(found)) if options.strict_backend else []
