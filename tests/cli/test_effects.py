@@ -133,6 +133,7 @@ store.async(dst=Y, src=A, deps=[act])
 NPU = "examples/npu/conv_relu.nem"
 DECLARED = {
     "threads": "only the clock shows it",
+    "timing": "only the clock shows it: tests/cli/test_polish.py",
     "check_bounds": "only wrong kernels show it: tests/cli/test_tensor_options.py",
     "strict_backend": "only an operation without a kernel shows it",
     "backends": "tests/cli/test_diff.py",
@@ -156,6 +157,7 @@ DECLARED = {
     "targets": "no step is done without them: tests/cli/test_nac_training.py",
 }
 """Options whose effect is not in what a plain run prints or writes."""
+STAGES = {"after": "--after fold-constants", "print_all": "--print-after-all"}
 ONLY_WITH_ARCHITECTURE = {("root", "folder"), ("model", "folder")}
 GRAPH_OPTIONS = {
     "seed": "--seed 1",
@@ -235,7 +237,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         "check plain.nac",
         {"types": "--type nope=f32[1]"},
     ),
-    ("check", "nem", f"check {NPU}", {"device": "--device nope"}),
+    ("check", "nem", f"check {NPU}", {"device": "--device nope", "as_sarif": "--sarif"}),
     ("check", "nem", "check below/inner.nem", {"root": "--root ."}),
     (
         "show",
@@ -317,7 +319,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         {"quantized": "--quantized", "inputs": "--input x=x23.npy", **GRAPH_OPTIONS},
     ),
     ("compile", "sknd", "run net.sknd --shape b=2 --backend cpu", {"precision": "--precision w8"}),
-    ("lower", "sknd", "lower plain.sknd --to tensor --shape n=2", {"after": "--after fold-constants"}),
+    ("lower", "sknd", "lower plain.sknd --to tensor --shape n=2", STAGES),
     ("lower", "sknd", "lower net.sknd --to sknd -o out", {"explain": "--explain fuse"}),
     ("lower", "sknd", "lower plain.sknd --to llvm --shape n=2", {"target": "--target cuda"}),
     ("lower", "sknd", "lower plain.sknd --to nem --shape n=2", {"device": "--device npm_lite"}),
@@ -529,7 +531,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         },
     ),
     ("compile", "nac", "run plain.nac --shape n=2 --backend cpu", {"precision": "--precision int8"}),
-    ("lower", "nac", "lower plain.nac --to tensor --shape n=2", {"after": "--after fold-constants"}),
+    ("lower", "nac", "lower plain.nac --to tensor --shape n=2", STAGES),
     ("lower", "nac", "lower plain.nac --to sknd -o out", {"explain": "--explain fuse"}),
     ("lower", "nac", "lower plain.nac --to llvm --shape n=2", {"target": "--target cuda"}),
     ("lower", "nac", "lower plain.nac --to nem --shape n=2", {"device": "--device npm_lite"}),
@@ -625,7 +627,12 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "run_timeline": "--timeline t.json",
         },
     ),
-    ("lower", "tensor", "lower k.tensor --to tensor", {"after": "--after nope", "target": "--target cuda"}),
+    (
+        "lower",
+        "tensor",
+        "lower k.tensor --to tensor",
+        {"target": "--target cuda", **STAGES, "after": "--after nope"},
+    ),
     ("load", "nem", f"run {NPU}", {"device": "--device nope"}),
     ("load", "nem", "run below/inner.nem", {"root": "--root ."}),
     (
