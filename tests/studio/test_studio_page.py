@@ -147,7 +147,7 @@ def test_eight_thousand_operations_stay_fluid(browser: Chromium, tmp_path: Path)
     browser.run("document.querySelector('canvas').focus()")
     for _ in range(8):
         browser.press("-")
-    assert int(str(browser.run("Number(document.querySelector('canvas').dataset.drawn)"))) > 100
+    assert int(str(browser.run("Number(document.querySelector('canvas').dataset.drawn)"))) > 40
     spent = browser.run(
         "(async () => { const frames = []; const c = document.querySelector('canvas');"
         " for (let i = 0; i < 30; i += 1) { const t = performance.now();"
