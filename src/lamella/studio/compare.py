@@ -36,9 +36,7 @@ def _names(things: Things) -> list[Hashable]:
 
 
 def _calls(things: Things) -> list[Hashable]:
-    return [
-        name and (operator_of(node), name) for node, name in zip(things.nodes, _names(things), strict=True)
-    ]
+    return list(zip(map(operator_of, things.nodes), _names(things), strict=True))
 
 
 def _kinds(things: Things) -> list[Hashable]:
