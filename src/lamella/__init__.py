@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from lamella.base.diagnostic import Diagnostic, LamellaError
     from lamella.base.limits import Limits
     from lamella.pipeline.api import compile, load, lower, save
+    from lamella.pipeline.bench.api import bench
     from lamella.pipeline.check import check
     from lamella.pipeline.diff.api import diff
+    from lamella.pipeline.generation import generate
     from lamella.pipeline.module.watch import watch
     from lamella.pipeline.quantize.api import quantize
     from lamella.pipeline.torch.export import from_torch
@@ -25,10 +27,12 @@ __all__ = [
     "Diagnostic",
     "LamellaError",
     "Limits",
+    "bench",
     "check",
     "compile",
     "diff",
     "from_torch",
+    "generate",
     "load",
     "lower",
     "quantize",
@@ -42,10 +46,12 @@ _HOMES = {
     "Diagnostic": "lamella.base.diagnostic",
     "LamellaError": "lamella.base.diagnostic",
     "Limits": "lamella.base.limits",
+    "bench": "lamella.pipeline.bench.api",
     "check": "lamella.pipeline.check",
     "diff": "lamella.pipeline.diff.api",
     "quantize": "lamella.pipeline.quantize.api",
     "from_torch": "lamella.pipeline.torch.export",
+    "generate": "lamella.pipeline.generation",
     "train": "lamella.train",
     "view": "lamella.studio",
     "watch": "lamella.pipeline.module.watch",

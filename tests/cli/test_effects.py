@@ -138,6 +138,7 @@ DECLARED = {
     "strict_backend": "only an operation without a kernel shows it",
     "backends": "tests/cli/test_diff.py",
     "architecture": "tests of Hugging Face folders",
+    "via": "tests of Hugging Face folders, with transformers",
     "unused": "tests of Hugging Face folders",
     "language": "it decides what the input is",
     "random": "commands always draw: tests/pipeline/test_missing_inputs.py",

@@ -20,6 +20,10 @@ from lamella.base.errors import cause_of
 from lamella.base.suggest import nearest
 
 GROUPS = {
+    "begin": {
+        "demo": "see the whole story: train, export, compile, quantise, an NPU; with a report",
+        "doctor": "say what is installed, and what runs here",
+    },
     "look": {
         "check": "report what is wrong in files",
         "show": "say what is in a file",
@@ -27,6 +31,7 @@ GROUPS = {
         "fmt": "print a file in canonical form",
         "rules": "list the rules of a language",
         "explain": "explain one rule with a wrong program and a right one",
+        "lsp": "answer an editor: the language server of the text languages",
     },
     "run": {
         "run": "execute a program or a model",

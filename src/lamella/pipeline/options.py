@@ -158,6 +158,17 @@ class Options(PlanOptions):
             f"--architecture F.module | {MODELS}",
         ),
     )
+    via: str | None = field(
+        default=None,
+        metadata=row(
+            "Hugging Face: through the Module DSL alone, or through transformers and torch.export; by default the "
+            "second where no model of the library is the folder's.",
+            on("load", FOLDER),
+            f"--via | {LOADERS} generate",
+            choices=("module", "torch"),
+            never=("export", "fit"),
+        ),
+    )
     unused: tuple[str, ...] = field(
         default=(),
         metadata=row(
@@ -527,7 +538,15 @@ class Options(PlanOptions):
         metadata=own(
             "Print one JSON object on standard output.",
             ALWAYS,
-            "--json | check show run generate train convert lower diff bench quantize sim bind rules view | output",
+            f"--json | {MODELS} generate train sim bind rules doctor demo | output",
+        ),
+    )
+    as_sarif: bool = field(
+        default=False,
+        metadata=own(
+            "Print the findings as SARIF 2.1.0, for code hosts and editors.",
+            on("check", ANY),
+            "--sarif | check | output",
         ),
     )
     strict: bool = field(
