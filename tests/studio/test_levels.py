@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 import lamella
 from lamella.base.dtype import F32
 from lamella.base.errors import InputError
+from lamella.base.origin import Origin
 from lamella.cli import lamella as command
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
@@ -174,6 +176,31 @@ def test_crowds_and_long_lists_are_divided() -> None:
     ]
 
 
+def test_control_flow_follows_what_it_runs(tmp_path: Path) -> None:
+    body = "a = with s = x do..(3) math.add(s, x); b = math.any_reduce{squeeze=true}(c);"
+    body += " y = if b then math.exp(a) else { z = math.neg(a); yield z; };"
+    head = "import math;\ngraph G { @input { x: real[2]; c: bool[2]; } @output { y: real[2]; } "
+    (tmp_path / "flow.sknd").write_text(f"{head}@compose {{ {body} }} }}", "utf-8")
+    graph = gather(tmp_path / "flow.sknd", Options(levels=("source",))).levels["graph"]
+    assert isinstance(graph, dict)
+    ops = graph["ops"]
+    assert [graph["operators"][item] for item in ops["operator"]][-1] == "if"
+    assert graph["modules"]["name"] == ["G", "do a", "if y"]
+    made = {tensor: op for op, outputs in enumerate(ops["outputs"]) for tensor in outputs}
+    assert all(made.get(tensor, -1) < op for op, inputs in enumerate(ops["inputs"]) for tensor in inputs)
+
+
+def test_modules_of_pytorch_are_found_by_origin() -> None:
+    build = Builder(Library(), "exported")
+    graph = build.finish(build.call("math.neg", build.input("x", F32, (2,)), results=("neg",)))
+    (node,) = graph.nodes
+    origin = Origin("aten.neg.default", above=Origin("blocks.0.act (Neg)", above=Origin("Net")))
+    model = Model(replace(graph, nodes=(replace(node, origin=origin),)), build.library)
+    level = gather(model, Options(levels=("source",))).levels["graph"]
+    assert isinstance(level, dict)
+    assert level["modules"]["name"] == ["exported", "blocks.0", "act"]
+
+
 # --- two models -----------------------------------------------------------------------------------------------------
 
 
@@ -256,8 +283,8 @@ def test_what_is_not_shown_is_said(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, ["view", str(LLAMA), "-o", str(tmp_path / "o.html"), "--json"])
     found = json.loads(result.stdout)
     assert found["bytes"] == (tmp_path / "o.html").stat().st_size
-    assert any("leaves 'B', 'T' open" in item for item in found["left_out"])
-    assert any("--device npm_lite" in item for item in found["left_out"])
+    assert any("those of B=8, T=8" in item for item in found["notes"])
+    assert any("--device npm_lite" in item for item in found["notes"])
 
 
 def test_every_kind_of_file_has_a_page(tmp_path: Path) -> None:

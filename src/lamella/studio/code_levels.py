@@ -67,7 +67,7 @@ def instruction_things(file: File, things: Things) -> list[list[int]]:
 
 
 def _memory(file: File, results: Results) -> dict[str, object] | None:
-    """Bytes that the schedule keeps after each instruction, where all sizes are known."""
+    """Bytes that the schedule keeps at each instruction, and at most, where all sizes are known."""
     if results.schedule is None:
         return None
     peak = results.schedule.peak
@@ -75,6 +75,7 @@ def _memory(file: File, results: Results) -> dict[str, object] | None:
     return {
         "peak": peak.bytes,
         "tick": peak.tick,
+        "held": peak.held,
         "unscheduled": results.schedule.unscheduled,
         "commands": counts,
     }
