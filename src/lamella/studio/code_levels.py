@@ -28,6 +28,8 @@ SHOWN = 100
 MOST_CODE = 2_400_000
 """Letters of LLVM and assembly in a page; kernels beyond have their text alone."""
 MOST_KERNELS = 400
+PARAMETER = (2, 1)
+"""The operation and the variant of an instruction that loads a parameter."""
 DEFINED = re.compile(r"define (?:\w+ )*void @kernel_(\d+)\(")
 LABEL = re.compile(r"kernel_(\d+):")
 
@@ -51,18 +53,26 @@ def instruction_things(file: File, things: Things) -> list[list[int]]:
     by_words: dict[str, list[int]] = {}
     for number, node in enumerate(things.nodes):
         if node.origin is not None:
-            by_words.setdefault(next(iter(node.origin.chain())).what, []).append(number)
-    origins = read_notes(file).origins
-    found: list[list[int]] = []
-    for index in range(len(file.instructions)):
-        first = str(origins.get(index, "")).partition(" <- ")[0]
-        _, _, what = first.partition(" ")
-        found.append(by_words.get(first) or by_words.get(what, []))
-    named = {item.name: things.readers.get(item.name, []) for item in file.parameters}
-    ids = {item.id: item.name for item in file.parameters}
-    for index, instruction in enumerate(file.instructions):
-        if instruction.operation == 2 and instruction.variant == 1 and instruction.constants:
-            found[index] = named.get(ids.get(instruction.constants[0], ""), [])
+            by_words.setdefault(node.origin.what, []).append(number)
+    found: list[list[int]] = [[] for _ in file.instructions]
+    for words, places in _places(file).items():
+        same = by_words.get(words) or by_words.get(words.partition(" ")[2], [])
+        alike = len(same) == len(places)  # as many as there are operations: one each, in order
+        for at, place in enumerate(places):
+            found[place] = [same[at]] if alike else same
+    names = {item.id: item.name for item in file.parameters}
+    for place, instruction in enumerate(file.instructions):
+        if (instruction.operation, instruction.variant) == PARAMETER and instruction.constants:
+            found[place] = things.readers.get(names.get(instruction.constants[0], ""), [])
+    return found
+
+
+def _places(file: File) -> dict[str, list[int]]:
+    """The instructions by the first link of their origins, as far as the file tells them."""
+    found: dict[str, list[int]] = {}
+    for place, words in sorted(read_notes(file).origins.items()):
+        if place < len(file.instructions):
+            found.setdefault(words.partition(" <- ")[0], []).append(place)
     return found
 
 
