@@ -13,6 +13,7 @@ from lamella.base.diagnostic import LamellaError, printable
 from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.bridge.nac_to_graph.notes import read_notes
+from lamella.graph.nodes import Operation
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.nac.listing import listing
 from lamella.lang.nac.nodes import Action, File
@@ -149,10 +150,10 @@ def kernel_things(kernels: KernelGraph, things: Things) -> dict[str, list[int]]:
     """The operations of a graph that each kernel computes."""
     found: dict[str, list[int]] = {}
     for node, _ in kernels.placed():
-        if not hasattr(node, "operator"):
+        if not isinstance(node, Operation):
             continue
         behind = things.behind(node.origin, (item.name for item in results_of(node)))
-        for call in kernels.calls.get(kernels.key(node), ()):  # type: ignore[arg-type]  # operations alone
+        for call in kernels.calls.get(kernels.key(node), ()):
             known = found.setdefault(call.kernel, [])
             known += [number for number in behind if number not in known]
     return {name: sorted(numbers) for name, numbers in found.items()}

@@ -231,7 +231,7 @@ class KernelView {
   }
 
   column(form, title) {
-    const box = element("section", "column", null, element("h3", "", title));
+    const box = element("section", "column", null, element("h2", "", title));
     this.columns.append(box);
     const from = (line) => this.from(form, line);
     const lines = new Lines(box, title, {
