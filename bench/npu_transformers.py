@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
@@ -23,7 +24,7 @@ from lamella.pipeline.options import Options
 from lamella.pipeline.quantize.api import quantize_graph
 
 DEVICES = ("npm_pro", "npm_mid", "npm_lite")
-CASES: Mapping[str, tuple[str, dict[str, object]]] = {
+CASES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "BERT-tiny encoder, 128 tokens": ("bert", {"shape": {"B": 1, "T": 128}}),
     "tiny Llama, prefill of 64": ("llama", {"shape": {"B": 1, "T": 64}}),
     "tiny Llama, one step, cache of 64": ("llama", {"shape": {"T": 1}, "cache": 64}),

@@ -1,4 +1,4 @@
-"""Write docs/rules, docs/operators and what `lamella explain` shows, from the rule tables, wrong programs and library.
+"""Write docs/rules, docs/operators, what `lamella explain` shows and the typed options of the API, from their tables.
 
 A wrong program marks its mistakes with `# expect CODE`, and repairs them: lines `# right: TEXT` below a line
 stand in its place, and `# right:` without text removes it.
@@ -18,6 +18,8 @@ from typing import Protocol
 
 from docs.generate_gradients import gradient_table
 from docs.generate_operators import operator_pages
+from docs.generate_options import FILE as OPTIONS
+from docs.generate_options import options_module
 from docs.markdown import cell, fenced
 from lamella.base.limits import DEFAULT
 from lamella.base.paths import Mapped
@@ -203,6 +205,7 @@ def main(arguments: list[str]) -> int:
     pages |= {ROOT / "docs" / "operators" / name: text for name, text in operator_pages().items()}
     pages[ROOT / "docs" / "images" / "nac-bytes.svg"] = nac_picture()
     pages[ROOT / "docs" / "gradients.csv"] = gradient_table()
+    pages[OPTIONS] = options_module()
     stale = [path for path, text in pages.items() if not path.is_file() or path.read_text("utf-8") != text]
     if arguments == ["--check"]:
         # Pages that nobody ships are not kept in the repository: they are written where somebody wants to read them.

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,7 +142,7 @@ def mine(tmp_path: Path) -> Path:
     return tmp_path / "own" / "mine.module"
 
 
-def judge(path: Path, **options: object) -> None:
+def judge(path: Path, **options: Any) -> None:
     """The numbers of a model are those that NumPy gives."""
     found = lamella.compile(lamella.load(path, **options))(x=X)["y"]
     np.testing.assert_allclose(found, 0.5 * np.tanh(X @ WEIGHT.T / 0.5), rtol=1e-5, atol=1e-6)

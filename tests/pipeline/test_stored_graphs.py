@@ -76,7 +76,7 @@ def compiled(folder: Path, store: Path) -> Any:
     return lamella.compile(folder / "counted.sknd", backend="cpu")
 
 
-def again(folder: Path, **options: object) -> Any:
+def again(folder: Path, **options: Any) -> Any:
     return lamella.compile(folder / "counted.sknd", backend="cpu", **options)
 
 

@@ -102,7 +102,7 @@ def test_codes_of_four_bits_are_the_nearest_numbers() -> None:
 
 
 @pytest.mark.parametrize("base", ["nf4", "int8"])
-def test_frozen_weights_of_few_bits_are_what_their_codes_say(base: str, llama: Path, tokens: Path) -> None:
+def test_frozen_weights_of_few_bits_are_what_their_codes_say(base: Any, llama: Path, tokens: Path) -> None:
     """The loss is that of the model whose weights went through the codes; the graph holds codes, and no weights."""
     words: dict[str, Any] = {"batch": 2, "sequence": 8, "lr": 0.05, "adapters": "lora:rank=2"}
     model = find_adapters(llama, Options(adapters=("lora:rank=2",), base=base))

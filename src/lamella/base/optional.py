@@ -30,6 +30,7 @@ EXTRAS = MappingProxyType(
         "Bio": "genome",
         "duckdb": "genome",
         "pygls": "lsp",
+        "lsprotocol": "lsp",
     }
 )
 """Import names of packages and the extra of ours that installs each."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,10 @@ from lamella.base.writer import make_folder, require_room
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
 from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED
+from lamella.pipeline.api_options import TrainOptions
 from lamella.pipeline.given import options_of
 from lamella.pipeline.options import Options
+from lamella.pipeline.signatures import documented
 from lamella.pipeline.skriptnd.specialise import with_extents
 from lamella.train.adapters.files import write_adapter
 from lamella.train.adapters.merge import merged
@@ -176,7 +179,7 @@ class Fit:
         found = _named(found, self.source.targets)
         own = _fixed(self.ports, 0)
         if own is not None and self.world is not None and not is_evaluated:
-            own *= self.world.mesh.dp
+            own *= self.world.mesh.shares
         size = self.options.batch or own or min(BATCH, max(1, found.size))
         if is_evaluated and own is None:
             size = min(size, max(1, found.size))
@@ -397,23 +400,24 @@ class Trained:
         return self._fit.save(Path(path))[0]
 
 
+@documented(TrainOptions)
 def train(
-    model: str | Path,
+    path: str | Path,
     data: Data,
     /,
     *,
     watch: Callable[[StepReport], None] | None = None,
-    **options: object,
+    **options: Unpack[TrainOptions],
 ) -> Trained:
     """Train the model of a path on data: tokens along one axis, arrays by name with targets, or the path of data.
 
     Options are those of the command: `steps=`, `batch=`, `sequence=`, `optimizer=`, `lr=`, `schedule=`, `clip=`,
     `seed=`, `save=` and others, and those of loading. `watch` is given each step as it is taken.
     """
-    words = {**options, "data": str(data)} if isinstance(data, str | Path) else options
+    words: Mapping[str, object] = {**options, "data": str(data)} if isinstance(data, str | Path) else options
     chosen = options_of(words, by_command=True)
-    with ranked(Path(model), chosen, data) as world:
-        fit = Fit(Path(model), chosen, data, world)
+    with ranked(Path(path), chosen, data) as world:
+        fit = Fit(Path(path), chosen, data, world)
         for report in fit.run():
             if watch is not None:
                 watch(report)
@@ -429,7 +433,7 @@ def ranked(path: Path, options: Options, data: Data | None = None) -> Iterator[W
         yield None
         return
     mesh = read_mesh(options.ranks)
-    with joined(mesh, partial(follow, path, options, data)) as world:
+    with joined(mesh, partial(follow, path, options, data), options.backend) as world:
         yield world
 
 

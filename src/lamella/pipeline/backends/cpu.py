@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import prod
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -193,7 +193,8 @@ def _parts(model: Model, options: Options) -> Iterator[str]:
         model.library.dialect,
         repr(model.library.limits),
     )
-    yield repr(model.graph)
+    # All that the graph holds: what it says of itself is for people.
+    yield repr([getattr(model.graph, item.name) for item in fields(model.graph)])
     yield repr(model.hints)
     for name, document in sorted(model.library.documents.items()):
         yield from (name, document.span.source.name, document.span.source.text)

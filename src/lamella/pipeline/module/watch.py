@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,14 @@ from lamella.graph.insert_calls import insert_calls
 from lamella.graph.model import Model, Place
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import copy_of, members, results_of
+from lamella.pipeline.api_options import WatchOptions
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.given import options_of
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.module.execution import build_compiled, settings_of
 from lamella.pipeline.module.folders import read_source
 from lamella.pipeline.module.observe import GRADIENT, find_places
+from lamella.pipeline.signatures import documented
 from lamella.pipeline.skriptnd.specialise import with_extents
 
 OBSERVE, MODIFY, REPLACE = "observe", "modify", "replace"
@@ -304,7 +306,7 @@ class WatchedModel:
         """What a probe kept last; where several layers have it, `layer` says which."""
         return self.watching.get_probe(name, layer)
 
-    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+    def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once, and show what is watched to those who watch."""
         if self._made_for != self.watching.changes:
             model, functions = self.watching.prepare(self._model)
@@ -312,12 +314,13 @@ class WatchedModel:
             fresh.calls.update(functions)
             fresh.state.update(self.executable.state)
             self.executable, self._made_for = fresh, self.watching.changes
-        found = self.executable(**inputs)
+        found = self.executable(*arrays, **inputs)
         self.watching.take(found)
         return found
 
 
-def watch(path: str | Path, /, backend: str | None = None, **options: object) -> WatchedModel:
+@documented(WatchOptions)
+def watch(path: str | Path, /, backend: str | None = None, **options: Unpack[WatchOptions]) -> WatchedModel:
     """A model of the Module DSL, a file or a folder, whose hooks and probes can be used while it runs."""
     chosen = options_of(options)
     source = read_source(Path(path), chosen)

@@ -55,6 +55,11 @@ class ObjectCache:
             if len(data) > self.largest // 1024 or key[0] % 64 == 0:
                 self._evict()
 
+    def count(self) -> tuple[int, int]:
+        """How many objects there are, and their bytes."""
+        found = _list_objects(self.folder)
+        return len(found), sum(state.st_size for _, state in found)
+
     def _evict(self) -> None:
         """Remove the oldest files until three quarters of the bound are left, where it is passed; and leftovers."""
         remove_leftovers(self.folder, OBJECTS)
@@ -128,5 +133,7 @@ def _default_folder() -> Path | None:
 
 def _is_private(folder: Path) -> bool:
     found = os.lstat(folder)
+    if not hasattr(os, "geteuid"):  # Windows: the folders of a user are theirs alone
+        return stat.S_ISDIR(found.st_mode)
     mine = found.st_uid == os.geteuid()
     return stat.S_ISDIR(found.st_mode) and mine and not found.st_mode & _OTHERS_WRITE
