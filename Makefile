@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH"
-CODE := src tests docs bench
+CODE := src tests docs bench editors
 JOBS ?= 2
 # Neighbours stay in one process, which has what their module prepares; who is done takes from the end of another.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
@@ -35,8 +35,9 @@ bench: .venv/.bench ## measure speed as ratios against named peers, whole models
 	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.models --threads 1,2 --batch 1,8
 
-docs: .venv/.dev ## write docs/rules and docs/operators again from the rule tables and the library
+docs: .venv/.dev ## write docs/rules, docs/operators and the grammars of editors again from the tables and the library
 	$(BIN)/python -m docs.generate
+	$(BIN)/python -m editors.generate
 
 fuzz: .venv/.dev ## the tests with mutated inputs, 100 000 of them, and 20 000 random networks
 	LAMELLA_FUZZ=$${LAMELLA_FUZZ:-100000} $(PYTEST) -m fuzz tests

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lamella.pipeline.module.watch import watch
     from lamella.pipeline.quantize.api import quantize
     from lamella.pipeline.torch.export import from_torch
+    from lamella.studio import view
     from lamella.train import train
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ __all__ = [
     "quantize",
     "save",
     "train",
+    "view",
     "watch",
 ]
 
@@ -51,6 +53,7 @@ _HOMES = {
     "from_torch": "lamella.pipeline.torch.export",
     "generate": "lamella.pipeline.generation",
     "train": "lamella.train",
+    "view": "lamella.studio",
     "watch": "lamella.pipeline.module.watch",
 }
 

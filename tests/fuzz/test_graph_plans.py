@@ -122,6 +122,7 @@ def test_graphs_have_plans(way: str, mutations: int, tmp_path: Path) -> None:
             for number in range(DEVICES):
                 path = tmp_path / f"drawn{number}.nem"
                 text = device(np.random.default_rng(seed + number), 16384).rpartition("\n")[0]
+                text = text.replace("WDM = 0", f"WDM = {(seed + number) % 3}")
                 path.write_text(text + "\n", encoding="utf-8")
                 plans += judge(model, fed, path)
         except Exception as problem:

@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "train": ROADS,
     "genome": ROADS,
     "studio": ROADS,
+    "lsp": ROADS,
     "demo": (*ROADS, "train"),
     "onnx": (*ROADS, "bridge", "graph", "base"),
 }

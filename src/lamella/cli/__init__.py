@@ -27,9 +27,11 @@ GROUPS = {
     "look": {
         "check": "report what is wrong in files",
         "show": "say what is in a file",
+        "view": "show a model at all its levels in one page for the browser",
         "fmt": "print a file in canonical form",
         "rules": "list the rules of a language",
         "explain": "explain one rule with a wrong program and a right one",
+        "lsp": "answer an editor: the language server of the text languages",
     },
     "run": {
         "run": "execute a program or a model",
@@ -58,6 +60,7 @@ OVERVIEW = """Neural networks through five published languages.
 {commands}
 
   lamella check FILE                      anything wrong in it?
+  lamella view FILE                       all of it in a browser: graph, kernels, plan, weights
   lamella run FILE --seed 1               numbers, with random inputs
   lamella generate FOLDER --prompt TEXT   a checkpoint of Hugging Face writes on
   lamella lower FILE --to tensor -o OUT   its kernels, compared with the model

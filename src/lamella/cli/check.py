@@ -7,7 +7,10 @@ from pathlib import Path
 
 import click
 
+from lamella import __version__
 from lamella.base.diagnostic import Diagnostic, printable
+from lamella.base.sarif import to_sarif
+from lamella.cli.explain import find_rule
 from lamella.cli.options import command, has_errors, print_findings, print_json, summary
 from lamella.cli.waiting import waiting
 from lamella.pipeline.check import check_file
@@ -29,7 +32,10 @@ def check(files: tuple[Path, ...], options: Options) -> None:
                 findings += wrong
                 verified += lines
     failed = has_errors(findings, options.strict)
-    if options.as_json:
+    if options.as_sarif:
+        rules = {code: find_rule(code) for code in {item.code for item in findings}}
+        print_json(to_sarif(findings, {code: rule for code, rule in rules.items() if rule}, __version__))
+    elif options.as_json:
         more = {"verified": verified} if options.verify_backward else {}
         print_json({"ok": not failed, "diagnostics": [item.to_json() for item in findings], **more})
     else:

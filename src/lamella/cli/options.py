@@ -19,7 +19,7 @@ from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, prin
 from lamella.base.limits import Limits, from_options
 from lamella.base.placement import OperationPlacement, placement_line, placement_to_json
 from lamella.base.suggest import nearest
-from lamella.pipeline.comparison_options import PEERS
+from lamella.pipeline.comparison_options import PEERS, SHOWN_LEVELS
 from lamella.pipeline.effects import Option, steps_of
 from lamella.pipeline.given import Inert, Use, find_inert, offered, options_of
 from lamella.pipeline.languages import shown_subject, subject_of
@@ -158,6 +158,7 @@ SPECIAL: Mapping[str, Mapping[str, object]] = {
     "limits": {"multiple": True, "callback": _limits},
     "order": {"callback": _order},
     "against": {"type": WordList(PEERS), "callback": _split},
+    "levels": {"type": WordList(SHOWN_LEVELS), "callback": _split},
     "groups": {"callback": _groups},
     "trace": {"is_flag": True, "default": None, "callback": _line_printer},
     "root": {"type": FOLDER},

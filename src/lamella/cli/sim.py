@@ -16,16 +16,17 @@ from lamella.base.writer import write_text
 from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
 from lamella.lang.nem import Plan, write
 from lamella.pipeline.nem.files import need_program
-from lamella.pipeline.nem.numbers import carry_numbers, output_buffers, read_numbers
+from lamella.pipeline.nem.lowering import network_of
+from lamella.pipeline.nem.numbers import carry_numbers, read_numbers
 from lamella.pipeline.nem.program import Program, plan_of, read_checked, read_program
 from lamella.pipeline.options import Options
 from lamella.plan.advise import Advice, advise, fix
 from lamella.plan.explain import PlanFile, explain
-from lamella.plan.report import chrome_trace, find_named, html_page, summary
+from lamella.plan.report import chrome_trace, find_named, summary
 from lamella.plan.report.explanation import explanation_text
 from lamella.plan.timing import TimingReport, simulate
 from lamella.plan.timing.layers import find_layers
-from lamella.plan.timing.network_bounds import find_network_bounds
+from lamella.plan.timing.network_bounds import NetworkBounds
 
 
 @command("sim")
@@ -46,12 +47,13 @@ def sim(file: Path, options: Options) -> None:
     untiled = None
     if options.untiled is not None:
         untiled = plan_of(read_checked(options.untiled, options.device, limits, options.root))
-        made = output_buffers(untiled, read_numbers(options.untiled, limits))
-        report = _against(report, plan, untiled, options.untiled, made)
+        network = network_of(untiled, read_numbers(options.untiled, limits), plan.device)
+        report = _against(report, network, options.untiled)
     if options.timeline is not None:
         write_text(options.timeline, json.dumps(chrome_trace(report, plan), allow_nan=False))
     if options.html is not None:
-        write_text(options.html, html_page(report, plan))
+        pages = cast(PlanPages, load_late("lamella.studio.page"))
+        write_text(options.html, pages.plan_page(report, plan))
     if options.layer is not None:
         _explain(options.layer, _plan_file(program, untiled, options), program, report, options)
         return
@@ -73,6 +75,13 @@ def sim(file: Path, options: Options) -> None:
             _print_advice(found)
     if options.fix is not None:
         _fix(program, options.fix, options)
+
+
+class PlanPages(Protocol):
+    """The module that makes a page of a simulation; few who simulate a plan ask for it."""
+
+    def plan_page(self, report: TimingReport, plan: Plan) -> str:
+        """The page of a simulated plan."""
 
 
 class RankReports(Protocol):
@@ -123,9 +132,8 @@ def _explain(layer: str, file: PlanFile, program: Program, report: TimingReport,
         click.echo(explanation_text(found), nl=False)
 
 
-def _against(report: TimingReport, plan: Plan, untiled: Plan, path: Path, outputs: set[str]) -> TimingReport:
+def _against(report: TimingReport, network: NetworkBounds, path: Path) -> TimingReport:
     """The report with the bounds of the network whose program before tiling is given."""
-    network = find_network_bounds(untiled, plan.device, outputs)
     if report.macs < network.macs:
         raise InputError(
             f"the plan does {report.macs:,} MACs, this network needs {network.macs:,}",

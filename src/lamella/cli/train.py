@@ -27,6 +27,7 @@ from lamella.pipeline.profile import Profile
 from lamella.train.fit import Fit, follow, ranked
 from lamella.train.loop import StepReport, peak_bytes
 from lamella.train.ranks.trainer import World
+from lamella.train.ranks.transport import Link, Processes, Transport
 from lamella.train.reports.log import TrainingLog
 from lamella.train.reports.page import training_page
 
@@ -95,6 +96,14 @@ def _take_first(file: Path, options: Options, world: World | None) -> None:
         click.echo(line)
 
 
+def _carried(transport: Transport) -> str:
+    """What carries arrays between ranks, where that is worth a word."""
+    link = transport.link if isinstance(transport, Processes) else Link()
+    return (
+        ", through nccl" if link.name == "nccl" else f", through gloo: {link.reason}" if link.reason else ""
+    )
+
+
 def _headings(fit: Fit) -> Iterator[str]:
     rest = sum(
         math.prod(size) for name, size in fit.weight_shapes().items() if name not in fit.source.gradients
@@ -106,7 +115,7 @@ def _headings(fit: Fit) -> Iterator[str]:
     arrays = f"{fit.parameter_count:,} parameters in {len(fit.source.gradients)} arrays"
     yield f"{arrays}{frozen}, {fit.options.optimizer}{random}"
     if fit.world is not None:
-        yield f"{fit.world.mesh.size} ranks: {fit.world.mesh}"
+        yield f"{fit.world.mesh.size} ranks: {fit.world.mesh}{_carried(fit.world.transport)}"
     if fit.resumed:
         yield f"goes on behind step {fit.resumed}"
     elif fit.options.resume:

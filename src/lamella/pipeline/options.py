@@ -58,9 +58,9 @@ ALWAYS = {
     for step in (*steps, "compile", "load", "lower", "check")
 }
 READING = "check, show, load"
-TEXTS = "check fmt show run convert lower sim bind"
-MODELS = "check show run convert lower diff bench quantize"
-LOADERS = "run convert lower diff bench quantize"
+TEXTS = "check fmt show run convert lower sim bind view"
+MODELS = "check show run convert lower diff bench quantize view"
+LOADERS = "run convert lower diff bench quantize view"
 LATE = "compile, lower, diff, bench, quantize, plan, answer, write nac, write graph"
 """Steps in which a NAC file becomes a graph or a machine."""
 CODE = ("tensor", "llvm", "asm", "ptx")
@@ -99,7 +99,7 @@ class Options(PlanOptions):
         metadata=row(
             "Files that FILE names lie below this folder; by default the folder of FILE.",
             {**on("check, load", NEM | SKND | SOURCES), **on("sim, bind", NEM)},
-            "--root | check run convert lower sim bind quantize | general",
+            "--root | check run convert lower sim bind quantize view | general",
             needs=(BY_ARCHITECTURE,),
         ),
     )
@@ -107,8 +107,8 @@ class Options(PlanOptions):
         default=None,
         metadata=row(
             "NEM: the target device, a shipped name such as npm_lite or a .nem file.",
-            {**on("check, load, sim, bind", NEM), **on("lower, compile", GRAPHS | NAC)},
-            "--device DEVICE | check run convert lower sim bind",
+            {**on("check, load, sim, bind", NEM), **on("lower, compile, view", GRAPHS | NAC)},
+            "--device DEVICE | check run convert lower sim bind view",
             needs=(
                 Need(("to",), PLAN_FORMS, GRAPHS | NAC, ("lower",)),
                 Need(("backend",), ("npu",), GRAPHS | NAC, ("compile",)),
@@ -158,6 +158,17 @@ class Options(PlanOptions):
             f"--architecture F.module | {MODELS}",
         ),
     )
+    via: str | None = field(
+        default=None,
+        metadata=row(
+            "Hugging Face: through the Module DSL alone, or through transformers and torch.export; by default the "
+            "second where no model of the library is the folder's.",
+            on("load", FOLDER),
+            f"--via | {LOADERS} generate",
+            choices=("module", "torch"),
+            never=("export", "fit"),
+        ),
+    )
     unused: tuple[str, ...] = field(
         default=(),
         metadata=row(
@@ -181,7 +192,7 @@ class Options(PlanOptions):
         metadata=row(
             "SkriptND: take this operator whole; by default those of the library; repeatable.",
             on(READING, SKND),
-            "--keep OPERATOR | check show run convert lower diff bench",
+            "--keep OPERATOR | check show run convert lower diff bench view",
         ),
     )
     decompose: tuple[str, ...] = field(
@@ -211,7 +222,7 @@ class Options(PlanOptions):
         metadata=row(
             "A .safetensors file, a folder of .dat files or a Hugging Face folder; by default what lies by the model.",
             {"load": SKND | SOURCES, "check": NAC, **on(f"{LATE}, fit", NAC)},
-            "--weights | run convert lower diff bench quantize",
+            "--weights | run convert lower diff bench quantize view",
         ),
     )
     types: Mapping[str, str] = field(
@@ -219,7 +230,7 @@ class Options(PlanOptions):
         metadata=row(
             "NAC: what an input is, where the file does not say; repeatable.",
             {**on("check, show", NAC), **on(f"{LATE}, fit", NAC)},
-            "--type NAME=f32[2,8] | check show run convert lower diff bench quantize",
+            "--type NAME=f32[2,8] | check show run convert lower diff bench quantize view",
             needs=(
                 Need(("listing",), on=NAC, steps=("show",)),
                 Need(("optimize", "plain_signatures", "quantize"), on=NAC, steps=("write nac",)),
@@ -527,7 +538,15 @@ class Options(PlanOptions):
         metadata=own(
             "Print one JSON object on standard output.",
             ALWAYS,
-            f"--json | {MODELS} generate train sim bind rules doctor demo | output",
+            f"--json | {MODELS} generate train sim bind rules view doctor demo | output",
+        ),
+    )
+    as_sarif: bool = field(
+        default=False,
+        metadata=own(
+            "Print the findings as SARIF 2.1.0, for code hosts and editors.",
+            on("check", ANY),
+            "--sarif | check | output",
         ),
     )
     strict: bool = field(
@@ -612,14 +631,16 @@ class Options(PlanOptions):
         default=None,
         metadata=own(
             "Write one .npy per output into this folder.",
-            {**on("execute, train, lower, unit, diff, quantize", ANY), "bind": NEM},
-            "-o --output | run lower diff quantize bind | output",
+            {**on("execute, train, lower, unit, diff, quantize, view", ANY), "bind": NEM},
+            "-o --output | run lower diff quantize bind view | output",
             required="bind",
+            needs=(Need(("serve",), (None, False), steps=("view",)),),
             helps={
                 "lower": "The folder to write; without it the text of kernels is printed.",
                 "diff": "Write the first diverging operation and its inputs into this folder.",
                 "quantize": "The file to write: .sknd, .nac, .nacs or .onnx; without it there is only the report.",
                 "bind": "OUT.stcb or OUT.json.",
+                "view": "The page to write; by default NAME.html in this folder.",
             },
         ),
     )
@@ -648,7 +669,10 @@ class Options(PlanOptions):
     profile: bool = field(
         default=False,
         metadata=own(
-            "Say where the time went.", {"execute": RUNNABLE, "train": NAC}, "--profile | run | output"
+            "Say where the time went.",
+            {"execute": RUNNABLE, "train": NAC, "view": GRAPHS | NAC},
+            "--profile | run view | output",
+            helps={"view": "Run the model on random inputs, and show the time of each operation."},
         ),
     )
     run_timeline: Path | None = field(

@@ -11,6 +11,8 @@ from lamella.pipeline.training_options import TrainingOptions
 
 PLAN_FORMS = ("nem", "stcb")
 """What plans are written as."""
+EFFORT = 3000
+"""Thousands of steps of the search, about a minute's worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,25 @@ class PlanOptions(TrainingOptions):
             "Plans: say what each memory of the device needs and has, and why; write nothing.",
             on("lower", GRAPHS | NAC),
             "--fit | lower | output",
+            needs=(Need(("to",), PLAN_FORMS), Need(("device",))),
+        ),
+    )
+    wdm: bool = field(
+        default=True,
+        metadata=own(
+            "Plans: store weights by codecs where the device has WDM and that saves time; or never.",
+            on("lower", GRAPHS | NAC),
+            "--wdm/--no-wdm | lower | output",
+            needs=(Need(("to",), PLAN_FORMS), Need(("device",))),
+        ),
+    )
+    effort: int = field(
+        default=EFFORT,
+        metadata=own(
+            "Plans: how much the search for tiles may try, in thousands of steps; the first plan that is found always "
+            "counts.",
+            on("lower", GRAPHS | NAC),
+            "--effort N | lower | output",
             needs=(Need(("to",), PLAN_FORMS), Need(("device",))),
         ),
     )

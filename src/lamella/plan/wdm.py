@@ -7,6 +7,7 @@ Both ways take time in proportion to the bytes, whatever they are.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -148,18 +149,52 @@ def _from_bits(data: Array, count: int, bits: int) -> Array:
 
 def best_codec(data: Array, width: int = 1) -> tuple[Codec, Array] | None:
     """The codec that stores these bytes in the fewest, and what it stores; None where none of them is smaller."""
-    best: tuple[Codec, Array] | None = None
+    found = [(size, codec) for codec, size in stored_sizes(data, width) if size < data.size]
+    if not found:
+        return None
+    codec = min(found, key=lambda item: item[0])[1]
+    return codec, pack(data, codec)
+
+
+def stored_sizes(data: Array, width: int = 1) -> Iterator[tuple[Codec, int]]:
+    """The codecs that can hold these bytes in elements of so many, and the bytes that each stores of them."""
+    if data.size % width or not data.size:
+        return
+    whole = data.size // BLOCK * BLOCK
+    parts = [_Facts(part, width) for part in (data[:whole], data[whole:]) if part.size]
     for codec in CODECS.values():
-        least = data.size if best is None else best[1].size
-        if codec.width != width or data.size % width or codec.smallest(data.size) >= least:
-            continue
-        try:
-            stored = pack(data, codec)
-        except InputError:
-            continue
-        if stored.size < least:
-            best = codec, stored
-    return best
+        if codec.width == width and all(part.fits(codec) for part in parts):
+            lines = sum(part.lines(codec) for part in parts)
+            yield codec, HEADER + codec.index_bytes(data.size) + LINE * lines
+
+
+class _Facts:
+    """What decides how blocks are stored: different elements, elements that are not 0, and whether 4 bits hold them."""
+
+    def __init__(self, data: Array, width: int) -> None:
+        blocks = (
+            np.ascontiguousarray(data)
+            .view("<u1" if width == 1 else "<u2")
+            .reshape(-(-data.size // BLOCK), -1)
+        )
+        ordered = np.sort(blocks, axis=1)
+        self.count = blocks.shape[1]
+        self.kept = np.count_nonzero(blocks, axis=1)
+        self.different = 1 + np.count_nonzero(ordered[:, 1:] != ordered[:, :-1], axis=1)
+        self.narrow = width == 1 and bool((data.view(np.int8) >= -8).all() and (data.view(np.int8) < 8).all())
+
+    def fits(self, codec: Codec) -> bool:
+        """Whether a codec can hold every block."""
+        if not codec.shared:
+            return codec.bits != 4 or self.narrow
+        zeros = (self.kept < self.count) if codec.sparse else 0
+        return bool((self.different - zeros <= 1 << codec.bits).all())
+
+    def lines(self, codec: Codec) -> int:
+        """Lines of all blocks."""
+        if not codec.sparse:
+            return codec.block_lines(self.count) * len(self.kept)
+        return sum(codec.block_lines(self.count, kept) for kept in self.kept.tolist())
 
 
 def make_packable(data: Array, codec: Codec, stored: int) -> Array:

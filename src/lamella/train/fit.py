@@ -179,7 +179,7 @@ class Fit:
         found = _named(found, self.source.targets)
         own = _fixed(self.ports, 0)
         if own is not None and self.world is not None and not is_evaluated:
-            own *= self.world.mesh.dp
+            own *= self.world.mesh.shares
         size = self.options.batch or own or min(BATCH, max(1, found.size))
         if is_evaluated and own is None:
             size = min(size, max(1, found.size))
@@ -433,7 +433,7 @@ def ranked(path: Path, options: Options, data: Data | None = None) -> Iterator[W
         yield None
         return
     mesh = read_mesh(options.ranks)
-    with joined(mesh, partial(follow, path, options, data)) as world:
+    with joined(mesh, partial(follow, path, options, data), options.backend) as world:
         yield world
 
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lamella.backend.npu import compile_plan
+from lamella.backend.npu.stream import compile_stream
+from lamella.base.arrays import Array
 from lamella.base.diagnostic import WARNING
 from lamella.base.errors import Unsupported
 from lamella.base.source import Source
-from lamella.lang.nem import check, parse, write
-from lamella.plan.tiling import TilingOptions, stripes, tile
+from lamella.lang.nem import Plan, check, parse, write
+from lamella.lang.nem.codecs import CODECS
+from lamella.plan.bind import bind
+from lamella.plan.stcb import from_bytes, to_bytes
+from lamella.plan.tiling import Tiled, TilingOptions, stripes, tile
 from lamella.plan.tiling.choice import TACTICS, Tactic
 from lamella.plan.timing import simulate
 from lamella.plan.timing.cost import MachineModel, cost_of
+from lamella.plan.timing.network_bounds import find_network_bounds
 from lamella.plan.verify import verify
+from lamella.plan.wdm import make_packable
 from tests.support.plan.drawn import device, images, rows
-from tests.support.plan.selected import Selected, read_text, same_bytes, tiled_plan
+from tests.support.plan.selected import Selected, drawn_bytes, read_text, same_bytes, tiled_plan
 
 NPU_2048 = """include "nem_baseline_1.0.nem"
 device npu2048 extends nem_baseline_1_0 {
@@ -117,6 +125,48 @@ device fast"""
         same_bytes(plan, tiled, result)
         cycles.append(simulate(result).cycles)
     assert cycles[0] > 1.4 * cycles[1] > 1.8 * cycles[2]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_weights_that_codecs_store_are_the_same_bytes(seed: int) -> None:
+    """Weights of 4 bits, shared ones and sparse ones, on devices with WDM: fewer bytes cross DDR, none is lost."""
+    random = np.random.default_rng(700 + seed)
+    target = device(random, 8192).replace("WDM = 0", f"WDM = {1 + seed % 3}")
+    net = (images if seed % 2 else rows)(random, target, seed)
+    y = net.linear(net.tensor("i8", (6, 96), name="last"), 200)
+    net.linear(y, 120)
+    plan = net.plan()
+    raw = drawn_bytes(plan, seed)
+    codec = [item for item in CODECS.values() if item.width == 1][seed % 10]
+    for region in plan.regions.values():
+        name, size = region.buffer.name, region.buffer.size
+        if region.buffer.imported and region.type is not None and region.type.elem in ("i8", "i4"):
+            raw[name] = make_packable(raw[name], codec, codec.largest(size) * 2 // 3)
+        elif region.buffer.imported and region.type is not None and region.type.elem == "f16":
+            raw[name] = random.choice([0, 0, 0.5, -1.25], size // 2).astype(np.float16).view(np.uint8)
+    tactics = (TACTICS[seed % len(TACTICS)],)
+    plain = simulate(tiled_plan(plan, tactics=tactics)[1])
+    tiled, result, _ = tiled_plan(plan, tactics=tactics, arrays=raw)
+    same_bytes(plan, tiled, result, seed, "random" if seed % 3 == 0 else "program", raw)
+    report = simulate(result)
+    assert report.cycles <= plain.cycles
+    if tiled.packing.coded:
+        assert report.moved("DDR") < plain.moved("DDR")
+        network = find_network_bounds(plan, plan.device, arrays=raw)
+        assert network.largest.cycles <= report.cycles
+        assert network.compulsory <= report.moved("DDR")
+        _same_stream(result, tiled, raw)
+    assert tiled.packing.coded or seed not in (0, 3, 4)
+
+
+def _same_stream(result: Plan, tiled: Tiled, raw: dict[str, Array]) -> None:
+    """What is bound gives the bytes of the plan."""
+    stream, found = bind(result)
+    assert stream is not None, found
+    runs = [compile_plan(result), compile_stream(from_bytes(to_bytes(stream)))]
+    given = {**{name: raw[name] for name in runs[0].inputs if name in raw}, **tiled.packing.pack(raw)}
+    one, other = (run(**given) for run in runs)
+    assert all(one[name].tobytes() == other[name].tobytes() for name in one)
 
 
 def test_less_memory_costs_time_and_not_the_plan() -> None:

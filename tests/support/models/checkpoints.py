@@ -58,7 +58,53 @@ HYBRID = {
     "chunk_size": 8,
 }
 
+LOCAL = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
+TURNED = {"rope_theta": 10000.0, "partial_rotary_factor": 0.5, "rope_type": "default"}
+YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0, "original_max_position_embeddings": 24}
+LONG = {
+    **{"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 48},
+    **{"short_factor": [1.0, 1.25, 1.5, 2.0], "long_factor": [1.0, 2.0, 4.0, 8.0]},
+}
+BLOOM = {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4}
+FALCON = {"num_attention_heads": 4, "num_kv_heads": 2, "bias": True}
+
 Made = tuple[str, Mapping[str, Any]]
+ONE_STREAM: Mapping[str, Made] = MappingProxyType(
+    {
+        "gemma": ("Gemma", {**SIZES, "head_dim": 12}),
+        "gemma2": ("Gemma2", {**SIZES, **LOCAL, "head_dim": 12, "query_pre_attn_scalar": 9}),
+        "gemma3": ("Gemma3Text", {**SIZES, **LOCAL, "head_dim": 12, "query_pre_attn_scalar": 9}),
+        "phi3": ("Phi3", SIZES),
+        "phi3 long": ("Phi3", {**SIZES, "rope_parameters": LONG, "original_max_position_embeddings": 48}),
+        "olmo": ("Olmo", SIZES),
+        "olmo2": ("Olmo2", SIZES),
+        "olmo2 yarn": ("Olmo2", {**SIZES, "rope_parameters": YARN}),
+        "gpt neox": ("GPTNeoX", SIZES),
+        "gpt neox behind": ("GPTNeoX", {**SIZES, "use_parallel_residual": False, "attention_bias": False}),
+        "falcon": ("Falcon", {**SIZES, "num_kv_heads": 1}),
+        "falcon newer": ("Falcon", {**SIZES, **FALCON, "new_decoder_architecture": True}),
+        "falcon plain": (
+            "Falcon",
+            {**SIZES, **FALCON, "num_kv_heads": 4, "multi_query": False, "parallel_attn": False},
+        ),
+        "starcoder2": ("Starcoder2", {**SIZES, "sliding_window": 5}),
+        "bloom": ("Bloom", {**BLOOM, **ENDLESS}),
+        "bloom 6 heads": ("Bloom", {**BLOOM, **ENDLESS, "hidden_size": 24, "n_head": 6}),
+        "granite": (
+            "Granite",
+            {
+                **{**SIZES, "embedding_multiplier": 3.0, "residual_multiplier": 0.7},
+                **{"attention_multiplier": 0.2, "logits_scaling": 2.0},
+            },
+        ),
+        "stablelm": ("StableLm", {**SIZES, "rope_parameters": TURNED, "use_qkv_bias": True}),
+        "stablelm parallel": ("StableLm", {**SIZES, "use_parallel_residual": True}),
+        "cohere": ("Cohere", SIZES),
+        "cohere2": ("Cohere2", {**SIZES, **LOCAL, "head_dim": 12}),
+        "smollm3": ("SmolLM3", {**SIZES, "no_rope_layers": [1, 0]}),
+        "phi": ("Phi", {**SIZES, "rope_parameters": TURNED}),
+    }
+)
 MODELS: Mapping[str, Made] = MappingProxyType(
     {
         "llama": ("Llama", SIZES),
@@ -90,6 +136,7 @@ MODELS: Mapping[str, Made] = MappingProxyType(
         "nemotron": ("NemotronH", HYBRID),
         "nemotron latent": ("NemotronH", {**HYBRID, "moe_latent_size": 16, "norm_topk_prob": False}),
         "bert": ("BertModel", ENCODER),
+        **ONE_STREAM,
     }
 )
 """For each checkpoint its architecture and the values of its config."""
@@ -102,16 +149,21 @@ def build(name: str, seed: int = 0, **changes: object) -> Any:
     kind, values = MODELS[name]
     model_class = _model_class(kind)
     model = model_class(model_class.config_class(**{**values, **changes})).eval()
+    randomise(model)
+    return model
+
+
+def randomise(model: Any) -> None:
+    """Give a model numbers that hide nothing: norms and biases too."""
     with torch.no_grad():
         for path, tensor in (*model.named_parameters(), *model.named_buffers()):
-            if tensor.is_floating_point() and not path.endswith("inv_freq"):
+            if tensor.is_floating_point() and not path.endswith(("inv_freq", "embed_scale")):
                 tensor.copy_(_numbers(path, tensor))
-    return model
 
 
 def _model_class(kind: str) -> Any:
     suffix = "Model" if kind.endswith("LMHead") else "" if kind.endswith("Model") else "ForCausalLM"
-    return getattr(transformers, f"{kind}{suffix}")
+    return getattr(transformers, "Gemma3ForCausalLM" if kind == "Gemma3Text" else f"{kind}{suffix}")
 
 
 def _numbers(path: str, tensor: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -159,19 +160,21 @@ def read_text(text: str) -> Plan:
 
 
 def tiled_plan(
-    plan: Plan, engines: int = 0, tactics: tuple[Tactic, ...] = TACTICS
+    plan: Plan,
+    engines: int = 0,
+    tactics: tuple[Tactic, ...] = TACTICS,
+    arrays: Mapping[str, Array] | None = None,
 ) -> tuple[Tiled, Plan, str]:
     """A plan, tiled for its device, written, read and checked again."""
     assert plan.device is not None
-    tiled = tile(plan, plan.device, TilingOptions(engines=engines, tactics=tactics))
+    tiled = tile(plan, plan.device, TilingOptions(engines=engines, tactics=tactics, arrays=arrays))
     text = write(tiled.document)
     return tiled, read_text(text), text
 
 
-def same_bytes(plan: Plan, tiled: Tiled, result: Plan, seed: int = 0, order: str = "program") -> None:
-    """Both plans give the same bytes in every output buffer of the tiled one."""
+def drawn_bytes(plan: Plan, seed: int = 0) -> dict[str, Array]:
+    """Random bytes for every buffer of a plan."""
     random = np.random.default_rng(seed)
-    before = compile_plan(plan)
     types = {region.buffer.name: region.type for region in plan.regions.values() if region.type is not None}
     raw: dict[str, Array] = {}
     for buffer in plan.buffers:
@@ -183,11 +186,24 @@ def same_bytes(plan: Plan, tiled: Tiled, result: Plan, seed: int = 0, order: str
                 raw[buffer.name] = (
                     random.integers(-999, 999, buffer.size // 4).astype(np.int32).view(np.uint8)
                 )
+    return raw
+
+
+def same_bytes(
+    plan: Plan,
+    tiled: Tiled,
+    result: Plan,
+    seed: int = 0,
+    order: str = "program",
+    raw: dict[str, Array] | None = None,
+) -> None:
+    """Both plans give the same bytes in every output buffer of the tiled one."""
+    before = compile_plan(plan)
+    raw = raw or drawn_bytes(plan, seed)
     wanted = before(**_given(before.inputs, raw, plan))
     after = compile_plan(result, seed=seed, order=order)
     given = _given(after.inputs, raw, plan)
-    if tiled.packing.size:
-        given[tiled.packing.name] = tiled.packing.pack(raw)
+    given |= tiled.packing.pack(raw)
     after.draws = False
     found = after(**given)
     shared = [name for name in found if name in wanted]

@@ -137,7 +137,7 @@ def plan_rows(
         raise Unsupported("a row is too long for local memory")
     shared, cut, piece, looped = _share(kernel, across, lanes, threads)
     few = not shared and cut is None
-    at_once = 1 if not threads else 2 if _is_heavy(kernel) else 8 if few else 4
+    at_once = 1 if not threads else 2 if _is_heavy(kernel) else 32 if few else 4
     return RowPlan(kernel, passes, across, lanes, shared, cut, piece, looped, registers, local, at_once)
 
 

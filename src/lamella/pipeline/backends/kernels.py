@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -44,6 +45,7 @@ from lamella.base.limits import DEFAULT
 from lamella.base.placement import REFERENCE, placement_line
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
+from lamella.base.suggest import list_known
 from lamella.graph.model import Model
 from lamella.graph.passes.cut_batch import cut_batch as cut_batch
 from lamella.graph.rewrite import members
@@ -193,7 +195,9 @@ def _specialised(program: KernelGraph, backend: str, options: Options, memory: S
     kernels = compile_kernels(program.program, backend, options)
     machine: ListMachine | None = None
     if isinstance(kernels, cuda.CudaKernels):
-        machine = CudaMachine(ProvingSource(kernels), memory.device, memory.copies)
+        functions = {item.name: item for item in program.program.functions}
+        more = partial(cuda.compile_program, limits=options.limits)
+        machine = CudaMachine(kernels, functions, more, memory.device, memory.copies)
     elif isinstance(kernels, CompiledKernels):
         machine = NativeMachine(ProvingSource(kernels), memory.host)
     return Specialised(program, kernels.call, options.strict_backend, machine)
@@ -290,7 +294,8 @@ def _find(model: KernelFile, name: str | None) -> Function:
     found = next((item for item in functions if name in (None, item.name)), None)
     if found is None or (name is None and len(functions) > 1):
         message = "say which kernel to run with --kernel" if name is None else f"there is no kernel '{name}'"
-        raise InputError(message, hint=f"kernels are: {', '.join(item.name for item in functions)}")
+        names = [item.name for item in functions]
+        raise InputError(message, hint=list_known(name or "", names, "kernels are:"))
     return found
 
 

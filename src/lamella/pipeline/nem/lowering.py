@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lamella.backend.reference import compile_model
@@ -23,6 +23,7 @@ from lamella.lang.nem import Document, write
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.documents import SHIPPED
 from lamella.lang.nem.nodes import Buffer, DeviceRef, Include, Name, Text
+from lamella.lang.nem.resolved import Buffer as PlanBuffer
 from lamella.lang.nem.resolved import Plan, Task
 from lamella.pipeline.nem.files import devices_of, find_file, read_library
 from lamella.pipeline.nem.numbers import (
@@ -40,10 +41,10 @@ from lamella.pipeline.skriptnd.run_passes import evaluator
 from lamella.plan.bind import bind
 from lamella.plan.report import bound_line
 from lamella.plan.stcb import Stream
-from lamella.plan.tiling import StageReport, Tiled, TilingOptions, tile
+from lamella.plan.tiling import Tiled, TilingOptions, tile
 from lamella.plan.tiling.choice import SOLVED, TACTICS
 from lamella.plan.timing import TimingReport, simulate
-from lamella.plan.timing.network_bounds import find_network_bounds
+from lamella.plan.timing.network_bounds import NetworkBounds, find_network_bounds
 
 COMMENT = "# "
 """What a comment of a plan begins with."""
@@ -79,9 +80,8 @@ class LoweredPlan:
     model: Model
     selection: SelectedPlan
     stages: tuple[PlanStage, ...]
-    tiles: tuple[StageReport, ...] = ()
-    tried: Mapping[bool, int] = field(default_factory=dict)
-    """Cycles of the best plans that were tried, without and with a solver."""
+    tiled: Tiled | None = None
+    """What the search for tiles found."""
     device_file: Path | None = None
     """The file of a device that is not shipped: it goes with the plan."""
     stream: Stream | None = None
@@ -115,13 +115,25 @@ class LoweredPlan:
         real = f", real numbers in {self.selection.real}" if tolerance_of(self) else ""
         first = f"{len(report)} operations, {tasks} tasks: {said}{real}"
         timing = simulated(self)
-        return (first, *([] if timing is None else [bound_line(timing)]), *self._solved())
+        return (first, *([] if timing is None else [bound_line(timing)]), *self._searched())
 
-    def _solved(self) -> Iterator[str]:
-        """What a solver gained, where one was asked."""
-        if len(self.tried) > 1:
-            greedy, solved = self.tried[False], self.tried[True]
+    def _searched(self) -> Iterator[str]:
+        """What the search did: codecs of weights, what a solver gained, what there was no effort for."""
+        for buffer in self._coded():
+            saved = f"{buffer.stored:,} of {buffer.size:,} bytes"
+            yield f"weights through WDM: {buffer.codec} stores {saved}; --no-wdm stores them as they are"
+        if self.tiled is None:
+            return
+        if len(self.tiled.cycles) > 1:
+            greedy, solved = self.tiled.cycles[False], self.tiled.cycles[True]
             yield f"what stays in L2: {greedy:,} cycles by the greedy choice, {solved:,} by a solver"
+        if self.tiled.untried:
+            spent = self.tiled.effort.spent
+            yield f"{self.tiled.untried} more plans were not tried after {spent:,} steps; --effort allows more"
+
+    def _coded(self) -> list[PlanBuffer]:
+        """The buffers of weights that codecs store."""
+        return [item for item in plan_of(self.final.program).buffers if item.codec]
 
     @property
     def facts(self) -> dict[str, object]:
@@ -139,12 +151,17 @@ class LoweredPlan:
             for item in self.selection.report
         ]
         timing = simulated(self)
+        tried = {} if self.tiled is None else self.tiled.cycles
         return {
             "operations": rows,
             "stages": [item.name for item in self.stages],
             "real": self.selection.real,
             "network": None if timing is None else {"plan_cycles": timing.cycles, **timing.against()},
-            "tried": {"solver" if solved else "greedy": cycles for solved, cycles in self.tried.items()},
+            "tried": {"solver" if solved else "greedy": cycles for solved, cycles in tried.items()},
+            "search": {"steps": self.tiled.effort.spent, "untried": self.tiled.untried}
+            if self.tiled
+            else None,
+            "wdm": {item.codec: {"bytes": item.size, "stored": item.stored} for item in self._coded()},
         }
 
     @property
@@ -162,8 +179,15 @@ def simulated(lowered: LoweredPlan) -> TimingReport | None:
         report = simulate(tiled[-1], detail=0)
     except LamellaError:
         return None
-    made = output_buffers(selected, lowered.stages[0].numbers)
-    return replace(report, network=find_network_bounds(selected, tiled[-1].device, made))
+    return replace(report, network=network_of(selected, lowered.stages[0].numbers, tiled[-1].device))
+
+
+def network_of(selected: Plan, numbers: PlanNumbers | None, device: ResolvedDevice | None) -> NetworkBounds:
+    """The bounds of a network from its plan before tiling, and the numbers of that."""
+    weights = (
+        None if numbers is None else {name: arrays.to_memory(item) for name, item in numbers.arrays.items()}
+    )
+    return find_network_bounds(selected, device, output_buffers(selected, numbers), weights)
 
 
 def tolerance_of(lowered: LoweredPlan) -> float:
@@ -191,13 +215,12 @@ def from_graph(model: Model, path: Path, options: Options) -> LoweredPlan:
         selection.document, includes=head.includes, device=head.device, name=_program_name(model)
     )
     chosen = _stage(SELECT, document, _numbers(model, selection), selection.kernels, options)
-    stages, tiles, tried = [chosen], tuple[StageReport, ...](), dict[bool, int]()
+    stages, tiled = [chosen], None
     if device is not None and options.after != SELECT:
         last, tiled = _tile(chosen, device, options)
         stages.append(last)
-        tiles, tried = tiled.stages, dict(tiled.cycles)
     file = None if options.device is None or options.device in SHIPPED else Path(options.device)
-    return LoweredPlan(model, selection, tuple(stages), tiles, tried, file)
+    return LoweredPlan(model, selection, tuple(stages), tiled, file)
 
 
 def _program_name(model: Model) -> Name:
@@ -268,19 +291,21 @@ def _tile(chosen: PlanStage, device: ResolvedDevice, options: Options) -> tuple[
     """The plan for the memories of a device."""
     plan = plan_of(chosen.program)
     kept = output_buffers(plan, chosen.numbers)
+    images = {name: arrays.to_memory(item) for name, item in chosen.numbers.arrays.items()}
     try:
         tactics = (*TACTICS, *SOLVED) if options.optimal else TACTICS
-        tiled = tile(plan, device, TilingOptions(outputs=kept, tactics=tactics))
+        known = images if options.wdm else None
+        limits = TilingOptions(outputs=kept, tactics=tactics, arrays=known, effort=1000 * options.effort)
+        tiled = tile(plan, device, limits)
     except Unsupported as problem:
         words = str(problem).split()
         place = next((task for task in plan.tasks() if _name_of(task) in words), None)
         span = NOWHERE if place is None else place.span
         raise LamellaError([_from_model(NOT_TILED.at(span, device=device.name, reason=problem))]) from None
-    images = {name: arrays.to_memory(item) for name, item in chosen.numbers.arrays.items()}
     buffers = {item.name.id for item in tiled.document.statements if isinstance(item, Buffer)}
     kept_arrays = {name: item for name, item in chosen.numbers.arrays.items() if name in buffers}
-    if tiled.packing.name in buffers:
-        kept_arrays[tiled.packing.name] = tiled.packing.pack(images)
+    packed = tiled.packing.pack(images)
+    kept_arrays |= {name: item for name, item in packed.items() if name in buffers}
     numbers = replace(chosen.numbers, arrays=kept_arrays)
     return _stage("tiled", tiled.document, numbers, chosen.kernels, options), tiled
 

@@ -127,7 +127,8 @@ def _needs(found: LoweredPlan, selected: Plan, topology: ResolvedTopology) -> It
         totals[buffer.level] += buffer.size
     yield MemoryNeed("DDR", totals["DDR"], None, _largest(selected))
     yield MemoryNeed("L2", totals["L2"], topology.l2_size_bytes, _crowded(selected))
-    tiles = max(found.tiles, key=lambda item: item.l1_bytes, default=None)
+    stages = () if found.tiled is None else found.tiled.stages
+    tiles = max(stages, key=lambda item: item.l1_bytes, default=None)
     layer = "" if tiles is None else f"{_layer(selected, tiles.name)} takes {tiles.l1_bytes:,}"
     yield MemoryNeed(
         "L1", max((totals[name] for name in totals if "L1" in name), default=0), topology.l1_size_bytes, layer

@@ -14,6 +14,7 @@ from lamella.base.limits import Limits
 from lamella.base.paths import is_there, read_text_in, shown
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE, Source, Span
+from lamella.base.suggest import did_you_mean
 from lamella.graph.compose import compose
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
@@ -79,7 +80,8 @@ def chosen_graph(module: LoadedModule, options: Options) -> Definition:
     if found is None:
         names = ", ".join(f"'{item.operator.name}'" for item in module.graphs) or "none"
         span = module.graphs[0].operator.span if module.graphs else module.document.span
-        hint = None if module.graphs else "operators run where a graph calls them: add 'graph NAME { … }'"
+        near = did_you_mean(options.model or "", [item.operator.name for item in module.graphs])
+        hint = near if module.graphs else "operators run where a graph calls them: add 'graph NAME { … }'"
         raise LamellaError([NO_GRAPH.at(span, hint=hint, name=options.model or "", graphs=names)])
     return found
 

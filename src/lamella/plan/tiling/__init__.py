@@ -12,21 +12,24 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
 from lamella.base.source import Source, Trivia
 from lamella.lang.nem import check, nodes, write
+from lamella.lang.nem.codecs import CODECS
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import Document, Integer, Name
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.resolved import Plan, Region
-from lamella.plan.tiling.choice import TACTICS, Choice, Tactic
+from lamella.plan.operands import Codes
+from lamella.plan.tiling.choice import TACTICS, Choice, Effort, Tactic
 from lamella.plan.tiling.emit import Generator
 from lamella.plan.tiling.engines import allot
 from lamella.plan.tiling.fill import choose_fill
 from lamella.plan.tiling.halo import SMALL, Halo, find_halos, with_halo
 from lamella.plan.tiling.layouts import settle_layouts
-from lamella.plan.tiling.pack import Packing
+from lamella.plan.tiling.pack import PackedBuffer, Packing
 from lamella.plan.tiling.placement import TiledStage, padding_bytes, tiled_stage
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Line, Place, Repeat, Step, l1_buffer, order
 from lamella.plan.tiling.shape import Machine, StageShape
@@ -35,6 +38,7 @@ from lamella.plan.tiling.stripes import with_stripes
 from lamella.plan.tiling.text import Writer
 from lamella.plan.timing import schedule_plan
 from lamella.plan.timing.cost import MachineModel
+from lamella.plan.wdm import stored_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,10 @@ class TilingOptions:
     engines: int = 0
     tactics: tuple[Tactic, ...] = TACTICS
     """For each a plan is made and simulated; the fastest is taken."""
+    arrays: Mapping[str, Array] | None = None
+    """The bytes of imported buffers: those that a codec stores in fewer come through WDM, where the device has it."""
+    effort: int = sys.maxsize
+    """Steps after which no further plan is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,10 @@ class Tiled:
     stages: tuple[StageReport, ...]
     cycles: Mapping[bool, int] = field(default_factory=dict)
     """The fewest cycles of the plans that were tried: those without a solver, and those with one."""
+    effort: Effort = field(default_factory=lambda: Effort(sys.maxsize))
+    """What the search took."""
+    untried: int = 0
+    """Tactics for which there were no steps left."""
 
 
 def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = None) -> Tiled:
@@ -80,53 +92,87 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     """
     options = options or TilingOptions()
     # Shorter stages have smaller tiles.
+    search = _Search(device, options)
     for length in (LONG, SHORT):
         try:
-            return _fastest(group(plan, options.outputs, length), device, options)
+            return search.fastest(group(plan, options.outputs, length))
         except Unsupported:
             continue
-    return _fastest(group(plan, options.outputs, ALONE), device, options)
+    return search.fastest(group(plan, options.outputs, ALONE))
 
 
-def _fastest(network: Network, device: ResolvedDevice, options: TilingOptions) -> Tiled:
-    """The plan that the simulator likes best among those of some tactics."""
-    bases: dict[tuple[object, ...], _Base] = {}
-    made: dict[tuple[object, ...], _Attempt] = {}
-    refused: list[Unsupported] = []
+class _Search:
+    """Attempts at a plan, each simulated, as long as there are steps left."""
 
-    def attempt(tactic: Tactic) -> None:
+    def __init__(self, device: ResolvedDevice, options: TilingOptions) -> None:
+        self.device, self.options = device, options
+        self.effort = Effort(options.effort)
+        known = options.arrays is not None and device.units("WDM")
+        self.codes = Codes(options.arrays or {}) if known else None
+        self.untried = 0
+        self.bases: dict[tuple[object, ...], _Base] = {}
+        self.made: dict[tuple[object, ...], _Attempt] = {}
+
+    def fastest(self, network: Network) -> Tiled:
+        """The plan that the simulator likes best among those of some tactics."""
+        self.bases, self.made = {}, {}
+        refused: list[Unsupported] = []
+        for tactic in self.options.tactics:
+            try:
+                self._attempt(network, tactic)
+            except Unsupported as problem:
+                refused.append(problem)
+        if not self.made:
+            raise refused[0]
+        if self._best().tiled.packing.coded:
+            # A fetch through WDM takes whole blocks, and one more for what stands beside them.
+            self._attempt(network, replace(self._best().tactic, coded=False))
+        self._shorten(network)
+        cycles: dict[bool, int] = {}
+        for item in self.made.values():
+            is_solved = item.tactic.solved
+            cycles[is_solved] = min(item.cycles, cycles.get(is_solved, item.cycles))
+        return replace(self._best().tiled, cycles=cycles, effort=self.effort, untried=self.untried)
+
+    def _attempt(self, network: Network, tactic: Tactic) -> None:
+        """Make a plan and simulate it; the first one in any case."""
+        if self.made and self.effort.over:
+            self.untried += 1
+            return
         # What the search prices depends on these.
         key = tactic.weights_hidden, tactic.stripes, tactic.grain
-        if key not in bases:
-            bases[key] = _Base(network, device, options, tactic)
-        item = bases[key].attempt(tactic)
-        same = (*item.stages, tactic.grain, tactic.solved)
-        if same not in made:
-            made[same] = _Attempt(item, tactic, *_measure(item.document, device))
+        if key not in self.bases:
+            self.bases[key] = _Base(network, self.device, self.options, tactic, self.effort)
+        item = self.bases[key].attempt(tactic, self.codes if tactic.coded else None)
+        same = (*item.stages, tactic.grain, tactic.solved, tactic.coded)
+        if same not in self.made:
+            found = self.made[same] = _Attempt(item, tactic, *_measure(item.document, self.device))
+            self.effort.take(found.lines * STEPS)
 
-    for tactic in options.tactics:
-        try:
-            attempt(tactic)
-        except Unsupported as problem:
-            refused.append(problem)
-    if not made:
-        raise refused[0]
-    best = _best(list(made.values()))
-    if best.lines > LONGEST:
-        # Lines are estimated, and long names need more of them: aim at several numbers of them.
-        least = min(item.lines for item in made.values())
-        for item in [item for item in made.values() if item.lines <= 1.05 * least]:
+    def _shorten(self, network: Network) -> None:
+        """Look for a plan that can be read.
+
+        Lines are estimated, and long names need more of them: aim at several numbers of them.
+        """
+        if self._best().lines <= LONGEST:
+            return
+        least = min(item.lines for item in self.made.values())
+        for item in [item for item in self.made.values() if item.lines <= 1.05 * least]:
             for power in (1.4, 1.8):
                 lines = int(item.tactic.lines * (AIM / item.lines) ** power)
-                attempt(replace(item.tactic, lines=lines))
-        best = _best(list(made.values()))
-    cycles: dict[bool, int] = {}
-    for item in made.values():
-        is_solved = item.tactic.solved
-        cycles[is_solved] = min(item.cycles, cycles.get(is_solved, item.cycles))
-    return replace(best.tiled, cycles=cycles)
+                self._attempt(network, replace(item.tactic, lines=lines))
+
+    def _best(self) -> _Attempt:
+        """The fastest plan, or a shorter one that is hardly slower."""
+        plans = list(self.made.values())
+        least = min(item.cycles for item in plans)
+        near = [item for item in plans if item.cycles <= 1.005 * least]
+        short = [item for item in plans if item.lines <= LONGEST and item.cycles <= UNREADABLE * least]
+        return min(short or near, key=lambda item: (item.cycles > 1.005 * least, item.lines))
 
 
+STEPS = 20
+"""Steps that a line of a plan takes to be written, checked and simulated, where pricing a tiling takes one."""
 LONGEST, AIM = 2950, 2800
 """Lines above which a plan is hard to read, and those to aim at instead."""
 UNREADABLE = 1.08
@@ -140,14 +186,6 @@ class _Attempt(NamedTuple):
     tactic: Tactic
     cycles: int
     lines: int
-
-
-def _best(plans: list[_Attempt]) -> _Attempt:
-    """The fastest plan, or a shorter one that is hardly slower."""
-    least = min(item.cycles for item in plans)
-    near = [item for item in plans if item.cycles <= 1.005 * least]
-    short = [item for item in plans if item.lines <= LONGEST and item.cycles <= UNREADABLE * least]
-    return min(short or near, key=lambda item: (item.cycles > 1.005 * least, item.lines))
 
 
 def _measure(document: Document, device: ResolvedDevice) -> tuple[int, int]:
@@ -165,22 +203,27 @@ class _Base:
     """What attempts at a plan have in common: the machine, halos, and what the search found."""
 
     def __init__(
-        self, network: Network, device: ResolvedDevice, options: TilingOptions, tactic: Tactic
+        self,
+        network: Network,
+        device: ResolvedDevice,
+        options: TilingOptions,
+        tactic: Tactic,
+        effort: Effort,
     ) -> None:
         model = MachineModel(device)
-        self.machine = Machine(model, min(model.engines, options.engines or model.engines), tactic)
+        self.machine = Machine(model, min(model.engines, options.engines or model.engines), tactic, effort)
         self.network = network = with_stripes(network, self.machine) if tactic.stripes else network
         self.halos = find_halos(network, self.machine.l1 // SMALL) if network.length else {}
         self.machine.l1 -= padding_bytes(self.halos.values())
         self.shapes = Shapes(network, self.machine)
 
-    def attempt(self, tactic: Tactic) -> Tiled:
+    def attempt(self, tactic: Tactic, codes: Codes | None) -> Tiled:
         """One plan."""
         self.machine.tactic = tactic
         spilled: list[str] = []
         while True:
             kept = {name: halo for name, halo in self.halos.items() if name not in spilled}
-            generator = _generator(self.network, self.machine, self.shapes, kept)
+            generator = _generator(self.network, self.machine, self.shapes, kept, codes)
             victim = generator.place(spilled)
             if victim is None:
                 break
@@ -209,10 +252,12 @@ class Shapes:
         return self.known[key]
 
 
-def _generator(network: Network, machine: Machine, known: Shapes, halos: Mapping[str, Halo]) -> Generator:
+def _generator(
+    network: Network, machine: Machine, known: Shapes, halos: Mapping[str, Halo], codes: Codes | None
+) -> Generator:
     """The tilings of all stages, where some images have halos."""
     shapes = [known.shape(stage, halos) for stage in network.stages]
-    weights = [_weight_bytes(network, shape) for shape in shapes]
+    weights = [_weight_bytes(network, shape, codes) for shape in shapes]
     choices = allot(shapes, weights, machine)
     _begin_eagerly(network, shapes, choices, machine)
     planar = settle_layouts(network, shapes, choices, machine)
@@ -220,7 +265,8 @@ def _generator(network: Network, machine: Machine, known: Shapes, halos: Mapping
         shape.planar = planar
     stages = [tiled_stage(shape.stage, shape, choice) for shape, choice in zip(shapes, choices, strict=True)]
     used = {item.stage.task.inputs[0].buffer.name for item in stages if item.reads_halo}
-    return Generator(network, machine, stages, {name: halo for name, halo in halos.items() if name in used})
+    kept = {name: halo for name, halo in halos.items() if name in used}
+    return Generator(network, machine, stages, kept, codes)
 
 
 def _begin_eagerly(
@@ -239,11 +285,11 @@ def _begin_eagerly(
         choices[0], shapes[0] = filled, bare
 
 
-def _weight_bytes(network: Network, shape: StageShape) -> int:
-    """Bytes of weights that a stage fetches; of a table that is read where it lies nothing is."""
+def _weight_bytes(network: Network, shape: StageShape, codes: Codes | None = None) -> int:
+    """Bytes of weights that a stage fetches, as they are stored; of a table that is read where it lies nothing is."""
     distant = {id(shape.stage.task.inputs[index]) for index in shape.distant}
     return sum(
-        region.extent
+        region.extent if codes is None else codes.least(region)
         for region in shape.stage.inputs()
         if region.buffer.name in network.weights and id(region) not in distant
     )
@@ -270,7 +316,7 @@ def _document(network: Network, generator: Generator, lines: list[Line]) -> Docu
     """The whole text: the head of the selected plan, buffers, constants, ports, then the tasks."""
     plan = network.plan
     head = parse(plan.source).document
-    kept = {item.name for item in plan.buffers} | {generator.packing.name}
+    kept = {item.name for item in plan.buffers} | {item.name for item in generator.packing.buffers}
     writer = Writer(kept | _port_regions(network).keys(), (item.label for item in generator.stages))
     ports = _ports(network, writer)
     body = writer.lines(lines)
@@ -294,8 +340,9 @@ def _buffers(
     for buffer in network.plan.buffers:
         if buffer.name in ends:
             found.append(_buffer(buffer.name, "DDR", buffer.size, imported=buffer.imported))
-    if generator.packing.name in ends:
-        found.append(_buffer(generator.packing.name, "DDR", generator.packing.size, imported=True))
+    for packed in generator.packing.buffers:
+        if packed.name in ends:
+            found.append(_packed_buffer(packed, generator.packing.codes))
     if L2_BUFFER in ends:
         found.append(_buffer(writer.buffer(L2_BUFFER).id, "L2", ends[L2_BUFFER]))
     for engine in range(generator.machine.engines):
@@ -305,9 +352,19 @@ def _buffers(
     return found
 
 
+def _packed_buffer(item: PackedBuffer, codes: Codes | None) -> nodes.Buffer:
+    """A buffer of weights, stored by a codec or as they are."""
+    found = _buffer(item.name, "DDR", item.size, imported=True)
+    if not item.codec or codes is None:
+        return found
+    data, width = item.bytes_of(codes.arrays), CODECS[item.codec].width
+    size = next(size for codec, size in stored_sizes(data, width) if codec.name == item.codec)
+    return replace(found, codec=Name(item.codec), stored=Integer(size))
+
+
 def _buffer(
     name: str, level: str, size: int, engine: int | None = None, imported: bool = False
-) -> nodes.Statement:
+) -> nodes.Buffer:
     index = None if engine is None else Integer(engine)
     return nodes.Buffer(Name(name), level, index, Integer(size), Integer(64), imported, notes=Trivia())
 

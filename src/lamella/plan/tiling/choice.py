@@ -21,6 +21,23 @@ FINE = Grain(0, 1 << 14, 1 << 13)
 """For stages that are shorter than the loads of their weights."""
 
 
+@dataclass(slots=True)
+class Effort:
+    """Steps of a search, counted ones, so that a plan is always the same: tilings that are priced, lines that are written."""
+
+    limit: int
+    spent: int = 0
+
+    def take(self, steps: int = 1) -> None:
+        """Count steps."""
+        self.spent += steps
+
+    @property
+    def over(self) -> bool:
+        """Whether there are none left."""
+        return self.spent >= self.limit
+
+
 @dataclass(frozen=True, slots=True)
 class Tactic:
     """What one attempt at a plan takes for granted; no closed form knows, so several are made and simulated."""
@@ -39,6 +56,8 @@ class Tactic:
     """Whether stages hand rows to each other inside L1 where that costs less."""
     solved: bool = False
     """Whether a solver decides what stays in L2."""
+    coded: bool = True
+    """Whether weights come through WDM where that saves bytes."""
 
 
 TACTICS = (

@@ -8,8 +8,10 @@ starts as soon as its bytes are there, in whatever order the text has.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lamella.base.arena import aligned
+from lamella.plan.operands import Codes
 from lamella.plan.tiling.fill import new_rows
 from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, lowest
@@ -33,9 +35,14 @@ class Generator(Placement):
     """Builds the lines of a whole program."""
 
     def __init__(
-        self, network: Network, machine: Machine, stages: list[TiledStage], halos: Mapping[str, Halo]
+        self,
+        network: Network,
+        machine: Machine,
+        stages: list[TiledStage],
+        halos: Mapping[str, Halo],
+        codes: Codes | None = None,
     ) -> None:
-        super().__init__(network, machine, stages, halos)
+        super().__init__(network, machine, stages, halos, codes)
         self.lines: list[Draft] = []
         self.fetched = 0
         self.clock = 0.0
@@ -150,7 +157,7 @@ class Generator(Placement):
             for number, tile in enumerate(tiled.tiles[0])
         ]
         weight = tiled.stage.task.inputs[1]
-        at = tiled.packed[weight.buffer.name, weight.offset.constant] - weights.offset
+        at = tiled.packed[weight.buffer.name, weight.offset.constant][1] - weights.offset
         fresh = list(new_rows(tiled.shape, tiled.tiles[0]))
         start, done = len(self.lines), 0
         parts = len(tiled.chunks())
@@ -221,7 +228,10 @@ class Generator(Placement):
                 item.pieces = self._far_pieces(item, stage, budget - flying)
                 if offset + early.size > self.machine.l2 or flying + item.pieces > budget or room < 0:
                     break
-                if self.arrival > soon + self.machine.fetch(item.size) / self.machine.counts["sDMA"] / 2:
+                if (
+                    self.arrival
+                    > soon + self.machine.fetch(int(item.moved)) / self.machine.counts["sDMA"] / 2
+                ):
                     break
                 item.block.first, item.block.offset = stage, offset
                 self.l2_bytes = max(self.l2_bytes, offset + early.size)
@@ -240,7 +250,7 @@ class Generator(Placement):
         if tokens > SHORT:
             return most
         return next(
-            (count for count in range(1, most) if self.machine.fetch(item.size // count) < left), most
+            (count for count in range(1, most) if self.machine.fetch(int(item.moved) // count) < left), most
         )
 
     def _table_comes(self, stage: int) -> bool:
@@ -249,10 +259,10 @@ class Generator(Placement):
 
     def _fetch(self, item: Fetch, after: Sequence[Step] = ()) -> None:
         rate = self.machine.sdma * self.machine.counts["sDMA"]
-        self.arrival = max(self.arrival, self.clock) + item.size / rate
+        self.arrival = max(self.arrival, self.clock) + item.moved / rate
         for stage in range(item.use, item.block.last + 1):
             self.arrivals[stage] = self.arrival + self.machine.sdma_overhead
-        for low, size in divide(item.size, item.pieces):
+        for low, size in divide(item.size, item.pieces, item.grain):
             source = Bytes(item.buffer, Place(item.offset + low), size)
             target = self._near(item, low, size)
             self.fetched += 1
@@ -367,9 +377,13 @@ class Generator(Placement):
         """Load a chunk of weights into its place in the ring of some engines; `turn` counts all chunks."""
         part = self._chunk(tiled, number, engines[0])
         if tiled.stream is not None:
-            far = Bytes(self.packing.name, Place(tiled.streamed_at + part.offset), part.extent)
+            assert tiled.streamed_at is not None
+            packed, start = tiled.streamed_at
+            extent = aligned(part.extent, packed.align) if packed.codec else part.extent
+            far = Bytes(packed.name, Place(start + part.offset), extent)
             source = self.l2(tiled.stream, turn % STREAM_SLOTS * tiled.chunk_bytes, part.extent)
-            self.lines.append(Step("transfer", (far,), (source,), label=f"{tiled.label}_fetch"))
+            whole = replace(source, extent=extent)
+            self.lines.append(Step("transfer", (far,), (whole,), label=f"{tiled.label}_fetch"))
         else:
             source = self.source(tiled, tiled.stage.task.inputs[1], part.offset, part.extent)
         at = tiled.weights[1] + number % tiled.choice.ring * tiled.chunk_bytes

@@ -32,8 +32,8 @@ def allot(shapes: list[StageShape], weights: list[int], machine: Machine) -> lis
     allowed = [machine.tactic.pace * min(total, done + ahead) / rate for done in accumulate(weights)]
     allotment = _Allotment(shapes, machine)
     for last in range(len(shapes)):
-        while allotment.cycles(last) > allowed[last] and allotment.speed_up(last):
-            pass
+        while allotment.cycles(last) > allowed[last] and not machine.effort.over and allotment.speed_up(last):
+            machine.effort.take()
     return allotment.choices
 
 

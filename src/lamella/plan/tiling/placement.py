@@ -10,12 +10,14 @@ from itertools import pairwise
 
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
+from lamella.lang.nem.codecs import BLOCK
 from lamella.lang.nem.resolved import Region
+from lamella.plan.operands import Codes
 from lamella.plan.tiling.choice import Choice
 from lamella.plan.tiling.fill import spans_of, tapered
 from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, place
-from lamella.plan.tiling.pack import Packing
+from lamella.plan.tiling.pack import PackedBuffer, Packing
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Place
 from lamella.plan.tiling.residency import Spill, cheapest_spills
 from lamella.plan.tiling.runs import Run, assign, find_run
@@ -30,6 +32,9 @@ LONG = 1 << 15
 """Bytes of weights of which two pieces are worth coming with the iterations of a loop."""
 URGENT_PIECE = 1 << 12
 """Bytes below which a fetch that nothing hides is not divided among several sDMAs."""
+
+BESIDE = 1 << 14
+"""Bytes of biases that are fetched together where codecs store the weights beside them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +51,18 @@ class Fetch:
     lead: int = 0
     """Bytes of the block before them: a halo."""
     size: int = 0
+    packed: PackedBuffer | None = None
+    """Where weights come from; nothing for inputs of the plan."""
+
+    @property
+    def moved(self) -> float:
+        """Bytes that cross DDR, about: fewer where a codec stores them."""
+        return self.size if self.packed is None else self.size * self.packed.share
+
+    @property
+    def grain(self) -> int:
+        """Where its pieces begin."""
+        return ALIGN if self.packed is None else self.packed.align
 
 
 @dataclass
@@ -59,13 +76,14 @@ class TiledStage:
     slot: Slot
     base: int = 0
     weights: dict[int, int] = field(default_factory=dict)
-    packed: dict[tuple[str, int], int] = field(default_factory=dict)
+    packed: dict[tuple[str, int], tuple[PackedBuffer, int]] = field(default_factory=dict)
+    """Where the weights of the stage lie that are fetched for it: a buffer, and an offset there."""
     distant: dict[tuple[str, int], int] = field(default_factory=dict)
     prepared: bool = False
     along: int = 0
     """Iterations of the loop before this stage, in which its weights come: a piece with each."""
     stream: Block | None = None
-    streamed_at: int = 0
+    streamed_at: tuple[PackedBuffer, int] | None = None
     staging: Block | None = None
     staged: dict[str, int] = field(default_factory=dict)
 
@@ -170,14 +188,19 @@ class Placement:
     """Decides where the bytes of a plan lie, and says where an operand is."""
 
     def __init__(
-        self, network: Network, machine: Machine, stages: list[TiledStage], halos: Mapping[str, Halo]
+        self,
+        network: Network,
+        machine: Machine,
+        stages: list[TiledStage],
+        halos: Mapping[str, Halo],
+        codes: Codes | None = None,
     ) -> None:
         self.network = network
         self.machine = machine
         self.stages = stages
         self.halos = halos
         self.padding = _padding(halos.values())
-        self.packing = Packing(_unused("weights", network))
+        self.packing = Packing(_unused("weights", network), codes)
         self.homes: dict[str, Block] = {}
         self.fetches: list[Fetch] = []
         self.fetch_of: dict[int, list[Fetch]] = {}
@@ -193,17 +216,18 @@ class Placement:
         """
         if self.padding:
             sizes = [(size, byte) for byte, size in self.padding.items()]
-            start, size = self.packing.size, sum(aligned(size, ALIGN) for size, _ in sizes)
+            plain = self.packing.plain
+            start, size = plain.size, sum(aligned(size, ALIGN) for size, _ in sizes)
             for each, byte in sizes:
-                self.packing.fill(aligned(each, ALIGN), byte)
+                plain.fill(aligned(each, ALIGN), byte)
             block = Block("padding", size, 0, 0)
-            self.fetches.append(Fetch("padding", self.packing.name, start, block, -1, size=size))
+            self.fetches.append(Fetch("padding", plain.name, start, block, -1, size=size, packed=plain))
         self._come_along()
         for number, tiled in enumerate(self.stages):
             tiled.base = 0 if number % 2 == 0 else (self.machine.l1 - tiled.l1_bytes) // ALIGN * ALIGN
             self._pack(tiled)
         self._blocks(spilled)
-        weights = [item.block for item in self.fetches if item.buffer == self.packing.name]
+        weights = [item.block for item in self.fetches if item.packed is not None]
         others = [block for block in self.reserved if block not in weights]
         self.l2_bytes = place(others, weights, self.machine.l2)
         if self.l2_bytes <= self.machine.l2:
@@ -221,8 +245,7 @@ class Placement:
             if region.buffer.name in self.network.weights and (
                 tiled.choice.remote or index in tiled.shape.distant
             ):
-                tiled.distant[region.buffer.name, region.offset.constant] = self.packing.share(region)
-        start = self.packing.size = aligned(self.packing.size, ALIGN)
+                tiled.distant[region.buffer.name, region.offset.constant] = self.packing.plain.shared(region)
         indexed = [
             *((lead_operand(level, index), region) for level, index, region in tiled.stage.lead_operands()),
             *enumerate(tiled.stage.task.inputs),
@@ -230,49 +253,75 @@ class Placement:
         others = [
             (-1, region) for item in tiled.stage.followers for region in item.inputs if region is not None
         ]
+        ranges: dict[str, tuple[PackedBuffer, int, int]] = {}
         # The weight that is taken in chunks is the last, behind vectors that all chunks need.
-        ordered = sorted([*indexed, *others], key=lambda item: item[0] == 1)
-        size = 0
-        for index, region in ordered:
+        for index, region in sorted([*indexed, *others], key=lambda item: item[0] == 1):
             key = region.buffer.name, region.offset.constant
             known = tiled.packed.keys() | tiled.distant.keys()
-            if region.buffer.name in self.network.weights and key not in known:
-                by_channel = index == 1 and bool(tiled.choice.chunk)
-                at = self.packing.add(region, by_channel)
-                if by_channel and tiled.choice.streamed:
-                    tiled.streamed_at = at
-                    continue
-                if index == 1 or (index >= 0 and not tiled.choice.chunk):
-                    self._stretch(tiled, region)
-                tiled.packed[key] = at
-                size = self.packing.size - start
-        if size:
-            self._fetch_weights(tiled, start, size)
+            if region.buffer.name not in self.network.weights or key in known:
+                continue
+            by_channel = index == 1 and bool(tiled.choice.chunk)
+            target = self._buffer_of(tiled, region, by_channel)
+            at = target.add(region, by_channel)
+            if by_channel and tiled.choice.streamed:
+                tiled.streamed_at = target, at
+                target.size = aligned(target.size, target.align) if target.codec else target.size
+                continue
+            if index == 1 or (index >= 0 and not tiled.choice.chunk):
+                self._stretch(tiled, region, target)
+            if target.codec:
+                target.size = aligned(target.size, target.align)
+            tiled.packed[key] = target, at
+            ranges[target.name] = target, ranges.get(target.name, (target, at))[1], target.size
+        for target, start, end in ranges.values():
+            self._fetch_weights(tiled, target, start, end - start)
 
-    def _fetch_weights(self, tiled: TiledStage, start: int, size: int) -> None:
-        """Fetch the weights of a stage, together with those of the stages before it where they are few.
+    def _buffer_of(self, tiled: TiledStage, region: Region, by_channel: bool) -> PackedBuffer:
+        """The buffer for an operand: that of the codec which stores it in the fewest bytes, where WDM gains by it."""
+        packing, choice = self.packing, tiled.choice
+        if packing.codes is None or choice.eager:
+            return packing.plain
+        if by_channel and choice.streamed:
+            # A chunk is fetched by itself: it must consist of whole blocks.
+            starts = [first for engine in range(len(tiled.tiles)) for first, _ in tiled.chunks(engine)]
+            if any(first * tiled.depth_bytes % BLOCK for first in starts) or tiled.chunk_bytes % BLOCK:
+                return packing.plain
+        found = packing.codes.find(region, by_channel)
+        if found is None or not self.machine.saves(region.extent, found.size):
+            return packing.plain
+        target = packing.buffer(found.codec)
+        target.stored += found.size
+        return target
+
+    def _fetch_weights(self, tiled: TiledStage, target: PackedBuffer, start: int, size: int) -> None:
+        """Fetch weights of a stage, together with those of the stages before it where they are few.
 
         The first ones come one by one, so that the first stage begins early.
         """
         number = tiled.stage.number
-        last = self.fetches[-1] if self.fetches else None
+        last = next((item for item in reversed(self.fetches) if item.packed is target), None)
         before = sum(item.size for item in self.fetches if item.use >= 0)
         most = min(self.machine.tactic.grain.together, self.machine.l2 // 32, before)
+        if self.packing.coded and not target.codec:
+            # What stands beside coded weights is small: a fetch for each stage would take lines and tokens.
+            most = max(most, min(BESIDE, self.machine.l2 // 32))
         beside = last is not None and last.use >= 0 and aligned(last.offset + last.size, ALIGN) == start
         if last is not None and beside and start + size - last.offset <= most:
             last.size = last.block.size = start + size - last.offset
             last.block.last, last.pieces = number, self._pieces(last.size)
-            self.fetch_of[number] = [last]
+            self.fetch_of.setdefault(number, []).append(last)
             return
-        ends = self._ends(tiled, start, size)
+        ends = self._ends(tiled, target, start, size)
         for low, high in pairwise([start, *ends]):
             block = Block(f"{tiled.label}_w", high - low, number, number)
             pieces, name = self._pieces(high - low, urgent=number == 0), f"{tiled.label}_fetch"
-            fetch = Fetch(name, self.packing.name, low, block, number, pieces=pieces, size=high - low)
+            fetch = Fetch(
+                name, target.name, low, block, number, pieces=pieces, size=high - low, packed=target
+            )
             self.fetches.append(fetch)
             self.fetch_of.setdefault(number, []).append(fetch)
 
-    def _ends(self, tiled: TiledStage, start: int, size: int) -> list[int]:
+    def _ends(self, tiled: TiledStage, target: PackedBuffer, start: int, size: int) -> list[int]:
         """Where the parts end in which the weights of a stage come: many bytes in a row are seldom free in L2.
 
         What lies whole in L1 is one part; of chunks of channels, as many are in a part as make an eighth of L2.
@@ -281,19 +330,21 @@ class Placement:
         if not tiled.choice.chunk or tiled.choice.streamed or tiled.along or size <= 2 * least:
             return [end]
         weight = tiled.stage.task.inputs[1]
-        at = tiled.packed[weight.buffer.name, weight.offset.constant]
+        where, at = tiled.packed[weight.buffer.name, weight.offset.constant]
+        if where is not target:
+            return [end]
         spans = [span for engine in range(len(tiled.tiles)) for span in tiled.chunks(engine)]
         found = [start]
         for first, count in spans[:-1]:
             here = at + (first + count) * tiled.depth_bytes
-            if here - found[-1] >= least and end - here >= least and here % ALIGN == 0:
+            if here - found[-1] >= least and end - here >= least and here % target.align == 0:
                 found.append(here)
         return [*found[1:], end]
 
-    def _stretch(self, tiled: TiledStage, region: Region) -> None:
+    def _stretch(self, tiled: TiledStage, region: Region, target: PackedBuffer) -> None:
         """Leave room behind packed weights for whole pieces of the loop in which they come."""
         share = tiled.choice.ring * tiled.chunk_bytes if tiled.choice.chunk else region.extent
-        self.packing.size += tiled.stretched(share) - share
+        target.size += tiled.stretched(share) - share
 
     def _come_along(self) -> None:
         """Find the stages whose weights come with the iterations of the loop before: both must fit into L1."""
@@ -331,7 +382,7 @@ class Placement:
         """The blocks that L2 must hold: activations and inputs, weights, staging rings."""
         network = self.network
         self.homes = {}
-        self.fetches = [item for item in self.fetches if item.buffer == self.packing.name]
+        self.fetches = [item for item in self.fetches if item.packed is not None]
         sizes = {item.name: item.size for item in network.plan.buffers}
         again = self._read_again()
         for name in sorted(network.activations | network.inputs | again):
@@ -349,10 +400,10 @@ class Placement:
                     Fetch(f"{name}_fetch", name, 0, block, first, False, pieces, self.lead(name), sizes[name])
                 )
         # Inputs come before weights: rows of tables wait for their numbers.
-        self.fetches.sort(key=lambda item: (item.use, item.buffer == self.packing.name))
+        self.fetches.sort(key=lambda item: (item.use, item.packed is not None))
         self.ddr = set(network.first) - self.homes.keys() - network.weights
         staging = [block for block in (self._staging(tiled) for tiled in self.stages) if block is not None]
-        weights = [item.block for item in self.fetches if item.buffer == self.packing.name]
+        weights = [item.block for item in self.fetches if item.packed is not None]
         self.reserved = [*self.homes.values(), *weights, *staging, *self._streams()]
 
     def _read_again(self) -> set[str]:
@@ -446,7 +497,7 @@ class Placement:
         """An operand in L2 or DDR, with its type."""
         key = region.buffer.name, region.offset.constant
         if key in tiled.distant:
-            return Bytes(self.packing.name, Place(tiled.distant[key]), region.extent, region.type)
+            return Bytes(self.packing.plain.name, Place(tiled.distant[key]), region.extent, region.type)
         if region.buffer.name in self.ddr:
             return Bytes(region.buffer.name, Place(region.offset.constant), region.extent, region.type)
         found = self.source(tiled, region, 0, region.extent)
@@ -460,8 +511,9 @@ class Placement:
         """Bytes of an operand in L2."""
         key = region.buffer.name, region.offset.constant
         if key in tiled.packed:
-            at = tiled.packed[key] + offset
-            found = self.fetch_of[tiled.stage.number]
+            target, start = tiled.packed[key]
+            at = start + offset
+            found = [item for item in self.fetch_of[tiled.stage.number] if item.packed is target]
             fetch = next(item for item in reversed(found) if item.offset <= at)
             return self.l2(fetch.block, at - fetch.offset, size)
         name = region.buffer.name
@@ -482,9 +534,9 @@ def padding_bytes(halos: Iterable[Halo]) -> int:
 
 
 def _unused(wanted: str, network: Network) -> str:
-    """A name that no buffer or region of the selected plan has."""
+    """A name that no buffer or region of the selected plan has, nor one that begins so."""
     taken = {item.name for item in network.plan.buffers} | set(network.plan.regions)
-    while wanted in taken:
+    while any(name == wanted or name.startswith(f"{wanted}_") for name in taken):
         wanted += "_"
     return wanted
 

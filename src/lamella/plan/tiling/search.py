@@ -169,6 +169,7 @@ class _Search:
         self.smallest = min(self.smallest or needed, needed)
         if needed > limits.room:
             return
+        self.shape.machine.effort.take()
         found, price = tiles.price(kept, min(flight, held))
         lines = tiles.lines(kept, min(flight, held))
         choice = Choice(

@@ -6,6 +6,7 @@ the slots, whole or as a ring of chunks of output channels; vectors (bias, scale
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from typing import TypeAlias
 from lamella.base.arena import aligned
 from lamella.lang.nem.registry import opcode
 from lamella.lang.nem.resolved import Index, Region, Resource, Task
-from lamella.plan.tiling.choice import TACTICS, Choice, Tactic
+from lamella.plan.tiling.choice import TACTICS, Choice, Effort, Tactic
 from lamella.plan.tiling.split import Part, Whole, bits_of, planar
 from lamella.plan.tiling.stages import Stage
 from lamella.plan.timing.cost import Cost, MachineModel, cost_of
@@ -34,8 +35,11 @@ Operand: TypeAlias = tuple[str, Region, Part]
 class Machine:
     """The rates of a device that the search needs."""
 
-    def __init__(self, model: MachineModel, engines: int, tactic: Tactic = TACTICS[0]) -> None:
+    def __init__(
+        self, model: MachineModel, engines: int, tactic: Tactic = TACTICS[0], effort: Effort | None = None
+    ) -> None:
         self.model = model
+        self.effort = effort or Effort(sys.maxsize)
         self.engines = engines
         self.tactic = tactic
         self.dma = model.value("DMA", "bytes_per_cycle", 32, least=1)
@@ -44,6 +48,9 @@ class Machine:
         self.store_overhead = model.value("CSTL", "latency", 1)
         self.sdma = model.value("sDMA", "bytes_per_cycle", 16, least=1)
         self.sdma_overhead = model.value("sDMA", "latency", 100) + model.value("sDMA", "setup_cycles", 0)
+        self.unpacked = model.value("WDM", "bytes_per_cycle", 64, least=1) * min(
+            1.0, model.count("WDM") / max(1, model.count("sDMA"))
+        )
         self.dispatch = model.value("SEQ", "dispatch_cycles", 0)
         self.counts = {unit: max(1, model.count(unit)) for unit in ("NMU", "CSTL", "DMA", "VPU", "sDMA")}
         self.l1 = model.capacity("L1") or 1 << 40
@@ -61,6 +68,10 @@ class Machine:
     def fetch(self, size: int) -> int:
         """Cycles of a transfer from or to DDR."""
         return -(-size // self.sdma) + self.sdma_overhead + self.dispatch
+
+    def saves(self, size: int, stored: int) -> bool:
+        """Whether bytes that a codec stores come sooner through WDM."""
+        return max(stored / self.sdma, size / self.unpacked) < size / self.sdma if self.unpacked else False
 
 
 def faster_unit(task: Task, model: MachineModel) -> str:

@@ -277,8 +277,8 @@ def piece(item: Bytes, low: int, size: int) -> Bytes:
     return Bytes(item.buffer, replace(item.place, start=item.place.start + low), size)
 
 
-def divide(size: int, pieces: int) -> list[tuple[int, int]]:
+def divide(size: int, pieces: int, grain: int = ALIGN) -> list[tuple[int, int]]:
     """Offsets and sizes of nearly equal pieces, aligned."""
     pieces = max(1, pieces)
-    each = aligned(-(-size // pieces), ALIGN)
+    each = aligned(-(-size // pieces), grain)
     return [(low, min(each, size - low)) for low in range(0, size, each)]

@@ -8,9 +8,11 @@ Where a region is not dense, or its place depends on a loop, less is counted tha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from math import ceil, prod
+from types import MappingProxyType
 
 from lamella.base import dtype
 from lamella.lang.nem.registry import opcode
@@ -52,15 +54,33 @@ class Dataflow:
     written: dict[str, int] = field(default_factory=dict)
     loaded: dict[str, int] = field(default_factory=dict)
     results: dict[str, int] = field(default_factory=dict)
+    shares: dict[str, Fraction] = field(default_factory=dict)
+    """The part of the bytes of a buffer that is stored: less than all where a codec makes them of it."""
+
+    def stored(self, size: int, buffer: Buffer) -> int:
+        """What is stored of so many bytes of a buffer."""
+        return int(size * self.shares[buffer.name])
 
 
-def find_dataflow(plan: Plan, outputs: Collection[str] = ()) -> Dataflow:
-    """The dataflow of a program; `outputs` are buffers that leave though something reads them."""
+def _share(buffer: Buffer, stored: Mapping[str, int]) -> tuple[int, int]:
+    if buffer.codec and buffer.size:
+        return buffer.stored, buffer.size
+    return min(stored.get(buffer.name, buffer.size), buffer.size), max(1, buffer.size)
+
+
+def find_dataflow(
+    plan: Plan, outputs: Collection[str] = (), stored: Mapping[str, int] = MappingProxyType({})
+) -> Dataflow:
+    """The dataflow of a program; `outputs` are buffers that leave though something reads them.
+
+    `stored` are the bytes in which codecs can store buffers, where those are fewer.
+    """
     tasks = list(plan.tasks())
     counts = {item.number: _trips(around) for item, around in plan.walk() if isinstance(item, Task)}
     flow = Dataflow(
         [task for task in tasks if counts[task.number]], counts, {task.number: task for task in tasks}
     )
+    flow.shares = {item.name: Fraction(*_share(item, stored)) for item in plan.buffers}
     histories = {buffer.name: _History() for buffer in plan.buffers}
     for task in flow.tasks:
         for operand, region in enumerate(task.inputs):
@@ -168,7 +188,7 @@ def _read(flow: Dataflow, history: _History, task: Task, operand: int, region: R
 def _read_outside(flow: Dataflow, history: _History, task: Task, operand: int, region: Region) -> None:
     needed = _needed(task, operand, region)
     near = is_loaded(task, region)
-    flow.outside[task.number, operand] = _stored(needed, region.buffer)
+    flow.outside[task.number, operand] = flow.stored(needed, region.buffer)
     if region.offset.is_constant and needed == region.extent:
         history.ranges.append((region.offset.constant, region.offset.constant + region.extent, near))
     else:
@@ -210,13 +230,8 @@ def _close(flow: Dataflow, history: _History, buffer: Buffer, leaves: bool) -> N
     flow.final.update(item.task.number for item in last)
     flow.results[buffer.name] = _made([item for item in last if not is_free(item.task)])
     if buffer.memory == "DDR":
-        flow.read[buffer.name] = _stored(read, buffer)
+        flow.read[buffer.name] = flow.stored(read, buffer)
         flow.written[buffer.name] = _made(last)
-
-
-def _stored(size: int, buffer: Buffer) -> int:
-    """What is stored of so many bytes of a buffer: fewer where a codec makes them of what is stored."""
-    return size * buffer.stored // buffer.size if buffer.codec and buffer.size else size
 
 
 def _made(writes: list[_Write]) -> int:

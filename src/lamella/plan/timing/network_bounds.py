@@ -21,10 +21,12 @@ from fractions import Fraction
 from math import ceil
 from types import MappingProxyType
 
+from lamella.base.arrays import Array
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.registry import opcode
 from lamella.lang.nem.resolve import eligible_units
 from lamella.lang.nem.resolved import Plan, Task
+from lamella.plan.operands import Codes
 from lamella.plan.timing.bounds import CycleBound
 from lamella.plan.timing.cost import MACS, MachineModel, overhead, rate_on, work_of
 from lamella.plan.timing.dataflow import (
@@ -77,14 +79,19 @@ class NetworkBounds:
 
 
 def find_network_bounds(
-    plan: Plan, device: ResolvedDevice | None = None, outputs: Collection[str] = ()
+    plan: Plan,
+    device: ResolvedDevice | None = None,
+    outputs: Collection[str] = (),
+    arrays: Mapping[str, Array] | None = None,
 ) -> NetworkBounds:
     """The bounds of an untiled program on a device, its own where none is given.
 
     `outputs` are the buffers of the network's results; those that nothing reads count whether they are named or not.
+    Where the device has WDM, `arrays`, the bytes of weights, tell how few of them any codec stores.
     """
     machine = MachineModel(device or plan.device)
-    flow = find_dataflow(plan, outputs)
+    known = arrays is not None and machine.count("WDM") > 0
+    flow = find_dataflow(plan, outputs, _least_stored(plan, arrays or {}) if known else {})
     work = _Work(machine, flow)
     times = _Times(work, flow)
     links = _Links(machine, flow)
@@ -92,6 +99,21 @@ def find_network_bounds(
     bounds.append(CycleBound(PATH, max(times.ends(), default=0)))
     macs = sum(amount for number, amount in work.amount.items() if work.kind[number] == MACS)
     return NetworkBounds(tuple(bounds), links.read, links.written, macs)
+
+
+def _least_stored(plan: Plan, arrays: Mapping[str, Array]) -> dict[str, int]:
+    """For each buffer of weights the fewest bytes in which codecs store the operands that lie there."""
+    codes = Codes(arrays)
+    regions = {
+        (item.buffer.name, item.offset, item.extent): item for task in plan.tasks() for item in task.inputs
+    }
+    found: dict[str, int] = {}
+    for region in regions.values():
+        if region.buffer.imported and region.offset.is_constant:
+            saved = region.extent - codes.least(region)
+            name, size = region.buffer.name, region.buffer.size
+            found[name] = max(0, found.get(name, size) - saved)
+    return found
 
 
 # --- computation --------------------------------------------------------------------------------------------

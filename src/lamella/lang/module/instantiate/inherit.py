@@ -115,7 +115,8 @@ def _take_sections(old: Module, new: Module) -> Module:
         backward=_take_backward(old, new),
         hf_config=old.hf_config if new.hf_config is None else new.hf_config,
         hf_mapping=old.hf_mapping if new.hf_mapping is None else new.hf_mapping,
-        hf_export=old.hf_export if new.hf_export is None else new.hf_export,
+        # The way back belongs to its mapping: another mapping has another.
+        hf_export=old.hf_export if new.hf_export is None and new.hf_mapping is None else new.hf_export,
         stub=old.stub or new.stub,
     )
 
