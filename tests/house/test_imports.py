@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "genome": ROADS,
     "studio": ROADS,
     "lsp": ROADS,
-    "demo": (*ROADS, "train"),
+    "demo": (*ROADS, "train", "studio"),
     "onnx": (*ROADS, "bridge", "graph", "base"),
 }
 EVERYTHING = ("", "cli", "__main__")  # "" is lamella/__init__.py

@@ -90,9 +90,7 @@ def test_tasks_carry_the_opcodes_of_their_operations(digits: dict[str, Any]) -> 
 
 def test_code_is_linked_with_the_lines_that_it_comes_from(digits: dict[str, Any]) -> None:
     for kernel in digits["kernels"]:
-        stores = [
-            number for number, line in enumerate(kernel["lines"], 1) if re.match(r"\s*\w*store", line)
-        ]
+        stores = [number for number, line in enumerate(kernel["lines"], 1) if re.match(r"\s*\w*store", line)]
         assert stores
         for form, word in (("llvm", "store|scatter"), ("asm", "mov")):
             code = kernel[form]

@@ -33,8 +33,8 @@ from lamella.pipeline.nem.lowering import LoweredPlan
 from lamella.pipeline.nem.program import plan_of
 from lamella.pipeline.nem.stages import write_into
 from lamella.pipeline.quantize.api import load_graph, quantize_graph
-from lamella.plan.report import html_page
 from lamella.plan.timing import TimingReport, simulate
+from lamella.studio.page import plan_page
 from lamella.train.fit import Fit
 
 DEVICE = "npm_lite"
@@ -194,7 +194,7 @@ class Story:
         path = write_into(lowered, self.folder / "npu", "digits")
         plan = plan_of(lowered.final.program)
         self.timing = simulate(plan)
-        write_text(self.folder / "timeline.html", html_page(self.timing, plan))
+        write_text(self.folder / "timeline.html", plan_page(self.timing, plan))
         scores = self._each(self._compile("npu/digits.nem", backend=None))
         apart = float(np.abs(scores - self._scores).max())
         self.read = scores.argmax(1)

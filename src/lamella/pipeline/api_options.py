@@ -39,6 +39,8 @@ class LoadOptions(TypedDict, total=False):
     """Module DSL: a model that is called again for the next tokens, with room for N of them."""
     architecture: str | Path | None
     """Hugging Face: read the folder as the model of this file, not as one of the library."""
+    via: Literal["module", "torch"] | None
+    """Hugging Face: through the Module DSL alone, or through transformers and torch.export; by default the second where no model of the library is the folder's."""
     unused: str | Sequence[str] | None
     """Hugging Face: tensors of a checkpoint that may stay unused, such as 'vision.*'."""
     dialect: Literal["specification", "newer"] | None
@@ -234,6 +236,8 @@ class QuantizeOptions(TypedDict, total=False):
     """Module DSL: a model that is called again for the next tokens, with room for N of them."""
     architecture: str | Path | None
     """Hugging Face: read the folder as the model of this file, not as one of the library."""
+    via: Literal["module", "torch"] | None
+    """Hugging Face: through the Module DSL alone, or through transformers and torch.export; by default the second where no model of the library is the folder's."""
     unused: str | Sequence[str] | None
     """Hugging Face: tensors of a checkpoint that may stay unused, such as 'vision.*'."""
     dialect: Literal["specification", "newer"] | None
@@ -273,6 +277,8 @@ class DiffOptions(TypedDict, total=False):
     """Module DSL: a model that is called again for the next tokens, with room for N of them."""
     architecture: str | Path | None
     """Hugging Face: read the folder as the model of this file, not as one of the library."""
+    via: Literal["module", "torch"] | None
+    """Hugging Face: through the Module DSL alone, or through transformers and torch.export; by default the second where no model of the library is the folder's."""
     unused: str | Sequence[str] | None
     """Hugging Face: tensors of a checkpoint that may stay unused, such as 'vision.*'."""
     dialect: Literal["specification", "newer"] | None
@@ -417,6 +423,8 @@ class GenerateOptions(TypedDict, total=False):
     """Module DSL: a model that is called again for the next tokens, with room for N of them."""
     architecture: str | Path | None
     """Hugging Face: read the folder as the model of this file, not as one of the library."""
+    via: Literal["module", "torch"] | None
+    """Hugging Face: through the Module DSL alone, or through transformers and torch.export; by default the second where no model of the library is the folder's."""
     unused: str | Sequence[str] | None
     """Hugging Face: tensors of a checkpoint that may stay unused, such as 'vision.*'."""
     dialect: Literal["specification", "newer"] | None
@@ -478,6 +486,8 @@ class BenchOptions(TypedDict, total=False):
     """Module DSL: a model that is called again for the next tokens, with room for N of them."""
     architecture: str | Path | None
     """Hugging Face: read the folder as the model of this file, not as one of the library."""
+    via: Literal["module", "torch"] | None
+    """Hugging Face: through the Module DSL alone, or through transformers and torch.export; by default the second where no model of the library is the folder's."""
     unused: str | Sequence[str] | None
     """Hugging Face: tensors of a checkpoint that may stay unused, such as 'vision.*'."""
     dialect: Literal["specification", "newer"] | None
