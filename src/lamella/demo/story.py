@@ -34,7 +34,7 @@ from lamella.pipeline.nem.program import plan_of
 from lamella.pipeline.nem.stages import write_into
 from lamella.pipeline.quantize.api import load_graph, quantize_graph
 from lamella.plan.timing import TimingReport, simulate
-from lamella.studio.page import plan_page
+from lamella.studio import plan_page
 from lamella.train.fit import Fit
 
 DEVICE = "npm_lite"

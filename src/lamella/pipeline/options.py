@@ -538,7 +538,7 @@ class Options(PlanOptions):
         metadata=own(
             "Print one JSON object on standard output.",
             ALWAYS,
-            f"--json | {MODELS} generate train sim bind rules view doctor demo | output",
+            f"--json | {MODELS} generate train sim bind rules doctor demo | output",
         ),
     )
     as_sarif: bool = field(
