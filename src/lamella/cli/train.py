@@ -15,6 +15,7 @@ import click
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
+from lamella.base.system import peak_bytes
 from lamella.base.writer import require_room, write_text
 from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
 from lamella.cli.progress import show_progress
@@ -25,7 +26,7 @@ from lamella.pipeline.languages import NAC, Executable, language_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.profile import Profile
 from lamella.train.fit import Fit, follow, ranked
-from lamella.train.loop import StepReport, peak_bytes
+from lamella.train.loop import StepReport
 from lamella.train.memory import shown_bytes
 from lamella.train.ranks.trainer import World
 from lamella.train.ranks.transport import Link, Processes, Transport

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.base.arrays import Array
+from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder, shown
@@ -414,6 +415,16 @@ class Trained:
         """Pairs of a step and the loss of the data that were not learnt from."""
         self.trainer: Trainer = fit.trainer
         """What took the steps, for more of them."""
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """What was trained, and how the loss went."""
+        losses = f"loss {self.losses[0]:.5g} → {self.losses[-1]:.5g}" if self.losses else "no step"
+        count = sum(item.size for item in self.parameters.values())
+        facts = (("steps", f"{len(self.losses):,}"), ("parameters", f"{count:,}"), ("losses", losses))
+        return Card("trained", self._fit.path.name, facts)
 
     @property
     def parameters(self) -> Mapping[str, Array]:
