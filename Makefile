@@ -2,25 +2,21 @@
 PYTHON ?= python3
 BIN := .venv/bin
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH"
-CODE := src tests docs bench
+CODE := src tests docs bench editors
 JOBS ?= 2
 # Neighbours stay in one process, which has what their module prepares; who is done takes from the end of another.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench docs fuzz
+.PHONY: help setup demo test check format bench docs site fuzz
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.dev ## create .venv and install lamella with its development tools
 
-demo: .venv/.run ## an architecture and a model checked, run and lowered, as a binary too; kernels compiled; an NPU simulated
-	@$(RUN) bash examples/llama/demo.sh build/demo
-	@$(RUN) bash examples/operator/demo.sh build/demo
-	@$(RUN) bash examples/nac/demo.sh build/demo
-	@$(RUN) bash examples/kernels/demo.sh build/demo
-	@$(RUN) bash examples/npu/demo.sh build/demo
+demo: .venv/.run ## a classifier trained, exported, compiled, quantised and put on an NPU, with a report in build/demo
+	@$(BIN)/lamella demo build/demo
 
 # Bytecode is kept even where the environment says otherwise: each worker and each command would compile all again.
 test: check ## make check, then all tests
@@ -39,8 +35,12 @@ bench: .venv/.bench ## measure speed as ratios against named peers, whole models
 	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.models --threads 1,2 --batch 1,8
 
-docs: .venv/.dev ## write docs/rules and docs/operators again from the rule tables and the library
+docs: .venv/.dev ## write docs/rules, docs/operators and the grammars of editors again from the tables and the library
 	$(BIN)/python -m docs.generate
+	$(BIN)/python -m editors.generate
+
+site: .venv/.site ## build the documentation as a site in build/site; a link that leads nowhere is an error
+	$(BIN)/python -m docs.site
 
 fuzz: .venv/.dev ## the tests with mutated inputs, 100 000 of them, and 20 000 random networks
 	LAMELLA_FUZZ=$${LAMELLA_FUZZ:-100000} $(PYTEST) -m fuzz tests
@@ -53,6 +53,10 @@ fuzz: .venv/.dev ## the tests with mutated inputs, 100 000 of them, and 20 000 r
 
 .venv/.bench: .venv/.dev
 	$(BIN)/python -m pip install --quiet --editable '.[dev,bench,zoo]'
+	@touch $@
+
+.venv/.site: .venv/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[dev,docs]'
 	@touch $@
 
 .venv/.run: pyproject.toml | .venv/bin/python

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
@@ -20,7 +21,7 @@ from lamella.graph.model import Model
 from lamella.pipeline.given import options_of
 from lamella.pipeline.quantize.api import quantize_graph
 
-CASES: Mapping[str, tuple[str, dict[str, object]]] = {
+CASES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "BERT-tiny encoder, 128 tokens": ("bert", {"shape": {"B": 1, "T": 128}}),
     "tiny Llama, prefill of 64": ("llama", {"shape": {"B": 1, "T": 64}}),
     "tiny Llama, one step, cache of 64": ("llama", {"shape": {"T": 1}, "cache": 64}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -28,6 +29,10 @@ if not IS_WORKER:
     # the other worker's time. Set before either is imported; a count that the caller names stays.
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+# transformers loads torchvision where it finds it, and fails with one that does not fit this torch, as that of the
+# benches may: no test needs it.
+sys.modules["torchvision"] = None  # type: ignore[assignment]  # which is how a package is hidden
 
 # A slow machine is no failure; `make test` sees the same cases every time, `make fuzz` sees new ones.
 settings.register_profile(

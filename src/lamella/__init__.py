@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from lamella.base.diagnostic import Diagnostic, LamellaError
     from lamella.base.limits import Limits
     from lamella.pipeline.api import compile, load, lower, save
+    from lamella.pipeline.bench.api import bench
     from lamella.pipeline.check import check
     from lamella.pipeline.diff.api import diff
+    from lamella.pipeline.generation import generate
     from lamella.pipeline.module.watch import watch
     from lamella.pipeline.quantize.api import quantize
     from lamella.pipeline.torch.export import from_torch
+    from lamella.studio import view
     from lamella.train import train
 
 __version__ = "0.1.0"
@@ -24,15 +27,18 @@ __all__ = [
     "Diagnostic",
     "LamellaError",
     "Limits",
+    "bench",
     "check",
     "compile",
     "diff",
     "from_torch",
+    "generate",
     "load",
     "lower",
     "quantize",
     "save",
     "train",
+    "view",
     "watch",
 ]
 
@@ -40,11 +46,14 @@ _HOMES = {
     "Diagnostic": "lamella.base.diagnostic",
     "LamellaError": "lamella.base.diagnostic",
     "Limits": "lamella.base.limits",
+    "bench": "lamella.pipeline.bench.api",
     "check": "lamella.pipeline.check",
     "diff": "lamella.pipeline.diff.api",
     "quantize": "lamella.pipeline.quantize.api",
     "from_torch": "lamella.pipeline.torch.export",
+    "generate": "lamella.pipeline.generation",
     "train": "lamella.train",
+    "view": "lamella.studio",
     "watch": "lamella.pipeline.module.watch",
 }
 

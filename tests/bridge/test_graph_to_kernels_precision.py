@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -29,7 +30,7 @@ def graph(body: str, inputs: str, outputs: str, variables: str) -> Model:
     return small(inputs, body, outputs, f"@variable {{ {variables} }}")
 
 
-def compiled(model: Model, backend: str, **options: object) -> GraphExecutable:
+def compiled(model: Model, backend: str, **options: Any) -> GraphExecutable:
     """A model on a backend."""
     found = lamella.compile(model, backend=backend, **options)
     assert isinstance(found, GraphExecutable)

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from lamella.base.arrays import Array
 from lamella.bridge.graph_to_kernels import KernelOptions, graph_to_kernels, partial_sums
 from lamella.graph.gradient import differentiate
 from lamella.graph.model import Model
@@ -19,14 +20,16 @@ SIZE = 9
 """The size of every target."""
 
 
-def verify(model: Model) -> None:
-    """Machine code gives what the reference does, in 32 and in 64 bits, with random inputs."""
+def verify(model: Model, given: dict[str, Array] | None = None) -> None:
+    """Machine code gives what the reference does, in 32 and in 64 bits, with random inputs where none are given."""
     chance = np.random.default_rng(0)
     shapes = {
         item.name: [size for size in item.shape if isinstance(size, int)]
         for item in members(model.graph.inputs)
     }
-    fed = {name: chance.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    fed = {name: chance.normal(size=shape).astype(np.float32) for name, shape in shapes.items()} | (
+        given or {}
+    )
     for wide in (False, True):
         kernels = graph_to_kernels(model, options=KernelOptions(wide))
         assert not natives(kernels)
@@ -97,3 +100,23 @@ def test_long_sums_into_one_place_have_parts_of_their_own(monkeypatch: pytest.Mo
     formulas = "y[i,] = x[0,] + 0.0 * a[i,], i < 128; z[i,] = x[0,] * a[i,], i < 128;"
     model = operator("x: real[1]; a: real[128];", "y: real[128]; z: real[128];", formulas)
     verify(differentiate(model, ["x"]))
+
+
+@pytest.mark.parametrize("sign", ["+=", ">="])
+def test_rows_that_go_to_one_place_are_joined_in_their_order(sign: str) -> None:
+    """Some rows at a time, where they meet and where they do not; some are left out, or go nowhere."""
+    chance = np.random.default_rng(2)
+    for rows in (3, 4, 23):
+        for places in (np.sort(chance.integers(-1, 5, rows)), chance.integers(0, 6, rows)):
+            formula = f"y[|at[i,]|, c] {sign} x[i, c], i < {rows}, c < 20 | at[i,] != 3;"
+            model = operator(
+                f"x: real[{rows}, 20]; at: int[{rows}];",
+                "y: real[5, 20];",
+                f"y[b, c] = 0.0, b < 5, c < 20; {formula}",
+            )
+            verify(model, {"at": places})
+    single = f"y[|at[i, c]|, c] {sign} x[i, c], i < 23, c < 20;"
+    model = operator(
+        "x: real[23, 20]; at: int[23, 20];", "y: real[5, 20];", f"y[b, c] = 0.0, b < 5, c < 20; {single}"
+    )
+    verify(model, {"at": chance.integers(-1, 5, (23, 20))})

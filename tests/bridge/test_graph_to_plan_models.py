@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ graph Open {
 """
 
 
-def load(name: str, **options: object) -> Model:
+def load(name: str, **options: Any) -> Model:
     """A small model of the library, its weights drawn."""
     model = lamella.load(MODELS / f"{name}.module", preset="tiny", **options)
     assert isinstance(model, Model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,7 +74,7 @@ def compiled(path: Path, item: Network, backend: str | None = None) -> Training:
     """The training graph of a file, for the arrays of a network."""
     given = {"x": item.x.numpy(), "target_0": item.target.numpy()}
     types = {name: f"{SHORT[str(a.dtype)]}{list(a.shape)}" for name, a in given.items()}
-    wide = {"dtype": "f64"} if backend and given["x"].dtype == np.float64 else {}
+    wide: dict[str, Any] = {"dtype": "f64"} if backend and given["x"].dtype == np.float64 else {}
     run = lamella.compile(path, backend, training=True, types=types, **wide)
     assert isinstance(run, Training)
     return run
@@ -123,7 +124,7 @@ def test_bytes_of_the_newest_version_are_trained(tmp_path: Path) -> None:
     agree(compiled(path, item), item, CLOSE["float32"])
 
 
-def plain(tmp_path: Path, rest: str, **options: object) -> Training:
+def plain(tmp_path: Path, rest: str, **options: Any) -> Training:
     """The training of one parameter, which is 1 and -2 at first."""
     path = tmp_path / "plain.nacs"
     path.write_text(PLAIN.format(rest=rest))

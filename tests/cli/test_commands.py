@@ -63,6 +63,25 @@ def test_check_json_has_the_binding_schema(wrong: str) -> None:
     assert ("NEM002", 3, 26, 27) in found
 
 
+def test_check_sarif_says_the_same(wrong: str) -> None:
+    """The same findings at the same places; the form itself was held against the schema of SARIF 2.1.0."""
+    found = json.loads(call("check", wrong, "--json").stdout)["diagnostics"]
+    result = call("check", wrong, "--sarif")
+    (run,) = json.loads(result.stdout)["runs"]
+    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    assert result.exit_code == 1
+    assert len(set(rules)) == len(rules)
+    assert [rules[item["ruleIndex"]] for item in run["results"]] == [item["code"] for item in found]
+    for ours, theirs in zip(found, run["results"], strict=True):
+        region = theirs["locations"][0]["physicalLocation"]["region"]
+        place = (region["startLine"], region["startColumn"], region["endLine"], region["endColumn"])
+        assert place == tuple(ours[key] for key in ("line", "column", "end_line", "end_column"))
+        assert (theirs["level"], theirs["message"]["text"].splitlines()[0]) == (
+            ours["severity"],
+            ours["message"],
+        )
+
+
 def test_warnings_alone_succeed_unless_strict() -> None:
     assert call("check", CONV).exit_code == 0
     assert call("check", CONV, "--strict").exit_code == 1

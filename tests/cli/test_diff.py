@@ -206,7 +206,8 @@ def test_the_page_stands_alone_and_takes_no_name_for_markup(tmp_path: Path) -> N
     assert "<script" not in page
     assert "<img" not in page
     assert "<b>" not in page
-    assert "http" not in page
+    assert "http:" not in page
+    assert "https:" not in page
     assert "&lt;b&gt;y&lt;/b&gt;" in page
 
 

@@ -122,9 +122,9 @@ def test_the_api_takes_the_same_options(tmp_path: Path) -> None:
     with pytest.raises(LamellaError, match="TEN216"):
         kernels.f(x, 5)
     with pytest.raises(LamellaError, match="option 'trace' is a function"):
-        lamella.compile(path, trace="yes")
+        lamella.compile(path, trace="yes")  # type: ignore[arg-type]
     with pytest.raises(LamellaError, match="option 'check_bounds' is a bool"):
-        lamella.compile(path, check_bounds="yes")
+        lamella.compile(path, check_bounds="yes")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "train": ROADS,
     "genome": ROADS,
     "studio": ROADS,
+    "lsp": ROADS,
+    "demo": (*ROADS, "train", "studio"),
     "onnx": (*ROADS, "bridge", "graph", "base"),
 }
 EVERYTHING = ("", "cli", "__main__")  # "" is lamella/__init__.py

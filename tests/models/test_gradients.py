@@ -19,7 +19,7 @@ from tests.support.models.checkpoints import VOCABULARY, build, tokens
 
 NAMES = (
     *("llama", "llama tied", "llama biases", "qwen3", "mistral", "mixtral", "qwen3 moe plain"),
-    *("gpt2", "mamba", "nemotron latent"),
+    *("gpt2", "mamba", "nemotron latent", "gemma2", "gemma3", "olmo2", "cohere2", "bloom", "falcon newer"),
 )
 
 

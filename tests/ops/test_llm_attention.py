@@ -111,6 +111,41 @@ def test_attention_of_torch(shared: int, ratio: int, causal: bool, data: Data) -
     agree("flash_attention", [q, k, v], [expected, attend(case, *tensors)[1]], causal=causal)
 
 
+@judged("torch", "llm.attention")
+@few
+@given(cases, st.integers(0, 3), st.none() | st.just(1.5), st.booleans(), st.data())
+def test_attention_with_more(case: Case, before: int, cap: float | None, sinking: bool, data: Data) -> None:
+    """A bias, a mask that leaves each query something, sinks, a soft cap; windows on both sides."""
+    q = draw(data, case.batch, case.heads, case.count, case.width)
+    k, v = (draw(data, case.batch, case.shared, before + case.count, case.width) for _ in range(2))
+    heads = data.draw(st.sampled_from((1, case.heads)))
+    bias = draw(data, data.draw(st.sampled_from((1, case.batch))), heads, case.count, before + case.count)
+    sinks = draw(data, case.heads) if sinking else None
+    rows, columns = case.count, before + case.count
+    at, other = torch.arange(rows)[:, None] + before, torch.arange(columns)
+    mask = np.array(data.draw(st.lists(st.integers(0, 1), min_size=columns, max_size=columns)))
+    mask = np.broadcast_to(
+        mask | (case.window is not None) | (np.arange(columns) == 0), (case.batch, columns)
+    )
+    tensors = [torch.tensor(item) for item in (q, *(item.repeat(case.ratio, 1) for item in (k, v)))]
+    scores = tensors[0] @ tensors[1].mT * (case.width**-0.5 if case.scale is None else case.scale)
+    scores = scores if cap is None else cap * (scores / cap).tanh()
+    scores = scores + torch.tensor(bias)
+    if case.sloped:
+        scores = scores + torch.tensor(case.slopes, dtype=scores.dtype)[:, None, None] * (other - at)
+    hidden = ((other > at) & case.causal) | torch.tensor(mask == 0)[:, None, None]
+    if case.window is not None:
+        hidden = hidden | ((at - other).abs() >= case.window)
+    scores = scores.masked_fill(hidden, -torch.inf)
+    if sinks is not None:
+        column = torch.tensor(sinks)[None, :, None, None].expand(*scores.shape[:-1], 1)
+        scores = torch.cat([scores, column], -1)
+    expected = scores.softmax(-1)[..., :columns] @ tensors[2]
+    more = {} if cap is None else {"softcap": cap}
+    inputs = [q, k, v, bias, mask.astype(np.int64), sinks]
+    agree("attention", inputs, [expected], **case.attributes(), **more)
+
+
 @judged("numpy", "llm.flash_attention", "llm.flash_attention_backward")
 def test_a_query_that_sees_nothing_gives_nothing() -> None:
     q, k = np.ones((1, 1, 3, 2)), np.ones((1, 1, 1, 2))
@@ -287,6 +322,26 @@ REFUSALS = (
                 {"alibi_slopes": (0.5, 0.5, 0.5)},
             ),
         )
+    ),
+    Refusal("llm.attention", "3 heads of queries cannot share 2 heads of keys", ATTENTION),
+    Refusal("llm.attention", "'window_size' must be positive", FINE, {"window_size": 0}),
+    Refusal("llm.attention", "'softcap' must be positive", FINE, {"softcap": 0.0}),
+    Refusal(
+        "llm.attention",
+        "'alibi_slopes' must hold a number for each of 2 heads",
+        FINE,
+        {"alibi_slopes": (0.5, 0.5, 0.5)},
+    ),
+    Refusal(
+        "llm.attention",
+        "'bias' must be for 1 sequences and 2 heads, or for all of them",
+        (*FINE, (1, 3, FINE[0][2], FINE[1][2])),
+    ),
+    Refusal(
+        "llm.attention",
+        "'sinks' must hold a number for each of 2 heads",
+        (*FINE, (1, 1, 2, 2), (1, 2), (3,)),
+        element="f32 f32 f32 f32 i64 f32",
     ),
     Refusal("llm.flash_attention_packed", PACKED, ((1, 2, 3, 4),), COUNTS),
     Refusal("llm.rope_packed", PACKED, ((1, 2, 3, 4), (6, 2, 2)), COUNTS),

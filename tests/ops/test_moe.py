@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.judges.draws import filled
 from tests.support.judges.gradients import draw_normal, gives, pull, torch
-from tests.support.judges.harness import refuse, run, same
+from tests.support.judges.harness import one, refuse, run, same
 from tests.support.judges.registry import Given, Refusal, judged
 from tests.support.judges.routes import SEEDS, Sizes, draw_routes, offsets_of, order, rank, sizes
 
@@ -188,3 +188,39 @@ REFUSALS = (
 @pytest.mark.parametrize("refusal", REFUSALS, ids=str)
 def test_refusals(refusal: Refusal) -> None:
     refuse(refusal)
+
+
+# --- routes between ranks -----------------------------------------------------------------------------------
+
+
+@judged("numpy", "moe.find_slots", "moe.find_places", "moe.place_rows", "moe.pick_rows")
+@settings(max_examples=25)
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 9), st.integers(0, 2), SEEDS)
+def test_rows_go_to_the_ranks_of_their_experts_and_back(
+    ranks: int, each: int, rows: int, spare: int, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    experts = np.sort(draw.integers(0, ranks * each, (ranks, rows)))
+    offsets = np.array([np.searchsorted(item, np.arange(ranks * each + 1)) for item in experts], np.int32)
+    capacity = int(np.diff(offsets[:, ::each], axis=1).max()) + spare
+    told = {"ranks": ranks, "capacity": capacity}
+    arrays = draw.standard_normal((ranks, rows, 2))
+    slots, sent = [], []
+    for own, array in zip(offsets, arrays, strict=True):
+        slots.append(one("moe.find_slots", own, **told, rows=rows))
+        sent.append(one("moe.place_rows", array, slots[-1], count=ranks * capacity))
+    blocks = np.array(sent).reshape(ranks, ranks, capacity, 2)
+    came = []
+    for number in range(ranks):
+        places, local = run("moe.find_places", [offsets.reshape(-1)], {**told, "rank": number})
+        assert isinstance(places, np.ndarray)
+        assert isinstance(local, np.ndarray)
+        found = one("moe.place_rows", blocks[:, number].reshape(-1, 2), places, count=ranks * capacity)
+        wanted = [arrays[experts == number * each + item] for item in range(each)]
+        same(local, np.cumsum([0, *map(len, wanted)], dtype=np.int32))
+        same(found[: local[-1]], np.concatenate(wanted))
+        assert not found[local[-1] :].any()
+        came.append(one("moe.pick_rows", found, places))
+    back = np.array(came).reshape(ranks, ranks, capacity, 2)
+    for number in range(ranks):
+        same(one("moe.pick_rows", back[:, number].reshape(-1, 2), slots[number]), arrays[number])

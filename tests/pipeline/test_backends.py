@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def test_graphs_run_by_kernels_unless_the_options_want_the_reference(model: Path
     quantised = tmp_path / "quantised.sknd"
     quantised.write_text(QUANTISED, encoding="utf-8")
     x = np.ones(2, np.float32)
-    cases: list[tuple[Path, dict[str, object], bool]] = [
+    cases: list[tuple[Path, dict[str, Any], bool]] = [
         (model, {}, True),
         (model, {"threads": 1}, True),
         (model, {"dtype": "f64"}, False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def main(folder: Path, text: str) -> Path:
     return path
 
 
-def demand_a_run(path: Path, text: str, **options: object) -> None:
+def demand_a_run(path: Path, text: str, **options: Any) -> None:
     """A text without findings runs; only open extents leave shapes to the run."""
     if any(item.severity != "note" for item in lamella.check(path, None, **options)):
         return

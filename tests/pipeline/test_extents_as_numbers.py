@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,8 @@ def scaled(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_an_extent_that_is_given_is_a_number(scaled: Path, backend: str) -> None:
     given = np.ones((3, 2), np.float32)
-    for options in ({"shape": {"n": 3}}, {}):
+    cases: tuple[dict[str, Any], ...] = ({"shape": {"n": 3}}, {})
+    for options in cases:
         found = lamella.compile(scaled, backend=backend, **options)(x=given)
         np.testing.assert_array_equal(found["y"], given * 3)
 

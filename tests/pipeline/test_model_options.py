@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def test_an_operator_that_calls_one_with_variables_is_composed(model: Path) -> N
 
 
 @pytest.mark.parametrize("option", [{"weights": "w"}, {"config": {}}, {"shape": {"n": 2}}, {"keep": "block"}])
-def test_options_of_reading_are_refused_for_a_loaded_model(model: Path, option: dict[str, object]) -> None:
+def test_options_of_reading_are_refused_for_a_loaded_model(model: Path, option: dict[str, Any]) -> None:
     loaded = lamella.load(model)
     with pytest.raises(lamella.LamellaError, match="comes too late"):
         lamella.compile(loaded, None, **option)

@@ -160,7 +160,7 @@ def test_a_file_runs_once_its_inputs_are_known(tmp_path: Path) -> None:
     path = tmp_path / "a.nac"
     path.write_bytes(write(perceptron()))
     model = load(path)
-    assert repr(model) == f"<NAC 1.6 {path}: 7 instructions, 2 parameters>"
+    assert repr(model).startswith(f"<NAC 1.6 {path}: 7 instructions, 2 parameters, ")
     with pytest.raises(LamellaError, match="'x'"):
         lamella.compile(model)()
     x = np.ones((1, 2), np.float32)

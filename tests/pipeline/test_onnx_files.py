@@ -41,7 +41,7 @@ def _saved(model: Any, folder: Path) -> Path:
     return path
 
 
-def _loaded(path: Path, **options: object) -> Model:
+def _loaded(path: Path, **options: Any) -> Model:
     found = lamella.load(path, **options)
     assert isinstance(found, Model)
     return found

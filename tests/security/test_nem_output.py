@@ -13,8 +13,9 @@ from lamella.base.source import Source
 from lamella.cli import lamella
 from lamella.pipeline.api import load
 from lamella.pipeline.nem.program import check_program, plan_of
-from lamella.plan.report import chrome_trace, html_page, summary
+from lamella.plan.report import chrome_trace, summary
 from lamella.plan.timing import simulate
+from lamella.studio.page import plan_page
 from tests.support.fuzz.nem_walk import RAW
 
 OURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -142,7 +143,7 @@ def test_a_name_that_looks_like_a_placeholder_stays_a_name() -> None:
     found = check_program(Source("{script}.nem", PROGRAM.replace("{title}", "{policy}{script}{style}")), None)
     plan = plan_of(found)
     report = simulate(plan)
-    assert html_page(report, plan).count("{policy}{script}{style}") > 0
+    assert plan_page(report, plan).count("{policy}{script}{style}") > 0
     assert chrome_trace(report, plan)
     assert not raw(summary(report, plan))
 

@@ -14,6 +14,7 @@ import torch
 from lamella.base.arrays import Array
 from lamella.pipeline.options import Options
 from lamella.train import StepSettings, Trainer
+from lamella.train.adapters.model import find_adapters
 
 RECIPE = """
 recipe Narrow:
@@ -264,3 +265,46 @@ def test_every_policy_learns(name: str, tmp_path: Path) -> None:
     trainer = scaled(tmp_path, f"@precision(policy={name})")
     losses = [trainer.step(BATCHES[0], RATE).loss for _ in range(6)]
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("storage", ["bf16", "fp32"])
+def test_adapters_learn_in_the_types_of_a_recipe(storage: str, tmp_path: Path) -> None:
+    """LoRA beside a product that is rounded: the numbers of torch, whose casts round gradients too."""
+    text = RECIPE.format(forward="bf16", backward="bf16", output="bf16", storage=storage)
+    path = written(tmp_path, text, recipe="@recipe(Narrow)", one="@adapter(lora, rank=2, alpha=2)")
+    model = find_adapters(path, Options(seed=1))
+    assert model is not None
+    found = {item.role: item.variable for item in model.adapted.weights}
+    settings = StepSettings("sgd", weight_decay=0.0)
+    trainer = Trainer(model.trainable, settings, "reference", Options(seed=1))
+    start = {name: torch.tensor(real(item)) for name, item in trainer.fixed.items()}
+    down, up = (torch.tensor(real(trainer.parameters[found[role]])) for role in ("lora_A", "lora_B"))
+
+    def rounded(item: torch.Tensor) -> torch.Tensor:
+        return item.bfloat16().float()
+
+    for batch in BATCHES[:6]:
+        down, up = (item.detach().requires_grad_() for item in (down, up))
+        x = rounded(torch.tensor(batch["x"]))
+        h = (x @ rounded(start["first"]).T + x @ down.T @ up.T).bfloat16()
+        scores = (torch.relu(h).float() @ rounded(start["second"]).T).bfloat16()
+        loss = torch.nn.functional.cross_entropy(scores.float(), torch.tensor(batch["targets"]))
+        loss.backward()
+        assert trainer.step(batch, RATE).loss == pytest.approx(float(loss.detach()), rel=1e-4)
+        assert down.grad is not None
+        assert up.grad is not None
+        down, up = down - RATE * down.grad, up - RATE * up.grad
+    assert trainer.parameters[found["lora_B"]].dtype == np.float32
+    np.testing.assert_allclose(trainer.parameters[found["lora_B"]], up.detach(), rtol=0.02, atol=1e-5)
+
+
+def test_adapters_remember_scales_and_every_policy_takes_them(tmp_path: Path) -> None:
+    path = written(tmp_path, FP8, recipe="@recipe(Narrow)", one="@adapter(lora, rank=2)")
+    model = find_adapters(path, Options(seed=1))
+    assert model is not None
+    trainer = Trainer(model.trainable, StepSettings(), "reference", Options(seed=1))
+    losses = [trainer.step(BATCHES[0], RATE).loss for _ in range(6)]
+    assert losses[-1] < losses[0]
+    histories = [item for name, item in trainer.state.items() if "amax_history" in name]
+    assert len(histories) == 4  # of both operands of both products
+    assert all(item.all() for item in histories)

@@ -47,6 +47,11 @@ class Counted(Threads):
         self.found["all_reduce", array.nbytes] -= 1  # that is how threads do it
         return super().reduce_scatter(array, group, dim)
 
+    def all_to_all(self, array: np.ndarray, group: Sequence[int], dim: int, to: int) -> np.ndarray:
+        self.found["all_to_all", array.nbytes] += 1
+        self.found["send", array.nbytes // len(group)] -= len(group) - 1  # that is how threads do it
+        return super().all_to_all(array, group, dim, to)
+
     def send(self, array: np.ndarray, rank: int) -> None:
         self.found["send", array.nbytes] += 1
         super().send(array, rank)

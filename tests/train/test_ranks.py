@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +17,23 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
+from lamella.base.optional import need
 from lamella.cli import lamella as command
 from lamella.graph.data import read_safetensors
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members, results_of
-from lamella.train import TrainableGraph, Trainer
+from lamella.pipeline.options import Options
+from lamella.train import StepSettings, TrainableGraph, Trainer, trainable
+from lamella.train.initial import with_initial
 from lamella.train.ranks.divide import divide
 from lamella.train.ranks.launch import joined
 from lamella.train.ranks.mesh import Mesh, read_mesh
 from lamella.train.ranks.pipeline import StageTrainer, one_forward_one_backward
 from lamella.train.ranks.stages import plan_stages
 from lamella.train.ranks.trainer import RankTrainer, World, buckets, gradient_buckets, gradient_marks
-from lamella.train.ranks.transport import RankLostError, Threads, given_place, run_threads
+from lamella.train.ranks.transport import RankLostError, Threads, choose_link, given_place, run_threads
 from lamella.train.step import StepBuilder
 from tests.support.repository import ROOT
 from tests.support.train.ranks import (
@@ -37,9 +43,11 @@ from tests.support.train.ranks import (
     OPTIONS,
     SETTINGS,
     SHARDED,
+    SHARDED_EXPERTS,
     STAGED,
     STREAMED,
     TEXT,
+    batch,
     marked,
     send_much,
     source,
@@ -244,10 +252,179 @@ def test_streamed_parameters_are_stored_as_slices_and_steps_are_those_of_one_pro
     ]
 
 
-def test_expert_parallel_steps_are_those_of_one_process(tmp_path: Path) -> None:
-    made = source(tmp_path, MIXED)
+@pytest.mark.parametrize("mesh", [Mesh(dp=2, ep=2), Mesh(pp=2, ep=2)], ids=str)
+def test_expert_parallel_steps_are_those_of_one_process(tmp_path: Path, mesh: Mesh) -> None:
+    text = MIXED.replace("-> mixed", "-> mixed @partition(0)").replace("-> logits", "-> logits @partition(1)")
+    made = source(tmp_path, text if mesh.pp > 1 else MIXED)
+    require_equal(made, mesh)
+    own = divide(made, mesh, 0)
+    assert set(own.slices) == {"experts.gate_up", "experts.down"}
+    kinds = Counter(item.kind for item in own.exchanges)
+    assert kinds == {"all_gather": 1, "all_to_all": 4}, "rows go to their experts and back, both ways"
+
+
+@pytest.mark.parametrize("said", ['@comm(all_gather, group="ep")', "@shard(replicated)"])
+def test_experts_without_a_rule_are_gathered_and_their_gradients_scattered(tmp_path: Path, said: str) -> None:
+    # No operator on experts reads these weights by offsets, or the text wants the rows back between two of them.
+    text = SHARDED_EXPERTS.replace("-> wide", f"-> wide {said}")
+    made = source(tmp_path, text)
     require_equal(made, Mesh(ep=2))
-    assert len(divide(made, Mesh(ep=2), 0).slices) == 2
+    kinds = Counter(item.kind for item in divide(made, Mesh(ep=2), 0).exchanges)
+    assert kinds["reduce_scatter"] == 1  # of the table that a product of matrices takes whole
+    assert kinds["all_to_all"] == (7 if "comm" in said else 4)
+
+
+def test_a_step_is_taken_again_with_more_room_where_one_rank_has_most_of_the_rows(tmp_path: Path) -> None:
+    made = source(tmp_path, MIXED)
+    data = dict(made.model.data or {})
+    data["experts.router"] = np.zeros((4, 8))  # all tokens go to the first two experts
+    made = replace(made, model=replace(made.model, data=data))
+    require_equal(made, Mesh(ep=2))
+
+    def work(place: Threads) -> object:
+        trainer = RankTrainer(made, SETTINGS, "reference", OPTIONS, World(Mesh(ep=2), place))
+        before = trainer.division
+        first = trainer.evaluate(batch(0, 2))
+        return first, trainer.evaluate(batch(0, 2)), before is trainer.division
+
+    loss = Trainer(made, SETTINGS, "reference", OPTIONS).evaluate(batch(0, 2))
+    found: list[tuple[float, float, bool]] = run_threads(2, work)  # type: ignore[assignment]
+    for first, second, is_same in found:
+        np.testing.assert_allclose([first, second], loss, rtol=1e-9)
+        assert not is_same
+
+
+def test_hooks_of_experts_see_the_rows_of_the_experts_of_their_rank(tmp_path: Path) -> None:
+    made = source(tmp_path, MIXED)
+
+    def work(place: Threads) -> object:
+        seen: list[np.ndarray] = []
+        trainer = RankTrainer(made, SETTINGS, "reference", OPTIONS, World(Mesh(ep=2), place))
+        trainer.register_hook("AfterExpertCompute", lambda item, *_: seen.append(np.array(item)))
+        trainer.step(batch(0, 2), 0.01)
+        return seen[-1]
+
+    whole: list[np.ndarray] = []
+    trainer = Trainer(made, SETTINGS, "reference", OPTIONS)
+    trainer.register_hook("AfterExpertCompute", lambda item, *_: whole.append(np.array(item)))
+    trainer.step(batch(0, 2), 0.01)
+    found: list[np.ndarray] = run_threads(2, work)  # type: ignore[assignment]
+    np.testing.assert_allclose(np.concatenate([item[item.any(1)] for item in found]), whole[0], rtol=1e-9)
+
+
+# --- narrow types -----------------------------------------------------------------------------------------------
+
+NARROW = """\
+recipe Narrow:
+  forward_activation_dtype: {0}
+  backward_gradient_dtype: {1}
+  output_dtype: {2}
+  weight_storage_dtype: {2}
+  scaling_strategy: delayed
+  amax_history_len: 3
+
+model Net(d: int = 8, hidden: int = 12, classes: int = 6):
+  @recipe(Narrow)
+  params:
+    up: [hidden, d] @shard(column)
+    down: [d, hidden] @shard(row)
+    head: [classes, d]
+  forward:
+    in: x: [B, d, fp32]
+    out: logits: [B, classes]
+    graph:
+      (x, up) -> matmul(transpose=NT) -> wide @partition(0)
+      wide -> relu() -> bent @partition(0)
+      (bent, down) -> matmul(transpose=NT) -> narrow @partition(1)
+      (narrow, head) -> matmul(transpose=NT) -> logits @partition(1)
+"""
+NARROW_MESHES = [Mesh(dp=2), Mesh(tp=2), Mesh(pp=2)]
+
+
+def narrow_source(folder: Path, *types: str) -> TrainableGraph:
+    path = folder / "net.module"
+    path.write_text(NARROW.format(*types), encoding="utf-8")
+    found = trainable(path, Options())
+    return replace(found, model=with_initial(found.model, Options())[0])
+
+
+@pytest.mark.parametrize("mesh", NARROW_MESHES, ids=str)
+def test_ranks_scale_by_the_largest_numbers_of_all(tmp_path: Path, mesh: Mesh) -> None:
+    """Histories are those of one process, and the same on all ranks; what is rounded differs by its rounding."""
+    made = narrow_source(tmp_path, "fp8_e4m3", "fp8_e5m2", "bf16")
+    kind = StageTrainer if mesh.pp > 1 else RankTrainer
+    batches = [batch(number) for number in range(3)]
+
+    def steps(trainer: Trainer) -> tuple[list[float], dict[str, np.ndarray]]:
+        losses = [trainer.step({**item, "x": item["x"].astype(np.float32)}, 0.01).loss for item in batches]
+        losses.append(trainer.evaluate({**batches[0], "x": batches[0]["x"].astype(np.float32)}))
+        return losses, {name: np.array(item) for name, item in trainer.state.items()}
+
+    settings = StepSettings("sgd")
+    one = replace(settings, accumulation=mesh.pp)
+    losses, state = steps(Trainer(made, one, "reference", Options()))
+    work = lambda place: steps(kind(made, settings, "reference", Options(), World(mesh, place)))  # noqa: E731
+    found: list[tuple[list[float], dict[str, np.ndarray]]] = run_threads(mesh.size, work)  # type: ignore[assignment]
+    for own, held in found:
+        np.testing.assert_allclose(own, losses, rtol=2e-3)
+        assert set(held) == set(state)
+        for name in (item for item in state if ".amax" in item):
+            np.testing.assert_array_equal(held[name], found[0][1][name], err_msg=name)
+            np.testing.assert_allclose(held[name], state[name], rtol=0.05, err_msg=name)
+
+
+@pytest.mark.parametrize("mesh", NARROW_MESHES, ids=str)
+def test_ranks_scale_a_loss_together(tmp_path: Path, mesh: Mesh) -> None:
+    """Where one rank finds a gradient that is not finite all of them skip the step, and halve the scale."""
+    made = narrow_source(tmp_path, "fp16", "fp16", "fp16")
+    kind = StageTrainer if mesh.pp > 1 else RankTrainer
+    given = batch(0)
+    large = {**given, "x": (given["x"] * 100).astype(np.float32)}
+    large["x"][4:] = 0  # the second half of a batch has small gradients
+    small = {**given, "x": (given["x"] / 100).astype(np.float32)}
+
+    def steps(trainer: Trainer) -> tuple[object, ...]:
+        before = np.array(trainer.parameters["up"])
+        first = trainer.step(large, 0.01).is_skipped
+        held, scale = np.array_equal(trainer.parameters["up"], before), trainer.loss_scale
+        second = [trainer.step(small, 0.01).is_skipped for _ in range(6)]
+        return first, held, scale, second, trainer.loss_scale, trainer.steps
+
+    settings = StepSettings("adamw")
+    wanted = steps(Trainer(made, settings, "reference", Options()))
+    assert wanted[:3] == (True, True, 32768.0)
+    work = lambda place: steps(kind(made, settings, "reference", Options(), World(mesh, place)))  # noqa: E731
+    assert run_threads(mesh.size, work) == [wanted] * mesh.size
+
+
+CHECKED = """\
+module First(d: int):
+  params:
+    weight: [d, d]
+  forward:
+    in: [B, 4, d]
+    out: [B, 4, d]
+    graph:
+      (in, weight) -> matmul(transpose=NT) -> out
+
+model Net(d: int = 8, classes: int = 6):
+  params:
+    first: First(d) @partition(0)
+    head: [classes, d]
+  forward:
+    in: x: [B, T, d]
+    out: logits: [B, T, classes]
+    graph:
+      x -> first() -> given
+      (given, head) -> matmul(transpose=NT) -> logits @partition(1)
+"""
+
+
+def test_stages_check_the_extents_that_the_text_declares(tmp_path: Path) -> None:
+    made, mesh = source(tmp_path, CHECKED), Mesh(pp=2)
+    work = lambda place: take(StageTrainer(made, SETTINGS, "reference", OPTIONS, World(mesh, place)))  # noqa: E731
+    with pytest.raises(LamellaError, match=r"is declared \[B, 4, d\]"):
+        run_threads(2, work)
 
 
 OWN_BACKWARD = """\
@@ -339,6 +516,30 @@ def test_processes_take_the_steps_of_one(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[name], numbers, rtol=1e-9, err_msg=name)
         for path, item in parameters.items():
             np.testing.assert_allclose(found[f"{name} {path}"], item, rtol=1e-7, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("backend", "gpus", "has_nccl", "name", "words"),
+    [
+        ("cpu", 4, True, "gloo", ""),
+        ("cuda", 4, True, "nccl", ""),
+        ("cuda", 1, True, "gloo", "torch sees 1 GPUs for 2 ranks"),
+        ("cuda", 2, False, "gloo", "no NCCL"),
+    ],
+)
+def test_arrays_go_between_gpus_where_there_is_one_for_each_rank(
+    monkeypatch: pytest.MonkeyPatch, backend: str, gpus: int, has_nccl: bool, name: str, words: str
+) -> None:
+    torch = need("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: has_nccl)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7,8,9"[: 2 * gpus - 1])
+    before = os.environ["CUDA_VISIBLE_DEVICES"]
+    link = choose_link(backend, 1, 2)
+    assert (link.name, link.device) == (name, "cuda" if name == "nccl" else "cpu")
+    assert words in link.reason
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ("7" if name == "nccl" else before)
 
 
 def test_a_rank_that_is_done_waits_for_what_it_has_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,11 @@
-"""Inputs that a call does not give: what was drawn for them, or that they are missing."""
+"""The inputs of a call: given in order or by name, else drawn, else missing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+
+import numpy.typing as npt
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
@@ -65,3 +67,19 @@ def refuse_missing(missing: Mapping[str, str]) -> None:
         f"input{'s' * (len(missing) > 1)} {', '.join(parts)} {are} not given",
         hint="give every input by name, or compile with seed=N or random=True to draw those that are left out",
     )
+
+
+def name_inputs(
+    names: Sequence[str], arrays: Sequence[npt.ArrayLike], inputs: dict[str, npt.ArrayLike]
+) -> dict[str, npt.ArrayLike]:
+    """The inputs of a call by name: those that are given in order, and those that are named."""
+    if not arrays:
+        return inputs
+    if len(arrays) > len(names):
+        hint = f"inputs in order: {', '.join(names) or 'none'}"
+        raise InputError(f"{len(arrays)} inputs are given in order, and there are {len(names)}", hint=hint)
+    found = dict(zip(names, arrays, strict=False))
+    twice = next((name for name in inputs if name in found), None)
+    if twice is not None:
+        raise InputError(f"input '{twice[:80]}' is given twice, in order and by name")
+    return {**found, **inputs}

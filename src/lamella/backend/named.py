@@ -8,11 +8,13 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.lang.tensor.extensions import read_axes
 from lamella.lang.tensor.nodes import Function, Program
 from lamella.lang.tensor.rules import running as rules
+from lamella.lang.tensor.write import card_of_kernels
 
 MOST_GROUPS = 1 << 62
 Groups: TypeAlias = int | Sequence[int]
@@ -67,6 +69,13 @@ class NamedKernels(ABC):
         """What is worth to be said of how kernels run, once for each."""
         self._program = program
         self._functions = {function.name: function for function in program.functions}
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """What it is: the names of its kernels."""
+        return card_of_kernels("", self._program)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ class Lexer:
     """
 
     def __init__(self, patterns: Mapping[str, str], skip: str = r"[ \t\r\n]*+") -> None:
+        self.patterns = patterns
         groups = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in patterns.items())
         self._pattern = re.compile(rf"{skip}(?:{groups}|(?P<{BAD}>[\s\S])|\Z)")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from html import escape
 
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE, Span
@@ -34,6 +35,12 @@ class Diagnostic:
 
     def __str__(self) -> str:
         return render(self)
+
+    def __repr__(self) -> str:
+        return f"<{printable(render(self, lines=False).partition(chr(10))[0], 200)}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(render(self))}</pre>"
 
     def from_origin(self, *origins: str) -> Diagnostic:
         """The same finding with the chain of things it was made from."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 
 from lamella.base.records import dataclass
+from lamella.base.suggest import list_known
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -70,7 +71,7 @@ def from_options(options: Iterable[str], limits: Limits = DEFAULT) -> Limits:
     for option in options:
         name, _, digits = option.partition("=")
         if name not in names:
-            raise ValueError(f"unknown limit '{name}'; the limits are {', '.join(sorted(names))}")
+            raise ValueError(f"unknown limit '{name}'; {list_known(name, sorted(names), 'the limits are')}")
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 19 and 0 < int(digits) <= LARGEST):
             raise ValueError(f"limit {name} needs a positive 64-bit integer, not '{digits[:40]}'")
         limits = replace(limits, **{name: int(digits)})

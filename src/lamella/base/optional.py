@@ -21,6 +21,7 @@ EXTRAS = MappingProxyType(
         "openvino": "bench",
         "torch": "torch",
         "tokenizers": "hf",
+        "transformers": "transformers",
         "jinja2": "hf",
         "pyarrow": "parquet",
         "cuda": "cuda",
@@ -29,6 +30,7 @@ EXTRAS = MappingProxyType(
         "Bio": "genome",
         "duckdb": "genome",
         "pygls": "lsp",
+        "lsprotocol": "lsp",
     }
 )
 """Import names of packages and the extra of ours that installs each."""

@@ -7,13 +7,17 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 
 from lamella.base.errors import InputError, Malformed, cause_of
 from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.base.records import dataclass
 from lamella.base.source import Source, Span
+from lamella.base.system import BINARY, CLOEXEC, DIRECTORY, NOFOLLOW, NONBLOCK
 
 STANDARD_INPUT = Path("-")
 BOM = b"\xef\xbb\xbf"
@@ -21,7 +25,8 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _CHUNK = 1 << 20
 _MAPPED = 1 << 20
 """Smaller files are read: that is as fast, and what becomes of them later does not matter then."""
-_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_OPEN = os.O_RDONLY | CLOEXEC | NONBLOCK | BINARY
+_UNSAVED: ContextVar[Mapping[str, bytes]] = ContextVar("unsaved", default=MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +143,12 @@ def _refusal(problem: Malformed) -> Refusal:
 
 def _open_below(top: Path, parts: list[str]) -> int:
     """Open a file component by component, each relative to the folder before it and none through a link."""
-    descriptor = os.open(top, _OPEN | os.O_DIRECTORY)
+    descriptor = os.open(top, _OPEN | DIRECTORY)
     for index, part in enumerate(parts):
-        folder = 0 if index == len(parts) - 1 else os.O_DIRECTORY
+        folder = 0 if index == len(parts) - 1 else DIRECTORY
         try:
             _refuse_link(descriptor, part, last=not folder)
-            inner = os.open(part, _OPEN | os.O_NOFOLLOW | folder, dir_fd=descriptor)
+            inner = os.open(part, _OPEN | NOFOLLOW | folder, dir_fd=descriptor)
         finally:
             os.close(descriptor)
         descriptor = inner
@@ -216,7 +221,8 @@ def read_bytes_in(folder: Path, name: str, limits: Limits = DEFAULT) -> bytes:
 
 
 def _read_below(top: Path, parts: list[str], path: Path, limit: str, limits: Limits) -> bytes:
-    return _read_all(_open_named(top, parts, path), path, limit, limits)
+    unsaved = _unsaved(top.joinpath(*parts), limit, limits)
+    return unsaved if unsaved is not None else _read_all(_open_named(top, parts, path), path, limit, limits)
 
 
 def _open_named(top: Path, parts: list[str], path: Path) -> int:
@@ -245,11 +251,32 @@ def _read(path: Path, limit: str, limits: Limits) -> bytes:
     try:
         if path == STANDARD_INPUT:
             return _collect(sys.stdin.buffer.read, path, limit, limits)
-        return _read_all(os.open(path, _OPEN), path, limit, limits)
+        unsaved = _unsaved(path, limit, limits)
+        return unsaved if unsaved is not None else _read_all(os.open(path, _OPEN), path, limit, limits)
     except OSError as problem:
         raise _unreadable(path, problem) from problem
     except ValueError:
         raise InputError("the path holds a NUL character") from None
+
+
+@contextmanager
+def unsaved_texts(texts: Mapping[Path, str]) -> Iterator[None]:
+    """Inside, these texts are read instead of the files: an editor shows them and has not saved them yet."""
+    held = {os.path.realpath(path): text.encode("utf-8", "replace") for path, text in texts.items()}
+    token = _UNSAVED.set(held)
+    try:
+        yield
+    finally:
+        _UNSAVED.reset(token)
+
+
+def _unsaved(path: Path, limit: str, limits: Limits) -> bytes | None:
+    """What an editor shows of a file; None where it shows nothing else than the file."""
+    texts = _UNSAVED.get()
+    found = texts.get(os.path.realpath(path)) if texts else None
+    if found is not None:
+        _keep_limit(len(found), path, limit, limits)
+    return found
 
 
 def _unreadable(path: Path, problem: OSError) -> InputError:

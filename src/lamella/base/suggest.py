@@ -39,6 +39,12 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     return f"did you mean '{prefix}{near[0]}'?" if near else ""
 
 
+def list_known(name: str, known: Iterable[str], title: str = "there are:") -> str:
+    """A hint for a name that nothing has: the one that was probably meant, and all that there are."""
+    names = list(known)
+    return f"{did_you_mean(name, names)} {title} {', '.join(names) or 'none'}".lstrip()
+
+
 def _shared(left: str, right: str) -> int:
     """How many letters two words begin with alike: few mistakes are made at the start of a word."""
     return next(

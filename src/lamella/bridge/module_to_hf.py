@@ -40,7 +40,7 @@ from lamella.bridge.hf_to_module.weights import (
 )
 from lamella.graph.data.safetensors import encode_header
 from lamella.lang.module import nodes as n
-from lamella.lang.module.instantiate.nodes import Known
+from lamella.lang.module.instantiate.nodes import DictValue, Known
 from lamella.lang.module.nodes import Field
 from lamella.lang.module.rules import mappings as rules
 
@@ -488,6 +488,8 @@ def _say(config: dict[str, object], keys: tuple[str, ...], value: object, defaul
 def _json_of(value: object, key: str) -> object:
     if isinstance(value, tuple):
         return [_json_of(item, key) for item in value]
+    if isinstance(value, DictValue):
+        return {name: _json_of(item, name) for name, item in value.entries}
     if key in _DTYPE_KEYS and isinstance(value, str):
         element = find_in("module", value)
         return value if element is None else name_in("nac", element) or value

@@ -20,12 +20,18 @@ from lamella.base.errors import cause_of
 from lamella.base.suggest import nearest
 
 GROUPS = {
+    "begin": {
+        "demo": "see the whole story: train, export, compile, quantise, an NPU; with a report",
+        "doctor": "say what is installed, and what runs here",
+    },
     "look": {
         "check": "report what is wrong in files",
         "show": "say what is in a file",
+        "view": "show a model at all its levels in one page for the browser",
         "fmt": "print a file in canonical form",
         "rules": "list the rules of a language",
         "explain": "explain one rule with a wrong program and a right one",
+        "lsp": "answer an editor: the language server of the text languages",
     },
     "run": {
         "run": "execute a program or a model",
@@ -54,6 +60,7 @@ OVERVIEW = """Neural networks through five published languages.
 {commands}
 
   lamella check FILE                      anything wrong in it?
+  lamella view FILE                       all of it in a browser: graph, kernels, plan, weights
   lamella run FILE --seed 1               numbers, with random inputs
   lamella generate FOLDER --prompt TEXT   a checkpoint of Hugging Face writes on
   lamella lower FILE --to tensor -o OUT   its kernels, compared with the model
@@ -116,11 +123,12 @@ def _print_completion(ctx: click.Context, parameter: click.Parameter, value: str
     callback=_print_completion,
     help='Print a script for this shell: eval "$(lamella --completion bash)".',
 )
+@click.option("-q", "--quiet", is_flag=True, help="Say errors alone: no warnings, no notes, no summaries.")
 @click.version_option(
     __version__, message="lamella %(version)s  (SkriptND of NNEF 2.0, NAC 1.6, NEM 1.0, STCB 1.1)"
 )
 @click.pass_context
-def lamella(ctx: click.Context) -> None:
+def lamella(ctx: click.Context, quiet: bool) -> None:
     """Neural networks through five published languages: Module DSL, SkriptND, NAC, the tensor language, NEM."""
     if ctx.invoked_subcommand is None:
         lines = (f"  {name:6} {'  '.join(commands)}" for name, commands in GROUPS.items())
@@ -149,7 +157,14 @@ def main() -> None:
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lamella … | head` ends silently
     with _BugReport():
-        lamella.main(prog_name="lamella")
+        lamella.main(prog_name="lamella", color=_wants_colour())
+
+
+def _wants_colour() -> bool | None:
+    """What the environment says about colours; None leaves it to whether a terminal shows them."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return True if os.environ.get("FORCE_COLOR") else None
 
 
 def _end_full(problem: OSError) -> NoReturn:

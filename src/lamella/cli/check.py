@@ -7,8 +7,11 @@ from pathlib import Path
 
 import click
 
+from lamella import __version__
 from lamella.base.diagnostic import Diagnostic, printable
-from lamella.cli.options import command, has_errors, print_findings, print_json, summary
+from lamella.base.sarif import to_sarif
+from lamella.cli.explain import find_rule
+from lamella.cli.options import command, has_errors, is_quiet, print_findings, print_json, summary
 from lamella.cli.waiting import waiting
 from lamella.pipeline.check import check_file
 from lamella.pipeline.languages import MODULE, architectures, language_of
@@ -29,7 +32,10 @@ def check(files: tuple[Path, ...], options: Options) -> None:
                 findings += wrong
                 verified += lines
     failed = has_errors(findings, options.strict)
-    if options.as_json:
+    if options.as_sarif:
+        rules = {code: find_rule(code) for code in {item.code for item in findings}}
+        print_json(to_sarif(findings, {code: rule for code, rule in rules.items() if rule}, __version__))
+    elif options.as_json:
         more = {"verified": verified} if options.verify_backward else {}
         print_json({"ok": not failed, "diagnostics": [item.to_json() for item in findings], **more})
     else:
@@ -37,10 +43,11 @@ def check(files: tuple[Path, ...], options: Options) -> None:
         for line in verified:
             click.echo(line)
         total = summary(findings)
-        click.echo(
-            f"{len(files)} file{'s' if len(files) > 1 else ''} checked: {total or 'nothing found'}",
-            err=failed,
-        )
+        if not is_quiet():
+            click.echo(
+                f"{len(files)} file{'s' if len(files) > 1 else ''} checked: {total or 'nothing found'}",
+                err=failed,
+            )
     sys.exit(1 if failed else 0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from lamella.base.diagnostic import Rule, printable
@@ -18,7 +20,7 @@ MOST_CODES = 3
 @click.argument("code")
 def explain(code: str) -> None:
     """Explain the rule with this CODE, such as NEM140."""
-    rule = _find_rule(code.upper())
+    rule = find_rule(code.upper())
     if rule is None:
         known = ", ".join(sorted(LANGUAGES))
         meant = " or ".join(_close_codes(code.upper()))
@@ -33,7 +35,7 @@ def _all_rules() -> list[Rule]:
     return [*FILE_RULES, *(rule for name in LANGUAGES for rule in REGISTRY[name].rules())]
 
 
-def _find_rule(code: str) -> Rule | None:
+def find_rule(code: str) -> Rule | None:
     """The rule with a code; translations are loaded only for a code that no language has."""
     for table in (_all_rules, bridge_rules):
         found = next((rule for rule in table() if rule.code == code), None)
@@ -46,7 +48,11 @@ def _close_codes(code: str) -> list[str]:
     """Codes of rules that may be meant by one that no rule has: those that begin with it first."""
     known = [rule.code for rule in (*_all_rules(), *bridge_rules())]
     begun = [item for item in known if code and item.startswith(code)]
-    return (begun or nearest(code, known, MOST_CODES))[:MOST_CODES]
+    # NEM0140 and NEM14 mean numbers of three digits.
+    parts = re.fullmatch(r"([A-Z]+)([0-9]+)", code)
+    padded = [f"{parts[1]}{int(parts[2]):03}"] if parts and len(parts[2]) < 9 else []
+    meant = [item for item in padded if item in known]
+    return list(dict.fromkeys([*meant, *(begun or nearest(code, known, MOST_CODES))]))[:MOST_CODES]
 
 
 def _explanation(rule: Rule) -> str:

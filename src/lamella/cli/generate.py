@@ -20,17 +20,9 @@ from lamella.cli.options import (
 from lamella.cli.plan import run_plan
 from lamella.cli.report import print_random, random_json, read_inputs
 from lamella.cli.waiting import waiting
-from lamella.graph.model import Model as GraphModel
-from lamella.pipeline.api import make_executable, read
-from lamella.pipeline.generate import (
-    Generated,
-    GraphOfTokens,
-    decode,
-    rate_by_names,
-    read_tokens,
-    sampling_of,
-)
-from lamella.pipeline.languages import NAC, ONNX, SKRIPTND, architectures, language_of
+from lamella.pipeline.generate import Generated, read_tokens
+from lamella.pipeline.generation import generate_tokens
+from lamella.pipeline.languages import NAC, architectures, language_of
 from lamella.pipeline.options import Options
 
 
@@ -50,8 +42,7 @@ def generate(file: Path, options: Options) -> None:
     elif options.prompt:
         _print_text(file, options)
     else:
-        by_names = language in (NAC, SKRIPTND, ONNX)
-        _print_tokens(_by_names(file, options) if by_names else _by_cache(file, options), options)
+        _print_tokens(_continue(file, options), options)
 
 
 def _print_text(file: Path, options: Options) -> None:
@@ -75,24 +66,12 @@ def _print_text(file: Path, options: Options) -> None:
         _print_accuracy(found)
 
 
-def _by_cache(file: Path, options: Options) -> Generated:
-    """Tokens from a model of the Module DSL, which keeps keys and values."""
-    prompt = read_tokens(options.tokens or "")
-    with waiting(f"generating with {printable(str(file))}"):
-        return architectures().generate_tokens(file, prompt, options)
-
-
-def _by_names(file: Path, options: Options) -> Generated:
-    """Tokens from a NAC file or a graph, whose input and output are known by name."""
+def _continue(file: Path, options: Options) -> Generated:
+    """The tokens that follow those of the command."""
     prompt = read_tokens(options.tokens or "")
     arrays = read_inputs(options.inputs, options.limits)
-    with waiting(f"reading {printable(str(file))}"):
-        model = read(file, options)
-        executable = make_executable(model, options.backend, options)
-    named = GraphOfTokens(executable, model) if isinstance(model, GraphModel) else executable
-    rate = rate_by_names(named, options.ends, arrays)
-    tokens = list(decode(rate, prompt, sampling_of(options)))
-    return Generated(tokens, executable, findings=tuple(executable.findings))
+    with waiting(f"generating with {printable(str(file))}"):
+        return generate_tokens(file, prompt, arrays, options)
 
 
 def _print_tokens(found: Generated, options: Options) -> None:

@@ -19,7 +19,7 @@ from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, prin
 from lamella.base.limits import Limits, from_options
 from lamella.base.placement import OperationPlacement, placement_line, placement_to_json
 from lamella.base.suggest import nearest
-from lamella.pipeline.comparison_options import PEERS
+from lamella.pipeline.comparison_options import PEERS, SHOWN_LEVELS
 from lamella.pipeline.effects import Option, steps_of
 from lamella.pipeline.given import Inert, Use, find_inert, offered, options_of
 from lamella.pipeline.languages import shown_subject, subject_of
@@ -158,6 +158,7 @@ SPECIAL: Mapping[str, Mapping[str, object]] = {
     "limits": {"multiple": True, "callback": _limits},
     "order": {"callback": _order},
     "against": {"type": WordList(PEERS), "callback": _split},
+    "levels": {"type": WordList(SHOWN_LEVELS), "callback": _split},
     "groups": {"callback": _groups},
     "trace": {"is_flag": True, "default": None, "callback": _line_printer},
     "root": {"type": FOLDER},
@@ -300,12 +301,18 @@ def _inputs(arguments: Mapping[str, object]) -> list[str]:
 
 
 def print_findings(findings: Iterable[Diagnostic], stream_is_error: bool = True) -> None:
-    """Findings as a person reads them; colours only on a terminal."""
-    for finding in findings:
+    """Findings as a person reads them, errors alone where a command is to be quiet; colours only on a terminal."""
+    for finding in errors(findings) if is_quiet() else findings:
         text = render(finding)
         tag = f"{finding.severity}[{finding.code}]"
         coloured = click.style(tag, fg=COLOURS[finding.severity], bold=True)
         click.echo(text.replace(tag, coloured, 1), err=stream_is_error)
+
+
+def is_quiet() -> bool:
+    """Whether `lamella --quiet` was asked for errors alone."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.find_root().params.get("quiet"))
 
 
 def print_placement(backend: str | None, placement: Sequence[OperationPlacement]) -> None:

@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from lamella.base.diagnostic import printable
+from lamella.base.suggest import list_known
 from lamella.cli.options import print_findings, print_json, without_notes
 from lamella.cli.waiting import waiting
 from lamella.pipeline.api import read
@@ -32,8 +33,8 @@ def read_capabilities(words: Sequence[str]) -> dict[str, Path]:
     for word in words:
         name, equals, folder = word.partition("=")
         if name not in CAPABILITIES or (name in FOLDERS) != bool(folder) or (equals and not folder):
-            known = ", ".join(f"{item}=DIR" if item in FOLDERS else item for item in CAPABILITIES)
-            raise click.UsageError(f"'{printable(word)}' is no capability; there are: {known}")
+            known = [f"{item}=DIR" if item in FOLDERS else item for item in CAPABILITIES]
+            raise click.UsageError(f"'{printable(word)}' is no capability; {list_known(word, known)}")
         found[name] = Path(folder)
     return found
 

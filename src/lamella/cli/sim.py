@@ -13,6 +13,7 @@ from lamella.base.diagnostic import errors
 from lamella.base.errors import InputError
 from lamella.base.optional import load_late
 from lamella.base.writer import write_text
+from lamella.cli.colour import print_report
 from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
 from lamella.lang.nem import Plan, write
 from lamella.pipeline.nem.files import need_program
@@ -22,7 +23,7 @@ from lamella.pipeline.nem.program import Program, plan_of, read_checked, read_pr
 from lamella.pipeline.options import Options
 from lamella.plan.advise import Advice, advise, fix
 from lamella.plan.explain import PlanFile, explain
-from lamella.plan.report import chrome_trace, find_named, html_page, summary
+from lamella.plan.report import chrome_trace, find_named, summary
 from lamella.plan.report.explanation import explanation_text
 from lamella.plan.timing import TimingReport, simulate
 from lamella.plan.timing.layers import find_layers
@@ -52,7 +53,8 @@ def sim(file: Path, options: Options) -> None:
     if options.timeline is not None:
         write_text(options.timeline, json.dumps(chrome_trace(report, plan), allow_nan=False))
     if options.html is not None:
-        write_text(options.html, html_page(report, plan))
+        pages = cast(PlanPages, load_late("lamella.studio.page"))
+        write_text(options.html, pages.plan_page(report, plan))
     if options.layer is not None:
         _explain(options.layer, _plan_file(program, untiled, options), program, report, options)
         return
@@ -69,11 +71,18 @@ def sim(file: Path, options: Options) -> None:
         print_json({**report.to_json(), **named, **extra, **status})
     else:
         print_findings(without_notes(program.findings))
-        click.echo(summary(report, plan))
+        print_report(summary(report, plan))
         if options.advise:
             _print_advice(found)
     if options.fix is not None:
         _fix(program, options.fix, options)
+
+
+class PlanPages(Protocol):
+    """The module that makes a page of a simulation; few who simulate a plan ask for it."""
+
+    def plan_page(self, report: TimingReport, plan: Plan) -> str:
+        """The page of a simulated plan."""
 
 
 class RankReports(Protocol):
@@ -106,7 +115,7 @@ def _simulate_ranks(file: Path, options: Options) -> None:
     if options.as_json:
         print_json({**reports.to_json(timeline), "ok": True, "diagnostics": []})
     else:
-        click.echo(reports.summary(timeline))
+        print_report(reports.summary(timeline))
 
 
 def _plan_file(program: Program, untiled: Plan | None, options: Options) -> PlanFile:

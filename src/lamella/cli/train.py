@@ -15,6 +15,7 @@ import click
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
+from lamella.base.system import peak_bytes
 from lamella.base.writer import require_room, write_text
 from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
 from lamella.cli.progress import show_progress
@@ -25,8 +26,10 @@ from lamella.pipeline.languages import NAC, Executable, language_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.profile import Profile
 from lamella.train.fit import Fit, follow, ranked
-from lamella.train.loop import StepReport, peak_bytes
+from lamella.train.loop import StepReport
+from lamella.train.memory import shown_bytes
 from lamella.train.ranks.trainer import World
+from lamella.train.ranks.transport import Link, Processes, Transport
 from lamella.train.reports.log import TrainingLog
 from lamella.train.reports.page import training_page
 
@@ -95,6 +98,14 @@ def _take_first(file: Path, options: Options, world: World | None) -> None:
         click.echo(line)
 
 
+def _carried(transport: Transport) -> str:
+    """What carries arrays between ranks, where that is worth a word."""
+    link = transport.link if isinstance(transport, Processes) else Link()
+    return (
+        ", through nccl" if link.name == "nccl" else f", through gloo: {link.reason}" if link.reason else ""
+    )
+
+
 def _headings(fit: Fit) -> Iterator[str]:
     rest = sum(
         math.prod(size) for name, size in fit.weight_shapes().items() if name not in fit.source.gradients
@@ -105,8 +116,13 @@ def _headings(fit: Fit) -> Iterator[str]:
     random = f"; {len(fit.drawn)} of them begin random, seed {fit.options.start_seed}" if fit.drawn else ""
     arrays = f"{fit.parameter_count:,} parameters in {len(fit.source.gradients)} arrays"
     yield f"{arrays}{frozen}, {fit.options.optimizer}{random}"
+    if fit.adapters is not None and fit.adapters.adapted.spec.dropout:
+        yield f"steps do without the dropout of the adapter, {fit.adapters.adapted.spec.dropout:g}; its file keeps it"
+    if fit.plan is not None:
+        moved = f", {len(fit.plan.moved)} tensors in a file" if fit.plan.moved else ""
+        yield f"a step takes {shown_bytes(fit.plan.total)}{moved}"
     if fit.world is not None:
-        yield f"{fit.world.mesh.size} ranks: {fit.world.mesh}"
+        yield f"{fit.world.mesh.size} ranks: {fit.world.mesh}{_carried(fit.world.transport)}"
     if fit.resumed:
         yield f"goes on behind step {fit.resumed}"
     elif fit.options.resume:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.records import dataclass
 from lamella.graph.nodes import Graph
@@ -43,10 +44,10 @@ class FusionHint:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tensor that the source lets others look at while the graph runs, or change: a hook, a probe."""
+    """A tensor that the source lets others look at while the graph runs, or change: a hook, a probe, an assertion."""
 
     kind: str
-    """`hook` or `probe`."""
+    """`hook`, `probe` or `assert`."""
     name: str
     tensor: str
     path: str = ""
@@ -62,6 +63,8 @@ class Place:
     """The tensors that its condition reads."""
     holds: Callable[[Mapping[str, Array]], bool] | None = None
     """Its condition, of those tensors; None where it has none."""
+    finding: Diagnostic | None = field(default=None, compare=False)
+    """Of an assertion: what is said where it does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +119,13 @@ class Model:
     def language(self) -> str:
         """The language that the model is written in."""
         return "skriptnd"
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """The card of the graph, and what is known of its weights."""
+        card = self.graph._card()
+        known = 0 if self.data is None else sum(item.name in self.data for item in self.graph.variables)
+        words = "weights known" if known == len(self.graph.variables) else f"{known} weights known"
+        return replace(card, facts=(*card.facts, ("weights", words)) if self.graph.variables else card.facts)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import field
+from math import prod
 from typing import TypeAlias
 
+from lamella.base.card import Card, join_names, make_table, show_html, show_line
 from lamella.base.dim import Condition, Dim, Extent
 from lamella.base.dtype import ElementType
 from lamella.base.origin import Origin, derived
@@ -143,6 +145,46 @@ class Graph:
     def operations(self) -> Iterator[Operation]:
         """Every operation, those of regions included."""
         return (node for node in walk(self.nodes) if isinstance(node, Operation))
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """What it is: its operations, what it takes and gives, its weights."""
+        operations = list(self.operations())
+        shapes = ([size for size in item.shape if isinstance(size, int)] for item in self.variables)
+        rows = ((_named(item.outputs), item.operator, _typed(item.outputs)) for item in operations)
+        return Card(
+            "graph",
+            self.name,
+            (
+                ("operations", f"{len(operations):,}"),
+                ("variables", f"{len(self.variables):,}"),
+                ("values", f"{sum(map(prod, shapes)):,}"),
+                ("interface", f"{_typed(self.inputs, True)} -> {_typed(self.outputs, True)}"),
+            ),
+            (make_table("operations", ("result", "operator", "type"), rows, len(operations)),),
+        )
+
+
+def _named(arguments: tuple[Argument, ...]) -> str:
+    """The names of some tensors, for a card."""
+    return join_names([item.name for argument in arguments for item in _parts(argument)])
+
+
+def _typed(arguments: tuple[Argument, ...], with_names: bool = False) -> str:
+    """What some tensors are, for a card."""
+    return join_names(
+        [
+            f"{item.name + ': ' if with_names else ''}{item.element}[{', '.join(map(str, item.shape))}]"
+            for argument in arguments
+            for item in _parts(argument)
+        ]
+    )
+
+
+def _parts(argument: Argument) -> tuple[Tensor | Pack, ...]:
+    return (argument,) if isinstance(argument, Pack) else tensors(argument)
 
 
 def regions(node: Node) -> tuple[Region, ...]:

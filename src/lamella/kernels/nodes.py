@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from math import prod
 
+from lamella.base.card import Card, join_names, show_html, show_line
 from lamella.base.errors import Unsupported
 from lamella.base.placement import KERNEL, REFERENCE, OperationPlacement
 from lamella.base.records import dataclass
@@ -15,6 +16,7 @@ from lamella.graph.nodes import Branch, Node, Operation, tensors, walk
 from lamella.kernels.launches import ELEMENT_BYTES, Layout, reach_of_memref
 from lamella.lang.tensor.nodes import Program
 from lamella.lang.tensor.nodes.types import packed_stride
+from lamella.lang.tensor.write import card_of_kernels
 
 CONTROL_FLOW = "control flow is the host's; what it runs is counted by itself"
 
@@ -120,6 +122,19 @@ class KernelGraph:
     """How tensors of the graph lie that do not lie row by row."""
     in_place: Mapping[str, InPlaceCalls] = field(default_factory=dict)
     """How operations run whose output may take the place of a state, by the name of the output."""
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """What it is: its kernels, and the graph that launches them."""
+        graph = self.model.graph
+        native = [item.operation for item in self.placement if item.where == REFERENCE]
+        kernels = card_of_kernels(graph.name, self.program)
+        launches = sum(map(len, self.calls.values()))
+        facts = (("operations", f"{sum(1 for _ in graph.operations()):,}"), ("launches", f"{launches:,}"))
+        left = (("native", f"without kernels: {join_names(native)}"),) if native else ()
+        return Card("graph with kernels", graph.name, (*facts, *kernels.facts, *left), kernels.tables)
 
     def key(self, operation: Operation) -> object:
         """What operations have in common that share kernels."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Unpack
 
 from lamella.base.errors import InputError
 from lamella.pipeline import backends, languages
+from lamella.pipeline.api_options import CompileOptions, LoadOptions, LowerOptions
 from lamella.pipeline.given import Use, find_inert, options_of
 from lamella.pipeline.languages import (
     FOLDER,
@@ -19,33 +21,37 @@ from lamella.pipeline.languages import (
     subject_of,
 )
 from lamella.pipeline.options import Options, table
+from lamella.pipeline.signatures import documented
 
 UNIT = "ir"
 """The form of a compiled unit of the Module DSL: graph, schedule and schemas as JSON."""
 
 
-def load(path: str | Path, /, **options: object) -> Model:
+@documented(LoadOptions)
+def load(path: str | Path, /, **options: Unpack[LoadOptions]) -> Model:
     """Read a model in any language; LamellaError holds all findings when something is wrong."""
     chosen = options_of(options)
     _require_effects(Path(path), "load", chosen, {})
     return read(Path(path), chosen)
 
 
+@documented(CompileOptions)
 def compile(  # the API's word: lamella.compile
-    model: Model | str | Path, /, backend: str | None = None, **options: object
+    source: Model | str | Path, /, backend: str | None = None, **options: Unpack[CompileOptions]
 ) -> Executable:
-    """Make a model executable.
+    """Make a loaded model, or that of a path, executable.
 
     A call gives every input; with `seed=N` or `random=True` those that it leaves out are random.
     """
-    chosen, given = options_of(options), _as_given(model)
+    chosen, given = options_of(options), _as_given(source)
     _require_effects(given, "compile", chosen, {"backend": backend})
     return make_executable(given, backend, chosen)
 
 
-def lower(model: Model | str | Path, /, to: str, **options: object) -> Model:
-    """Lower a model to a form below it."""
-    chosen, given = options_of(options), _as_given(model)
+@documented(LowerOptions)
+def lower(source: Model | str | Path, /, to: str, **options: Unpack[LowerOptions]) -> Model:
+    """Lower a loaded model, or that of a path, to a form below it."""
+    chosen, given = options_of(options), _as_given(source)
     _require_effects(given, "unit" if to == UNIT else "lower", chosen, {"to": to})
     return lower_model(given, to, chosen)
 

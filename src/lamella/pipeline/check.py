@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.pipeline.api_options import CheckOptions
 from lamella.pipeline.backends import find_left
 from lamella.pipeline.given import Use, find_inert, options_of
 from lamella.pipeline.languages import file_language, subject_of
 from lamella.pipeline.options import Options
+from lamella.pipeline.signatures import documented
 
 
-def check(path: str | Path, language: str | None = None, **options: object) -> list[Diagnostic]:
+@documented(CheckOptions)
+def check(path: str | Path, language: str | None = None, **options: Unpack[CheckOptions]) -> list[Diagnostic]:
     """What is wrong in a file; never raises for bad input. Files that it names stay below the `root` option.
 
     With `backend`, one that runs kernels, a note says what does not run there.

@@ -13,6 +13,10 @@ PEERS = ("torch", "inductor", "onnxruntime", "openvino")
 """What is measured beside ours."""
 PRECISIONS = ("f32", "bf16", "w8", "w4", "int8")
 """What products with weights compute in; all but the first are those of `reduce_precision`."""
+SHOWN_LEVELS = ("source", "weights", "nac", "kernels", "machine", "plan")
+"""What a page of the studio shows beside the graph."""
+VIEWED = GRAPHS | NAC | kinds("tensor nem data")
+"""What a page is made of."""
 REALS = ("f32", "f64")
 """Types that real numbers are computed in as a whole."""
 
@@ -123,5 +127,32 @@ class ComparisonOptions(QuantizeOptions):
             on("diff", ANY),
             "--tolerance | diff | output",
             least=0,
+        ),
+    )
+
+    # --- the studio -------------------------------------------------------------------------------------------
+    levels: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            f"What to show beside the graph: {', '.join(SHOWN_LEVELS)}; by default all that is made quickly.",
+            {"view": GRAPHS | NAC},
+            "--levels LEVEL,… | view | output",
+            choices=SHOWN_LEVELS,
+        ),
+    )
+    errors: bool = field(
+        default=False,
+        metadata=own(
+            "Run the models on the same random inputs, one model on cpu and reference, and show where numbers part.",
+            {"view": GRAPHS | NAC},
+            "--errors | view | output",
+        ),
+    )
+    serve: bool = field(
+        default=False,
+        metadata=own(
+            "Serve the page on this machine alone, and make it anew when a file changes.",
+            {"view": VIEWED},
+            "--serve | view | output",
         ),
     )

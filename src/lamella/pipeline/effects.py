@@ -98,6 +98,7 @@ COMMANDS = MappingProxyType(
         "quantize": (("load", "quantize"),),
         "sim": (("sim",), ("load", "ranks")),
         "bind": (("bind",),),
+        "view": (("load", "view"),),
     }
 )
 """Each command with the ways it may go."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.base.arrays import Array, numpy_dtype
+from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.graph.model import Model
@@ -43,6 +44,14 @@ class Generated:
     """What there is to say about the weights."""
     accuracy: AccuracyReport | None = None
     """How far scores lie from those of full precision, where it is reduced."""
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """What was generated."""
+        text = (("text", repr(self.text)),) if self.text else ()
+        return Card("generated", "", (("tokens", f"{len(self.tokens)}"), ("", f"{self.tokens}"), *text))
 
 
 def sampling_of(options: Options) -> Sampling:

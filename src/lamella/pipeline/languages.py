@@ -19,6 +19,7 @@ from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, is_there, shipped, shown
 from lamella.base.placement import OperationPlacement
 from lamella.base.records import dataclass
+from lamella.base.suggest import list_known
 from lamella.kernels.target import TARGETS
 
 if TYPE_CHECKING:
@@ -113,8 +114,8 @@ class Executable(Protocol):
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs, in order."""
 
-    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
-        """Run once."""
+    def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Run once; inputs are given in their order or by name."""
 
 
 # --- parts of a language: modules of its folder in the pipeline, each loaded when it is used ---------------------
@@ -607,10 +608,9 @@ def language_of(path: Path, language: str | None) -> Language:
     if row is None and name is None and is_folder(path):
         row = _language_of_folder(path)
     if row is None or not (row.is_published or row in (DATA, TORCH, ONNX)):
-        known = ", ".join(ending for ending, name in ENDINGS.items() if name != DATA.name)
-        raise InputError(
-            f"cannot tell the language of '{path}'", path=path, hint=f"known endings are {known}"
-        )
+        known = [ending for ending, name in ENDINGS.items() if name != DATA.name]
+        hint = list_known(path.suffix.lower(), known, "known endings are")
+        raise InputError(f"cannot tell the language of '{path}'", path=path, hint=hint)
     if row is MODULE and is_folder(path):
         return UNIT if is_there(path / UNIT_MARK) else FOLDER
     return row

@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from lamella.base.arrays import Array
+from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder, shown
@@ -21,8 +23,10 @@ from lamella.base.writer import make_folder, require_room
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
 from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED
+from lamella.pipeline.api_options import TrainOptions
 from lamella.pipeline.given import options_of
 from lamella.pipeline.options import Options
+from lamella.pipeline.signatures import documented
 from lamella.pipeline.skriptnd.specialise import with_extents
 from lamella.train.adapters.files import write_adapter
 from lamella.train.adapters.merge import merged
@@ -47,6 +51,7 @@ from lamella.train.data.files import DataRequest, from_arrays, open_data
 from lamella.train.gradients import trainable
 from lamella.train.initial import with_initial
 from lamella.train.loop import LoopSettings, StepReport, TrainingLoop
+from lamella.train.memory import MemoryPlan, read_budget, within_budget
 from lamella.train.ranks.launch import joined
 from lamella.train.ranks.mesh import read_mesh
 from lamella.train.ranks.pipeline import StageTrainer
@@ -91,7 +96,10 @@ class Fit:
         self.evaluation = (
             None if evaluation is None else self._batches(evaluation, request, False, is_evaluated=True)
         )
+        self.plan = self._plan(request.sequence)
+        """The memory of a step, where there is a budget for it."""
         self.trainer = self._trainer()
+        self.trainer.enable_asserts(options.observe)
         self.settings = self._loop_settings()
         self.loop = TrainingLoop(self.trainer, self.batches, self.settings, self.evaluation)
         self.resumed = self._resume()
@@ -132,6 +140,27 @@ class Fit:
             return self.source
         options = replace(self.options, shape={names.pop(): length})
         return replace(self.source, model=with_extents(self.source.model, options))
+
+    def _plan(self, length: int | None) -> MemoryPlan | None:
+        """The memory of a step within the budget that the options name; what has to be offloaded for it is."""
+        if self.options.memory_budget is None:
+            return None
+        if self.world is not None or self.options.accumulate > 1:
+            raise InputError(
+                "a memory budget is for steps in one process that take a batch at once",
+                hint="leave --ranks and --accumulate out: offloading takes their place",
+            )
+        sizes = (self.batches.size, length)
+        extents = {
+            str(extent): size
+            for item in self.ports
+            for extent, size in zip(item.shape, sizes, strict=False)
+            if size is not None and not isinstance(extent, int)
+        }
+        options = replace(self.options, shape={**extents, **self.options.shape})
+        budget = read_budget(self.options.memory_budget)
+        self.source, plan = within_budget(self.source, step_settings(self.options), options, budget)
+        return plan
 
     def _trainer(self) -> Trainer:
         settings, backend = step_settings(self.options), self.options.backend or "cpu"
@@ -176,7 +205,7 @@ class Fit:
         found = _named(found, self.source.targets)
         own = _fixed(self.ports, 0)
         if own is not None and self.world is not None and not is_evaluated:
-            own *= self.world.mesh.dp
+            own *= self.world.mesh.shares
         size = self.options.batch or own or min(BATCH, max(1, found.size))
         if is_evaluated and own is None:
             size = min(size, max(1, found.size))
@@ -387,6 +416,16 @@ class Trained:
         self.trainer: Trainer = fit.trainer
         """What took the steps, for more of them."""
 
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """What was trained, and how the loss went."""
+        losses = f"loss {self.losses[0]:.5g} → {self.losses[-1]:.5g}" if self.losses else "no step"
+        count = sum(item.size for item in self.parameters.values())
+        facts = (("steps", f"{len(self.losses):,}"), ("parameters", f"{count:,}"), ("losses", losses))
+        return Card("trained", self._fit.path.name, facts)
+
     @property
     def parameters(self) -> Mapping[str, Array]:
         """The trained parameters by path."""
@@ -397,23 +436,24 @@ class Trained:
         return self._fit.save(Path(path))[0]
 
 
+@documented(TrainOptions)
 def train(
-    model: str | Path,
+    path: str | Path,
     data: Data,
     /,
     *,
     watch: Callable[[StepReport], None] | None = None,
-    **options: object,
+    **options: Unpack[TrainOptions],
 ) -> Trained:
     """Train the model of a path on data: tokens along one axis, arrays by name with targets, or the path of data.
 
     Options are those of the command: `steps=`, `batch=`, `sequence=`, `optimizer=`, `lr=`, `schedule=`, `clip=`,
     `seed=`, `save=` and others, and those of loading. `watch` is given each step as it is taken.
     """
-    words = {**options, "data": str(data)} if isinstance(data, str | Path) else options
+    words: Mapping[str, object] = {**options, "data": str(data)} if isinstance(data, str | Path) else options
     chosen = options_of(words, by_command=True)
-    with ranked(Path(model), chosen, data) as world:
-        fit = Fit(Path(model), chosen, data, world)
+    with ranked(Path(path), chosen, data) as world:
+        fit = Fit(Path(path), chosen, data, world)
         for report in fit.run():
             if watch is not None:
                 watch(report)
@@ -429,7 +469,7 @@ def ranked(path: Path, options: Options, data: Data | None = None) -> Iterator[W
         yield None
         return
     mesh = read_mesh(options.ranks)
-    with joined(mesh, partial(follow, path, options, data)) as world:
+    with joined(mesh, partial(follow, path, options, data), options.backend) as world:
         yield world
 
 

@@ -20,6 +20,7 @@ from lamella.bridge.module_to_ir.annotations import (
     KEPT,
     MOVED,
     find_memory_modes,
+    find_pinned,
     find_stages,
     find_streams,
 )
@@ -27,7 +28,8 @@ from lamella.bridge.module_to_ir.nodes import Annotation
 from lamella.bridge.nac_to_graph.training import has_training, step_of, translate_step
 from lamella.graph.gradient import differentiate
 from lamella.graph.model import Model
-from lamella.graph.nodes import Tensor, tensors
+from lamella.graph.nodes import Graph, Tensor, tensors
+from lamella.graph.rewrite import operands_of, results_of
 from lamella.lang.module.annotations import read_annotation
 from lamella.lang.module.instantiate import Instance, Known
 from lamella.lang.module.rules.gradients import NO_BACKWARD
@@ -103,6 +105,7 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
         origin=source,
         kept=frozenset(name for name, mode in modes.items() if mode in KEPT),
         moved=frozenset(name for name, mode in modes.items() if mode in MOVED),
+        pinned=find_pinned(compiled),
         stages={name: _stage(item) for name, item in find_stages(compiled, source.instance).items()},
         marks=_marks(compiled),
         adjoints=found.adjoints,
@@ -110,7 +113,9 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
 
 
 def _derived_source(source: Source, options: Options) -> TrainableGraph:
-    compiled, model = build_compiled(source, options, settings_of(source.program, options))
+    settings = replace(settings_of(source.program, options), has_history=True)
+    compiled, model = build_compiled(source, options, settings)
+    model = replace(model, places=find_places(compiled, source.instance))
     wanted = [item.tensor.name for item in compiled.weights if is_trainable(item)]
     policies = {item.tensor.name: _policy(item, source.instance) for item in compiled.weights}
     stages = {name: _stage(item) for name, item in find_stages(compiled, source.instance).items()}
@@ -195,6 +200,19 @@ def _number(value: object, default: float) -> float:
 # --- graphs --------------------------------------------------------------------------------------------------
 
 
+def _measured(graph: Graph) -> Iterator[str]:
+    """The magnitudes that scales of narrow types are made of: numbers are rounded by them, not changed."""
+    readers: dict[str, set[str]] = {}
+    for node in graph.operations():
+        for item in operands_of(node):
+            readers.setdefault(item.name, set()).add(node.operator)
+    for node in graph.operations():
+        if node.operator == "math.abs":
+            yield from (
+                item.name for item in results_of(node) if readers.get(item.name) == {"math.max_reduce"}
+            )
+
+
 def trainable_graph(
     model: Model, origin: object = None, wanted: Sequence[str] | None = None
 ) -> TrainableGraph:
@@ -208,7 +226,7 @@ def trainable_graph(
         wanted = [item.name for item in graph.variables if item.element.is_float and item.name not in own]
     if not wanted:
         raise InputError(f"'{graph.name}' has no variable that could be trained")
-    found = differentiate(model, wanted)
+    found = differentiate(model, wanted, _measured(graph))
     added = {item.name for argument in found.graph.inputs for item in tensors(argument)}
     added -= {item.name for argument in graph.inputs for item in tensors(argument)}
     outputs = [item for argument in graph.outputs for item in tensors(argument)]

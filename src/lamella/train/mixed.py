@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from lamella.base.dtype import F16, F32, ElementType
@@ -20,6 +20,9 @@ UNFINITE = "unfinite"
 FIRST_SCALE = 65536.0
 STARTS: Mapping[str, float] = MappingProxyType({SCALE: FIRST_SCALE})
 """What variables begin with that do not begin with zeros."""
+
+SumAll = Callable[[Builder, Mapping[str, Tensor]], Tensor]
+"""The sum of one number for each parameter, over all ranks that have some of them."""
 
 
 def wide(element: ElementType) -> ElementType:
@@ -57,13 +60,12 @@ class LossScale:
         self.scale, self._calm = (builder.variable(name, F32, ()) for name in (SCALE, CALM))
         self.unfinite: Tensor | None = None
 
-    def unscaled(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def unscaled(self, gradients: Mapping[str, Tensor], sum_all: SumAll) -> dict[str, Tensor]:
         """The gradients of the loss itself; counts those that are not finite, and finds the next scale."""
         builder = self._builder
-        for item in gradients.values():
-            count = builder.call("optim.count_unfinite", item)
-            self.unfinite = count if self.unfinite is None else builder.call("math.add", self.unfinite, count)
-        if self.unfinite is not None:
+        if gradients:
+            counts = {name: builder.call("optim.count_unfinite", item) for name, item in gradients.items()}
+            self.unfinite = sum_all(builder, counts)
             found = builder.call_all("optim.next_loss_scale", self.scale, self._calm, self.unfinite)
             for variable, value in zip((self.scale, self._calm), found, strict=True):
                 if isinstance(value, Tensor):

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from lamella.base.dtype import I8, ElementType
 from lamella.base.errors import InputError
+from lamella.base.suggest import list_known
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Shape, Tensor
 from lamella.train.settings import StepSettings
@@ -226,5 +227,5 @@ def find_optimizer(name: str) -> Optimizer:
     """The optimiser of that name; InputError where there is none."""
     found = OPTIMIZERS.get(name)
     if found is None:
-        raise InputError(f"there is no optimiser '{name[:40]}'", hint=f"there are: {', '.join(OPTIMIZERS)}")
+        raise InputError(f"there is no optimiser '{name[:40]}'", hint=list_known(name, OPTIMIZERS))
     return found

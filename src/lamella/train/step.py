@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from lamella.base.dtype import I64, ElementType
 from lamella.base.errors import InputError
+from lamella.base.suggest import list_known
 from lamella.graph.build import Builder
 from lamella.graph.insert_calls import ALL_REDUCE
 from lamella.graph.model import Model
@@ -89,7 +90,7 @@ class StepBuilder:
         self.optimizer: Optimizer = find_optimizer(settings.optimizer)
         if settings.loss not in LOSSES:
             raise InputError(
-                f"there is no loss '{settings.loss[:40]}'", hint=f"there are: {', '.join(LOSSES)}"
+                f"there is no loss '{settings.loss[:40]}'", hint=list_known(settings.loss, LOSSES)
             )
         self.rule = LOSSES[settings.loss]
         self.scored = _find_scored(source)
@@ -298,12 +299,11 @@ class StepBuilder:
             found[name] = tensor
         return found
 
-    def _square_sum(self, builder: Builder, gradients: Mapping[str, Tensor]) -> Tensor:
-        """The squares of all gradients; those of slices are summed over the ranks that have them."""
+    def _sum_all(self, builder: Builder, numbers: Mapping[str, Tensor]) -> Tensor:
+        """The sum of one number for each parameter; those of slices are summed over the ranks that have them."""
         parts: dict[int | None, list[Tensor]] = {}
-        for name, item in gradients.items():
-            number = self.source.divided.get(name)
-            parts.setdefault(number, []).append(builder.call("optim.square_sum", item))
+        for name, item in numbers.items():
+            parts.setdefault(self.source.divided.get(name), []).append(item)
         sums = {number: self._sum(builder, items) for number, items in parts.items()}
         whole = [
             item if number is None else builder.call(ALL_REDUCE, item, number=number)
@@ -326,7 +326,7 @@ class StepBuilder:
         """All updates that gradients make; gives what is told of the gradients."""
         found = {name: widened(builder, item) for name, item in gradients.items()}
         if scaling is not None:
-            found = scaling.unscaled(found)
+            found = scaling.unscaled(found, self._sum_all)
         found, told = self._clipped(builder, found)
         self._update(builder, found, scalars, scaling)
         if scaling is not None and scaling.unfinite is not None:
@@ -348,7 +348,8 @@ class StepBuilder:
         limit = self.settings.clip
         if limit is None or not found:
             return found, {}
-        total = self._square_sum(builder, found)
+        squares = {name: builder.call("optim.square_sum", item) for name, item in found.items()}
+        total = self._sum_all(builder, squares)
         factor, norm = map(_tensor, builder.call_all("optim.clip_factor", total, limit=limit))
         scaled = {name: builder.call("math.mul", item, factor) for name, item in found.items()}
         return scaled, {NORM: norm}

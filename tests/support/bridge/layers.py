@@ -195,11 +195,41 @@ def _concatenation(net: RandomNetwork, x: Tensor) -> Tensor | None:
     return net.builder.call("layout.concat", (x, net.random.choice(alike)), axis=1) if alike else None
 
 
+def _channels_last(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """A step on channels that lie last, most of them put back where they were: norms and products on every pixel."""
+    rank = len(x.shape)
+    last = net.builder.call("layout.transpose", x, perm=(0, *range(2, rank), 1))
+    step = net.random.choice((_last_norm, _linear, _row_bias, _residual))
+    found = step(net, last)
+    if found is None or net.random.random() < 0.2:
+        return found
+    return net.builder.call("layout.transpose", found, perm=(0, rank - 1, *range(1, rank - 1)))
+
+
+def _last_norm(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """A norm over the last dimension."""
+    mean = net.builder.call("math.mean_reduce", x, axes=(len(x.shape) - 1,))
+    centred = net.builder.call("math.sub", x, mean)
+    squares = net.builder.call("math.mul", centred, centred)
+    variance = net.builder.call("math.mean_reduce", squares, axes=(len(x.shape) - 1,))
+    scale = net.builder.call("math.rsqrt", net.builder.call("math.add", variance, 0.5))
+    return net.builder.call("math.mul", centred, scale)
+
+
+def _transposition(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    order = list(range(len(x.shape)))
+    net.random.shuffle(order)
+    return net.builder.call("layout.transpose", x, perm=tuple(order))
+
+
 IMAGES: tuple[Step, ...] = (
     _convolution, _convolution, _convolution, _convolution, _transposed_convolution, _pool, _bias, _activation,
     _activation, _residual, _residual, _concatenation,
 )  # fmt: skip
-MORE_IMAGES: tuple[Step, ...] = (*IMAGES, _transposed_convolution, _twins, _border, _resize, _running)
+MORE_IMAGES: tuple[Step, ...] = (
+    *IMAGES, _transposed_convolution, _twins, _border, _resize, _running, _channels_last, _channels_last,
+    _transposition,
+)  # fmt: skip
 WIDE = (1, 2, 15, 16, 31, 32, 33, 40, 64, 65)
 """Channels round the sizes of vectors and panels."""
 
@@ -270,12 +300,6 @@ def _scale(net: RandomNetwork, x: Tensor) -> Tensor | None:
 
 def _softmax(net: RandomNetwork, x: Tensor) -> Tensor | None:
     return net.builder.call("nn.softmax", x, axes=(net.random.randrange(len(x.shape)),))
-
-
-def _transposition(net: RandomNetwork, x: Tensor) -> Tensor | None:
-    order = list(range(len(x.shape)))
-    net.random.shuffle(order)
-    return net.builder.call("layout.transpose", x, perm=tuple(order))
 
 
 def _reshape(net: RandomNetwork, x: Tensor) -> Tensor | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ def run(
     inputs: dict[str, npt.ArrayLike],
     weights: dict[str, npt.NDArray[np.float64]] | None = None,
     file: Path | None = None,
-    **options: object,
+    **options: Any,
 ) -> dict[str, npt.NDArray[np.float64]]:
     """What a text computes in 64 bits, with these weights in the place of random ones."""
     model = lamella.load(written(folder, text), dtype="f64", weights=file, **options)

@@ -20,10 +20,11 @@ from lamella.lang.nem import parse, write
 from lamella.lang.nem.resolved import Plan, Task
 from lamella.pipeline.nem.program import Program, check_program
 from lamella.plan.bind import bind
-from lamella.plan.report import chrome_trace, html_page, summary
+from lamella.plan.report import chrome_trace, summary
 from lamella.plan.stcb import from_bytes, from_json, list_stream, to_bytes, to_json, verify_stream
 from lamella.plan.timing import simulate
 from lamella.plan.timing.cost import MachineModel, cost_of
+from lamella.studio.page import plan_page
 
 SMALL = Limits(
     max_total_bytes=1 << 20, max_expansion=2000, max_records=2000, max_pairs=20_000, max_statements=5000
@@ -92,7 +93,7 @@ def _simulate(program: Program, plan: Plan) -> set[str]:
     json.dumps(report.to_json(instances=True), allow_nan=False)
     trace = json.dumps(chrome_trace(report, plan), allow_nan=False)
     assert json.loads(trace)["traceEvents"]
-    for shown in (html_page(report, plan), summary(report, plan)):
+    for shown in (plan_page(report, plan), summary(report, plan)):
         assert not RAW.search(shown), repr(RAW.findall(shown))
     return {"simulated"}
 

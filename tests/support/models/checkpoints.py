@@ -39,6 +39,16 @@ LLAMA3 = {
 WINDOW = {"use_sliding_window": True, "sliding_window": 5}
 MOE = {"moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 12}
 ENCODER = {key: value for key, value in SIZES.items() if key != "num_key_value_heads"} | {"pad_token_id": 0}
+OFFSET = {
+    **ENCODER,
+    "pad_token_id": VOCABULARY + 2,
+    "vocab_size": VOCABULARY + 3,
+    "max_position_embeddings": 160,
+}
+DISTILLED = {
+    **{"vocab_size": VOCABULARY, "dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4},
+    **{"max_position_embeddings": 96, "pad_token_id": 0},
+}
 GPT2 = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96}
 ENDLESS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 MAMBA = {"vocab_size": VOCABULARY, "hidden_size": 32, "state_size": 6, "num_hidden_layers": 2, **ENDLESS}
@@ -58,7 +68,53 @@ HYBRID = {
     "chunk_size": 8,
 }
 
+LOCAL = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
+TURNED = {"rope_theta": 10000.0, "partial_rotary_factor": 0.5, "rope_type": "default"}
+YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0, "original_max_position_embeddings": 24}
+LONG = {
+    **{"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 48},
+    **{"short_factor": [1.0, 1.25, 1.5, 2.0], "long_factor": [1.0, 2.0, 4.0, 8.0]},
+}
+BLOOM = {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4}
+FALCON = {"num_attention_heads": 4, "num_kv_heads": 2, "bias": True}
+
 Made = tuple[str, Mapping[str, Any]]
+ONE_STREAM: Mapping[str, Made] = MappingProxyType(
+    {
+        "gemma": ("Gemma", {**SIZES, "head_dim": 12}),
+        "gemma2": ("Gemma2", {**SIZES, **LOCAL, "head_dim": 12, "query_pre_attn_scalar": 9}),
+        "gemma3": ("Gemma3Text", {**SIZES, **LOCAL, "head_dim": 12, "query_pre_attn_scalar": 9}),
+        "phi3": ("Phi3", SIZES),
+        "phi3 long": ("Phi3", {**SIZES, "rope_parameters": LONG, "original_max_position_embeddings": 48}),
+        "olmo": ("Olmo", SIZES),
+        "olmo2": ("Olmo2", SIZES),
+        "olmo2 yarn": ("Olmo2", {**SIZES, "rope_parameters": YARN}),
+        "gpt neox": ("GPTNeoX", SIZES),
+        "gpt neox behind": ("GPTNeoX", {**SIZES, "use_parallel_residual": False, "attention_bias": False}),
+        "falcon": ("Falcon", {**SIZES, "num_kv_heads": 1}),
+        "falcon newer": ("Falcon", {**SIZES, **FALCON, "new_decoder_architecture": True}),
+        "falcon plain": (
+            "Falcon",
+            {**SIZES, **FALCON, "num_kv_heads": 4, "multi_query": False, "parallel_attn": False},
+        ),
+        "starcoder2": ("Starcoder2", {**SIZES, "sliding_window": 5}),
+        "bloom": ("Bloom", {**BLOOM, **ENDLESS}),
+        "bloom 6 heads": ("Bloom", {**BLOOM, **ENDLESS, "hidden_size": 24, "n_head": 6}),
+        "granite": (
+            "Granite",
+            {
+                **{**SIZES, "embedding_multiplier": 3.0, "residual_multiplier": 0.7},
+                **{"attention_multiplier": 0.2, "logits_scaling": 2.0},
+            },
+        ),
+        "stablelm": ("StableLm", {**SIZES, "rope_parameters": TURNED, "use_qkv_bias": True}),
+        "stablelm parallel": ("StableLm", {**SIZES, "use_parallel_residual": True}),
+        "cohere": ("Cohere", SIZES),
+        "cohere2": ("Cohere2", {**SIZES, **LOCAL, "head_dim": 12}),
+        "smollm3": ("SmolLM3", {**SIZES, "no_rope_layers": [1, 0]}),
+        "phi": ("Phi", {**SIZES, "rope_parameters": TURNED}),
+    }
+)
 MODELS: Mapping[str, Made] = MappingProxyType(
     {
         "llama": ("Llama", SIZES),
@@ -90,10 +146,24 @@ MODELS: Mapping[str, Made] = MappingProxyType(
         "nemotron": ("NemotronH", HYBRID),
         "nemotron latent": ("NemotronH", {**HYBRID, "moe_latent_size": 16, "norm_topk_prob": False}),
         "bert": ("BertModel", ENCODER),
+        "bert masked": ("BertForMaskedLM", ENCODER),
+        "bert classes": ("BertForSequenceClassification", {**ENCODER, "num_labels": 5}),
+        "bert tokens": ("BertForTokenClassification", {**ENCODER, "num_labels": 3}),
+        "bert spans": ("BertForQuestionAnswering", ENCODER),
+        "roberta": ("RobertaModel", OFFSET),
+        "roberta masked": ("RobertaForMaskedLM", OFFSET),
+        "roberta classes": ("RobertaForSequenceClassification", {**OFFSET, "num_labels": 5}),
+        "xlm roberta tokens": ("XLMRobertaForTokenClassification", {**OFFSET, "num_labels": 3}),
+        "distilbert": ("DistilBertModel", DISTILLED),
+        "distilbert masked": ("DistilBertForMaskedLM", DISTILLED),
+        "distilbert classes": ("DistilBertForSequenceClassification", {**DISTILLED, "num_labels": 5}),
+        "distilbert spans": ("DistilBertForQuestionAnswering", DISTILLED),
+        "opt": ("OPT", {**SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32}),
+        **ONE_STREAM,
     }
 )
 """For each checkpoint its architecture and the values of its config."""
-CAUSAL = tuple(name for name in MODELS if name != "bert")
+CAUSAL = tuple(name for name, (kind, _) in MODELS.items() if not kind.endswith("Model") and "For" not in kind)
 
 
 def build(name: str, seed: int = 0, **changes: object) -> Any:
@@ -102,16 +172,22 @@ def build(name: str, seed: int = 0, **changes: object) -> Any:
     kind, values = MODELS[name]
     model_class = _model_class(kind)
     model = model_class(model_class.config_class(**{**values, **changes})).eval()
-    with torch.no_grad():
-        for path, tensor in (*model.named_parameters(), *model.named_buffers()):
-            if tensor.is_floating_point() and not path.endswith("inv_freq"):
-                tensor.copy_(_numbers(path, tensor))
+    randomise(model)
     return model
 
 
+def randomise(model: Any) -> None:
+    """Give a model numbers that hide nothing: norms and biases too."""
+    with torch.no_grad():
+        for path, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if tensor.is_floating_point() and not path.endswith(("inv_freq", "embed_scale")):
+                tensor.copy_(_numbers(path, tensor))
+
+
 def _model_class(kind: str) -> Any:
-    suffix = "Model" if kind.endswith("LMHead") else "" if kind.endswith("Model") else "ForCausalLM"
-    return getattr(transformers, f"{kind}{suffix}")
+    whole = kind.endswith("Model") or "For" in kind
+    suffix = "Model" if kind.endswith("LMHead") else "" if whole else "ForCausalLM"
+    return getattr(transformers, "Gemma3ForCausalLM" if kind == "Gemma3Text" else f"{kind}{suffix}")
 
 
 def _numbers(path: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -137,10 +213,10 @@ def tokens(batch: int = 2, length: int = 11, seed: int = 0) -> np.ndarray[Any, n
 
 
 def logits(model: Any, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """What a model of transformers gives for tokens: logits, or the last states of an encoder."""
+    """What a model of transformers gives first for tokens: logits, or the last states of an encoder."""
     with torch.no_grad():
         out = model(torch.from_numpy(ids))
-    found: np.ndarray[Any, Any] = (out.logits if "logits" in out else out.last_hidden_state).numpy()
+    found: np.ndarray[Any, Any] = out.to_tuple()[0].numpy()
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from lamella.base.paths import shipped
 from lamella.lang.module.nodes import Module, Preset
@@ -53,7 +54,7 @@ def declarations(kind: str) -> Iterator[tuple[Path, Module, bool]]:
                 yield path, module, small and module.kind == "model"
 
 
-def options_of(module: Module, small: bool) -> dict[str, object]:
+def options_of(module: Module, small: bool) -> dict[str, Any]:
     """The options that build a declaration small."""
     if small:
         return {"model": module.name, "preset": "tiny"}

@@ -133,6 +133,30 @@ model Net(d: int = 8, classes: int = 6):
       x -> experts() -> mixed
       (mixed, head) -> matmul(transpose=NT) -> logits
 """
+SHARDED_EXPERTS = """\
+model Net(d: int = 8, hidden: int = 12, classes: int = 6, count: int = 4):
+  params:
+    router: [count, d]
+    up: [count, hidden, d] @shard(expert)
+    down: [count, d, hidden] @shard(expert)
+    table: [d, d] @shard(expert)
+    head: [classes, d]
+  forward:
+    in: x: [B, T, d]
+    out: logits: [B, T, classes]
+    graph:
+      (x, table) -> matmul(transpose=NT) -> turned
+      turned -> view([B * T, d]) -> flat
+      (flat, router) -> moe_router(2) -> (weights, indices, _)
+      indices -> moe_compute_offsets(count) -> offsets
+      (flat, indices, offsets) -> moe_permute() -> (permuted, places)
+      (permuted, up, offsets) -> grouped_gemm(transpose=NT) -> wide
+      wide -> relu2() -> bent
+      (bent, down, offsets) -> grouped_gemm(transpose=NT) -> given
+      (given, weights, places) -> moe_unpermute() -> combined
+      combined -> view([B, T, d]) -> mixed
+      (mixed, head) -> matmul(transpose=NT) -> logits
+"""
 
 
 MESHES: dict[str, tuple[str, Mesh]] = {

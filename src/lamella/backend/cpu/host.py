@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 
 from lamella.backend.cpu.jit import has_tiles, host_machine, open_cache
+from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
+from lamella.base.paths import read_text
 from lamella.kernels.target import TILES, Target, find_target
 
 NAMES = MappingProxyType({"avx512": "cpu-avx512", "avx2": "cpu-avx2", "neon": "cpu-aarch64"})
@@ -39,3 +43,13 @@ def host_like(name: str) -> Target:
     if not able:
         raise InputError(f"this machine cannot run code for '{found.name}'", hint=f"it is like {host.name}")
     return found
+
+
+def processor() -> str:
+    """The name of the processor of this machine."""
+    try:
+        lines = read_text(Path("/proc/cpuinfo")).splitlines()
+    except LamellaError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())

@@ -6,7 +6,7 @@ states that launches update in place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 
@@ -15,18 +15,21 @@ import numpy as np
 from lamella.backend.cpu.compiled import maps_offset
 from lamella.backend.cpu.run.lists import find_settled, reach_of
 from lamella.backend.cpu.run.memory import empty_array
+from lamella.backend.cpu.run.pool import ListWalker
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.arrays import DeviceMemory, PinnedMemory
 from lamella.backend.cuda.copies import DeviceCopies
 from lamella.backend.cuda.driver import Event, LaunchGraph, call, device, own_stream
-from lamella.backend.cuda.kernels import DeviceCode
+from lamella.backend.cuda.kernels import CudaKernels, DeviceCode
 from lamella.backend.cuda.maps import with_maps
 from lamella.backend.cuda.modules import DeviceKernel
 from lamella.base.arrays import Array, DType
+from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.graph.model import Streaming
+from lamella.kernels.fuse_launches import fuse_launches
 from lamella.kernels.launches import (
     ELEMENT_BYTES,
     BufferView,
@@ -36,6 +39,7 @@ from lamella.kernels.launches import (
     verify_views,
 )
 from lamella.kernels.placing import ALIGNMENT, place_buffers
+from lamella.lang.tensor.nodes import Function, Program
 
 MOST_PINNED = 1 << 22
 """Bytes of an output for which there is room that the device copies to by itself."""
@@ -391,16 +395,51 @@ def _verify_places(launch: Launch, made: PreparedLaunch | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class _JoinedKernels:
+    """The kernels of a graph, and those that several of their launches became."""
+
+    first: CudaKernels
+    fused: CudaKernels
+    names: frozenset[str]
+    """Of the second."""
+
+    @property
+    def walker(self) -> ListWalker:
+        """Lists do not run on threads of the host."""
+        return self.first.walker
+
+    def prepare(self, name: str, arguments: Sequence[object], groups: int) -> PreparedLaunch:
+        """A launch for arrays of these layouts."""
+        return (self.fused if name in self.names else self.first).prepare(name, arguments, groups)
+
+
+@dataclass(frozen=True, slots=True)
 class CudaMachine:
     """What runs the launch lists of an executable on a GPU."""
 
-    source: ProvingSource
+    kernels: CudaKernels
+    functions: Mapping[str, Function]
+    """The kernels by name, as text."""
+    compile_more: Callable[[Program], CudaKernels]
+    """Makes code of kernels that several launches became."""
     arena: DeviceArena = field(default_factory=DeviceArena)
     copies: DeviceCopies = field(default_factory=DeviceCopies)
 
     def compile(self, whole: LaunchList, once: bool = False) -> CudaList:
-        """Make a list runnable."""
-        return CudaList(self.source, whole, self.arena, self.copies)
+        """Make a list runnable, with fewer launches where it runs often."""
+        fewer, made = (whole, ()) if once else fuse_launches(whole, self.functions)
+        if fewer is not whole:
+            try:
+                return CudaList(ProvingSource(self._with(made)), fewer, self.arena, self.copies)
+            except (Unsupported, LamellaError):
+                pass  # a fused launch cannot be proved: its parts can, or nothing can
+        return CudaList(ProvingSource(self.kernels), whole, self.arena, self.copies)
+
+    def _with(self, made: Sequence[Function]) -> CudaKernels | _JoinedKernels:
+        if not made:
+            return self.kernels
+        names = frozenset(item.name for item in made)
+        return _JoinedKernels(self.kernels, self.compile_more(Program(tuple(made))), names)
 
     def release(self) -> None:
         """The arena is shared by all lists, and stays."""

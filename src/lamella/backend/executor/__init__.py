@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from operator import is_
 from typing import Protocol
@@ -16,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.drawing import Drawn, types_of
+from lamella.backend.drawing import Drawn, name_inputs, types_of
 from lamella.backend.executor.again import RepeatedCall
 from lamella.backend.executor.extents import Extents, require_checks
 from lamella.backend.executor.findings import findings_at
@@ -39,6 +40,7 @@ from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.progress import Progress, clock_of, no_progress
 from lamella.base import arrays
 from lamella.base.arrays import Array
+from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
 from lamella.base.errors import Found, InputError, Malformed
@@ -118,6 +120,13 @@ class GraphExecutable:
         self._inputs = GraphInputs(model.graph, storage, seed, self._declaration)
         self.reset()
 
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """The card of the graph as it runs."""
+        return replace(self.model._card(), kind="executable graph")
+
     @property
     def calls(self) -> dict[object, Callable[[Array], Array]]:
         """What stands outside and changes tensors while a call runs, by the numbers of `misc.call`."""
@@ -163,9 +172,9 @@ class GraphExecutable:
         self._maps = [item for item in maps if item is not None and not isinstance(item, FileMemory)]
         self._maps = list({id(item): item for item in self._maps}.values())
 
-    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
-        """Run once; inputs that are not given are random from the seed where that is wanted, else missing."""
-        return self.run(inputs)
+    def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Run once, inputs in order or by name; what is not given is drawn where that is wanted, else missing."""
+        return self.run(name_inputs(self.inputs, arrays, inputs) if arrays else inputs)
 
     def run(
         self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array] | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.drawing import Drawn, refuse_missing, types_of
+from lamella.backend.drawing import Drawn, name_inputs, refuse_missing, types_of
 from lamella.backend.npu.access import BufferAccess, reads_of, writes_of
 from lamella.backend.npu.findings import RunFindings
 from lamella.backend.npu.memory import (
@@ -31,6 +31,7 @@ from lamella.backend.npu.vpu import Vpu
 from lamella.backend.progress import Progress, no_progress
 from lamella.base import arrays
 from lamella.base.arrays import Array
+from lamella.base.card import Card, join_names, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule, errors
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
@@ -293,6 +294,20 @@ class PlanExecutable:
         with within_memory(plan.buffers):
             self._interface: Interface = find_interface(plan, limits)
 
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """What it is: the device, how many tasks a run executes, what it takes and gives."""
+        device = self.plan.device.name if self.plan.device else "no device"
+        interface = f"{join_names(self.inputs)} -> {join_names(self.outputs)}"
+        facts = (
+            ("task instances", f"{self.plan.instances():,}"),
+            ("device", device),
+            ("interface", interface),
+        )
+        return Card("executable plan", self.plan.name, facts)
+
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the inputs, in order."""
@@ -303,10 +318,10 @@ class PlanExecutable:
         """The names of the outputs, in order."""
         return self._interface.outputs
 
-    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
-        """Run once; inputs that are not given are random from the seed where that is wanted, else missing."""
+    def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Run once, inputs in order or by name; what is not given is drawn where that is wanted, else missing."""
         self.findings = []
-        memory = self._fill(inputs)
+        memory = self._fill(name_inputs(self.inputs, arrays, inputs))
         instances = self.progress(self._instances(), self.plan.instances())
         self.findings = run_plan(self.plan, memory, instances, self._limits)
         if errors(self.findings):

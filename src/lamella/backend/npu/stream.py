@@ -14,6 +14,7 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
+from lamella.backend.drawing import name_inputs
 from lamella.backend.npu.executable import PROGRAM, PlanExecutable
 from lamella.backend.npu.findings import RunFindings
 from lamella.backend.npu.memory import MemoryImage, read_tensor, within_memory, write_tensor
@@ -58,10 +59,10 @@ class StreamExecutable(PlanExecutable):
         super().__init__(plan_of(stream), seed, order, limits)
         self.stream = stream
 
-    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+    def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once, in the default interleaving or in one that the seed picks."""
         self.findings = []
-        memory = self._fill(inputs)
+        memory = self._fill(name_inputs(self.inputs, arrays, inputs))
         random = None if self._order_seed is None else Random(self._order_seed)
         with within_memory(self.plan.buffers):
             run = _StreamRun(self.stream, self.plan, memory, self._limits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import field, replace
 from math import prod
 from typing import TypeAlias
@@ -32,6 +32,8 @@ GROUP_STEPS, THREAD_STEPS = 1 << 14, 1 << 6
 """Steps that are worth a work-group of their own."""
 MOST_STEPS = 1 << 40
 """Steps of one formula; what takes more is left to the host, which refuses it or knows a shorter way."""
+AT_ONCE = 4
+"""Rows that are added up in one go where they go to one place: memory is slow, and fetches several of them at once."""
 SHORT = 2
 """Steps of a loop that are written one after the other."""
 UNROLLED = Dictionary((DictionaryEntry("unroll", True),))
@@ -259,31 +261,103 @@ def _write_part(opened: TermWriter, part: Contraction, steps: LoopSplit, started
     windows = find_windows(part, steps.inner, lane, shapes) if steps.held else {}
     found = replace(steps, extents=extents, windows=windows)
     if steps.rows:
-        with _open_loops(writing, found, found.inner, ()):
-            _write_row(writing, part, found)
+        _write_rows(writing, part, found)
         return writing.faults
     with _open_lanes(writing, found), _open_shared(writing, steps.shared):
         _write_steps(writing, part, found, started)
     return writing.faults
 
 
+def _write_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
+    """Rows that data send to their places: some at a time where they are added up, else one by one."""
+    *outer, name = steps.inner or (UNKNOWN,)
+    count = writing.extents.get(name, 0)
+    alike = _row_tests(writing, part, steps.items[-1])
+    apart = is_open(count) or len(part.targets) > 1 or part.sign in ASSIGNMENTS or name in steps.windows
+    places = [_tested(index) for index in part.targets[0].indices]
+    apart |= any(_depends(place, name) and _depends(place, steps.items[-1]) for place in places)
+    if apart or count < AT_ONCE or alike is None or _split(writing, alike)[1]:
+        with _open_loops(writing, steps, steps.inner, ()):
+            _write_row(writing, part, steps)
+        return
+    with _open_loops(writing, steps, outer, ()):
+        whole = count - count % AT_ONCE
+        for begin, end, step in ((0, whole, AT_ONCE), (whole, count, 1)):
+            if begin == end:
+                continue
+            with writing.here.loop(*map(writing.here.constant, (begin, end, step))) as loop:
+                rows = [writing.inside(writing.extents) for _ in range(step)]
+                for number, row in enumerate(rows):
+                    row.levels.append(loop.body)
+                    row.open_index(name, loop.body.arith("add", loop.variable, loop.body.constant(number)))
+                _write_together(rows, part, steps, alike)
+            writing.faults |= any(row.faults for row in rows)
+
+
+def _write_together(
+    rows: Sequence[TermWriter], part: Contraction, steps: LoopSplit, alike: Sequence[Test]
+) -> None:
+    """Rows that go to one place are added to what is loaded and stored once, in their order; others one by one."""
+    first, here, target = rows[0], rows[0].here, part.targets[0]
+    if len(rows) == 1:
+        _write_row(first, part, steps)
+        return
+    condition = here.constant(True, BOOL)
+    for row in rows:
+        condition = here.arith("and", condition, _together(row, alike), type_=BOOL)
+        for place in target.indices if row is not first else ():
+            index = _tested(place)
+            if not _depends(index, steps.items[-1]):
+                same = here.compare("eq", first.value(index), row.value(index))
+                condition = here.arith("and", condition, same, type_=BOOL)
+    with ExitStack() as inside:
+        branch = inside.enter_context(first.region())
+        for row in rows[1:]:
+            inside.enter_context(row.region(branch))
+        for row in rows:
+            _keep_places(row, part, steps.items[-1])
+        with _open_lanes(first, steps):
+            for row in rows[1:]:
+                row.levels = first.levels
+                row.open_index(steps.items[-1], first.indices[steps.items[-1]])
+            held = first.load(target)
+            for row in rows:
+                held = _next(row, part, held, target)
+            first.store(held, target)
+    otherwise = here.inner()
+    for row in rows:
+        # What a writer has found out inside the lanes of one branch is not known in the other.
+        other = row.inside(row.extents)
+        with other.region(otherwise):
+            _write_row(other, part, steps)
+        row.faults |= other.faults
+    here.put(If(condition, branch.region(), otherwise.region()))
+
+
+def _row_tests(writing: TermWriter, part: Contraction, lane: str) -> Sequence[Test] | None:
+    """What must hold for a row to be taken; None where that is another thing for each lane."""
+    tests = _tests(writing, part)
+    return None if any(_depends(_tested(test[0]), lane) for test in tests) else tests
+
+
 def _write_row(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
     """One step of the inner loops along the lanes; what no lane changes is tested and computed before them."""
-    lane = steps.items[-1]
-    tests = _tests(writing, part)
-    alike = [test for test in tests if not _depends(_tested(test[0]), lane)]
-    if len(alike) < len(tests):
-        alike = []
+    alike = _row_tests(writing, part, steps.items[-1])
 
     def row() -> None:
-        for element in _surely_read(part):
-            for index, size in zip(element.indices, writing.held(element).shape, strict=True):
-                if not isinstance(index, Guard) and not _depends(index, lane):
-                    writing.keep_place(index, size)
+        _keep_places(writing, part, steps.items[-1])
         with _open_lanes(writing, steps):
-            _step_in_place(writing, part, [] if alike else tests)
+            _step_in_place(writing, part, _tests(writing, part) if alike is None else [])
 
-    _run_active(writing, alike, row)
+    _run_active(writing, alike or [], row)
+
+
+def _keep_places(writing: TermWriter, part: Contraction, lane: str) -> None:
+    """Write the indices that every lane of a row reads at, before the lanes."""
+    for element in _surely_read(part):
+        for index, size in zip(element.indices, writing.held(element).shape, strict=True):
+            if not isinstance(index, Guard) and not _depends(index, lane):
+                writing.keep_place(index, size)
 
 
 def _surely_read(part: Contraction) -> Iterator[Element]:

@@ -8,12 +8,13 @@ from math import prod
 from typing import TypeAlias
 
 from lamella.base.affine import Affine
+from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form, find_digits, find_form, is_integer
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, elements
 from lamella.bridge.graph_to_kernels.terms import TensorView, is_picked
 from lamella.kernels.launches import Layout, dense_layout
 from lamella.kernels.nodes import KernelCall
-from lamella.ops.formula import Contraction, Element, Guard
+from lamella.ops.formula import Contraction, Element, Guard, Scalar
 
 Key: TypeAlias = tuple[str, int | None]
 Box: TypeAlias = tuple[tuple[int, int], ...]
@@ -144,14 +145,84 @@ def is_renaming(formula: Contraction, tensors: Mapping[Key, TensorView]) -> bool
 
 
 def keeps_places(formula: Contraction, tensors: Mapping[Key, TensorView]) -> bool:
-    """Whether a copy that renames a tensor finds every element where it lies, however both are laid out."""
-    extents, source, target = _extents(formula), formula.values[0], formula.targets[0]
-    if not is_renaming(formula, tensors) or extents is None or not isinstance(source, Element):
+    """Whether a copy of all of a tensor finds every element where it lies, however both are laid out."""
+    copy = find_copy(formula, {name: view.shape for (name, _), view in tensors.items()})
+    if copy is None:
         return False
-    pairs = [(item, tensors[_key(item)]) for item in (target, source)]
-    places = [_flat_form(item, view, extents, view.lies) for item, view in pairs]
-    sizes = {view.lies.size(view.shape) for _, view in pairs}
-    return places[0] == places[1] and len(sizes) == 1
+    pairs = [(item, tensors[_key(item)]) for item in (copy.target, copy.source)]
+    if len({view.element for _, view in pairs}) > 1:
+        return False
+    places = [_flat_form(item, view, copy.extents, view.lies) for item, view in pairs]
+    return places[0] == places[1] and len({view.lies.size(view.shape) for _, view in pairs}) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A formula that gives each element of a tensor one of another, none left out: a transposition, a flattening."""
+
+    target: Element
+    source: Element
+    extents: Mapping[str, int]
+    shapes: tuple[Sequence[int], Sequence[int]]
+    """Of target and source."""
+
+    def order(self) -> tuple[int, ...] | None:
+        """The dimension of the source that each of the target is; None where they are split or joined."""
+        target, source = (
+            [self._form(index) for index in item.indices] for item in (self.target, self.source)
+        )
+        if sorted(map(str, target)) != sorted(map(str, source)):
+            return None
+        found: list[int] = []
+        for form in target:
+            found.append(
+                next(place for place, item in enumerate(source) if item == form and place not in found)
+            )
+        return tuple(found)
+
+    def view(self, layout: Layout) -> Layout | None:
+        """The layout with which the target is the memory of its source; None where there is none."""
+        order = self.order()
+        if order is not None:
+            halo = tuple(layout.halo[place] for place in order)
+            return self._filled([layout.strides[place] for place in order], halo)
+        steps: dict[str, int] = {}
+        for index, stride in zip(self.source.indices, layout.strides, strict=True):
+            steps |= {name: factor * stride for name, factor in self._form(index).terms}
+        strides: list[int] = []
+        for index in self.target.indices:
+            found = {steps[name] / factor for name, factor in self._form(index).terms}
+            if len(found) > 1 or any(step % 1 for step in found):
+                return None
+            strides.append(int(found.pop()) if found else 0)
+        return None if layout.is_padded else self._filled(strides, ((0, 0),) * len(strides))
+
+    def _filled(self, strides: list[int], halo: tuple[tuple[int, int], ...]) -> Layout:
+        """The layout of some strides; a dimension of one element has the one that it would have row by row."""
+        inner = 1
+        for place in reversed(range(len(strides))):
+            size = self.shapes[0][place]
+            if size == 1 and halo[place] == (0, 0):
+                strides[place] = inner
+            inner = strides[place] * size
+        return Layout(tuple(strides), halo)
+
+    def _form(self, index: Scalar) -> Form:
+        return find_form(index, self.extents) or Affine()
+
+
+def find_copy(formula: Contraction, shapes: Mapping[str, Sequence[int]]) -> Copy | None:
+    """The copy that a formula is, if it is one of a whole tensor."""
+    source, extents = formula.values[0], _extents(formula)
+    if formula.sign not in ASSIGNMENTS or len(formula.targets) > 1 or extents is None:
+        return None
+    if not isinstance(source, Element) or is_picked(source):
+        return None
+    pair = formula.targets[0], source
+    if any(_box(formula, item) != tuple((0, size) for size in shapes[item.tensor]) for item in pair):
+        return None
+    sizes = shapes[pair[0].tensor], shapes[pair[1].tensor]
+    return Copy(*pair, extents, sizes) if prod(sizes[0]) == prod(sizes[1]) else None
 
 
 def _flat_form(

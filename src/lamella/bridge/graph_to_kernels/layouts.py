@@ -12,6 +12,8 @@ from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.attention import place_in
+from lamella.bridge.graph_to_kernels.contraction import elements
+from lamella.bridge.graph_to_kernels.coverage import Copy, find_copy
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
 from lamella.bridge.graph_to_kernels.gathers import GATHERED
 from lamella.bridge.graph_to_kernels.inline import Stages
@@ -46,6 +48,8 @@ class Wish:
     halo: dict[int, tuple[int, int]] = field(default_factory=dict)
     padded: bool = False
     """Whether its rows should not be a multiple of the cache's apart."""
+    plain: bool = False
+    """Whether its last dimension should lie closest: products of what is not fixed go along it."""
 
     def widen(self, dimension: int, low: int, high: int) -> None:
         """Ask for room before and behind a dimension."""
@@ -83,6 +87,8 @@ class _Choosing:
         """Collect the wishes of an operation about what it reads."""
         for stage in item.stages.contractions:
             factors = product_factors(stage, item.fixed)
+            if find_factors(stage) is not None and (factors is None or factors[0].tensor not in item.fixed):
+                self._keep_plain(item)
             if factors is None:
                 continue
             other = factors[1]
@@ -90,6 +96,11 @@ class _Choosing:
             if name is not None and name not in self.pinned:
                 shape = item.stages.tensors[other.tensor].shape
                 self._wish(stage, other, shape, self.wishes.setdefault(name, Wish()))
+
+    def _keep_plain(self, item: PlacedStages) -> None:
+        for name in item.stages.inputs:
+            if name in item.names:
+                self.wishes.setdefault(item.names[name], Wish()).plain = True
 
     def _wish(self, stage: Contraction, element: Element, shape: Sequence[int], wish: Wish) -> None:
         extents = extents_of(stage)
@@ -106,18 +117,20 @@ class _Choosing:
         wish.padded |= len(shape) > 1
 
     def pass_on(self, item: PlacedStages) -> None:
-        """Wish of what a copy reads that its rows lie as those of the copy should, so that it moves nothing."""
-        if len(item.stages.contractions) != 1:
+        """Wish of what a copy reads that it lies as the copy should, so that it moves nothing."""
+        copy = _copy_of(item.stages)
+        wish = None if copy is None else self.wishes.get(item.names.get(copy.target.tensor, ""))
+        if copy is None or wish is None:
             return
-        formula = item.stages.contractions[0]
-        source, target = formula.values[0], formula.targets[0]
-        if not isinstance(source, Element) or source.item is not None:
+        read, order = item.names.get(copy.source.tensor, ""), copy.order()
+        if not read or read in self.pinned:
             return
-        read, written = (item.names.get(element.tensor, "") for element in (source, target))
-        wish = self.wishes.get(written)
-        rows = {item.stages.tensors[element.tensor].shape[-1:] for element in (source, target)}
-        if wish is not None and wish.padded and len(rows) == 1 and read and read not in self.pinned:
-            self.wishes.setdefault(read, Wish()).padded = True
+        asked = self.wishes.setdefault(read, Wish())
+        for dimension, sides in wish.halo.items() if order is not None else ():
+            asked.widen(order[dimension], *sides)
+        rows = {tuple(shape[-1:]) for shape in copy.shapes}
+        asked.padded |= wish.padded and (order is not None or len(rows) == 1)
+        asked.plain |= wish.plain and len(rows) == 1
 
     # --- what writers choose --------------------------------------------------------------------------------------
 
@@ -131,16 +144,33 @@ class _Choosing:
             for dimension, slack in _strided_targets(item.stages, output):
                 self.wishes.setdefault(name, Wish()).widen(dimension, 0, slack)
             shape = item.stages.tensors[output].shape
-            alike = (
-                order
-                for word, order in temporary_orders(item.stages, item.fixed).items()
-                if len(order) == len(shape)
-            )
-            order = orders.get(output) or next(alike, tuple(range(len(shape))))
-            self.orders[name] = order
-            layout = self._layout(shape, order, self.wishes.get(name))
+            wish = self.wishes.get(name)
+            copy = _copy_of(item.stages)
+            if copy is not None:
+                layout = self._copied(item, copy, wish)
+            else:
+                alike = (
+                    order
+                    for word, order in temporary_orders(item.stages, item.fixed).items()
+                    if len(order) == len(shape)
+                )
+                order = orders.get(output) or next(alike, tuple(range(len(shape))))
+                layout = self._layout(shape, order, wish)
+            self.orders[name] = _sorted_order(shape, layout.strides)
             if layout != dense_layout(shape):
                 self.found[name] = layout
+
+    def _copied(self, item: PlacedStages, copy: Copy, wish: Wish | None) -> Layout:
+        """The layout with which a copy is the memory of what it reads, where that has the room that is wished."""
+        shape, read = copy.shapes[0], item.names.get(copy.source.tensor, "")
+        view = None
+        if read in self.orders:
+            view = copy.view(self.found.get(read) or dense_layout(copy.shapes[1]))
+        if view is None or (wish is not None and wish.plain and view.strides[-1:] > (1,)):
+            return self._layout(shape, tuple(range(len(shape))), wish)
+        wanted = wish.halo.items() if wish is not None else ()
+        inside = (view.halo[place][0] >= low and view.halo[place][1] >= high for place, (low, high) in wanted)
+        return view if all(inside) else self._layout(shape, _sorted_order(shape, view.strides), wish)
 
     def _layout(self, shape: Sequence[int], order: tuple[int, ...], wish: Wish | None) -> Layout:
         around = [(0, 0)] * len(shape)
@@ -158,21 +188,82 @@ class _Choosing:
             if factors is not None:
                 ends = item.stages.contractions[number + 1 :]
                 found.update(_row_orders(stage, factors[0], ends, item.stages))
-        inputs = [
-            (name, item.names[name])
-            for name in item.stages.inputs
-            if name in item.names and item.names[name] in self.orders
-        ]
+        for name, order in self._inherited(item).items():
+            if name in item.stages.outputs:
+                found.setdefault(name, order)
         for output in item.stages.outputs:
-            shape = item.stages.tensors[output].shape
+            # What is read at places that data tell, as when an image is resized, still lies as what it is made of.
+            rank = len(item.stages.tensors[output].shape)
             alike = [
-                (item.stages.tensors[name].volume, self.orders[actual])
-                for name, actual in inputs
-                if len(item.stages.tensors[name].shape) == len(shape)
+                (item.stages.tensors[name].volume, self.orders[item.names[name]])
+                for name in item.stages.inputs
+                if item.names.get(name) in self.orders and len(item.stages.tensors[name].shape) == rank
             ]
             if output not in found and alike:
                 found[output] = max(alike)[1]
         return found
+
+    def _inherited(self, item: PlacedStages) -> dict[str, tuple[int, ...]]:
+        """The order of each stage's target that goes along the largest tensor it reads."""
+        tensors = item.stages.tensors
+        lies = {
+            name: (self.found.get(actual) or dense_layout(tensors[name].shape)).strides
+            for name, actual in item.names.items()
+            if name in item.stages.inputs and actual in self.orders
+        }
+        found: dict[str, tuple[int, ...]] = {}
+        for stage in item.stages.contractions if lies else ():
+            target = stage.targets[0].tensor
+            shape, factors = tensors[target].shape, product_factors(stage, item.fixed)
+            rows = None if factors is None else _rows_of(stage, factors[0])
+            if rows is not None:
+                lies[target] = dense_layout(shape, _last(_dimension(*rows), len(shape))).strides
+                continue
+            read = {element.tensor: element for element in elements(stage) if element.tensor in lies}
+            orders = (
+                (tensors[name].volume, order)
+                for name, element in read.items()
+                if (order := _order_along(stage, element, lies[name], shape)) is not None
+            )
+            largest = max(orders, default=None)
+            if largest is not None and target not in found:
+                found[target] = largest[1]
+                lies[target] = dense_layout(shape, largest[1]).strides
+        return found
+
+
+def _order_along(
+    stage: Contraction, element: Element, strides: Sequence[int], shape: Sequence[int]
+) -> tuple[int, ...] | None:
+    """The order in which a target lies as what it is made of does; None where some of its loops do not count that."""
+    if not _has_steps(stage):
+        return None
+    extents, steps = extents_of(stage), dict[str, int]()
+    for index, stride in zip(element.indices, strides, strict=True):
+        form = find_form(index.index if isinstance(index, Guard) else index, extents)
+        for name, factor in form.terms if form is not None else ():
+            steps[name] = abs(factor) * stride
+    found: list[int] = []
+    for index, size in zip(stage.targets[0].indices, shape, strict=True):
+        form = find_form(index.index if isinstance(index, Guard) else index, extents)
+        counted = [steps.get(name, 0) for name, _ in form.terms] if form is not None else [0]
+        if size > 1 and 0 in (counted or [0]):
+            return None
+        found.append(max(counted, default=0))
+    return _sorted_order(shape, found)
+
+
+def _copy_of(stages: Stages) -> Copy | None:
+    """The copy that an operation is, if it is nothing else."""
+    shapes = {name: item.shape for name, item in stages.tensors.items()}
+    return find_copy(stages.contractions[0], shapes) if len(stages.contractions) == 1 else None
+
+
+def _sorted_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions of some strides from outside to inside; those of one element where they stand."""
+    places = [place for place, size in enumerate(shape) if size > 1]
+    moved = iter(sorted(places, key=lambda place: -strides[place]))
+    return tuple(next(moved) if size > 1 else place for place, size in enumerate(shape))
 
 
 def temporary_orders(stages: Stages, fixed: frozenset[str]) -> dict[str, tuple[int, ...]]:
@@ -181,13 +272,9 @@ def temporary_orders(stages: Stages, fixed: frozenset[str]) -> dict[str, tuple[i
     for stage in stages.contractions:
         target = stage.targets[0].tensor
         factors = product_factors(stage, fixed) if target.endswith(GATHERED) else None
-        row = None
-        if factors is not None:
-            extents = extents_of(stage)
-            places = [place_of(item, {}, extents) for item in stage.targets[0].indices]
-            row = _row_loop(stage, factors[0], places, extents)
-        if row is not None:
-            found[target] = _last(_dimension(places, row), len(places))
+        rows = None if factors is None else _rows_of(stage, factors[0])
+        if rows is not None:
+            found[target] = _last(_dimension(*rows), len(rows[0]))
     return found
 
 
@@ -241,15 +328,10 @@ def _row_orders(
     stage: Contraction, weight: Element, ends: Sequence[Contraction], stages: Stages
 ) -> dict[str, tuple[int, ...]]:
     """The dimension of each output of a product that the fixed factor counts alone lies closest."""
-    extents = extents_of(stage)
-    target = stage.targets[0]
-    try:
-        places = [place_of(item, {}, extents) for item in target.indices]
-    except Unsupported:
+    rows, target = _rows_of(stage, weight), stage.targets[0]
+    if rows is None:
         return {}
-    row = _row_loop(stage, weight, places, extents)
-    if row is None:
-        return {}
+    places, row = rows
     found: dict[str, tuple[int, ...]] = {}
     if target.tensor in stages.outputs:
         found[target.tensor] = _last(_dimension(places, row), len(places))
@@ -266,6 +348,17 @@ def _row_orders(
             continue
         found[output] = _last(_dimension(forms, row), len(forms))
     return found
+
+
+def _rows_of(stage: Contraction, weight: Element) -> tuple[list[Form], str] | None:
+    """Where a product writes, and the loop of its rows."""
+    extents = extents_of(stage)
+    try:
+        places = [place_of(item, {}, extents) for item in stage.targets[0].indices]
+    except Unsupported:
+        return None
+    row = _row_loop(stage, weight, places, extents)
+    return None if row is None else (places, row)
 
 
 def _row_loop(

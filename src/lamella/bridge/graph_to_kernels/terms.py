@@ -349,9 +349,9 @@ class TermWriter:
         return result
 
     @contextmanager
-    def region(self) -> Iterator[Builder]:
-        """A branch: what is written in it is known in it only."""
-        outer, inner = self.levels, self.here.inner()
+    def region(self, branch: Builder | None = None) -> Iterator[Builder]:
+        """A branch, be it one that is open already: what is written in it is known in it only."""
+        outer, inner = self.levels, branch or self.here.inner()
         self.levels = [*outer[:-1], inner]
         self._known.append({})
         yield inner

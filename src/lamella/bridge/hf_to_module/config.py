@@ -14,7 +14,7 @@ from lamella.base.errors import Malformed
 from lamella.base.limits import in_range
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
-from lamella.lang.module.instantiate.nodes import Known, Value
+from lamella.lang.module.instantiate.nodes import DictValue, Items, Known, Value
 from lamella.lang.module.nodes import (
     Bool,
     Call,
@@ -271,6 +271,8 @@ def _one(kind: ConfigType, found: object, negative: bool) -> Value:
             return _truth(found)
         case "dtype":
             return _dtype(found)
+        case "dict":
+            return _dict(found)
         case _:
             return _word(kind, found)
 
@@ -306,6 +308,24 @@ def _dtype(found: object) -> str:
     if word is None:
         raise Malformed("the name of an element type")
     return word
+
+
+def _dict(found: object) -> DictValue:
+    """An object, with numbers, words, truths, lists of them, and further objects."""
+    if not isinstance(found, dict):
+        raise Malformed("an object")
+    return DictValue(tuple((key, _any(value)) for key, value in found.items() if isinstance(key, str)))
+
+
+def _any(found: object) -> Value:
+    """A value of JSON whose type nobody declares."""
+    if found is None or isinstance(found, bool | str):
+        return found
+    if isinstance(found, dict):
+        return _dict(found)
+    if isinstance(found, list):
+        return Items.of(_any(item) for item in found)
+    return _integer(found, negative=True) if isinstance(found, int) else _number(found)
 
 
 def _word(kind: ConfigType, found: object) -> str:

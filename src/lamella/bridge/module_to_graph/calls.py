@@ -482,7 +482,14 @@ def _attention(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall
     if request.inputs[1] is None:
         request = _renamed(request, "flash_attention_packed", request.inputs[:1])
         _heads(request)
-    elif lowering.caches is not None and request.attributes.get("causal", True):
+    else:
+        _full_attention(request, lowering)
+    return request
+
+
+def _full_attention(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
+    """Causal attention of a graph with caches sees the keys of earlier calls."""
+    if lowering.caches is not None and request.attributes.get("causal", True):
         _remember(request, lowering.caches)
     return request
 
@@ -493,7 +500,7 @@ def _remember(request: PrimitiveCall, caches: DecodeCaches) -> None:
         tensor = request.inputs[number]
         if isinstance(tensor, Tensor):
             request.inputs[number] = caches.remember(request.frame.place(name), tensor, request.place.origin)
-    request.inputs[4] = caches.seen
+    request.inputs[-1] = caches.seen
 
 
 def _embedding(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
@@ -636,6 +643,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "silu_mul": _gated("split_swiglu"),
         "rope": _rope,
         "flash_attention": _attention,
+        "attention": _full_attention,
         "embedding_with_position": _embedding,
         "split_and_reshape": _split_heads,
         "split_reshape": _split_heads,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lamella.lang.module.instantiate.nodes import BuiltConstant
+from lamella.bridge.module_to_graph.lowering import original_length, rope_kind
+from lamella.lang.module.instantiate.nodes import BuiltConstant, DictValue, Value
 
 if TYPE_CHECKING:
     from lamella.base.arrays import Array
@@ -60,6 +61,8 @@ def precompute_yarn_freqs(
     original_max_seq: int = 4096,
     beta_fast: float = 32.0,
     beta_slow: float = 1.0,
+    attention: float | None = None,
+    truncate: bool = True,
 ) -> Array:
     """Positions stretched as YaRN does it: fast pairs stay, slow ones are divided, a ramp lies between."""
     inverse = np.asarray(float(theta), np.float64) ** (-np.arange(0, dim, 2, dtype=np.float64) / dim)
@@ -67,13 +70,80 @@ def precompute_yarn_freqs(
     def turns_at(rotations: float) -> float:
         return dim * math.log(original_max_seq / (rotations * 2 * math.pi)) / (2 * math.log(theta))
 
-    low = max(math.floor(turns_at(beta_fast)), 0)
-    high = min(math.ceil(turns_at(beta_slow)), dim - 1)
+    first, last = turns_at(beta_fast), turns_at(beta_slow)
+    low = max(math.floor(first) if truncate else first, 0)
+    high = min(math.ceil(last) if truncate else last, dim - 1)
     # The bound keeps a ramp without width from dividing by zero.
     ramp = np.clip((np.arange(dim // 2, dtype=np.float64) - low) / max(high - low, 0.001), 0, 1)
     mixed = inverse / scale_factor * ramp + inverse * (1 - ramp)
-    attention = 0.1 * math.log(scale_factor) + 1.0 if scale_factor > 1 else 1.0
+    if attention is None:
+        attention = 0.1 * math.log(scale_factor) + 1.0 if scale_factor > 1 else 1.0
     return _table(mixed, max_seq, attention)
+
+
+def rotary_table(
+    max_seq: int,
+    dim: int,
+    theta: float = 10000.0,
+    scaling: DictValue | None = None,
+    original: int | None = None,
+    long: bool = False,
+) -> Array:
+    """Cosine and sine of every position and pair, with what a `rope_parameters` of Hugging Face says of them.
+
+    The base is an argument, which may differ from the one that is said there. LongRoPE has a table of the original
+    length, or with `long` one of all positions, with other factors.
+    """
+    said = dict(scaling.entries) if scaling is not None else {}
+    kind, factor = rope_kind(scaling), float(_real(said, "factor", 1.0))
+    begun = original_length(scaling, original, max_seq)
+    match kind:
+        case "yarn":
+            return _yarn_table(max_seq, dim, theta, begun, said)
+        case "longrope":
+            inverse = np.asarray(theta, np.float64) ** (-np.arange(0, dim, 2, dtype=np.float64) / dim)
+            listed = said["long_factor" if long else "short_factor"]
+            stretched = inverse / np.asarray(listed, np.float64)
+            factor = float(_real(said, "factor", max_seq / begun))
+            raised = math.sqrt(1 + math.log(factor) / math.log(begun)) if factor > 1 else 1.0
+            rows = max_seq if long else min(max_seq, begun)
+            return _table(stretched, rows, float(_real(said, "attention_factor", raised)))
+        case "llama3":
+            names = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+            own = {name: float(_real(said, name, value)) for name, value in names.items()}
+            return precompute_rope_freqs(
+                max_seq, dim, theta, kind, factor, **own, original_max_seq=float(begun)
+            )
+        case _:
+            # Dynamic scaling changes nothing up to the length that the config names, and the table ends there.
+            return precompute_rope_freqs(max_seq, dim, theta, kind, factor if kind == "linear" else 1.0)
+
+
+def _yarn_table(max_seq: int, dim: int, theta: float, original: int, said: Mapping[str, Value]) -> Array:
+    """The table of YaRN, with the size of attention that its config says or that follows from its factor."""
+    factor = float(_real(said, "factor", max_seq / original))
+    size, whole = (float(_real(said, name, 0.0)) for name in ("mscale", "mscale_all_dim"))
+
+    def scale(share: float) -> float:
+        return 0.1 * share * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    raised = scale(size) / scale(whole) if size and whole else scale(1.0)
+    return precompute_yarn_freqs(
+        max_seq,
+        dim,
+        factor,
+        theta,
+        original,
+        float(_real(said, "beta_fast", 32.0)),
+        float(_real(said, "beta_slow", 1.0)),
+        attention=float(_real(said, "attention_factor", raised)),
+        truncate=said.get("truncate") is not False,
+    )
+
+
+def _real(said: Mapping[str, Value], name: str, default: Number) -> Number:
+    value = said.get(name)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else default
 
 
 def _table(inverse: Array, max_seq: int, factor: float) -> Array:
@@ -105,7 +175,7 @@ def arange(end: int) -> Array:
 BUILTINS: Mapping[str, Callable[..., Array]] = MappingProxyType(
     {
         item.__name__: item
-        for item in (precompute_rope_freqs, precompute_yarn_freqs, zeros, ones, full, arange)
+        for item in (precompute_rope_freqs, precompute_yarn_freqs, rotary_table, zeros, ones, full, arange)
     }
 )
 """Every function that `constants:` may name."""

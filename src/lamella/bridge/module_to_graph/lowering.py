@@ -31,7 +31,7 @@ from lamella.graph.nodes import Value as nodes_Value
 from lamella.lang.module.annotations import read_annotation
 from lamella.lang.module.instantiate.evaluate import evaluate
 from lamella.lang.module.instantiate.messages import format_values
-from lamella.lang.module.instantiate.nodes import BuiltConstant, Known, TensorSlot, Value
+from lamella.lang.module.instantiate.nodes import BuiltConstant, DictValue, Known, TensorSlot, Value
 from lamella.lang.module.instantiate.tree import slot_at
 from lamella.lang.module.nodes import (
     Annotation,
@@ -62,8 +62,10 @@ def shape_of(name: str, built: BuiltConstant) -> tuple[int, ...]:
     require_call(name, built)
     try:
         shape = SHAPES[built.function](*built.positional, **built.named)
-    except (TypeError, ValueError):
+    except TypeError:
         shape = (-1,)
+    except ValueError as problem:
+        raise _wrong_arguments(name, built, str(problem)) from None
     extents = [item for item in shape if isinstance(item, int) and not isinstance(item, bool) and item >= 0]
     if len(extents) != len(shape):
         raise _wrong_arguments(name, built)
@@ -85,10 +87,10 @@ def require_call(name: str, built: BuiltConstant) -> None:
         raise _wrong_arguments(name, built) from None
 
 
-def _wrong_arguments(name: str, built: BuiltConstant) -> Found:
+def _wrong_arguments(name: str, built: BuiltConstant, why: str = "") -> Found:
     found = f"'{built.function}' of values that it does not take"
     wanted = f"{built.function}({_taken(built.function)})"
-    return Found(KIND.at(built.span, what=f"'{name}'", found=found, wanted=wanted, repair=_HINT))
+    return Found(KIND.at(built.span, what=f"'{name}'", found=found, wanted=wanted, repair=why or _HINT))
 
 
 def _taken(function: str) -> str:
@@ -129,6 +131,57 @@ def _yarn(
     return _angles(max_seq, dim, (scale_factor, theta, original_max_seq, beta_fast, beta_slow))
 
 
+ROPE_KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+"""Kinds of rotary positions that a table can have."""
+
+
+def rope_kind(scaling: Value) -> str:
+    """The kind of rotary positions that a `rope_parameters` or an older `rope_scaling` names."""
+    said = dict(scaling.entries) if isinstance(scaling, DictValue) else {}
+    found = said.get("rope_type") or said.get("type") or "default"
+    # What older files of Phi-3 call it.
+    return "longrope" if found == "su" else found if isinstance(found, str) else "?"
+
+
+def original_length(scaling: Value, said: Value, max_seq: int) -> int:
+    """How many positions a model was made for, before its angles were scaled."""
+    found = (
+        dict(scaling.entries).get("original_max_position_embeddings")
+        if isinstance(scaling, DictValue)
+        else None
+    )
+    return next((item for item in (found, said) if isinstance(item, int)), max_seq)
+
+
+def _rotary(
+    max_seq: Value,
+    dim: Value,
+    theta: Value = 10000.0,
+    scaling: Value = None,
+    original: Value = None,
+    long: Value = False,
+) -> tuple[Value, ...]:
+    kind = rope_kind(scaling)
+    if kind not in ROPE_KINDS:
+        raise ValueError(f"rotary positions of the type '{kind}' are not known: {', '.join(ROPE_KINDS)} are")
+    said = dict(scaling.entries) if isinstance(scaling, DictValue) else {}
+    if kind == "longrope":
+        for name in ("short_factor", "long_factor"):
+            listed = said.get(name)
+            if not isinstance(listed, tuple) or not isinstance(dim, int) or len(listed) != dim // 2:
+                raise ValueError(f"'{name}' must hold a number for each of {dim} / 2 pairs")
+        # Its short factors are meant for the original length; beyond it all positions have other angles.
+        if isinstance(max_seq, int) and not long:
+            max_seq = min(max_seq, original_length(scaling, original, max_seq))
+    positive = [value for name, value in said.items() if name in _POSITIVE and value is not None]
+    return _angles(max_seq, dim, (theta, *positive))
+
+
+_POSITIVE = frozenset(
+    ("rope_theta", "factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+)
+
+
 def _angles(max_seq: Value, dim: Value, numbers: tuple[Value, ...]) -> tuple[Value, ...]:
     """One cosine and one sine for each position and pair; every number must be positive."""
     sound = all(isinstance(item, int | float) and item > 0 for item in numbers)
@@ -152,6 +205,7 @@ SHAPES: Mapping[str, Callable[..., tuple[Value, ...]]] = MappingProxyType(
     {
         "precompute_rope_freqs": _rope,
         "precompute_yarn_freqs": _yarn,
+        "rotary_table": _rotary,
         "zeros": _listed,
         "ones": _listed,
         "full": _filled,

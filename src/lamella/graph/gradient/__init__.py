@@ -5,7 +5,7 @@ y = f(x)     gives     d_x = d_y · ∂f/∂x,     an operator of module `gradie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
@@ -37,6 +37,9 @@ from lamella.lang.skriptnd.rules.graphs import NO_GRADIENT
 from lamella.ops.gradient import MODULE, STOPPING, BackwardOperator, as_document, derive, derive_formulas
 from lamella.ops.library import Library
 
+NARROW = 8
+"""Bits of elements that are codes: no gradient fits them."""
+
 
 class DerivedOperators:
     """The backward operators of a library, each derived when it is first asked for."""
@@ -65,15 +68,15 @@ class DerivedOperators:
         return self.source.with_module(MODULE, self.document)
 
 
-def differentiate(model: Model, wanted: Sequence[str]) -> Model:
+def differentiate(model: Model, wanted: Sequence[str], constant: Iterable[str] = ()) -> Model:
     """The model with gradients: it takes `d_y` too for each real output, and gives `d_x` for each wanted tensor.
 
-    Compound operators are differentiated through their parts. LamellaError has a finding for each operation whose
-    gradient is needed and cannot be derived.
+    Compound operators are differentiated through their parts. No gradient goes through tensors that are `constant`.
+    LamellaError has a finding for each operation whose gradient is needed and cannot be derived.
     """
     flat = decompose(model, lambda name: name in STOPPING or is_view(model.library, name))
     # Products that read a weight as it lies in memory give its gradient as it lies there too.
-    return _ReverseSweep(fold_transposes(flat), wanted).run()
+    return _ReverseSweep(fold_transposes(flat), wanted, constant).run()
 
 
 def _without_gradient(node: Node, reason: object) -> Diagnostic:
@@ -88,12 +91,13 @@ def _without_gradient(node: Node, reason: object) -> Diagnostic:
 class _ReverseSweep:
     """One graph from its last node to its first: adjoints are collected for what needs them."""
 
-    def __init__(self, model: Model, wanted: Sequence[str]) -> None:
+    def __init__(self, model: Model, wanted: Sequence[str], constant: Iterable[str]) -> None:
         self.model, self.graph = model, model.graph
         self.wanted = wanted
         self.derived = DerivedOperators(model.library)
         self.needed = set(wanted)
         mark(self.graph.nodes, self.needed)
+        self.needed -= set(constant)
         findings = [
             finding for node in walk(self.graph.nodes) if (finding := self._finding(node)) is not None
         ]
@@ -184,7 +188,9 @@ class _ReverseSweep:
         return self.builder.constant(0.0, tensor.element, tensor.shape)
 
     def add(self, adjoints: Adjoints, target: Tensor, part: Tensor) -> None:
-        """Add to the adjoint of a tensor."""
+        """Add to the adjoint of a tensor, in the type of the tensor; codes have adjoints as wide as they come."""
+        if target.element.bits > NARROW and part.element is not target.element:
+            part = self.builder.call("layout.cast", part, types={"R": target.element})
         known = adjoints.get(target.name)
         adjoints[target.name] = part if known is None else self.builder.call("math.add", known, part)
 

@@ -2,6 +2,9 @@
 
 The forward loop keeps what it carried into each step, as one tensor for each step: the tape. A step back computes the
 step again from there, then its gradients; gradients of what all steps read add up from step to step.
+
+A loop of which only the run tells how often it goes round counts its steps. There is no tape of unknown length: a step
+back goes from the beginning to where that step began. That takes no memory, and time with the square of the steps.
 """
 
 from __future__ import annotations
@@ -92,6 +95,8 @@ class ControlFlow:
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
         self._tapes: dict[str, list[tuple[Tensor, ...]]] = {}
+        self._counters: dict[str, Tensor] = {}
+        """How often loops went round of which only the run tells it."""
 
     @property
     def builder(self) -> Builder:
@@ -107,6 +112,8 @@ class ControlFlow:
 
     def _taped(self, node: Loop) -> Loop:
         steps = steps_of(node)
+        if steps is None:
+            return self._counted(node)
         inner = node.body.inputs[: len(node.carried)]
         names = [self.builder.fresh(item.name) for item in inner]
         tapes = [
@@ -117,6 +124,34 @@ class ControlFlow:
         made = replace(node, body=body, outputs=(*node.outputs, *tapes))
         self._tapes[_key(made)] = tapes
         return made
+
+    def _counted(self, node: Loop) -> Loop:
+        """A loop that counts its steps."""
+        builder, width = self.builder, len(node.carried)
+        zero, one = (builder.constant(number, I64, ()) for number in (0, 1))
+        before, seen, end = (replace(zero, name=builder.fresh("steps")) for _ in range(3))
+        counting = builder.region(lambda: (builder.call("math.add", before, one),))
+
+        def with_count(region: Region, *made: Tensor) -> Region:
+            inputs = (*region.inputs[:width], before if made else seen, *region.inputs[width:])
+            nodes = (*region.nodes, *counting.nodes) if made else region.nodes
+            return replace(
+                region,
+                inputs=inputs,
+                nodes=nodes,
+                outputs=(*region.outputs, *made),
+            )
+
+        test = node.condition and with_count(node.condition)
+        found = replace(
+            node,
+            carried=(*node.carried, zero),
+            body=with_count(node.body, *counting.outputs),
+            condition=test,
+            outputs=(*node.outputs, end),
+        )
+        self._counters[_key(found)] = end
+        return found
 
     # --- branches -----------------------------------------------------------------------------------------------
 
@@ -172,7 +207,10 @@ class ControlFlow:
     # --- loops --------------------------------------------------------------------------------------------------
 
     def pull_loop(self, node: Loop, adjoints: Adjoints, needed: set[str]) -> None:
-        """Go back through a loop of a known number of steps."""
+        """Go back through a loop."""
+        if _key(node) in self._counters:
+            self._pull_counted(node, self._counters[_key(node)], adjoints, needed)
+            return
         carried, width = node.carried, len(node.carried)
         moving = [place for place, item in enumerate(node.body.inputs[:width]) if item.name in needed]
         given = [item for argument in node.outputs for item in tensors(argument)]
@@ -188,7 +226,7 @@ class ControlFlow:
         ]
         scans = [*self._tapes[_key(node)], *map(_items, node.scans)]
         if node.index:
-            numbers = range(steps_of(node))
+            numbers = range(steps_of(node) or 0)
             scans.append(tuple(self.builder.constant(number, I64, ()) for number in numbers))
         scanned = [
             place for place in range(width, width + len(node.scans)) if node.body.inputs[place].name in needed
@@ -227,6 +265,49 @@ class ControlFlow:
                 if target.name in needed:
                     self.sweep.add(adjoints, target, part)
 
+    def _pull_counted(self, node: Loop, count: Tensor, adjoints: Adjoints, needed: set[str]) -> None:
+        """Go back through a loop that counted its steps."""
+        builder, width = self.builder, len(node.carried) - 1
+        moving = [place for place, item in enumerate(node.body.inputs[:width]) if item.name in needed]
+        if not any(item.name in adjoints for argument in node.outputs for item in tensors(argument)):
+            return
+        read = _captured([node.body], needed)
+        names = [item.name for item in node.body.inputs]
+        one = builder.constant(1, I64, ())
+
+        def step(*inputs: Tensor) -> Sequence[Tensor]:
+            """A step forward, once more; an index is how many steps came before."""
+            given = [*inputs, inputs[width]]
+            _, mapping = self._again(node.body, dict(zip(names, given, strict=False)), set())
+            return [mapping.get(item.name, item) for item in node.body.outputs[: width + 1]]
+
+        def body(*inputs: Tensor) -> Sequence[Tensor]:
+            left, back, sums = inputs[0], inputs[1 : 1 + len(moving)], inputs[1 + len(moving) :]
+            ahead = builder.call("math.sub", left, one)
+            state = [item for item in builder.fold(node.carried, step, ahead) if isinstance(item, Tensor)]
+            given = [*state[:width], ahead, ahead]
+            nodes, mapping = self._again(node.body, dict(zip(names, given, strict=False)), needed)
+            needed.update(given[place].name for place in moving)
+            own: Adjoints = {}
+            for place, seed in zip(moving, back, strict=True):
+                item = node.body.outputs[place]
+                self.sweep.add(own, mapping.get(item.name, item), seed)
+            self.sweep.sweep(nodes, own, needed)
+            found = [own.get(given[place].name) or self.sweep.zero(given[place]) for place in moving]
+            parts = [own.get(item.name) for item in read]
+            totals = [
+                total if part is None else builder.call("math.add", total, part)
+                for total, part in zip(sums, parts, strict=True)
+            ]
+            return [ahead, *found, *totals]
+
+        begin = [self._adjoint(adjoints, node.outputs[place], node.carried[place]) for place in moving]
+        found = builder.fold([count, *begin, *(self.sweep.zero(item) for item in read)], body, count)
+        targets = [node.carried[place] for place in moving] + read
+        for target, part in zip(targets, found[1:], strict=False):
+            if isinstance(part, Tensor):
+                self.sweep.add(adjoints, target, part)
+
     def _adjoint(self, adjoints: Adjoints, result: object, like: Tensor) -> Tensor:
         found = adjoints.get(result.name) if isinstance(result, Tensor) else None
         return found or self.sweep.zero(like)
@@ -237,15 +318,20 @@ def _key(node: Loop) -> str:
     return next(item.name for argument in node.outputs for item in tensors(argument))
 
 
-def steps_of(node: Loop) -> int:
-    """How often the body of a loop runs; Unsupported where only the run tells."""
+def steps_of(node: Loop) -> int | None:
+    """How often the body of a loop runs; None where only the run tells.
+
+    Unsupported where that is so and the loop goes through items, or collects some.
+    """
     counts = {len(_items(scan)) for scan in node.scans} | ({node.count} if node.count is not None else set())
-    if node.condition is not None or len(counts) != 1:
-        raise Unsupported("a loop whose number of steps only the run tells has no derivative here")
-    (count,) = counts
-    if not isinstance(count, int) or count < 1:
-        raise Unsupported("a loop whose number of steps only the run tells has no derivative here")
-    return count
+    count = next(iter(counts)) if len(counts) == 1 else None
+    if node.condition is None and isinstance(count, int) and count > 0:
+        return count
+    if node.scans or len(node.outputs) > len(node.carried):
+        raise Unsupported(
+            "a loop through items whose number of steps only the run tells has no derivative here"
+        )
+    return None
 
 
 def _is_needed(node: Loop, needed: set[str]) -> bool:

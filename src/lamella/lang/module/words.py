@@ -61,7 +61,9 @@ SCALARS = frozenset(("int", "float"))
 OPERATOR_WORDS = frozenset(("if", "else", "elif", "and", "or", "not"))
 """Words that are never a name in an expression."""
 
-TABLES = frozenset(("precompute_rope_freqs", "precompute_yarn_freqs", "zeros", "ones", "full", "arange"))
+TABLES = frozenset(
+    ("precompute_rope_freqs", "precompute_yarn_freqs", "rotary_table", "zeros", "ones", "full", "arange")
+)
 """Functions that `constants:` may call."""
 
 KEYWORDS = frozenset(

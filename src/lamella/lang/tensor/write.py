@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import singledispatch
 
+from lamella.base.card import Card, join_names, make_table
 from lamella.base.lines import Lines
 from lamella.base.source import Trivia
 from lamella.lang.tensor import nodes as n
@@ -49,6 +50,18 @@ def write_type(type_: Type) -> str:
         offset = "" if type_.offset == 0 else f", offset: {write_size(type_.offset)}"
         return f"group<{_memref(type_.memref)}x{write_size(type_.size)}{offset}>"
     return _coopmatrix(type_)
+
+
+def card_of_kernels(name: str, program: Program) -> Card:
+    """The kernels of a program for people: their names and parameters."""
+    names = [item.name for item in program.functions]
+    rows = (
+        (item.name, ", ".join(f"%{one.value.name}: {write_type(one.type)}" for one in item.parameters))
+        for item in program.functions
+    )
+    table = make_table("kernels", ("kernel", "parameters"), rows, len(names))
+    facts = (("kernels", f"{len(names):,}"), ("names", join_names(names)))
+    return Card("kernels", f"of {name}" if name else "", facts, (table,))
 
 
 def write_types(types: Iterable[Type]) -> str:

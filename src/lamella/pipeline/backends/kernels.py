@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -25,7 +26,7 @@ from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.compile import device_target, with_sizes
 from lamella.backend.cuda.copies import DeviceCopies
 from lamella.backend.cuda.lists import CudaMachine, DeviceArena
-from lamella.backend.drawing import Drawn, refuse_missing, types_of
+from lamella.backend.drawing import Drawn, name_inputs, refuse_missing, types_of
 from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.inputs import choose_extent
 from lamella.backend.executor.kernels import KernelExecutable, Specialise, Specialised
@@ -44,6 +45,7 @@ from lamella.base.limits import DEFAULT
 from lamella.base.placement import REFERENCE, placement_line
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
+from lamella.base.suggest import list_known
 from lamella.graph.model import Model
 from lamella.graph.passes.cut_batch import cut_batch as cut_batch
 from lamella.graph.rewrite import members
@@ -193,7 +195,9 @@ def _specialised(program: KernelGraph, backend: str, options: Options, memory: S
     kernels = compile_kernels(program.program, backend, options)
     machine: ListMachine | None = None
     if isinstance(kernels, cuda.CudaKernels):
-        machine = CudaMachine(ProvingSource(kernels), memory.device, memory.copies)
+        functions = {item.name: item for item in program.program.functions}
+        more = partial(cuda.compile_program, limits=options.limits)
+        machine = CudaMachine(kernels, functions, more, memory.device, memory.copies)
     elif isinstance(kernels, CompiledKernels):
         machine = NativeMachine(ProvingSource(kernels), memory.host)
     return Specialised(program, kernels.call, options.strict_backend, machine)
@@ -244,8 +248,9 @@ class KernelRun:
             item.value.name for item in self._function.parameters if not isinstance(item.type, Scalar)
         )
 
-    def __call__(self, /, **given: npt.ArrayLike) -> dict[str, Array]:
+    def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once; arrays of known shape that are not given are random where that is wanted, else missing."""
+        given = name_inputs(self.inputs, arrays, inputs)
         unknown = next((key for key in given if key not in self.inputs), None)
         if unknown is not None:
             hint = f"it has: {', '.join(self.inputs) or 'none'}"
@@ -289,7 +294,8 @@ def _find(model: KernelFile, name: str | None) -> Function:
     found = next((item for item in functions if name in (None, item.name)), None)
     if found is None or (name is None and len(functions) > 1):
         message = "say which kernel to run with --kernel" if name is None else f"there is no kernel '{name}'"
-        raise InputError(message, hint=f"kernels are: {', '.join(item.name for item in functions)}")
+        names = [item.name for item in functions]
+        raise InputError(message, hint=list_known(name or "", names, "kernels are:"))
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, replace
@@ -13,13 +12,13 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from lamella.backend.cpu.host import processor
 from lamella.backend.executor import GraphExecutable
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import DimSymbol, symbols
 from lamella.base.errors import InputError
 from lamella.base.optional import Foreign, need
-from lamella.base.paths import read_text
 from lamella.bridge.graph_to_kernels import flatten
 from lamella.bridge.torch_to_graph.program import first_line
 from lamella.graph.model import Model as Graph
@@ -249,16 +248,6 @@ def _silence() -> Iterator[None]:
     """What an exporter prints is for its developers."""
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         yield
-
-
-def processor() -> str:
-    """The name of the processor of this machine."""
-    try:
-        lines = read_text(Path("/proc/cpuinfo")).splitlines()
-    except LamellaError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
 
 
 __all__ = ["Heat", "bench", "processor"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from html import escape
+from collections.abc import Iterator, Sequence
 from math import floor, log10
 
+from lamella.base.page import article, table, text
 from lamella.pipeline.bench import Heat
 from lamella.pipeline.bench.contest import Standing
 from lamella.pipeline.bench.steps import KernelTime, by_operator
@@ -13,33 +13,13 @@ from lamella.pipeline.bench.steps import KernelTime, by_operator
 WIDTH, HEIGHT, LEFT, BOTTOM = 860, 380, 60, 40
 COLOURS = 8
 MOST_SLICES = 4000
-STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --faint: #8a929c; --line: #d9dee4; --roof: #c2410c;
-  --c0: #2563eb; --c1: #d97706; --c2: #059669; --c3: #db2777; --c4: #7c3aed; --c5: #0891b2; --c6: #65a30d;
-  --c7: #64748b }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ed; --paper: #14171b; --faint: #8a929c; --line: #2f353d;
-  --roof: #fb923c; --c0: #60a5fa; --c1: #fbbf24; --c2: #34d399; --c3: #f472b6; --c4: #a78bfa; --c5: #22d3ee;
-  --c6: #a3e635; --c7: #94a3b8 } }
-body { font: 14px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
-  max-width: 62rem; padding: 0 1rem }
-h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2.2rem } h3 { font-size: 1rem }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-th, td { text-align: right; padding: .2rem .7rem; border-bottom: 1px solid var(--line) }
-th:first-child, td:first-child { text-align: left } .faint { color: var(--faint) }
-.scroll { overflow-x: auto } svg { max-width: 100%; height: auto } svg text { fill: var(--ink); font-size: 11px }
-svg .axis { stroke: var(--line) } svg .roof { stroke: var(--roof); stroke-width: 2; fill: none }
-"""
+STYLE = "svg .roof { stroke: var(--roof); stroke-width: 2; fill: none }\n"
 
 
 def bench_page(model: str, machine: str, heats: Sequence[Heat]) -> str:
     """The whole page."""
-    title = f"lamella bench {escape(model)}"
-    body = "\n".join(part for heat in heats for part in _heat(heat))
-    return (
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{title}</title>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{STYLE}</style>\n<h1>{title}</h1>\n<p>{escape(machine)}</p>\n{body}\n</html>\n"
-    )
+    parts = [f"<p>{text(machine)}</p>\n", *(f"{part}\n" for heat in heats for part in _heat(heat))]
+    return article(f"lamella bench {model}", parts, STYLE)
 
 
 def _heat(heat: Heat) -> Iterator[str]:
@@ -55,7 +35,7 @@ def _heat(heat: Heat) -> Iterator[str]:
         if standing.kernels:
             rows = by_operator(standing.kernels)
             colours = {item.operator: place % COLOURS for place, item in enumerate(rows)}
-            yield f"<h3>{escape(standing.name)}: where the time goes</h3>"
+            yield f"<h3>{text(standing.name)}: where the time goes</h3>"
             yield from _kernels(heat, rows, colours)
             yield "<h3>Roofline</h3>"
             yield from _roofline(heat, standing.kernels, colours)
@@ -63,25 +43,18 @@ def _heat(heat: Heat) -> Iterator[str]:
             yield from _time_line(standing, colours)
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield '<div class="scroll"><table><tr>' + "".join(f"<th>{head}</th>" for head in heads) + "</tr>"
-    for row in rows:
-        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>"
-    yield "</table></div>"
-
-
 def _contestants(heat: Heat) -> Iterator[str]:
     best = min((item.best(heat.threads) for item in heat.standings if item.wall), default=0.0)
     heads = ("", "min ms", "median ms", "load s", "first s", "peak MB", "ratio", "differs by")
-    yield from _table(heads, (_contestant(heat, item, best) for item in heat.standings))
+    yield table(heads, (_contestant(heat, item, best) for item in heat.standings))
 
 
 def _contestant(heat: Heat, item: Standing, best: float) -> Sequence[str]:
     if item.problem:
-        return escape(item.name), f'<span class="faint">{escape(item.problem)}</span>'
+        return text(item.name), f'<span class="faint">{text(item.problem)}</span>'
     apart = heat.differs(item)
     return (
-        escape(item.name),
+        text(item.name),
         f"{item.best(heat.threads) * 1e3:.3f}",
         f"{item.median(heat.threads) * 1e3:.3f}",
         f"{item.load:.2f}",
@@ -95,11 +68,11 @@ def _contestant(heat: Heat, item: Standing, best: float) -> Sequence[str]:
 def _kernels(heat: Heat, rows: Sequence[KernelTime], colours: dict[str, int]) -> Iterator[str]:
     whole = sum(item.seconds for item in rows) or 1.0
     heads = ("operator", "ms", "part", "calls", "GF/s", "of peak", "GB/s", "of peak")
-    yield from _table(
+    yield table(
         heads,
         (
             (
-                f'<span style="color:var(--c{colours[item.operator]})">■</span> {escape(item.operator)}',
+                f"{_dot(colours[item.operator])}{text(item.operator)}",
                 f"{item.seconds * 1e3:.3f}",
                 f"{item.seconds / whole:.1%}",
                 f"{item.calls}",
@@ -111,6 +84,11 @@ def _kernels(heat: Heat, rows: Sequence[KernelTime], colours: dict[str, int]) ->
             for item in rows
         ),
     )
+
+
+def _dot(colour: int) -> str:
+    fill = f'<rect class="c{colour}" width="10" height="10" rx="3"/>'
+    return f'<svg class="dot" viewBox="0 0 10 10">{fill}</svg>'
 
 
 # --- the roofline: rates against operations per byte, both logarithmic ---------------------------------------
@@ -128,18 +106,18 @@ def _roofline(heat: Heat, steps: Sequence[KernelTime], colours: dict[str, int]) 
         min(ridge, *(x for x, _, _ in dots)) / 2, max(ridge, *(x for x, _, _ in dots)) * 2, LEFT, WIDTH
     )
     up = _Scale(min(rate for _, rate, _ in dots) / 2, peak * 2, HEIGHT - BOTTOM, 10)
-    yield f'<svg viewBox="0 0 {WIDTH + 20} {HEIGHT}" role="img" aria-label="roofline">'
+    yield f'<svg class="figure" viewBox="0 0 {WIDTH + 20} {HEIGHT}" role="img" aria-label="roofline">'
     yield from _axes(across, up)
     left = across.low
     points = ((left, max(up.low, left * bandwidth)), (ridge, peak), (across.high, peak))
     roof = " ".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in points)
     yield f'<polyline class="roof" points="{roof}"/>'
     for x, rate, item in dots:
-        words = escape(
+        words = text(
             f"{item.operator} {item.result}: {rate:.1f} GF/s, {x:.1f} flop/byte, {item.seconds * 1e3:.3f} ms"
         )
         place = f'cx="{across.place(x):.1f}" cy="{up.place(rate):.1f}"'
-        look = f'r="4" fill="var(--c{colours[item.operator]})" fill-opacity=".75"'
+        look = f'r="4" class="c{colours[item.operator]}" fill-opacity=".75"'
         yield f"<circle {place} {look}><title>{words}</title></circle>"
     yield f'<text x="{WIDTH / 2}" y="{HEIGHT - 6}" text-anchor="middle">flop per byte</text>'
     turned = f'transform="rotate(-90 12 {HEIGHT / 2})" text-anchor="middle"'
@@ -183,14 +161,14 @@ def _time_line(standing: Standing, colours: dict[str, int]) -> Iterator[str]:
     """The steps of one run from left to right; what a pointer rests on says what it is and where it comes from."""
     steps = standing.kernels[:MOST_SLICES]
     whole = max(item.start + item.seconds for item in steps) or 1.0
-    yield f'<svg viewBox="0 0 {WIDTH + 20} 90" role="img" aria-label="time line">'
+    yield f'<svg class="figure" viewBox="0 0 {WIDTH + 20} 90" role="img" aria-label="time line">'
     for item in steps:
         x, width = item.start / whole * WIDTH, max(item.seconds / whole * WIDTH, 0.2)
         words = f"{item.operator} {item.result}: {item.seconds * 1e3:.3f} ms at {item.start * 1e3:.3f} ms"
         origin = f"\n{item.origin}" if item.origin else ""
         yield (
-            f'<rect x="{x:.2f}" y="10" width="{width:.2f}" height="50" fill="var(--c{colours[item.operator]})">'
-            f"<title>{escape(words + origin)}</title></rect>"
+            f'<rect x="{x:.2f}" y="10" width="{width:.2f}" height="50" class="c{colours[item.operator]}">'
+            f"<title>{text(words + origin)}</title></rect>"
         )
     yield f'<text x="0" y="78">0</text><text x="{WIDTH}" y="78" text-anchor="end">{whole * 1e3:.2f} ms</text></svg>'
     if len(standing.kernels) > MOST_SLICES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +14,13 @@ from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.base.optional import Foreign, need
 from lamella.graph.model import Model
+from lamella.pipeline.api_options import DiffOptions
 from lamella.pipeline.diff.comparison import Comparison, compare
 from lamella.pipeline.diff.flow import listed
 from lamella.pipeline.diff.sides import Side, as_graph, load_side, make_sides, require_two
 from lamella.pipeline.given import options_of
 from lamella.pipeline.options import Options
+from lamella.pipeline.signatures import documented
 from lamella.pipeline.torch.export import export_program
 
 NAME = "torch"
@@ -72,6 +75,7 @@ def _array(value: Foreign) -> Array:
     return np.array(widened.numpy())
 
 
+@documented(DiffOptions)
 def diff(
     left: object,
     right: object = None,
@@ -80,7 +84,7 @@ def diff(
     args: Sequence[object] = (),
     kwargs: Mapping[str, object] | None = None,
     inputs: Mapping[str, npt.ArrayLike] | None = None,
-    **options: object,
+    **options: Unpack[DiffOptions],
 ) -> Comparison:
     """Compare two of: a path of any language, a loaded model, a module of PyTorch; or one on two backends.
 

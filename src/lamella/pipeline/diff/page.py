@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from html import escape
 
 from lamella.base.diagnostic import printable
+from lamella.base.page import article, table, text
 from lamella.pipeline.diff.comparison import LONGEST, Comparison
 from lamella.pipeline.diff.flow import Dataflow, word_of
 from lamella.pipeline.diff.pairing import Pair
@@ -15,33 +15,21 @@ from lamella.pipeline.diff.report import divergence_lines
 MOST_NODES = 1500
 MOST_ROWS = 5000
 WIDTH, HEIGHT, GAP = 190, 34, 22
-STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --faint: #8a929c; --line: #d9dee4 }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ed; --paper: #14171b; --line: #2f353d } }
-body { font: 14px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
-  max-width: 72rem; padding: 0 1rem }
-h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2rem } pre { white-space: pre-wrap }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-th, td { text-align: right; padding: .15rem .6rem; border-bottom: 1px solid var(--line) }
-th:nth-child(-n+3), td:nth-child(-n+3) { text-align: left } .scroll { overflow: auto; max-height: 80vh }
-svg text { font-size: 11px; fill: #14171b } svg line { stroke: var(--faint) }
-.first { stroke: #b91c1c; stroke-width: 3 }
-"""
+STYLE = "svg.flow text { font-size: 11px; fill: #14171b } svg.flow line { stroke: var(--soft) }\n"
+STYLE += ".first { stroke: #b91c1c; stroke-width: 3 }\n"
 
 
 def page_of(found: Comparison, tolerance: float) -> str:
     """The whole page."""
-    title = f"lamella diff {printable(found.sides[0].model.graph.name)}"
-    parts = ["<h2>First divergence</h2>", f"<pre>{escape(_divergence(found, tolerance))}</pre>"]
     pairs = {pair.left: pair for pair in found.pairs}
+    parts = ["<h2>First divergence</h2>", f"<pre>{_lines(_divergence(found, tolerance))}</pre>"]
     parts += ["<h2>Graph of the left side</h2>", *_graph(found, pairs, tolerance)]
-    parts += ["<h2>Tensors</h2>", *_table(found, tolerance)]
-    body = "\n".join(parts)
-    return (
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{STYLE}</style>\n<h1>{escape(title)}</h1>\n{body}\n</html>\n"
-    )
+    parts += ["<h2>Tensors</h2>", _table(found, tolerance)]
+    return article(f"lamella diff {found.sides[0].model.graph.name}", (f"{part}\n" for part in parts), STYLE)
+
+
+def _lines(written: str) -> str:
+    return "\n".join(text(line, 2000) for line in written.splitlines())
 
 
 def _divergence(found: Comparison, tolerance: float) -> str:
@@ -72,7 +60,7 @@ def _graph(found: Comparison, pairs: Mapping[str, Pair], tolerance: float) -> It
     columns = max((column for column, _ in places), default=0) + 1
     rows = max((row for _, row in places), default=0) + 1
     size = columns * (WIDTH + GAP) + GAP, rows * (HEIGHT + GAP) + GAP
-    yield f'<div class="scroll"><svg width="{size[0]}" height="{size[1]}" role="img">'
+    yield f'<div class="scroll"><svg class="flow" width="{size[0]}" height="{size[1]}" role="img">'
     for place, operands in enumerate(flow.operands):
         for name in operands:
             if name in flow.maker:
@@ -117,9 +105,9 @@ def _box(
     tip = "nothing corresponds" if pair is None else _tip(pair)
     mark = ' class="first"' if is_first else ""
     return (
-        f'<g><title>{escape(name)}: {escape(tip)}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="5"'
-        f' fill="{colour_of(pair, tolerance)}"{mark}/><text x="{x + 6}" y="{y + 14}">{escape(word[:30])}</text>'
-        f'<text x="{x + 6}" y="{y + 28}">{escape(name[:30])}</text></g>'
+        f'<g><title>{text(name)}: {text(tip)}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="5"'
+        f' fill="{colour_of(pair, tolerance)}"{mark}/><text x="{x + 6}" y="{y + 14}">{text(word[:30])}</text>'
+        f'<text x="{x + 6}" y="{y + 28}">{text(name[:30])}</text></g>'
     )
 
 
@@ -128,13 +116,14 @@ def _tip(pair: Pair) -> str:
     return f"max |Δ| {gap.largest:.3g}, relative {gap.relative:.3g}, cosine {gap.cosine:.6f}"
 
 
-def _table(found: Comparison, tolerance: float) -> Iterator[str]:
+def _table(found: Comparison, tolerance: float) -> str:
     heads = ("tensor", "right", "paired by", "max |Δ|", "relative", "cosine")
-    yield '<div class="scroll"><table><tr>' + "".join(f"<th>{head}</th>" for head in heads) + "</tr>"
-    for pair in found.pairs[:MOST_ROWS]:
-        gap = pair.gap
-        cells = (printable(pair.left, LONGEST), printable(pair.right, LONGEST), pair.evidence)
-        numbers = (f"{gap.largest:.3g}", f"{gap.relative:.3g}", f"{gap.cosine:.6f}")
-        row = "".join(f"<td>{escape(cell)}</td>" for cell in (*cells, *numbers))
-        yield f'<tr style="box-shadow: inset 4px 0 {colour_of(pair, tolerance)}">{row}</tr>'
-    yield "</table></div>"
+    return table(heads, (_row(pair, tolerance) for pair in found.pairs[:MOST_ROWS]))
+
+
+def _row(pair: Pair, tolerance: float) -> list[str]:
+    gap = pair.gap
+    fill = f'<rect width="10" height="10" rx="3" fill="{colour_of(pair, tolerance)}"/>'
+    first = f'<svg class="dot" viewBox="0 0 10 10">{fill}</svg>{text(pair.left, LONGEST)}'
+    numbers = (f"{gap.largest:.3g}", f"{gap.relative:.3g}", f"{gap.cosine:.6f}")
+    return [first, text(pair.right, LONGEST), text(pair.evidence), *numbers]

@@ -12,6 +12,7 @@ import numpy as np
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError, Malformed
 from lamella.base.limits import Limits
+from lamella.base.optional import load_late
 from lamella.base.paths import is_folder, map_bytes
 from lamella.base.safetensors import read_index
 from lamella.bridge.hf_to_module import Folder, ImportPlan, is_model_folder, open_folder
@@ -22,7 +23,7 @@ from lamella.bridge.module_to_ir.annotations import find_streams
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model
 from lamella.lang.module.instantiate import Instance
-from lamella.pipeline.module.folders import Source, read_source
+from lamella.pipeline.module.folders import Source, read_source, reason_for_torch
 from lamella.pipeline.module.operators import library_of
 from lamella.pipeline.module.program import Program
 from lamella.pipeline.module.regions import profiled_regions
@@ -147,6 +148,10 @@ BATCH = "B"
 
 def load(path: Path, options: Options) -> Model:
     """The graph of a model with its weights; LamellaError holds all findings when something is wrong."""
+    why = reason_for_torch(path, options)
+    if why is not None:
+        found: Model = load_late("lamella.pipeline.torch.folders").load_through_torch(path, options, why)
+        return found
     source = read_source(path, options)
     return with_extents(build(source, options, settings_of(source.program, options)), options)
 

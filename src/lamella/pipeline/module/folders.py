@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,13 +19,21 @@ from lamella.base.source import Source as Text
 from lamella.base.source import Source as source_Source
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
-from lamella.bridge.hf_to_module import Folder, find_architecture, open_folder, read_config, text_of
+from lamella.bridge.hf_to_module import (
+    Folder,
+    find_architecture,
+    is_model_folder,
+    open_folder,
+    read_config,
+    text_of,
+)
 from lamella.bridge.hf_to_module.config import mapped_keys
 from lamella.lang.module.instantiate import Instance, Known
 from lamella.lang.module.nodes import Field, Module
 from lamella.lang.module.resolve import Declared
-from lamella.lang.module.resolve.lineage import config_params, trace_lineage
+from lamella.lang.module.resolve.lineage import config_params, inherited_config, trace_lineage
 from lamella.lang.module.rules import mappings as rules
+from lamella.lang.module.rules.constants import CONSTRAINT
 from lamella.lang.module.rules.mappings import CONFIG, UNREAD
 from lamella.pipeline.module.library import find_file
 from lamella.pipeline.module.program import Program, build_instance, choose, read_program
@@ -35,7 +44,6 @@ from lamella.pipeline.options import Options
 
 _MODEL = re.compile(r'^model +([A-Za-z_]\w*)|^ +(?:architecture|model_type): *"([^"]*)"', re.MULTILINE)
 _HEAD = re.compile(r"(For[A-Z]\w*|LMHeadModel|Model)$")
-_CAUSAL = ("ForCausalLM", "LMHeadModel")
 FOLDER = "models"
 TRAVELLING = "architecture.module"
 """The file of a folder that declares its model, where that is none of the library; what it imports lies beside it."""
@@ -134,8 +142,8 @@ def unknown_architecture(folder: Folder) -> Diagnostic:
 
 
 WAYS = (
-    "run it through torch with lamella.from_torch, or write its architecture as a .module file of your own and say "
-    "--architecture F.module"
+    "install lamella[transformers], which reads it through torch, or write its architecture as a .module file of your "
+    "own and say --architecture F.module"
 )
 
 
@@ -164,20 +172,11 @@ def _suggested(names: tuple[str, ...], kind: object) -> str:
 
 def recipe_lines(folder: Folder) -> Iterator[str]:
     """The two ways to run a folder that no model here is, to copy."""
-    kind, names = folder.config.get("model_type"), names_of(folder)
-    loader = "AutoModelForCausalLM" if any(name.endswith(_CAUSAL) for name in names) else "AutoModel"
-    path = json.dumps(printable(str(folder.path)))
+    kind = folder.config.get("model_type")
     yield "  two ways lead on:"
-    yield "  1. through torch, with the package transformers, in Python:"
+    yield "  1. through transformers and PyTorch, by itself where both are installed (lamella[transformers]):"
     yield ""
-    yield "       import torch, transformers, lamella"
-    yield f"       model = transformers.{loader}.from_pretrained({path}).eval()"
-    yield "       model.config.use_cache = False"
-    yield "       tokens = torch.zeros((1, 8), dtype=torch.int64)"
-    yield "       graph = lamella.from_torch(model, (tokens,))"
-    yield "       run = lamella.compile(graph)"
-    yield "       print(run(**{run.inputs[0]: tokens.numpy()}))"
-    yield '       lamella.save(graph, "model.sknd")'
+    yield f"       lamella run {printable(str(folder.path))}"
     yield ""
     yield "  2. as a model of your own: a .module file whose hf_config: and hf_mapping: say what config.json and the"
     yield f"     tensors mean, such as std.models.llama does it (lamella show std.models.llama){_named(kind)}:"
@@ -242,8 +241,7 @@ def read_values(
         lineage = trace_lineage(declared, program.resolved.scope)
     except Found as problem:
         raise LamellaError([problem.finding]) from None
-    sections = (item.module.hf_config for item in reversed(lineage))
-    fields = next((item for item in sections if item is not None), ())
+    fields = inherited_config(lineage)
     span = declared.declaration.span
     if not any(mapped_keys(fields)):
         unread = "nothing of config.json is read"
@@ -282,8 +280,7 @@ def _unread_keys(read: set[str], folder: Folder, options: Options) -> list[str]:
         return []
     program = read_program(known[0], Options(limits=options.limits))
     declared = next(item for item in program.modules if item.name == known[1])
-    sections = (item.module.hf_config for item in reversed(trace_lineage(declared, program.resolved.scope)))
-    wanted = _keys_of(next((item for item in sections if item is not None), ()))
+    wanted = _keys_of(inherited_config(trace_lineage(declared, program.resolved.scope)))
     return sorted(key for key in wanted - read if folder.config.get(key) is not None)
 
 
@@ -305,3 +302,35 @@ def _find_refused(folder: Folder) -> Iterator[Diagnostic]:
         if first is not None and second is not None and first != second:
             repair = "keep 'rope_parameters', or the older keys"
             yield CONFIG.at(place, key=key, file=CONFIG_FILE, found=second, wanted=first, repair=repair)
+
+
+# --- folders that are read through PyTorch ----------------------------------------------------------------------
+
+
+PACKAGES = ("torch", "transformers")
+FALLS_BACK = frozenset((rules.ARCHITECTURE.code, CONFIG.code, CONSTRAINT.code))
+"""Findings that say that the library has no such model, or not with what its config asks for."""
+
+
+def reason_for_torch(path: Path, options: Options) -> Diagnostic | None:
+    """Why a folder is read through PyTorch, as a note; None where a model of ours reads it, or refuses it."""
+    if not is_folder(path) or not is_model_folder(path) or options.via == "module":
+        if options.via == "torch":
+            raise InputError("--via torch reads folders of Hugging Face", path=shown(path))
+        return None
+    if options.via == "torch":
+        return _note(path, "as --via torch asks")
+    if options.architecture is not None or not all(find_spec(name) for name in PACKAGES):
+        return None
+    try:
+        read_source(path, options)
+    except LamellaError as problem:
+        codes = {item.code for item in problem.findings}
+        if codes <= FALLS_BACK:
+            return _note(path, problem.findings[0].message.partition(";")[0])
+    return None
+
+
+def _note(path: Path, why: str) -> Diagnostic:
+    place = Span(Text(shown(path / CONFIG_FILE), ""), 0, 0)
+    return rules.THROUGH_TORCH.at(place, why=why)

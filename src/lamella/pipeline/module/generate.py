@@ -16,7 +16,8 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import need
 from lamella.base.paths import is_there, shown
-from lamella.bridge.hf_to_module.folder import read_object
+from lamella.bridge.hf_to_module import find_architecture
+from lamella.bridge.hf_to_module.folder import CONFIG, read_object
 from lamella.bridge.module_to_graph import Settings
 from lamella.graph.build import call
 from lamella.graph.model import Model
@@ -24,9 +25,17 @@ from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
 from lamella.pipeline.accuracy import FULL, AccuracyReport, compare_precision
 from lamella.pipeline.backends import make_executable
-from lamella.pipeline.generate import Generated, Sampling, decode, sampling_of, stop_tokens
-from lamella.pipeline.module.execution import build
-from lamella.pipeline.module.folders import Source, read_source
+from lamella.pipeline.generate import (
+    Generated,
+    GraphOfTokens,
+    Sampling,
+    decode,
+    rate_by_names,
+    sampling_of,
+    stop_tokens,
+)
+from lamella.pipeline.module.execution import build, load
+from lamella.pipeline.module.folders import Source, read_source, reason_for_torch
 from lamella.pipeline.module.operators import library_of
 from lamella.pipeline.options import Options
 
@@ -37,6 +46,9 @@ MOST_TOKENS = 512
 """How many tokens are read at once: a longer prompt is read in parts, so that its tensors stay small."""
 HEAD = "llm.matmul"
 """The operator of the product that rates tokens, each row by itself."""
+CAUSAL = ("ForCausalLM", "LMHeadModel")
+LOGITS = "logits"
+"""How architectures of transformers that continue tokens are called, and their scores."""
 LONGEST = ("max_seq", "max_position_embeddings")
 """Parameters that say how many positions a model has."""
 
@@ -113,6 +125,38 @@ class Generator:
         return scores
 
 
+class StatelessGenerator:
+    """A folder that is read through PyTorch: its graph keeps nothing, and is given all tokens in each step."""
+
+    def __init__(self, path: Path, options: Options, backend: str | None) -> None:
+        config = read_object(path, CONFIG, options.limits)
+        names = find_architecture(config)
+        if not any(name.endswith(CAUSAL) for name in names):
+            hint = f"the names of those that do end with {' or '.join(CAUSAL)}"
+            raise InputError(f"'{', '.join(names)}' does not continue tokens", path=shown(path), hint=hint)
+        model = load(path, options)
+        self.executable = make_executable(model, backend, options)
+        self._graph = GraphOfTokens(self.executable, model)
+        self._ends = f"{self.executable.inputs[0]}={LOGITS}"
+        self.stops = frozenset(stop_tokens(config))
+        self.findings = model.findings
+
+    def run(self, start: Sequence[int], sampling: Sampling) -> Iterator[int]:
+        """The tokens that follow, each as it is chosen."""
+        return decode(rate_by_names(self._graph, self._ends, {}), start, sampling, self.stops)
+
+    def rate(self, start: Sequence[int]) -> Array:
+        """The scores of all tokens behind a prompt."""
+        return rate_by_names(self._graph, self._ends, {})(start)
+
+
+def open_generator(path: Path, length: int, options: Options) -> Generator | StatelessGenerator:
+    """What continues the tokens of a model: with caches, or of a folder that is read through PyTorch without."""
+    if reason_for_torch(path, options) is not None:
+        return StatelessGenerator(path, options, options.backend)
+    return Generator(path, length, options, options.backend)
+
+
 def rate_last(model: Model, output: str) -> Model:
     """The graph with scores for the last token of a call alone, where they are a product of each token's vector.
 
@@ -170,19 +214,19 @@ def _ends(model: Model) -> tuple[str, str]:
 def generate_tokens(path: Path, prompt: Sequence[int], options: Options) -> Generated:
     """The tokens that follow others."""
     sampling = sampling_of(options)
-    generator = Generator(path, len(prompt) + sampling.max_tokens, options, options.backend)
+    generator = open_generator(path, len(prompt) + sampling.max_tokens, options)
     tokens = list(generator.run(prompt, sampling))
     accuracy = _measure_accuracy(path, generator, prompt, options)
     return Generated(tokens, generator.executable, findings=generator.findings, accuracy=accuracy)
 
 
 def _measure_accuracy(
-    path: Path, generator: Generator, prompt: Sequence[int], options: Options
+    path: Path, generator: Generator | StatelessGenerator, prompt: Sequence[int], options: Options
 ) -> AccuracyReport | None:
     """How far the scores behind the prompt lie from those of the model as it is, where the precision is reduced."""
     if options.precision == FULL:
         return None
-    full = Generator(path, len(prompt), replace(options, precision=FULL), options.backend)
+    full = open_generator(path, len(prompt), replace(options, precision=FULL))
     return compare_precision(
         options.precision, {"scores": generator.rate(prompt)}, {"scores": full.rate(prompt)}
     )
@@ -198,7 +242,7 @@ def generate_text(
     tokenizer = open_tokenizer(path, options.limits)
     start = tokenizer.encode(prompt).ids
     sampling = sampling_of(options)
-    generator = Generator(path, len(start) + sampling.max_tokens, options, options.backend)
+    generator = open_generator(path, len(start) + sampling.max_tokens, options)
     tokens: list[int] = []
     emitted = ""
     for token in generator.run(start, sampling):

@@ -10,6 +10,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import Found, InputError
 from lamella.base.paths import is_there, read_text, read_text_in, shown
 from lamella.base.source import Source
+from lamella.base.suggest import list_known
 from lamella.base.writer import write_text
 from lamella.lang.module.instantiate import Instance, find_presets, instantiate, read_preset
 from lamella.lang.module.instantiate import Known as instantiate_Known
@@ -99,7 +100,7 @@ def preset_values(scope: Scope, name: str | None) -> dict[str, Known]:
         return {}
     presets = find_presets(scope)
     if name not in presets:
-        hint = f"the file has: {', '.join(presets) or 'none'}"
+        hint = list_known(name, presets, "the file has:")
         raise InputError(f"there is no preset '{name[:SHOWN]}'", hint=hint)
     values, findings = read_preset(presets[name])
     if errors(findings):
@@ -169,7 +170,7 @@ def choose(program: Program, options: Options) -> Declared:
     name = options.model
     if name is not None:
         if name not in found:
-            hint = f"the file has: {', '.join(found) or 'none'}"
+            hint = list_known(name, found, "the file has:")
             raise InputError(f"there is no model '{name[:100]}'", hint=hint)
         return found[name]
     models = [item for item in found.values() if _kind(item) == MODEL]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.errors import InputError, OutputError
 from lamella.base.limits import Limits
@@ -31,6 +32,13 @@ class CompiledUnit:
 
     unit: UnitIR
     model: Model
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """The card of its graph."""
+        return replace(self.model._card(), kind="compiled unit")
 
     @property
     def language(self) -> str:

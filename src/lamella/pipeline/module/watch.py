@@ -8,29 +8,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.base.suggest import did_you_mean
 from lamella.graph.insert_calls import insert_calls
 from lamella.graph.model import Model, Place
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import copy_of, members, results_of
+from lamella.pipeline.api_options import WatchOptions
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.given import options_of
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.module.execution import build_compiled, settings_of
 from lamella.pipeline.module.folders import read_source
 from lamella.pipeline.module.observe import GRADIENT, find_places
+from lamella.pipeline.signatures import documented
 from lamella.pipeline.skriptnd.specialise import with_extents
 
 OBSERVE, MODIFY, REPLACE = "observe", "modify", "replace"
 MODES = (OBSERVE, MODIFY, REPLACE)
-HOOK, PROBE = "hook", "probe"
+HOOK, PROBE, ASSERT = "hook", "probe", "assert"
 PREFIX = "watched "
 BINS = 64
 SAMPLES = 64
@@ -108,7 +111,7 @@ class Watching:
     def __init__(self, places: Iterable[Place]) -> None:
         self.places = tuple(places)
         self.hooks: list[Hook] = []
-        self.has_probes = False
+        self.has_probes = self.has_asserts = False
         self.changes = 0
         """How often it changed what is watched."""
         self._calls = 0
@@ -149,6 +152,11 @@ class Watching:
         self.changes += on != self.has_probes
         self.has_probes, self._calls = on, 0
 
+    def enable_asserts(self, on: bool = True) -> None:
+        """Let calls end with a LamellaError where an assertion of the model is false, or not any more."""
+        self.changes += on != self.has_asserts and any(item.kind == ASSERT for item in self.places)
+        self.has_asserts = on
+
     def get_probe(self, name: str, layer: int | None = None) -> ProbeData:
         """What a probe kept last; where several layers have it, `layer` says which."""
         found = [
@@ -172,9 +180,8 @@ class Watching:
     def active(self) -> list[Place]:
         """The places that something looks at now."""
         points = {item.point for item in self.hooks}
-        return [
-            item for item in self.places if (item.name in points if item.kind == HOOK else self.has_probes)
-        ]
+        on = {PROBE: self.has_probes, ASSERT: self.has_asserts}
+        return [item for item in self.places if (item.name in points if item.kind == HOOK else on[item.kind])]
 
     def prepare(self, model: Model) -> tuple[Model, dict[object, Callable[[Array], Array]]]:
         """The model with what is looked at as further outputs, and with calls for what is changed."""
@@ -228,12 +235,13 @@ class Watching:
         return call
 
     def take(self, outputs: dict[str, Array]) -> None:
-        """Show what was seen to hooks and probes, and take it out of the outputs."""
+        """Show what was seen to hooks and probes, and take it out of the outputs; LamellaError of false assertions."""
         if not self._seen_as:
             return
         values = {name: outputs[seen] for name, seen in self._seen_as.items() if seen in outputs}
         for name in [item for item in outputs if item.startswith(PREFIX)]:
             del outputs[name]
+        false: list[Diagnostic] = []
         for place in sorted(self.active(), key=lambda item: -item.priority):
             if place.tensor not in values:
                 continue
@@ -241,9 +249,14 @@ class Watching:
                 for hook in self.hooks:
                     if hook.point == place.name and hook.mode == OBSERVE:
                         hook.function(_read_only(values[place.tensor]), place.layer, None)
+            elif place.kind == ASSERT:
+                if place.finding is not None and place.holds is not None and not place.holds(values):
+                    false.append(place.finding)
             elif self._calls % place.frequency == 0 and (place.holds is None or place.holds(values)):
                 self._found[place.name, place.path] = capture(place, values[place.tensor])
         self._calls += 1
+        if false:
+            raise LamellaError(false)
 
 
 def _changed(hook: Hook, place: Place, array: Array) -> Array:
@@ -300,11 +313,15 @@ class WatchedModel:
         """Let probes look at no call any more."""
         self.watching.enable_probes(False)
 
+    def enable_asserts(self, on: bool = True) -> None:
+        """Let calls end with a LamellaError where an `@assert` of the model is false, or not any more."""
+        self.watching.enable_asserts(on)
+
     def get_probe(self, name: str, layer: int | None = None) -> ProbeData:
         """What a probe kept last; where several layers have it, `layer` says which."""
         return self.watching.get_probe(name, layer)
 
-    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+    def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once, and show what is watched to those who watch."""
         if self._made_for != self.watching.changes:
             model, functions = self.watching.prepare(self._model)
@@ -312,12 +329,13 @@ class WatchedModel:
             fresh.calls.update(functions)
             fresh.state.update(self.executable.state)
             self.executable, self._made_for = fresh, self.watching.changes
-        found = self.executable(**inputs)
+        found = self.executable(*arrays, **inputs)
         self.watching.take(found)
         return found
 
 
-def watch(path: str | Path, /, backend: str | None = None, **options: object) -> WatchedModel:
+@documented(WatchOptions)
+def watch(path: str | Path, /, backend: str | None = None, **options: Unpack[WatchOptions]) -> WatchedModel:
     """A model of the Module DSL, a file or a folder, whose hooks and probes can be used while it runs."""
     chosen = options_of(options)
     source = read_source(Path(path), chosen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from lamella.base.card import Card, join_names, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.limits import Limits
 from lamella.base.paths import Mapped, decode_text, default_root, map_bytes, read_bytes_in, read_text, shown
@@ -27,9 +28,19 @@ class Model:
     findings: tuple[Diagnostic, ...]
     mapped: Mapped | None = None
 
-    def __repr__(self) -> str:
-        counts = f"{len(self.file.instructions)} instructions, {len(self.file.parameters)} parameters"
-        return f"<NAC {self.file.header.version} {shown(self.path)}: {counts}>"
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """What it is: its instructions, and how many parameters they read."""
+        file = self.file
+        facts = (
+            ("instructions", f"{len(file.instructions):,}"),
+            ("parameters", f"{len(file.parameters):,}"),
+            ("outputs", f"{file.header.outputs}"),
+            ("inputs", f"inputs {join_names([item.name for item in file.inputs])}"),
+        )
+        return Card(f"NAC {file.header.version}", shown(self.path), facts)
 
     @property
     def language(self) -> str:

@@ -13,13 +13,14 @@ from typing import Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.drawing import Drawn, refuse_missing
+from lamella.backend.drawing import Drawn, name_inputs, refuse_missing
 from lamella.backend.executor.extents import Extents, require_checks
 from lamella.backend.executor.findings import findings_at
 from lamella.backend.executor.inputs import choose_extent
 from lamella.backend.nacvm import NacMachine, NacProgram, ProgramState, compile_program
 from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array, element_type_of
+from lamella.base.card import Card, join_names, show_html, show_line
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError
 from lamella.base.dim import symbols
 from lamella.base.errors import InputError
@@ -105,9 +106,10 @@ class Specialised:
         self._backend, self._options = backend, options
         self._made: dict[tuple[tuple[str, InputType], ...], languages.Executable] = {}
 
-    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+    def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once; LamellaError names the inputs that nothing describes."""
-        given = {name: np.asarray(value) for name, value in inputs.items()}
+        named = name_inputs(self.inputs, arrays, inputs)
+        given = {name: np.asarray(value) for name, value in named.items()}
         if not self.draws and given.keys() <= set(self.inputs):
             missing = [name for name in self.inputs if name not in given]
             refuse_missing(dict.fromkeys(missing, UNTYPED))
@@ -164,6 +166,16 @@ class Executable:
         elif any(name not in self._declared for name in self.inputs) and translate is nac_to_graph:
             refuse_wrong(model, self._declared, self._weights, options.limits)
 
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """The card of the file, with what it takes and gives."""
+        card = self._model._card()
+        taken = join_names([f"{name}: {self.type_of(name)}" for name in self.inputs])
+        interface = f"{taken} -> {join_names(self.outputs)}"
+        return replace(card, kind="executable NAC", facts=(*card.facts[:-2], ("interface", interface)))
+
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the inputs, in order."""
@@ -203,9 +215,10 @@ class Executable:
         declared = self._declared.get(name)
         return declared is None or not declared.element.is_float
 
-    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+    def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once; inputs that are not given are random from the seed where that is wanted, else missing."""
-        given = {name: np.asarray(value) for name, value in inputs.items()}
+        named = name_inputs(self.inputs, arrays, inputs)
+        given = {name: np.asarray(value) for name, value in named.items()}
         if not self.draws and given.keys() <= set(self.inputs):
             refuse_missing({name: self.type_of(name) for name in self.inputs if name not in given})
         machine = self._prepare(given)
@@ -430,9 +443,9 @@ class Training:
         """Give the parameters the values that they started with."""
         self._run.reset()
 
-    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+    def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Do one step; one that fails changes nothing."""
-        return self._run(**inputs)
+        return self._run(*arrays, **inputs)
 
     def save(self, path: str | Path) -> None:
         """Write all weights as they are now (.safetensors), or a copy of the file with them (.nac, .nacs).

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from lamella.backend.reference import compile_model
 from lamella.base import arrays
+from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.source import NOWHERE, Source
+from lamella.base.watching import timed_pass
 from lamella.base.writer import make_folder, write_text
 from lamella.bridge.graph_to_plan import SelectedPlan, graph_to_plan
 from lamella.bridge.graph_to_plan.assembly import identifier
@@ -90,6 +92,14 @@ class LoweredPlan:
     def language(self) -> str:
         """The row of the registry that knows it."""
         return "plans"
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """The card of the plan that was asked for, and what was selected."""
+        card = self.final.program._card()
+        return replace(card, kind="plan", facts=(*card.facts, *(("", line) for line in self.lines)))
 
     @property
     def final(self) -> PlanStage:
@@ -201,14 +211,16 @@ def from_graph(model: Model, path: Path, options: Options) -> LoweredPlan:
     """The plans of a graph whose extents are known and whose variables have numbers."""
     device, head = find_device(options)
     evaluate = evaluator(model.library, options.limits)
-    selection = graph_to_plan(model, evaluate, device)
+    with timed_pass(SELECT):
+        selection = graph_to_plan(model, evaluate, device)
     document = replace(
         selection.document, includes=head.includes, device=head.device, name=_program_name(model)
     )
     chosen = _stage(SELECT, document, _numbers(model, selection), selection.kernels, options)
     stages, tiled = [chosen], None
     if device is not None and options.after != SELECT:
-        last, tiled = _tile(chosen, device, options)
+        with timed_pass("tile"):
+            last, tiled = _tile(chosen, device, options)
         stages.append(last)
     file = None if options.device is None or options.device in SHIPPED else Path(options.device)
     return LoweredPlan(model, selection, tuple(stages), tiled, file)

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.drawing import Drawn, types_of
+from lamella.backend.drawing import Drawn, name_inputs, types_of
 from lamella.backend.executor.inputs import SMALL, draw, generator
 from lamella.backend.formula.storage import Storage
 from lamella.backend.npu import PlanExecutable
 from lamella.backend.progress import Progress
 from lamella.base import arrays
 from lamella.base.arrays import Array
+from lamella.base.card import Card, join_names, show_html, show_line
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import find, find_in
 from lamella.base.errors import InputError
@@ -202,6 +203,15 @@ class PortedPlan:
         names = {item.name for item in inner.plan.buffers}
         self._fixed = {name: arrays.to_memory(item) for name, item in numbers.arrays.items() if name in names}
 
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """The card of the plan, with the inputs and outputs of the model."""
+        card = self.inner._card()
+        interface = f"{join_names(self.inputs)} -> {join_names(self.outputs)}"
+        return replace(card, facts=(*card.facts[:-1], ("interface", interface)))
+
     @property
     def progress(self) -> Progress:
         """What wraps the steps of a call."""
@@ -236,8 +246,9 @@ class PortedPlan:
         """The outputs of the model."""
         return tuple(item.name for item in self._numbers.ports if item.kind == OUTPUT)
 
-    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+    def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once; numbers go through the border, what names no port is given to the plan as it is."""
+        inputs = name_inputs(self.inputs, arrays, inputs)
         given: dict[str, npt.ArrayLike] = {**self._fixed, **self._states}
         drawn = self._draw(inputs) if self.draws else {}
         self._drawn = Drawn(types_of(drawn))

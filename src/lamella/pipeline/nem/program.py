@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
+from lamella.base.card import Card, make_table, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.gc import gc_paused
@@ -41,12 +42,19 @@ class Program:
     plan: Plan | None
     findings: tuple[Diagnostic, ...]
 
-    def __repr__(self) -> str:
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """What it is: how many tasks of which opcodes on which device."""
         if self.plan is None:
-            return f"<NEM configuration {self.source.name}>"
+            return Card("NEM configuration", self.source.name, ())
+        tasks = list(self.plan.tasks())
+        rows = ((item.token, item.opcode, str(item.span.line)) for item in tasks)
         device = self.plan.device.name if self.plan.device else "no device"
-        tasks = sum(1 for _ in self.plan.tasks())
-        return f"<NEM program {self.plan.name or self.source.name}: {tasks} tasks, {device}>"
+        facts = (("tasks", f"{len(tasks):,}"), ("device", device))
+        table = make_table("tasks", ("token", "opcode", "line"), rows, len(tasks))
+        return Card("NEM program", self.plan.name or self.source.name, facts, (table,))
 
     @property
     def language(self) -> str:

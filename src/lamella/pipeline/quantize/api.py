@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.graph.model import Model
 from lamella.graph.quantize import to_integers
+from lamella.pipeline.api_options import QuantizeOptions
 from lamella.pipeline.convert import refuse_own_weights
 from lamella.pipeline.diff.flow import listed
 from lamella.pipeline.diff.sides import as_graph
@@ -27,6 +30,7 @@ from lamella.pipeline.quantize.post_training import Chosen, PostTraining, Settin
 from lamella.pipeline.quantize.ranges import METHODS, QUANTILE
 from lamella.pipeline.quantize.report import QuantizationReport, compare_outputs, make_report
 from lamella.pipeline.quantize.scheme import SCHEMES, read_granularity
+from lamella.pipeline.signatures import documented
 from lamella.pipeline.skriptnd.execution import with_numbers
 
 ENDINGS = (".sknd", ".nac", ".nacs", ".onnx")
@@ -45,6 +49,13 @@ class Quantized:
     report: QuantizationReport
     findings: tuple[Diagnostic, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<quantised, {self.report.scheme}, relative error {self.report.error:.3g}: {self.model!r}>"
+
+    def _repr_html_(self) -> str:
+        lines = "\n".join(self.report.lines())
+        return f"{self.model._repr_html_()}<pre>{escape(lines)}</pre>"
+
     def save(self, path: str | Path) -> None:
         """Write the model by the ending of the path."""
         target = Path(path)
@@ -52,12 +63,13 @@ class Quantized:
         SKRIPTND.save(model, target)
 
 
+@documented(QuantizeOptions)
 def quantize(
-    model: object,
+    source: object,
     /,
     *,
     data: str | Path | Mapping[str, npt.ArrayLike] | None = None,
-    **options: object,
+    **options: Unpack[QuantizeOptions],
 ) -> Quantized:
     """Quantise a loaded model, or the model of a path in any language.
 
@@ -66,9 +78,9 @@ def quantize(
     `accuracy_budget=`, `size_budget=`, `seed=` and others, and those of loading.
     """
     arrays = data if isinstance(data, Mapping) else None
-    words = {**options, "data": None if isinstance(data, Mapping) else data}
+    words: dict[str, object] = {**options, "data": None if isinstance(data, Mapping) else data}
     chosen = replace(options_of(words, by_command=True), random=True)
-    graph = load_graph(Path(model), chosen) if isinstance(model, str | Path) else _as_given(model, chosen)
+    graph = load_graph(Path(source), chosen) if isinstance(source, str | Path) else _as_given(source, chosen)
     return quantize_graph(graph, chosen, arrays)
 
 

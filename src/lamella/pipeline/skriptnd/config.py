@@ -11,6 +11,7 @@ from lamella.base.diagnostic import Diagnostic, Rule, errors
 from lamella.base.dtype import LANGUAGES, ElementType
 from lamella.base.errors import Found, InputError
 from lamella.base.source import Source
+from lamella.base.suggest import list_known
 from lamella.lang.skriptnd import parse
 from lamella.lang.skriptnd.nodes import Dtype, Expr, Operator, Parameter
 from lamella.ops.evaluate import evaluate
@@ -57,10 +58,10 @@ def config_for(operator: Operator, config: Mapping[str, object]) -> dict[str, ob
 
 
 def _unknown_config(name: str, operators: Sequence[Operator]) -> InputError:
-    known = ", ".join(dict.fromkeys(word for item in operators for word in config_names(item))) or "none"
+    known = dict.fromkeys(word for item in operators for word in config_names(item))
     graphs = f"graph '{operators[0].name}' has no" if len(operators) == 1 else "no graph here has an"
     span = operators[0].span if operators else None
-    return InputError(f"{graphs} attribute or type '{name[:SHOWN]}'", span=span, hint=f"there are: {known}")
+    return InputError(f"{graphs} attribute or type '{name[:SHOWN]}'", span=span, hint=list_known(name, known))
 
 
 def _element(declared: Dtype, value: object) -> ElementType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, errors, sort_findings
 from lamella.base.gc import gc_paused
 from lamella.base.limits import Limits
@@ -11,6 +12,7 @@ from lamella.base.paths import read_text, shown
 from lamella.base.source import Source
 from lamella.lang.tensor import check, parse
 from lamella.lang.tensor.nodes import Program
+from lamella.lang.tensor.write import card_of_kernels
 
 
 class KernelFile:
@@ -23,8 +25,12 @@ class KernelFile:
         self.program = program
         self._findings = findings
 
-    def __repr__(self) -> str:
-        return f"<kernels of {self.source.name}: {', '.join(item.name for item in self.program.functions)}>"
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """What it is: the names of its kernels."""
+        return card_of_kernels(self.source.name, self.program)
 
     @property
     def language(self) -> str:

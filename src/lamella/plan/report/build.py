@@ -87,6 +87,10 @@ class TaskRow:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     layer: str = ""
+    fills: tuple[str, ...] = ()
+    """The buffers that it writes into."""
+    uses: tuple[str, ...] = ()
+    """The buffers that it reads from."""
 
     @property
     def waited(self) -> int:
@@ -578,6 +582,8 @@ def _row(use: TaskUse, task: Task, plan: Plan) -> TaskRow:
         others=max(0, len(use.blockers) - MOST_BLOCKERS),
         reads=tuple(region_name(region) for region in task.inputs),
         writes=tuple(region_name(region) for region in task.outputs),
+        fills=tuple(dict.fromkeys(buffer_name(region.buffer) for region in task.outputs)),
+        uses=tuple(dict.fromkeys(buffer_name(region.buffer) for region in task.inputs)),
     )
 
 

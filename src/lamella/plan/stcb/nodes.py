@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import LamellaError
 from lamella.base.quant import Quant
 from lamella.base.source import NOWHERE
@@ -216,6 +217,21 @@ class Stream:
     def language(self) -> str:
         """The row of the registry of languages that knows it."""
         return "stream"
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """What it is: its records, and the memories that they use."""
+        peaks = ", ".join(f"{level} {size:,} B" for level, size in self.peaks().items())
+        facts = (
+            ("records", f"{sum(map(len, self.engines)):,}"),
+            ("engines", f"{len(self.engines)}"),
+            ("token bits", f"{self.bits}"),
+            ("device", self.device),
+            ("memory", peaks),
+        )
+        return Card("stream", self.name, facts)
 
     def peaks(self) -> dict[str, int]:
         """The end of the last buffer of each memory; memories are named as a program names them."""

@@ -15,7 +15,7 @@ from lamella.base.paths import is_folder
 from lamella.bridge.module_to_graph.nodes import Mark
 from lamella.graph.model import Model
 from lamella.graph.nodes import Node, Tensor
-from lamella.graph.rewrite import members, results_of
+from lamella.graph.rewrite import members, producers, results_of
 from lamella.pipeline.module.execution import build_compiled, settings_of
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.options import Options
@@ -30,6 +30,7 @@ from lamella.train.adapters.places import (
     find_places,
     find_products,
     is_head,
+    unrounded,
 )
 from lamella.train.adapters.rewrite import Adapted, AdapterRewrite
 from lamella.train.adapters.specs import (
@@ -70,7 +71,8 @@ def find_adapters(path: Path, options: Options) -> AdapterModel | None:
         return None
     marks: list[Mark] = []
     if source is not None:
-        compiled, model = build_compiled(source, options, settings_of(source.program, options))
+        settings = replace(settings_of(source.program, options), has_history=True)
+        compiled, model = build_compiled(source, options, settings)
         marks = [item for item in compiled.marks if item.annotation.name == ANNOTATION]
         weights = {item.tensor.name: item.path for item in compiled.weights}
     else:
@@ -132,11 +134,13 @@ class _Adapting:
             raise InputError(f"the model declares adapters of {len(kinds)} kinds: {', '.join(sorted(kinds))}")
         behind = {sums.name: name for name, (sums, _) in find_biased(self.model.graph).items()}
         by_result = {item.result.name: item for item in self.products.values()}
+        makers = producers(self.model.graph)
         places: list[Place] = []
         marked: list[Tensor] = []
         for mark, spec in zip(marks, specs, strict=True):
             name = mark.tensor.name
-            product = by_result.get(behind.get(name, name))
+            plain = name if name in by_result or name in behind else unrounded(name, makers)
+            product = by_result.get(behind.get(plain, plain))
             if product is not None and spec.kind not in WHOLE:
                 places += self._parts_of(product, spec)
             elif spec.kind in (*WHOLE, BOTTLENECK):

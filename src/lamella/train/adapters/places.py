@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -12,8 +12,8 @@ from lamella.base.diagnostic import LamellaError, errors, printable
 from lamella.base.errors import InputError
 from lamella.bridge.module_to_graph import graph_name
 from lamella.bridge.module_to_hf import ExportMapping, OutgoingTensor, plan_export
-from lamella.graph.nodes import Graph, Operation, Tensor
-from lamella.graph.rewrite import members
+from lamella.graph.nodes import Graph, Node, Operation, Tensor
+from lamella.graph.rewrite import members, producers
 from lamella.lang.module.instantiate import Instance
 from lamella.pipeline.module.weight_plan import context_of, weights_of
 from lamella.train.adapters.specs import DEFAULT_TARGETS, AdapterSpec
@@ -25,6 +25,18 @@ TRANSPOSED = "transpose"
 ADDITIONS = ("llm.bias_add", "math.add", "aten.add")
 POSITIONED = "llm.embedding_with_position"
 EMBEDDINGS = ("llm.embedding", POSITIONED, "aten.embedding")
+ROUNDING = (
+    "layout.cast",
+    "llm.quantize",
+    "llm.dequantize",
+    "math.div",
+    "math.mul",
+    "math.iden",
+    "aten.reshape",
+)
+"""Operators by which recipes round the operands and results of products."""
+MAGNITUDE = "math.abs"
+"""What the scale of a rounding begins with."""
 HEAD = ("lm_head", "embed_out", "score", "classifier")
 """Products that rate tokens: never adapted, nor narrow, unless they are named."""
 
@@ -98,19 +110,38 @@ def _extent(tensor: Tensor, axis: int) -> int:
 
 
 def find_products(graph: Graph) -> dict[str, Product]:
-    """The products of a graph whose weights nothing else reads, by the names of the weights."""
-    variables = {item.name for item in graph.variables}
-    found: dict[str, Product] = {}
-    read: dict[str, int] = {}
+    """The products of a graph whose weights nothing else reads, by the names of the weights.
+
+    A weight may be rounded on its way to the product.
+    """
+    variables = {item.name: item for item in graph.variables}
+    makers = producers(graph)
+    readers: dict[str, list[Operation]] = {}
     for operation in graph.operations():
         for item in members(operation.inputs):
-            if item.name in variables:
-                read[item.name] = read.get(item.name, 0) + 1
+            readers.setdefault(item.name, []).append(operation)
+    found: dict[str, list[Product]] = {}
     for node in graph.nodes:
         product = _product(node) if isinstance(node, Operation) else None
-        if product is not None and product.weight.name in variables and read[product.weight.name] == 1:
-            found[product.weight.name] = product
-    return found
+        weight = None if product is None else variables.get(unrounded(product.weight.name, makers))
+        if product is not None and weight is not None and weight.shape == product.weight.shape:
+            found.setdefault(weight.name, []).append(replace(product, weight=weight))
+    return {
+        name: items[0]
+        for name, items in found.items()
+        if len(items) == 1
+        and all(node is items[0].node or node.operator in (*ROUNDING, MAGNITUDE) for node in readers[name])
+    }
+
+
+def unrounded(name: str, makers: Mapping[str, Node]) -> str:
+    """The tensor that one is, but for roundings to narrow types and views on the way."""
+    while isinstance(node := makers.get(name), Operation) and node.operator in ROUNDING:
+        first = node.inputs[0]
+        if not isinstance(first, Tensor):
+            break
+        name = first.name
+    return name
 
 
 def _product(node: Operation) -> Product | None:

@@ -31,6 +31,7 @@ from lamella.train.adapters.places import (
     find_biased,
 )
 from lamella.train.adapters.specs import BOTTLENECK, DORA, IA3, LORA, PREFIX, PROMPT, AdapterSpec
+from lamella.train.mixed import cast, wide
 
 MOST_TOKENS = 1 << 16
 FEED_FORWARD = ("down_proj", "fc2", "wo", "c_proj", "dense_4h_to_h", "down")
@@ -151,12 +152,12 @@ class AdapterRewrite:
     # --- arrays ---------------------------------------------------------------------------------------------------
 
     def _variable(self, module: str, role: str, like: Tensor, values: Array, layer: int = 0) -> Tensor:
-        """A new array that is trained."""
+        """A new array that is trained, in the type of a tensor that it is computed with; it is held in a wide one."""
         stem = f"{module}.{role}" if module else f"{role}.{layer}"
-        tensor = self.builder.variable(stem, like.element, values.shape)
+        tensor = self.builder.variable(stem, wide(like.element), values.shape)
         self.weights.append(AdapterWeight(tensor.name, module, role, values.shape, layer))
         self.data[tensor.name] = values.astype(self.real)
-        return tensor
+        return cast(self.builder, tensor, like.element)
 
     def _random(self, name: str, shape: tuple[int, ...], deviation: float) -> Array:
         random = np.random.default_rng([self.seed, zlib.crc32(name.encode())])
@@ -194,9 +195,9 @@ class AdapterRewrite:
             raise InputError(f"rank {rank} is larger than '{place.module}', {place.rows} × {width}")
         random = np.random.default_rng([self.seed, zlib.crc32(place.module.encode())])
         start = random.uniform(-1.0, 1.0, (rank, width)) / np.sqrt(width)
-        weight = place.product.weight
-        down = self._variable(place.module, "lora_A", weight, start)
-        return down, self._variable(place.module, "lora_B", weight, np.zeros((place.rows, rank)))
+        given = place.product.given
+        down = self._variable(place.module, "lora_A", given, start)
+        return down, self._variable(place.module, "lora_B", given, np.zeros((place.rows, rank)))
 
     def _rows(self, tensor: Tensor, place: Place, axis: int = 0) -> Tensor:
         """A tensor of some rows as one of all rows of the weight, zeros elsewhere."""
@@ -207,10 +208,9 @@ class AdapterRewrite:
 
     def _magnitude(self, place: Place, down: Tensor, up: Tensor) -> Tensor:
         """The factor of each row: the trained magnitude over the norm, through which no gradient flows."""
-        weight = place.product.weight
-        rows = self._stored_rows(place)
-        norm = Tensor(self.builder.fresh(f"{place.module}.norm"), weight.element, (place.rows,))
-        magnitude = self._variable(place.module, "magnitude", weight, np.linalg.norm(rows, axis=1))
+        given, rows = place.product.given, self._stored_rows(place)
+        norm = Tensor(self.builder.fresh(f"{place.module}.norm"), given.element, (place.rows,))
+        magnitude = self._variable(place.module, "magnitude", given, np.linalg.norm(rows, axis=1))
         self.detached.append((norm, tuple(self._norm_nodes(place, down, up, norm))))
         return self._factor(self.builder.call("math.div", magnitude, norm), place)
 
@@ -246,6 +246,7 @@ class AdapterRewrite:
             end=(place.last,),
             results=(f"{norm.name}.rows",),
         )
+        rows = cast(inner, rows, norm.element)
         ways, pair = ("TT", (down, up)) if turned else ("NN", (up, down))
         product = inner.call(
             "llm.matmul", *pair, transpose=ways, alpha=place.spec.scale, results=(f"{norm.name}.product",)
@@ -272,7 +273,7 @@ class AdapterRewrite:
         def change(plain: Tensor, name: str) -> None:
             factor: Tensor | None = None
             for place in places:
-                scale = self._variable(place.module, "scale", product.weight, np.ones(place.rows))
+                scale = self._variable(place.module, "scale", behind, np.ones(place.rows))
                 part = self._factor(scale, place)
                 factor = part if factor is None else self.builder.call("math.mul", factor, part)
             if factor is not None:
@@ -282,7 +283,7 @@ class AdapterRewrite:
 
     def _scaled_input(self, product: Product, place: Place) -> Callable[[Operation], Operation]:
         def change(node: Operation) -> Operation:
-            scale = self._variable(place.module, "input_scale", product.weight, np.ones(product.width))
+            scale = self._variable(place.module, "input_scale", product.given, np.ones(product.width))
             scaled = self.builder.call("math.mul", product.given, scale)
             inputs = tuple(scaled if item == product.given else item for item in node.inputs)
             return replace(node, inputs=inputs)

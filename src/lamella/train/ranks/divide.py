@@ -10,7 +10,9 @@ from lamella.base.errors import InputError
 from lamella.graph.nodes import Graph, Operation, Tensor, tensors
 from lamella.train.ranks.asked import find_asked, require_sizes
 from lamella.train.ranks.division import Division, Exchange, LocalData, Place, Wishes, next_number
+from lamella.train.ranks.experts import EIGHTHS, ExpertDivision, wanted_home
 from lamella.train.ranks.layout import Layout, Shard
+from lamella.train.ranks.maxima import share_maxima
 from lamella.train.ranks.mesh import Mesh
 from lamella.train.ranks.rules import ELEMENTWISE, head_parts
 from lamella.train.sources import TrainableGraph
@@ -49,32 +51,29 @@ class DividedModel:
     """Variables that are slices only where they are stored: the graph gathers them, and sums their gradients."""
 
 
-def divide(source: TrainableGraph, mesh: Mesh, rank: int) -> DividedModel:
-    """The model of a rank, stages left aside."""
+def divide(source: TrainableGraph, mesh: Mesh, rank: int, eighths: int = EIGHTHS) -> DividedModel:
+    """The model of a rank, stages left aside; ranks of ep have so many eighths of an even share for each other."""
     require_sizes(source, mesh)
     position = mesh.position(rank)
     made = DividedModel(source, {}, ())
-    for axis in ("tp", "ep"):
+    for axis in ("tp", "ep", "dp"):
         first = next_number(made.exchanges)
         place = Place(axis, position[axis], mesh.extents[axis], NUMBERS[axis], first)
         if place.ranks > 1:
-            made = _divided(made, _layouts(source, axis, place.ranks), place)
-    place = Place("dp", position["dp"], mesh.dp, NUMBERS["dp"], next_number(made.exchanges))
-    if mesh.dp > 1:
-        made = _divided(made, _streamed(made, mesh.dp), place, is_stored=True)
-    return made
-
-
-def _divided(
-    made: DividedModel, layouts: Mapping[str, Shard], place: Place, is_stored: bool = False
-) -> DividedModel:
-    """The model, divided along one more axis."""
-    source = made.source
-    asked = {} if is_stored else find_asked(source, place.axis, place.ranks)
-    if not layouts and not asked:
+            made = _divided(made, place, eighths)
+    if mesh.shares == 1:
         return made
-    at_once = {name for name, item in source.policies.items() if not item.mark.is_later}
-    division = Division(source.model, layouts, place, Wishes(asked, at_once, is_stored))
+    model, exchanges = share_maxima(made.source.model, mesh, made.exchanges)
+    return replace(made, source=replace(made.source, model=model), exchanges=(*made.exchanges, *exchanges))
+
+
+def _divided(made: DividedModel, place: Place, eighths: int) -> DividedModel:
+    """The model, divided along one more axis."""
+    source, is_stored = made.source, place.axis == "dp"
+    layouts = _streamed(made, place.ranks) if is_stored else _layouts(source, place.axis, place.ranks)
+    division = _division(source, layouts, place, eighths)
+    if division is None:
+        return made
     outputs: dict[str, Layout] = {source.gradients[name]: layouts.get(name) for name in source.gradients}
     model = division.run(outputs)
     data = LocalData(model.data or {}, layouts, place.rank, place.ranks)
@@ -86,6 +85,20 @@ def _divided(
         (*made.exchanges, *division.exchanges),
         made.stored | (frozenset(layouts) if is_stored else frozenset()),
     )
+
+
+def _division(
+    source: TrainableGraph, layouts: Mapping[str, Shard], place: Place, eighths: int
+) -> Division | None:
+    """What rewrites the graph for an axis; None where nothing is divided."""
+    if place.axis == "ep":
+        return ExpertDivision(source.model, layouts, place, eighths, wanted_home(source))
+    is_stored = place.axis == "dp"
+    asked = {} if is_stored else find_asked(source, place.axis, place.ranks)
+    if not layouts and not asked:
+        return None
+    at_once = {name for name, item in source.policies.items() if not item.mark.is_later}
+    return Division(source.model, layouts, place, Wishes(asked, at_once, is_stored))
 
 
 # --- what annotations say ---------------------------------------------------------------------------------------
@@ -112,7 +125,7 @@ def _layouts(source: TrainableGraph, axis: str, ranks: int) -> dict[str, Shard]:
                 hint=f"choose {axis} so that it divides that, or say @shard(replicated)",
             )
         found[item.name] = layout
-    if not found and not find_asked(source, axis, ranks):
+    if not found and (axis == "ep" or not find_asked(source, axis, ranks)):
         strategies = "expert" if axis == "ep" else "column or row"
         raise InputError(
             f"no parameter is divided along {axis}", hint=f"annotate parameters with @shard: {strategies}"

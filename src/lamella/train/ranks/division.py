@@ -49,6 +49,8 @@ class Exchange:
     """Whether it goes on while the rank computes, until its result is read."""
     to: int = 0
     """Along which dimension slices lie behind an all-to-all."""
+    eighths: int = 0
+    """Of offsets of experts: the slots of a rank for the rows of each other, in eighths of an even share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +156,7 @@ class Division:
         outputs = [item for item in results if isinstance(item, Tensor)]
         ruling = None
         if isinstance(node, Operation) and len(inputs + outputs) == len(operands + results):
-            layouts = [self._layouts.get(item.name) for item in inputs]
-            layouts = self._divided_product(node, inputs, outputs, layouts)
-            ruling = rule(node, inputs, outputs, layouts, self._place.ranks)
+            ruling = self._ruling(node, inputs, outputs)
         if ruling is None:
             ruling = Ruling((None,) * len(inputs), (None,) * len(outputs))
         given = [self._convert(item, layout) for item, layout in zip(inputs, ruling.inputs, strict=True)]
@@ -166,6 +166,12 @@ class Division:
         whole = {item.name: other for item, other in zip(inputs, given, strict=True)}
         self._nodes.append(Substitution(lambda item: whole.get(item.name, item)).node(node))
 
+    def _ruling(self, node: Operation, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Ruling | None:
+        """How an operation works on the slices that there are; None where it takes the whole of all operands."""
+        layouts = [self._layouts.get(item.name) for item in inputs]
+        layouts = self._divided_product(node, inputs, outputs, layouts)
+        return rule(node, inputs, outputs, layouts, self._place.ranks)
+
     def _operate(self, node: Operation, ruling: Ruling, given: list[Tensor], outputs: list[Tensor]) -> None:
         """The operation on what is given, and what makes of its results what is asked."""
         made = [
@@ -173,7 +179,7 @@ class Division:
             for number, (item, layout) in enumerate(zip(outputs, ruling.outputs, strict=True))
         ]
         attributes = tuple((name, ruling.attributes.get(name, value)) for name, value in node.attributes)
-        inputs, results = _filled(node.inputs, iter(given)), _filled(node.outputs, iter(made))
+        inputs, results = filled(node.inputs, iter(given)), filled(node.outputs, iter(made))
         self._nodes.append(replace(node, inputs=inputs, outputs=results, attributes=attributes))
         is_later = not any(item.name in self._wishes.at_once for item in members(node.inputs))
         for number, (item, own) in enumerate(zip(outputs, made, strict=True)):
@@ -366,12 +372,19 @@ class Division:
         return self._place.rank, self._place.ranks
 
     def _make(self, operator: str, inputs: tuple[Argument, ...], **attributes: Value) -> Tensor:
-        (first, *_) = tensors(inputs[0])
-        name = self._names.take(f"{first.name}_{operator.rpartition('.')[2]}")
-        node = call(self._model.library, operator, inputs, attributes, (name,))
-        self._nodes.append(node)
-        (result,) = (item for item in results_of(node) if isinstance(item, Tensor))
+        (result,) = self._make_all(operator, inputs, ("",), **attributes)
         return result
+
+    def _make_all(
+        self, operator: str, inputs: tuple[Argument, ...], endings: Sequence[str], **attributes: Value
+    ) -> list[Tensor]:
+        """The results of an operation on what there is, each with an ending of its name."""
+        (first, *_) = tensors(inputs[0])
+        stem = f"{first.name}_{operator.rpartition('.')[2]}"
+        names = tuple(self._names.take(f"{stem}{ending}") for ending in endings)
+        node = call(self._model.library, operator, inputs, attributes, names)
+        self._nodes.append(node)
+        return [item for item in results_of(node) if isinstance(item, Tensor)]
 
     # --- variables that are only stored as slices -----------------------------------------------------------------
 
@@ -394,7 +407,7 @@ class Division:
         return self._convert(item, layout)
 
 
-def _filled(arguments: tuple[Argument, ...], items: Iterator[Tensor]) -> tuple[Argument, ...]:
+def filled(arguments: tuple[Argument, ...], items: Iterator[Tensor]) -> tuple[Argument, ...]:
     """Arguments with other tensors in their places, packs and missing ones as they are."""
 
     def fill(argument: Argument) -> Argument:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import sys
@@ -15,9 +16,9 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.paths import is_there, read_text
 from lamella.base.writer import write_text
-from lamella.train.ranks.mesh import Mesh
+from lamella.train.ranks.mesh import SHARED, Mesh
 from lamella.train.ranks.trainer import World
-from lamella.train.ranks.transport import Gloo, RankLostError, Transport, given_place
+from lamella.train.ranks.transport import Processes, RankLostError, Transport, choose_link, given_place
 
 Work = Callable[[World], object]
 """What every rank does; it is sent to other processes, so it is a function of a module with arguments bound."""
@@ -28,27 +29,34 @@ GRACE = 5.0
 
 
 @contextmanager
-def joined(mesh: Mesh, work: Work) -> Iterator[World]:
-    """This process as a rank of a mesh: the rank that a launcher says, else the first, with others that do `work`."""
+def joined(mesh: Mesh, work: Work, backend: str | None = None) -> Iterator[World]:
+    """This process as a rank of a mesh: the rank that a launcher says, else the first, with others that do `work`.
+
+    Where the backend computes on GPUs, arrays go between them where there are enough.
+    """
     place = given_place()
     if place is not None:
         rank, size = place
         if size != mesh.size:
             raise InputError(f"{size} processes were started for the {mesh.size} ranks of {mesh}")
-        with _world(mesh, Gloo(rank, size)) as world:
+        own, all_ = (int(os.environ.get(name, "0") or 0) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+        with _world(mesh, Processes(rank, size, link=choose_link(backend, own, all_ or size))) as world:
             yield world
         return
     with tempfile.TemporaryDirectory(prefix="lamella-ranks-") as folder:
         address = _address(Path(folder))
-        with _others(mesh, work, Path(folder)), _world(mesh, Gloo(0, mesh.size, address)) as world:
-            yield world
+        with _others(mesh, work, Path(folder), backend):
+            link = choose_link(backend, 0, mesh.size)
+            with _world(mesh, Processes(0, mesh.size, address, link)) as world:
+                yield world
 
 
 @contextmanager
-def _world(mesh: Mesh, transport: Gloo) -> Iterator[World]:
+def _world(mesh: Mesh, transport: Processes) -> Iterator[World]:
     """The mesh with its groups."""
     try:
-        transport.prepare([mesh.group(rank, axis) for axis in mesh.extents for rank in range(mesh.size)])
+        axes = [*((axis,) for axis in mesh.extents), SHARED]
+        transport.prepare([mesh.group(rank, *item) for item in axes for rank in range(mesh.size)])
         yield World(mesh, transport)
         transport.finish()
     finally:
@@ -56,9 +64,9 @@ def _world(mesh: Mesh, transport: Gloo) -> Iterator[World]:
 
 
 @contextmanager
-def _others(mesh: Mesh, work: Work, folder: Path) -> Iterator[None]:
+def _others(mesh: Mesh, work: Work, folder: Path, backend: str | None) -> Iterator[None]:
     """All ranks but the first as processes, which end with it; one that is lost is named."""
-    others = [_start(mesh, work, rank, folder) for rank in range(1, mesh.size)]
+    others = [_start(mesh, work, rank, folder, backend) for rank in range(1, mesh.size)]
     patience = 0.0
     try:
         yield
@@ -69,11 +77,11 @@ def _others(mesh: Mesh, work: Work, folder: Path) -> Iterator[None]:
         _end(others, patience)
 
 
-def _start(mesh: Mesh, work: Work, rank: int, folder: Path) -> Popen[bytes]:
+def _start(mesh: Mesh, work: Work, rank: int, folder: Path, backend: str | None) -> Popen[bytes]:
     """A process that is another rank; it gets its work through its input, and says nothing."""
     found = Popen([sys.executable, "-m", "lamella.train.ranks.process"], stdin=PIPE, stdout=DEVNULL)
     if found.stdin is not None:
-        found.stdin.write(pickle.dumps((mesh, work, rank, folder)))
+        found.stdin.write(pickle.dumps((mesh, work, rank, folder, backend)))
         found.stdin.close()
     return found
 
@@ -88,11 +96,12 @@ def _words(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.txt"
 
 
-def be_rank(mesh: Mesh, work: Work, rank: int, folder: Path) -> int:
+def be_rank(mesh: Mesh, work: Work, rank: int, folder: Path, backend: str | None) -> int:
     """The life of another rank: silent; where it fails by itself the first rank says why. Gives its status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank is told, and ends the others
     try:
-        with _world(mesh, Gloo(rank, mesh.size, _address(folder))) as world:
+        link = choose_link(backend, rank, mesh.size)
+        with _world(mesh, Processes(rank, mesh.size, _address(folder), link)) as world:
             work(world)
     except RankLostError:
         return LOST

@@ -20,7 +20,7 @@ from lamella.train.ranks.division import Exchange
 from lamella.train.ranks.layout import Shard
 from lamella.train.ranks.mesh import Mesh, read_mesh
 from lamella.train.ranks.stages import StagePlan, plan_stages, recomputed
-from lamella.train.ranks.trainer import gradient_buckets
+from lamella.train.ranks.trainer import gradient_buckets, summed_axes
 from lamella.train.settings import StepSettings
 from lamella.train.sources import TrainableGraph
 from lamella.train.step import StepBuilder, StepGraph
@@ -125,12 +125,12 @@ def read_ledger(path: Path, options: Options) -> StepLedger:
     _require_closed(source, extents)
     rest = {name: size for name, size in extents.items() if name != batch}
     source = replace(source, model=with_extents(source.model, replace(options, shape=rest)))
-    whole = extents.get(batch, mesh.dp)
-    if whole % mesh.dp:
+    whole = extents.get(batch, mesh.shares)
+    if whole % mesh.shares:
         raise InputError(
-            f"a batch of {whole} cannot be cut for {mesh.dp} ranks", hint=f"say --shape {batch}=N"
+            f"a batch of {whole} cannot be cut for {mesh.shares} ranks", hint=f"say --shape {batch}=N"
         )
-    own = whole // mesh.dp
+    own = whole // mesh.shares
     is_split = batch in extents and all(item.is_split for item in source.stages.values())
     parts = mesh.pp if is_split and own % mesh.pp == 0 else 1
     local = {batch: own // parts}
@@ -167,16 +167,19 @@ def _stage(source: TrainableGraph, mesh: Mesh, stage: int, extents: Mapping[str,
     counting = Counting(step.model.library, extents)
     items = _Items(mesh, division, step, counting)
     parameters = tuple(_parameters(source, division, plan, stage, step))
-    sizes = {
-        item.path: item.size for item in parameters if item.is_trained and item.how != _how_stored(division)
-    }
+    names = {source.policy(name).path: name for name in source.gradients}
+    trained = [item for item in parameters if item.is_trained]
+    sizes: dict[tuple[str, ...], dict[str, int]] = {}
+    for item in trained:
+        axes = tuple(axis for axis in summed_axes(division, names[item.path]) if mesh.extents[axis] > 1)
+        sizes.setdefault(axes, {})[item.path] = item.size
     return StageLedger(
         parameters,
         tuple(items.of(plan.forward[stage], FORWARD)),
         tuple(items.of(plan.backward[stage], BACKWARD)),
         tuple(items.links(plan.sent, stage, FORWARD)),
         tuple(items.links(plan.returned, stage, BACKWARD)),
-        tuple(_sums(held, mesh, sizes)) if mesh.dp > 1 else (),
+        tuple(one for axes, items in sizes.items() if axes for one in _sums(held, mesh, axes, items)),
     )
 
 
@@ -227,16 +230,16 @@ class _Items:
         return prod(map(self._counting.size, shape)) * bits // 8
 
 
-def _sums(source: TrainableGraph, mesh: Mesh, sizes: Mapping[str, int]) -> Iterator[Transfer]:
+def _sums(
+    source: TrainableGraph, mesh: Mesh, axes: tuple[str, ...], sizes: Mapping[str, int]
+) -> Iterator[Transfer]:
+    ranks = prod(mesh.extents[axis] for axis in axes)
     for bucket in gradient_buckets(source, sizes):
         size = sum(sizes[name] for name in bucket.names)
         first, count = bucket.names[0], len(bucket.names)
         name = first if count == 1 else f"{first} and {count - 1} more"
-        yield Transfer("all_reduce", "dp", mesh.dp, name, GRADIENTS, size, is_later=bucket.is_later)
-
-
-def _how_stored(division: DividedModel) -> str:
-    return "streamed along dp" if division.stored else "-"
+        axis = "×".join(axes)
+        yield Transfer("all_reduce", axis, ranks, name, GRADIENTS, size, is_later=bucket.is_later)
 
 
 def _parameters(

@@ -6,11 +6,14 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from itertools import product
 
 from lamella.base.errors import InputError
 
 MOST = 4096
 """More ranks than that are a slip of the pen."""
+SHARED = ("dp", "ep")
+"""The axes whose ranks take parts of a batch."""
 _ENTRY = re.compile(r"(dp|pp|ep|tp)=(\d{1,6})")
 
 
@@ -18,8 +21,8 @@ _ENTRY = re.compile(r"(dp|pp|ep|tp)=(\d{1,6})")
 class Mesh:
     """The extents of the axes; ranks count along the last axis first.
 
-    Data parallel ranks take parts of a batch, pipeline ranks stages of the model, expert ranks some of the experts,
-    tensor parallel ranks slices of weights.
+    Data parallel ranks take parts of a batch, pipeline ranks stages of the model, expert ranks parts of a batch and
+    some of the experts, tensor parallel ranks slices of weights.
     """
 
     dp: int = 1
@@ -51,10 +54,21 @@ class Mesh:
             found = found * extent + position[name]
         return found
 
-    def group(self, rank: int, axis: str) -> tuple[int, ...]:
-        """The ranks that differ from one only along an axis, in their order; it is one of them."""
+    @property
+    def shares(self) -> int:
+        """Into how many parts a batch is cut: ranks along dp and ep have tokens of their own."""
+        return self.dp * self.ep
+
+    def share(self, rank: int) -> int:
+        """Which part of a batch a rank takes."""
         own = self.position(rank)
-        return tuple(self.rank({**own, axis: number}) for number in range(self.extents[axis]))
+        return own["dp"] * self.ep + own["ep"]
+
+    def group(self, rank: int, *axes: str) -> tuple[int, ...]:
+        """The ranks that differ from one only along some axes, in their order; it is one of them."""
+        own = self.position(rank)
+        places = product(*(range(self.extents[axis]) for axis in axes))
+        return tuple(self.rank({**own, **dict(zip(axes, place, strict=True))}) for place in places)
 
     def __str__(self) -> str:
         return ",".join(f"{name}={extent}" for name, extent in self.extents.items() if extent > 1) or "dp=1"

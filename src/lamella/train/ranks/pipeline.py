@@ -14,6 +14,7 @@ from lamella.graph.rewrite import members, results_of
 from lamella.pipeline.module.watch import PREFIX
 from lamella.pipeline.options import Options
 from lamella.train.data.batches import count_targets
+from lamella.train.mixed import SCALE
 from lamella.train.ranks.divide import DividedModel
 from lamella.train.ranks.stages import Links, cut_stage, plan_stages, recomputed
 from lamella.train.ranks.trainer import RankTrainer, World
@@ -87,7 +88,11 @@ class StageTrainer(RankTrainer):
             if is_back:
                 self._backward(held.pop(number))
                 continue
-            numbers = {WEIGHT: counts[number] / whole, FIRST: float(number == 0)}
+            numbers = {
+                WEIGHT: counts[number] / whole,
+                FIRST: float(number == 0),
+                SCALE: self.loss_scale or 1.0,
+            }
             given = self._scalars(self.collection, numbers)
             held[number] = self._forward({**parts[number], **given})
             for name in sums:
@@ -156,8 +161,10 @@ class StageTrainer(RankTrainer):
 
     def evaluate(self, batch: Mapping[str, Array]) -> float:
         """The loss of a batch; nothing changes."""
-        numbers = self._scalars(self.collection, {WEIGHT: 1.0, FIRST: 1.0})
+        numbers = self._scalars(self.collection, {WEIGHT: 1.0, FIRST: 1.0, SCALE: 1.0})
+        before = {name: self._parts[0].state[name] for name in self._states(0)}
         found = self._forward({**batch, **numbers}).get(self.collection.outputs[LOSS])
+        self._parts[0].state.update(before)
         return self._over_stages({LOSS: 0.0 if found is None else float(found)})[LOSS]
 
     # --- what other stages have ---------------------------------------------------------------------------------
@@ -168,7 +175,15 @@ class StageTrainer(RankTrainer):
         return self._of_all(super().state)
 
     def _lasting(self) -> Iterator[tuple[str, dict[str, Array]]]:
-        return ((name, self._state) for name in self.graphs[-1].updated)
+        yield from ((name, self._state) for name in self.graphs[-1].updated)
+        for number in (0, 1):
+            yield from ((name, self._parts[number].state) for name in self._states(number))
+
+    def _states(self, number: int) -> list[str]:
+        """What the model remembers from step to step in one of the two graphs of the stage."""
+        graph = (self.cut.forward, self.cut.backward)[number].graph
+        names = set(self._builder.states)
+        return [item.variable.name for item in graph.updates if item.variable.name in names]
 
     def load_state(self, arrays: Mapping[str, Array]) -> None:
         """Go on from a whole state."""

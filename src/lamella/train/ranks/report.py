@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from html import escape
 from pathlib import Path
 
-from lamella.base.diagnostic import printable
+from lamella.base.page import article, text
 from lamella.pipeline.options import Options
 from lamella.train.ranks.ledger import read_ledger
 from lamella.train.ranks.timeline import COMPUTE, EXCHANGE, Event, StepTimeline, read_link, simulate_step
-from lamella.train.reports.page import POLICY
 
 WIDTH, ROW, LEFT = 1000, 22, 90
 MOST_BARS = 5000
 """Bars of a page; of more events the longest are drawn."""
 MICRO = 1e6
-STYLE = (
-    "body{font:14px system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem}"
-    "svg{width:100%;height:auto}text{font-size:12px}.compute{fill:#2563eb}.exchange{fill:#d97706}"
-    "td{padding:.15rem .6rem;border-bottom:1px solid #d9dee4}"
-)
+STYLE = "svg .compute { fill: var(--c0) } svg .exchange { fill: var(--c1) }\n"
 
 
 def simulate_ranks(path: Path, options: Options) -> StepTimeline:
@@ -105,13 +99,9 @@ def chrome_trace(timeline: StepTimeline) -> dict[str, object]:
 
 def page(timeline: StepTimeline) -> str:
     """The time line as one HTML page that needs nothing else, and runs nothing."""
-    title = escape(printable(f"lamella sim: {timeline.ledger.name} on {timeline.ledger.mesh}", 200))
-    rows = "".join(f"<p>{escape(line)}</p>" for line in _lines(timeline))
-    return (
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n<title>{title}</title>\n'
-        f"<style>{STYLE}</style>\n<h1>{title}</h1>\n{rows}\n{_drawing(timeline)}\n</html>\n"
-    )
+    rows = "".join(f"<p>{text(line)}</p>\n" for line in _lines(timeline))
+    title = f"lamella sim: {timeline.ledger.name} on {timeline.ledger.mesh}"
+    return article(title, (rows, _drawing(timeline)), STYLE)
 
 
 def _drawing(timeline: StepTimeline) -> str:
@@ -125,13 +115,13 @@ def _drawing(timeline: StepTimeline) -> str:
         for number, track in enumerate((COMPUTE, EXCHANGE))
     )
     end = f'<text x="{WIDTH}" y="{height - 6}" text-anchor="end">{_time(timeline.seconds)}</text>'
-    return f'<svg viewBox="0 0 {WIDTH} {height}">{labels}{bars}{end}</svg>'
+    return f'<svg class="figure" viewBox="0 0 {WIDTH} {height}">{labels}{bars}{end}</svg>'
 
 
 def _bar(item: Event, whole: float) -> str:
     scale = (WIDTH - LEFT) / whole if whole > 0 else 0.0
     row = 2 * item.stage + (item.track == EXCHANGE)
-    title = escape(printable(f"{item.name}: {_time(item.end - item.start)}", 200))
+    title = text(f"{item.name}: {_time(item.end - item.start)}", 200)
     width = max(0.5, (item.end - item.start) * scale)
     return (
         f'<rect class="{item.track}" x="{LEFT + item.start * scale:.2f}" y="{row * ROW + 2}" width="{width:.2f}" '

@@ -238,8 +238,14 @@ def cut_stage(step: StepGraph, plan: StagePlan, stage: int) -> StageGraphs:
     returned = {name for (_, to), names in plan.returned.items() if to == stage for name in names}
     ends = set(_from(plan.returned, stage)) & _made(back)
     backward = _part(step.model, back, (made | given) & read | returned, ends)
-    updates = tuple(item for item in graph.updates if item.value.name in _made(back))
-    return StageGraphs(forward, replace(backward, graph=replace(backward.graph, updates=updates)), losses)
+    return StageGraphs(_updating(forward, graph), _updating(backward, graph), losses)
+
+
+def _updating(part: Model, whole: Graph) -> Model:
+    """A part that changes the variables whose next values it makes."""
+    made = _made(part.graph.nodes)
+    updates = tuple(item for item in whole.updates if item.value.name in made)
+    return replace(part, graph=replace(part.graph, updates=updates))
 
 
 def _from(links: Links, stage: int) -> Iterator[str]:
@@ -266,6 +272,5 @@ def _part(model: Model, nodes: tuple[Node, ...], given: Iterable[str], outputs: 
         variables=tuple(item for item in graph.variables if item.name in read),
         constants=tuple(item for item in graph.constants if item.tensor.name in read),
         updates=(),
-        checks=(),
     )
     return replace(model, graph=part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,13 +18,15 @@ from lamella.pipeline.module.watch import WatchableExecutable
 from lamella.pipeline.options import Options
 from lamella.train.data.batches import count_targets
 from lamella.train.ranks.divide import NUMBERS, DividedModel, Slices, divide
-from lamella.train.ranks.mesh import Mesh
+from lamella.train.ranks.experts import EIGHTHS, capacity
+from lamella.train.ranks.mesh import SHARED, Mesh
 from lamella.train.ranks.transport import Transport
 from lamella.train.settings import StepSettings
 from lamella.train.sources import TensorMark, TrainableGraph
-from lamella.train.step import AUXILIARY, LOSS
+from lamella.train.step import AUXILIARY, LOSS, StepBuilder
 from lamella.train.trainer import StepResult, Trainer, split_batch
 
+Result = TypeVar("Result")
 BUCKET = 25 << 20
 """Bytes of gradients that are summed at once: small arrays travel together."""
 WHOLE = ("muon", "adamw8bit")
@@ -37,9 +40,9 @@ class World:
     mesh: Mesh
     transport: Transport
 
-    def group(self, axis: str) -> tuple[int, ...]:
-        """The ranks that this one exchanges with along an axis."""
-        return self.mesh.group(self.transport.rank, axis)
+    def group(self, *axes: str) -> tuple[int, ...]:
+        """The ranks that this one exchanges with along some axes."""
+        return self.mesh.group(self.transport.rank, *axes)
 
     def position(self, axis: str) -> int:
         """Where this rank is along an axis."""
@@ -52,50 +55,65 @@ class RankTrainer(Trainer):
     def __init__(
         self, source: TrainableGraph, settings: StepSettings, backend: str, options: Options, world: World
     ) -> None:
-        self.world = world
-        self.division = divide(source, world.mesh, world.transport.rank)
+        self.world, self._whole_source = world, source
+        # Where the ranks of a group are not all of those that exchange something, one cannot take a step again alone.
+        is_alone = world.mesh.pp == 1 and not any(item.is_streamed for item in source.policies.values())
+        self._eighths = EIGHTHS if is_alone else 8 * world.mesh.ep
+        self.division = divide(source, world.mesh, world.transport.rank, self._eighths)
         """What this rank has of the model."""
         _require_optimizer(settings, self.division)
         self._gathered: dict[str, Array] | None = None
         settings = replace(settings, is_split=True)
         super().__init__(self._prepared(self.division, settings), settings, backend, options)
-        self._require_alike()
 
     def _prepared(self, division: DividedModel, settings: StepSettings) -> TrainableGraph:
         """What this rank trains."""
         return division.source
 
-    def _require_alike(self) -> None:
-        """InputError where ranks would decide different things, each by what it has."""
-        if self._builder.states:
-            hint = "leave delayed scaling, and other states, to one process"
-            raise InputError(
-                "the model remembers numbers from step to step, which ranks do not share", hint=hint
-            )
-        if self._builder.is_scaled and (self.division.slices or self.world.mesh.pp > 1):
-            hint = "say dp=… alone, or train in f32 or bf16"
-            raise InputError("ranks with slices of gradients cannot scale a loss together", hint=hint)
-
     def step(self, batch: Mapping[str, Array], rate: float) -> StepResult:
         """Change all parameters by the gradients of a batch, of which this rank takes its part."""
-        parts = list(split_batch(batch, self.world.mesh.dp))
+        mesh, transport = self.world.mesh, self.world.transport
+        parts = list(split_batch(batch, mesh.shares))
         total = sum(count_targets(item, self.source.targets) for item in parts)
-        own = self._collect_parts(parts[self.world.position("dp")], total)
-        group = self.world.group("dp")
+        own = self._with_room(partial(self._collect_parts, parts[mesh.share(transport.rank)], total))
         names = [name for name in (LOSS, AUXILIARY) if name in own]
-        sums = self.world.transport.all_reduce(np.array([own[name] for name in names]), group)
+        sums = transport.all_reduce(np.array([own[name] for name in names]), self.world.group(*SHARED))
         losses = dict(zip(names, map(float, sums), strict=True))
         before = self.steps
-        norm = self.apply(rate, self._summed_gradients(group))
+        norm = self.apply(rate, self._summed_gradients())
         self._gathered = None
         return StepResult(losses[LOSS], norm, losses.get(AUXILIARY), self.steps == before)
 
-    def _summed_gradients(self, group: Sequence[int]) -> dict[str, Array]:
-        """All gradients; the graph has summed those whose slices are stored."""
-        stored = {self.source.policy(name).path for name in self.division.stored}
+    def evaluate(self, batch: Mapping[str, Array]) -> float:
+        """The loss of a batch; nothing changes."""
+        return self._with_room(partial(super().evaluate, batch))
+
+    def _with_room(self, work: Callable[[], Result]) -> Result:
+        """What work gives, done again with more slots as long as ranks have more rows for the experts of one."""
+        while True:
+            try:
+                return work()
+            except CapacityError as problem:
+                self._eighths = problem.eighths
+                self.division = divide(
+                    self._whole_source, self.world.mesh, self.world.transport.rank, self._eighths
+                )
+                self.source = self._prepared(self.division, self.settings)
+                self._builder = StepBuilder(self.source, self.settings)
+                self.__dict__.pop("_evaluation", None)
+                self._watch()
+
+    def _summed_gradients(self) -> dict[str, Array]:
+        """All gradients, over the ranks that have other tokens, as far as the graph has not summed them."""
         found = self.gradients
-        rest = {name: item for name, item in found.items() if name not in stored}
-        return {**found, **self.summed(rest, group)}
+        paths = {self.source.policy(name).path: name for name in self.source.gradients}
+        kinds: dict[tuple[str, ...], dict[str, Array]] = {}
+        for path, item in found.items():
+            kinds.setdefault(summed_axes(self.division, paths[path]), {})[path] = item
+        sums: dict[str, Array] = {}
+        for axes, items in kinds.items():
+            sums |= self.summed(items, self.world.group(*axes)) if axes else items
+        return {path: sums[path] for path in found}
 
     def summed(self, gradients: Mapping[str, Array], group: Sequence[int]) -> dict[str, Array]:
         """The sums of gradients over a group, a bucket at a time: the next is filled while one is on its way."""
@@ -186,11 +204,42 @@ class RankTrainer(Trainer):
                 yield item.number + 1, pending.end
             elif item.kind == "all_reduce":
                 yield item.number, partial(transport.all_reduce, group=group)
+            elif item.eighths:
+                yield item.number, partial(gather_offsets, transport, group, item.eighths)
             elif item.kind == "all_to_all":
                 yield item.number, partial(transport.all_to_all, group=group, dim=item.dim, to=item.to)
             else:
                 moved = transport.all_gather if item.kind == "all_gather" else transport.reduce_scatter
                 yield item.number, partial(moved, group=group, dim=item.dim)
+
+
+class CapacityError(Exception):
+    """Ranks have more rows for the experts of one than slots."""
+
+    def __init__(self, eighths: int) -> None:
+        super().__init__(f"{eighths} eighths of an even share are needed")
+        self.eighths = eighths
+
+
+def gather_offsets(transport: Transport, group: Sequence[int], eighths: int, own: Array) -> Array:
+    """The offsets of all ranks; CapacityError, on each of them, where one has too many rows for another."""
+    found = transport.all_gather(own, group, 0)
+    ranks, rows = len(group), int(own[-1])
+    firsts = found.reshape(ranks, -1)[:, :: (len(own) - 1) // ranks]
+    most = int(np.diff(firsts, axis=1).max())
+    room = capacity(rows, ranks, eighths)
+    if isinstance(room, int) and most > room:
+        needed = -(-8 * ranks * most // rows)
+        raise CapacityError(needed + needed // 4)
+    return found
+
+
+def summed_axes(division: DividedModel, name: str) -> tuple[str, ...]:
+    """The axes over which the gradient of a parameter is still to be summed behind the graph."""
+    done = {"dp"} if name in division.stored else set()
+    slices = division.slices.get(name)
+    done |= {"ep"} if slices is not None and slices.place.axis == "ep" else set()
+    return tuple(axis for axis in SHARED if axis not in done)
 
 
 class PendingSum:

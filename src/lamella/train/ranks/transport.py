@@ -1,4 +1,4 @@
-"""What ranks exchange arrays with: processes through gloo, or threads of one process."""
+"""What ranks exchange arrays with: processes through gloo or NCCL, or threads of one process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
@@ -90,13 +91,41 @@ def exchange_slices(transport: Transport, array: Array, group: Sequence[int], di
 # --- processes --------------------------------------------------------------------------------------------------
 
 
-class Gloo:
-    """Processes that meet at an address and exchange through `torch.distributed`."""
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What carries the arrays of collectives between processes: gloo from host memory, or NCCL from GPUs."""
 
-    def __init__(self, rank: int, size: int, address: str = "env://") -> None:
+    name: str = "gloo"
+    device: str = "cpu"
+    reason: str = ""
+    """Why it is not NCCL, where GPUs compute."""
+
+
+def choose_link(backend: str | None, local_rank: int, local_ranks: int) -> Link:
+    """NCCL where a GPU computes for each rank of this machine, which sees that one alone from here on; else gloo."""
+    if backend != "cuda":
+        return Link()
+    torch: Foreign = need("torch")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count < local_ranks:
+        return Link(reason=f"torch sees {count} GPUs for {local_ranks} ranks, and NCCL takes one for each")
+    if not torch.distributed.is_nccl_available():
+        return Link(reason="this torch has no NCCL")
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
+    os.environ["CUDA_VISIBLE_DEVICES"] = seen[local_rank]
+    return Link("nccl", "cuda")
+
+
+class Processes:
+    """Processes that meet at an address and exchange through `torch.distributed`.
+
+    What one sends to another goes through gloo always: NCCL would have both sides queue their sends alike.
+    """
+
+    def __init__(self, rank: int, size: int, address: str = "env://", link: Link | None = None) -> None:
         self._torch: Foreign = need("torch")
         self._distributed: Foreign = need("torch.distributed")
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.link = rank, size, link or Link()
         self._groups: dict[tuple[int, ...], Foreign] = {}
         self._sent: list[tuple[Foreign, Foreign]] = []
         """What is on its way, with what holds its numbers."""
@@ -104,13 +133,13 @@ class Gloo:
         """The group of all ranks, for what one sends to another."""
         with self._telling():
             self._distributed.init_process_group(
-                "gloo", init_method=address, rank=rank, world_size=size, timeout=JOINING
+                self.link.name, init_method=address, rank=rank, world_size=size, timeout=JOINING
             )
 
     def prepare(self, groups: Sequence[Sequence[int]]) -> None:
         """Make groups, which every rank does for all of them and in the same order, also for those of others."""
         with self._telling():
-            self._all = self._distributed.new_group(timeout=PATIENCE)
+            self._all = self._distributed.new_group(timeout=PATIENCE, backend="gloo")
             for group in groups:
                 ranks = tuple(group)
                 if len(ranks) > 1 and ranks not in self._groups:
@@ -131,8 +160,7 @@ class Gloo:
         def wait() -> Array:
             with self._telling():
                 work.wait()
-            found: Array = held.numpy()
-            return found
+            return self._array(held)
 
         return wait
 
@@ -144,7 +172,7 @@ class Gloo:
         parts = [self._torch.empty_like(held) for _ in group]
         with self._telling():
             self._distributed.all_gather(parts, held, group=self._groups[tuple(group)])
-        found: Array = np.concatenate([item.numpy() for item in parts], dim)
+        found: Array = np.concatenate([self._array(item) for item in parts], dim)
         return found
 
     def reduce_scatter(self, array: Array, group: Sequence[int], dim: int) -> Array:
@@ -155,20 +183,26 @@ class Gloo:
         own = self._torch.empty_like(parts[0])
         with self._telling():
             self._distributed.reduce_scatter(own, parts, group=self._groups[tuple(group)])
-        found: Array = own.numpy()
-        return found
+        return self._array(own)
 
     def all_to_all(self, array: Array, group: Sequence[int], dim: int, to: int) -> Array:
         """What is cut along a dimension, cut along another one."""
-        return exchange_slices(self, array, group, dim, to)
+        if len(group) < 2:
+            return array
+        held = self._tensor(np.stack(np.split(array, len(group), to)))
+        found = self._torch.empty_like(held)
+        with self._telling():
+            self._distributed.all_to_all_single(found, held, group=self._groups[tuple(group)])
+        joined: Array = np.concatenate(list(self._array(found)), dim)
+        return joined
 
     def send(self, array: Array, rank: int) -> None:
         """Send an array to a rank, without waiting for it: its shape first, then its numbers."""
         shape = [_DTYPES.index(array.dtype.str), array.ndim, *array.shape]
-        heading = self._tensor(np.array(shape + [0] * (_HEADING - len(shape)), np.int64))
+        heading = self._held(np.array(shape + [0] * (_HEADING - len(shape)), np.int64))
         with self._telling():
             self._sent = [item for item in self._sent if not item[0].is_completed()]
-            for held in (heading, self._tensor(array).reshape(-1)):
+            for held in (heading, self._held(array).reshape(-1)):
                 if held.numel():
                     self._sent.append((self._distributed.isend(held, rank, group=self._all), held))
 
@@ -183,8 +217,17 @@ class Gloo:
                 self._distributed.recv(self._torch.from_numpy(found.reshape(-1)), rank, group=self._all)
         return found
 
-    def _tensor(self, array: Array) -> Foreign:
+    def _held(self, array: Array) -> Foreign:
+        """A copy of an array in host memory, which nobody changes while it is sent."""
         return self._torch.from_numpy(np.array(array, order="C"))
+
+    def _tensor(self, array: Array) -> Foreign:
+        """A copy of an array where the link takes it."""
+        return self._held(array).to(self.link.device)
+
+    def _array(self, tensor: Foreign) -> Array:
+        found: Array = tensor.cpu().numpy()
+        return found
 
     def finish(self) -> None:
         """Wait until all that was sent has left and all ranks have come here: who leaves early takes it along."""

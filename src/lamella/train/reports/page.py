@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 
-from lamella.base.diagnostic import printable
+from lamella.base.page import article, table, text
 from lamella.train.loop import smoothed
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 900, 380, 64, 28, 12
 MOST_POINTS = 2000
 """Points of a line; of more steps some are drawn, always the first and the last."""
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --faint: #8a929c; --line: #d9dee4; --bar: #2563eb;
-  --other: #c2410c }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ed; --paper: #14171b; --line: #2f353d; --bar: #60a5fa;
-  --other: #fb923c } }
-body { font: 14px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
-  max-width: 72rem; padding: 0 1rem }
-h1 { font-size: 1.4rem } svg { width: 100%; height: auto } table { border-collapse: collapse }
-td { padding: .15rem .6rem; border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums }
-text { fill: var(--faint); font-size: 12px } .grid { stroke: var(--line) } path { fill: none }
-.raw { stroke: var(--faint); opacity: .45 } .mean { stroke: var(--bar); stroke-width: 2 }
-.other { stroke: var(--other); stroke-width: 2 } circle { fill: var(--other) }
+.article svg path { fill: none } .raw { stroke: var(--soft); opacity: .35 }
+.mean { stroke: var(--accent); stroke-width: 2 }
+.other { stroke: var(--roof); stroke-width: 2 } circle { fill: var(--roof) }
 """
 
 
@@ -32,14 +22,7 @@ def training_page(
     title: str, losses: Sequence[float], evaluations: Sequence[tuple[int, float]], facts: Mapping[str, object]
 ) -> str:
     """The whole page: the losses of all steps, their exponential mean, evaluations, and facts."""
-    shown = escape(printable(title, 200))
-    body = "\n".join(_body(losses, evaluations, facts))
-    return (
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n<title>{shown}</title>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{STYLE}</style>\n<h1>{shown}</h1>\n{body}\n</html>\n"
-    )
+    return article(title, (f"{part}\n" for part in _body(losses, evaluations, facts)), STYLE)
 
 
 def _body(
@@ -48,11 +31,8 @@ def _body(
     if losses:
         values = [*losses, *(loss for _, loss in evaluations)]
         yield _Chart(len(losses), min(values), max(values)).draw(losses, evaluations)
-    yield "<table>"
-    for name, value in facts.items():
-        cells = (escape(printable(str(item), 300)) for item in (name, value))
-        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-    yield "</table>"
+    yield "<h2>Facts</h2>"
+    yield table(("", ""), ([text(name), text(value)] for name, value in facts.items()))
 
 
 class _Chart:
@@ -76,7 +56,8 @@ class _Chart:
         if len(evaluations) > 1:
             lines.append(self._path(evaluations, "other"))
         label = "losses by step, their mean, and evaluations"
-        return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(lines)}{dots}</svg>'
+        head = f'<svg class="figure" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
+        return f"{head}{''.join(lines)}{dots}</svg>"
 
     def _x(self, step: float) -> float:
         return LEFT + (WIDTH - LEFT - 8) * (step - 1) / max(1, self._steps - 1)

@@ -101,6 +101,11 @@ ATTENTION = (
     call("llm.flash_attention", *SHARED, **OPTIONS),
     call("llm.flash_attention", *SHARED, None, "i64 1..2"),
     call("llm.flash_attention", *TURNED, TURNED[1], "i32 2 0..1"),
+    call("llm.attention", *SHARED, None, None, None, softcap=1.5, window_size=2),
+    call(
+        "llm.attention", *TURNED, TURNED[1], "f32 1 4 3 3 -1..1", "i64 2 3 1..1", "f32 4 -1..1", causal=False
+    ),
+    call("llm.attention", *SHARED, None, None, None, "i64 1..2"),
     call("llm.positions", "i64 2..5", count=3),
     call("llm.advance", "i64 2..5", "i64 9", count=3),
     call("llm.remember", "f32 2 2 5 4", "f32 2 2 3 4", "i64 0..2"),

@@ -304,7 +304,8 @@ def count_threads() -> int:
     """How many threads kernels run on: `$LAMELLA_THREADS`, else the processors that this process may use."""
     named = os.environ.get("LAMELLA_THREADS", "").strip()
     if not named:
-        return min(MOST_THREADS, len(os.sched_getaffinity(0)))
+        allowed = getattr(os, "sched_getaffinity", None)  # only Linux says which processors are ours
+        return min(MOST_THREADS, len(allowed(0)) if allowed is not None else os.cpu_count() or 1)
     if not (named.isascii() and named.isdigit() and len(named) < 10 and int(named)):
         hint = "it is a positive number of threads"
         raise InputError(f"the variable LAMELLA_THREADS is '{named[:40]}'", hint=hint)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 
-from lamella.backend.cpu.run.families import FamilyKernels
-from lamella.backend.cpu.run.kernels import CompiledKernels
 from lamella.backend.cpu.run.lists import reach_of
 from lamella.backend.cpu.run.memory import HUGE
 from lamella.backend.cpu.run.pool import ListWalker
@@ -38,10 +37,21 @@ class _StandIns:
         return found
 
 
+class ProvingKernels(Protocol):
+    """Kernels that prove launches."""
+
+    @property
+    def walker(self) -> ListWalker:
+        """What runs launch lists on their threads."""
+
+    def prepare(self, name: str, arguments: Sequence[object], groups: int) -> PreparedLaunch:
+        """A launch for arrays of these layouts."""
+
+
 class ProvingSource:
     """Kernels whose launches are proved as lists are made of them."""
 
-    def __init__(self, kernels: CompiledKernels | FamilyKernels) -> None:
+    def __init__(self, kernels: ProvingKernels) -> None:
         self._kernels = kernels
         self._made: dict[object, PreparedLaunch] = {}
 

@@ -15,7 +15,7 @@ from lamella.base.errors import Found
 from lamella.base.limits import in_range
 from lamella.base.source import Span
 from lamella.lang.module.instantiate.messages import describe, quote, show
-from lamella.lang.module.instantiate.nodes import DictValue, Value
+from lamella.lang.module.instantiate.nodes import DictValue, Items, Value
 from lamella.lang.module.rules import constants as rules
 
 Number: TypeAlias = int | float
@@ -303,6 +303,19 @@ def _length(arguments: Sequence[Value], span: Span) -> Value:
     raise wrong_kind("the argument of 'len'", value, "a list or a string", span)
 
 
+def _alibi_slopes(arguments: Sequence[Value], span: Span) -> Value:
+    """The slope of each of some heads: powers of 2 to the -8 / heads, others filled up from twice as many."""
+    count = arguments[0]
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= _MOST_HEADS:
+        raise wrong_kind("the argument of 'alibi_slopes'", count, "a number of heads", span)
+    whole = 1 << (count.bit_length() - 1)
+    base = 2.0 ** (-8.0 / whole)
+    between = 2.0 ** (-4.0 / whole)
+    slopes = [base**number for number in range(1, whole + 1)]
+    return Items.of(slopes + [between ** (2 * number + 1) for number in range(count - whole)])
+
+
+_MOST_HEADS = 1 << 16
 _MANY = 1 << 30
 INTRINSICS: MappingProxyType[str, tuple[int, int, Function]] = MappingProxyType(
     {
@@ -314,6 +327,7 @@ INTRINSICS: MappingProxyType[str, tuple[int, int, Function]] = MappingProxyType(
         "abs": (1, 1, _absolute),
         "int": (1, 1, _truncate),
         "len": (1, 1, _length),
+        "alibi_slopes": (1, 1, _alibi_slopes),
     }
 )
 """Each function with the least and the most arguments that it takes."""

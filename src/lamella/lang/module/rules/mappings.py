@@ -111,3 +111,10 @@ UNREAD = Rule(
     WARNING,
     hint="add it to hf_config: of the model, or give the values with --set",
 )
+THROUGH_TORCH = Rule(
+    "W118",
+    "8.1 HuggingFace Config Mapping",
+    "the folder is read by transformers and exported by PyTorch: {why}",
+    WARNING,
+    hint="--via module refuses it instead",
+)

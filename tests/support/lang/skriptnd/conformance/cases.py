@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Case:
         return {item[1]: item[2] for item in found if item is not None}
 
     @property
-    def options(self) -> dict[str, object]:
+    def options(self) -> dict[str, Any]:
         """The options under which the program is read."""
         found: dict[str, object] = {key: self.word(key) for key in ("model", "dialect") if key in self.words}
         if "set" in self.words:

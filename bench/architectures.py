@@ -1,0 +1,232 @@
+"""Every architecture of Hugging Face that was asked for: which road reads it, and how near its numbers are.
+
+usage: python -m bench.architectures [--only PATTERN] [--known]
+Each row is a tiny checkpoint that transformers makes: by which road it is read, the largest difference of its first
+output over the largest number, on the reference and on the cpu; how many of 32 greedy tokens are those of
+transformers; whether the folder that is written again has the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from safetensors.numpy import load_file
+
+import lamella
+from lamella.base.diagnostic import LamellaError
+from lamella.pipeline.generate import Sampling
+from lamella.pipeline.module.export import export
+from lamella.pipeline.module.generate import open_generator
+from lamella.pipeline.options import Options
+from tests.support.models.checkpoints import MODELS, build, randomise, tokens
+
+COUNT = 32
+BACKENDS = ("reference", "cpu")
+TEXT = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+TEXT |= {"num_attention_heads": 4, "max_position_embeddings": 96, "pad_token_id": 0}
+SHARED = {**TEXT, "num_key_value_heads": 2}
+PICTURES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+PICTURES |= {"image_size": 32, "patch_size": 8}
+BOTH = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4}
+BOTH |= {"decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "vocab_size": 61}
+T5 = {"vocab_size": 61, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+LATENT = {
+    "q_lora_rank": 16,
+    "kv_lora_rank": 12,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+}
+EXPERTS = {
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "n_group": 1,
+    "topk_group": 1,
+}
+DEEP = {
+    **TEXT,
+    "num_key_value_heads": 4,
+    **LATENT,
+    **EXPERTS,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+}
+LINEAR: dict[str, object] = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8}
+LINEAR |= {"linear_value_head_dim": 8, "layer_types": ["linear_attention", "full_attention"], "head_dim": 8}
+TOWERS = {"text_config": {**TEXT, "projection_dim": 16}, "vision_config": PICTURES}
+SOUND: dict[str, object] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
+SOUND |= {"conv_dim": [16, 16], "conv_kernel": [10, 3], "conv_stride": [5, 2], "vocab_size": 30}
+SOUND |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "num_feat_extract_layers": 2}
+HEADS = ("MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering")
+OTHERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        **{f"BertFor{head}": TEXT for head in HEADS},
+        **{f"{name}ForSequenceClassification": SHARED for name in ("Llama", "Mistral", "Qwen2")},
+        **{f"RobertaFor{head}": TEXT for head in HEADS},
+        **{f"XLMRobertaFor{head}": TEXT for head in HEADS[:2]},
+        **{f"DistilBertFor{head}": {**TEXT, "dim": 32, "hidden_dim": 48} for head in HEADS},
+        **{f"ModernBertFor{head}": TEXT for head in HEADS[:3]},
+        **{f"DebertaV2For{head}": TEXT for head in HEADS},
+        **{f"ElectraFor{head}": {**TEXT, "embedding_size": 16} for head in HEADS},
+        **{f"AlbertFor{head}": {**TEXT, "embedding_size": 16} for head in HEADS},
+        "MPNetModel": TEXT,
+        "OPTForCausalLM": {**TEXT, "ffn_dim": 48, "word_embed_proj_dim": 32},
+        "GPTJForCausalLM": {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4},
+        "GPTBigCodeForCausalLM": {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4},
+        "Glm4ForCausalLM": {**SHARED, "head_dim": 8},
+        "DeepseekV2ForCausalLM": DEEP,
+        "DeepseekV3ForCausalLM": DEEP,
+        "GptOssForCausalLM": {**SHARED, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2},
+        "Qwen2MoeForCausalLM": {**SHARED, "num_experts": 4, "moe_intermediate_size": 16},
+        "OlmoeForCausalLM": {**SHARED, "num_experts": 4},
+        "Qwen3NextForCausalLM": {**SHARED, **LINEAR, "num_experts": 4, "moe_intermediate_size": 16},
+        "RwkvForCausalLM": {
+            "vocab_size": 61,
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "context_length": 96,
+        },
+        "xLSTMForCausalLM": {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 4},
+        "Mamba2ForCausalLM": {**TEXT, "num_heads": 8, "head_dim": 8, "state_size": 8, "n_groups": 2},
+        "T5ForConditionalGeneration": T5,
+        "T5EncoderModel": T5,
+        "BartForConditionalGeneration": BOTH,
+        "WhisperForConditionalGeneration": {**BOTH, "num_mel_bins": 16, "max_source_positions": 24},
+        "ViTForImageClassification": PICTURES,
+        "Dinov2Model": PICTURES,
+        "DeiTForImageClassification": PICTURES,
+        "CLIPModel": TOWERS,
+        "SiglipModel": TOWERS,
+        "Wav2Vec2ForCTC": SOUND,
+        "SegformerForSemanticSegmentation": {"hidden_sizes": [8, 16, 16, 32], "decoder_hidden_size": 16},
+        "ConvNextForImageClassification": {"hidden_sizes": [8, 16, 16, 32], "depths": [1, 1, 1, 1]},
+        "ResNetForImageClassification": {"hidden_sizes": [8, 16], "depths": [1, 1], "embedding_size": 8},
+    }
+)
+"""Architectures beside those of the tests, by the class of transformers, with the values of a small config."""
+
+
+def make(name: str) -> Any:
+    """A model of transformers: a row of the tests, or one of the others."""
+    if name in MODELS:
+        return build(name, seed=3)
+    model_class = getattr(transformers, name)
+    torch.manual_seed(3)
+    model = model_class(model_class.config_class(**OTHERS[name])).eval()
+    randomise(model)
+    return model
+
+
+def first(found: Any) -> np.ndarray[Any, Any]:
+    """The first result of either side."""
+    value = next(iter(found.values()))
+    return value.numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def measure(name: str, folder: Path) -> Iterator[str]:
+    """The cells of a row."""
+    model = make(name)
+    model.save_pretrained(folder / "in")
+    loaded: Any = lamella.load(folder / "in")
+    road = "torch" if any(item.code == "W118" for item in loaded.findings) else "module"
+    yield road
+    inputs = _inputs(loaded)
+    wanted = _expected(model, inputs)
+    for backend in BACKENDS:
+        found = first(lamella.compile(loaded, backend=backend)(**inputs))
+        yield f"{np.abs(found - wanted).max() / np.abs(wanted).max():.1e}"
+    yield _generated(model, folder / "in") if name.endswith("CausalLM") or name in MODELS else "–"
+    yield _written(folder) if road == "module" else "–"
+
+
+def _inputs(loaded: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """Tokens for integers, numbers for the rest; two of all that is open but positions."""
+    chance, found = np.random.default_rng(7), {}
+    for item in loaded.graph.inputs:
+        sizes = [size if isinstance(size, int) else {"B": 2}.get(str(size), 11) for size in item.shape]
+        found[item.name] = (
+            chance.integers(2, 29, sizes)
+            if item.element.is_integer
+            else chance.random(sizes, dtype=np.float32)
+        )
+    return found
+
+
+def _expected(model: Any, inputs: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    given = {name.replace("token_ids", "input_ids"): torch.from_numpy(item) for name, item in inputs.items()}
+    with torch.no_grad():
+        return first(model(**given))
+
+
+def _generated(model: Any, folder: Path) -> str:
+    """How many greedy tokens are those that transformers rates highest behind the same tokens."""
+    start = [int(token) for token in tokens(1, 11)[0] % 27 + 2]
+    chosen = list(open_generator(folder, len(start) + COUNT, Options()).run(start, Sampling(COUNT)))
+    with torch.no_grad():
+        found = model(torch.tensor([[*start, *chosen[:-1]]]))
+    if "logits" not in found:
+        return "–"
+    rated = found.logits[0, len(start) - 1 :].numpy()
+    return f"{int((rated.argmax(-1) == np.asarray(chosen)).sum())}/{len(chosen)}"
+
+
+def _written(folder: Path) -> str:
+    export(folder / "in", folder / "out", Options())
+    before, after = (load_file(folder / part / "model.safetensors") for part in ("in", "out"))
+    same = before.keys() == after.keys() and all(
+        before[key].tobytes() == after[key].tobytes() for key in before
+    )
+    return "same" if same else "DIFFER"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="bench.architectures", description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--only", default="", help="architectures whose name has this in it, a regular expression"
+    )
+    parser.add_argument("--known", action="store_true", help="those of the tests alone")
+    wanted = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    print(
+        "| architecture | road | reference | cpu | greedy tokens | written again |\n|---|---|--:|--:|--:|---|"
+    )
+    for name in (*MODELS, *(() if wanted.known else OTHERS)):
+        if re.search(wanted.only, name):
+            with tempfile.TemporaryDirectory() as folder:
+                cells: list[str] = []
+                try:
+                    cells.extend(measure(name, Path(folder)))
+                except (
+                    LamellaError,
+                    RuntimeError,
+                    ValueError,
+                    TypeError,
+                    AttributeError,
+                    IndexError,
+                ) as problem:
+                    cells.append(f"{type(problem).__name__}: {str(problem).splitlines()[0][:160]}")
+            print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

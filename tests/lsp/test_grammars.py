@@ -1,0 +1,117 @@
+"""Colours without a server: what editors and Pygments see agrees with the lexers of the languages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from pygments.token import Comment, Error, Keyword, Number, String
+
+from editors.generate import files
+from lamella.base.source import Source
+from lamella.lsp.grammars import COMMENT_SCOPE, GRAMMARS, NUMBER, STRING
+from lamella.lsp.pygments import ModuleLexer, NemLexer, SkriptndLexer, TensorLexer
+from lamella.lsp.workspace import LANGUAGES
+
+ROOT = Path(__file__).parents[2]
+LEXERS = {"module": ModuleLexer, "skriptnd": SkriptndLexer, "tensor": TensorLexer, "nem": NemLexer}
+SCOPES = {
+    **dict.fromkeys(("int", "float", "real"), NUMBER),
+    **dict.fromkeys(("string", "doc"), STRING),
+}
+PYGMENTS = {NUMBER: Number, STRING: String, COMMENT_SCOPE: Comment}
+VSCODE = ROOT / "editors/vscode"
+
+
+def texts(name: str) -> Iterator[tuple[Path, str]]:
+    folders = (ROOT / "tests/lang" / name / "good", ROOT / "examples", ROOT / "src/lamella/models")
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in GRAMMARS[name].endings and path.name != "primitives.module":
+                yield path, path.read_text(encoding="utf-8")
+
+
+def expected(name: str, text: str) -> Iterator[tuple[int, int, str]]:
+    """Each token whose colour the lexer alone decides."""
+    kinds, words, starts, comments = LANGUAGES[name].index_text(Source("x", text)).tokens
+    for kind, word, start in zip(kinds, words, starts, strict=True):
+        # A docstring goes over lines, and the numbers of a shape are glued to what is before them.
+        if kind in SCOPES and word and "\n" not in word and text[start - 1 : start] != "x":
+            yield start, start + len(word), SCOPES[kind]
+    for item in comments:
+        yield item.start, item.start + len(item.text.rstrip()), COMMENT_SCOPE
+
+
+def test_generated_files_are_current() -> None:
+    stale = [path.name for path, text in files() if path.read_text(encoding="utf-8") != text]
+    assert not stale, "run python -m editors.generate"
+
+
+@pytest.mark.parametrize("name", LEXERS)
+def test_pygments_agrees_with_the_lexer(name: str) -> None:
+    lexer, keywords = LEXERS[name](stripnl=False, ensurenl=False), 0
+    for path, text in texts(name):
+        colours: list[object] = []
+        for kind, word in lexer.get_tokens(text):
+            assert kind is not Error, (path.name, word)
+            colours += [kind] * len(word)
+            keywords += kind in Keyword
+        assert len(colours) == len(text)
+        for start, end, scope in expected(name, text):
+            seen = colours[start]
+            assert seen in PYGMENTS[scope], (path.name, text[start:end], seen)
+    assert keywords
+
+
+def test_pygments_finds_the_lexers() -> None:
+    found = {
+        item.name: item.value for item in entry_points(group="pygments.lexers") if "lamella" in item.value
+    }
+    assert not found or set(found) == {grammar.id for grammar in GRAMMARS.values()}
+
+
+def test_vscode_agrees_with_the_lexer(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None or not (VSCODE / "node_modules/vscode-textmate").is_dir():
+        pytest.skip("needs node, and `npm install` in editors/vscode")
+    cases = [
+        {"language": GRAMMARS[name].id, "text": text, "tokens": list(expected(name, text))}
+        for name in GRAMMARS
+        for _, text in texts(name)
+        if max(text) <= "\uffff"  # the other side counts in UTF-16
+    ]
+    file = tmp_path / "cases.json"
+    file.write_text(json.dumps(cases), encoding="utf-8")
+    done = subprocess.run(
+        [node, VSCODE / "test/grammars.mjs", file], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_vim_takes_the_syntax_files(tmp_path: Path) -> None:
+    vim = shutil.which("vim")
+    if vim is None:
+        pytest.skip("needs vim")
+    path = tmp_path / "a.nem"
+    path.write_text("buffer A : L2 (size=8)  # note\n", encoding="utf-8")
+    folder = ROOT / "editors/vim"
+    told = tmp_path / "told"
+    script = [
+        f"set runtimepath^={folder}",
+        "filetype on",
+        "syntax on",
+        f"edit {path}",
+        f"call writefile([&filetype, synIDattr(synID(1, 1, 1), 'name'), synIDattr(synID(1, 26, 1), 'name')], '{told}')",
+        "qall!",
+    ]
+    words = [part for line in script for part in ("-c", line)]
+    done = subprocess.run(
+        [vim, "-u", "NONE", "-N", "-es", *words], capture_output=True, text=True, check=False
+    )
+    assert told.exists(), done.stdout + done.stderr
+    assert told.read_text(encoding="utf-8").split() == ["nem", "lamellaKeyword", "lamellaComment"]
