@@ -305,7 +305,7 @@ class GroupWriter:
         groups, faults = write_contraction(builder, stage, views, self._real, FAULT.value, started, least)
         parameters = [Parameter(item.memref, _strided(item)) for item in views.values()]
         operands = [
-            replace(self._operand(name, parameter.type), offset=_flat(views[name, None].lies).offset)
+            replace(self._operand(name, parameter.type), offset=views[name, None].lies.start)
             for name, parameter in zip(names, parameters, strict=True)
             if isinstance(parameter.type, Memref)
         ]
@@ -390,8 +390,7 @@ def _read(stages: Sequence[Contraction]) -> Iterator[str]:
 
 def _flat(layout: Layout) -> FlatLayout:
     """A layout as places in one row of memory: the halo before the tensor is skipped."""
-    offset = sum(low * stride for (low, _), stride in zip(layout.halo, layout.strides, strict=True))
-    return FlatLayout(layout.strides, offset)
+    return FlatLayout(layout.strides, layout.start)
 
 
 def _strided(held: TensorView) -> Memref:

@@ -12,6 +12,7 @@ from lamella.base.errors import Found
 from lamella.base.origin import with_origin
 from lamella.base.placement import REFERENCE
 from lamella.base.source import NOWHERE
+from lamella.base.watching import timed_pass
 from lamella.bridge.graph_to_kernels import KernelOptions, flatten, graph_to_kernels
 from lamella.graph.model import Model
 from lamella.graph.passes import BEFORE_KERNELS, INEXACT
@@ -50,13 +51,15 @@ def prepare(model: Model, options: Options, all_products: bool = False) -> Model
     flat = flatten(model, options.limits)
     try:
         for name in kept[:-1]:
-            flat = ALL_PASSES[name](flat)
+            with timed_pass(name):
+                flat = ALL_PASSES[name](flat)
         machine = GPU if all_products else DEFAULT_MACHINE
         flat = slice_parts(flat) if all_products else flat
         if options.precision != FULL:
             whole = fuse_model(flat).attentions() if all_products else frozenset[str]()
             flat = reduce_precision(flat, options.precision, all_products, whole)
-        flat = fuse_model(flat, machine).model
+        with timed_pass(kept[-1]):
+            flat = fuse_model(flat, machine).model
     except Found as problem:
         raise LamellaError(problem.findings) from None
     return flat
@@ -84,7 +87,8 @@ def to_kernels(
             layouts,
             narrow=options.precision == NARROW,
         )
-        found = graph_to_kernels(model, limits=options.limits, options=chosen)
+        with timed_pass("graph_to_kernels"):
+            found = graph_to_kernels(model, limits=options.limits, options=chosen)
     except Found as problem:
         raise LamellaError(problem.findings) from None
     missing = list(_missing(found)) if options.strict_backend else []
