@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from lamella.graph.data import write_safetensors
+from lamella.pipeline.command_options import ALWAYS
 from lamella.pipeline.effects import ANY, GRAPHS, SOURCES
-from lamella.pipeline.options import ALWAYS, table
+from lamella.pipeline.options import table
 from tests.support.cli.skriptnd_models import call
 from tests.support.repository import ROOT
 
@@ -134,6 +135,7 @@ NPU = "examples/npu/conv_relu.nem"
 SHOWN = {"levels": "--levels kernels", "errors": "--errors", "device": "--device nope"}
 DECLARED = {
     "threads": "only the clock shows it",
+    "timing": "only the clock shows it: tests/cli/test_polish.py",
     "check_bounds": "only wrong kernels show it: tests/cli/test_tensor_options.py",
     "strict_backend": "only an operation without a kernel shows it",
     "backends": "tests/cli/test_diff.py",
@@ -157,6 +159,7 @@ DECLARED = {
     "targets": "no step is done without them: tests/cli/test_nac_training.py",
 }
 """Options whose effect is not in what a plain run prints or writes."""
+STAGES = {"after": "--after fold-constants", "print_all": "--print-after-all"}
 ONLY_WITH_ARCHITECTURE = {("root", "folder"), ("model", "folder")}
 GRAPH_OPTIONS = {
     "seed": "--seed 1",
@@ -236,7 +239,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         "check plain.nac",
         {"types": "--type nope=f32[1]"},
     ),
-    ("check", "nem", f"check {NPU}", {"device": "--device nope"}),
+    ("check", "nem", f"check {NPU}", {"device": "--device nope", "as_sarif": "--sarif"}),
     ("check", "nem", "check below/inner.nem", {"root": "--root ."}),
     (
         "show",
@@ -318,7 +321,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         {"quantized": "--quantized", "inputs": "--input x=x23.npy", **GRAPH_OPTIONS},
     ),
     ("compile", "sknd", "run net.sknd --shape b=2 --backend cpu", {"precision": "--precision w8"}),
-    ("lower", "sknd", "lower plain.sknd --to tensor --shape n=2", {"after": "--after fold-constants"}),
+    ("lower", "sknd", "lower plain.sknd --to tensor --shape n=2", STAGES),
     ("lower", "sknd", "lower net.sknd --to sknd -o out", {"explain": "--explain fuse"}),
     ("lower", "sknd", "lower plain.sknd --to llvm --shape n=2", {"target": "--target cuda"}),
     ("lower", "sknd", "lower plain.sknd --to nem --shape n=2", {"device": "--device npm_lite"}),
@@ -530,7 +533,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         },
     ),
     ("compile", "nac", "run plain.nac --shape n=2 --backend cpu", {"precision": "--precision int8"}),
-    ("lower", "nac", "lower plain.nac --to tensor --shape n=2", {"after": "--after fold-constants"}),
+    ("lower", "nac", "lower plain.nac --to tensor --shape n=2", STAGES),
     ("lower", "nac", "lower plain.nac --to sknd -o out", {"explain": "--explain fuse"}),
     ("lower", "nac", "lower plain.nac --to llvm --shape n=2", {"target": "--target cuda"}),
     ("lower", "nac", "lower plain.nac --to nem --shape n=2", {"device": "--device npm_lite"}),
@@ -626,7 +629,12 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "run_timeline": "--timeline t.json",
         },
     ),
-    ("lower", "tensor", "lower k.tensor --to tensor", {"after": "--after nope", "target": "--target cuda"}),
+    (
+        "lower",
+        "tensor",
+        "lower k.tensor --to tensor",
+        {"target": "--target cuda", **STAGES, "after": "--after nope"},
+    ),
     ("load", "nem", f"run {NPU}", {"device": "--device nope"}),
     ("load", "nem", "run below/inner.nem", {"root": "--root ."}),
     (
