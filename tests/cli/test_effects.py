@@ -132,6 +132,7 @@ act = relu.async in A out A deps=[load]
 store.async(dst=Y, src=A, deps=[act])
 """
 NPU = "examples/npu/conv_relu.nem"
+SHOWN = {"levels": "--levels kernels", "errors": "--errors", "device": "--device nope"}
 DECLARED = {
     "threads": "only the clock shows it",
     "timing": "only the clock shows it: tests/cli/test_polish.py",
@@ -675,23 +676,8 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         },
     ),
     ("sim", "nem", "sim below/inner.nem", {"root": "--root ."}),
-    (
-        "view",
-        "sknd",
-        "view plain.sknd --shape n=4 --levels nac",
-        {
-            "levels": "--levels source",
-            "errors": "--errors",
-            "output": "-o other.html",
-            "device": "--device nope",
-        },
-    ),
-    (
-        "view",
-        "nac",
-        "view plain.nac --levels nac",
-        {"levels": "--levels kernels", "errors": "--errors", "profile": "--profile"},
-    ),
+    ("view", "sknd", "view plain.sknd --shape n=4 --levels nac", SHOWN | {"output": "-o other.html"}),
+    ("view", "nac", "view plain.nac --levels nac", SHOWN | {"profile": "--profile"}),
     ("bind", "nem", f"bind {NPU} -o o.stcb", {"device": "--device nope", "output": "-o other.stcb"}),
     ("bind", "nem", "bind below/inner.nem -o o.stcb", {"root": "--root ."}),
     ("fmt", "nem", "fmt spaced.nem", {"in_place": "--write", "only_check": "--check"}),

@@ -212,8 +212,11 @@ class CommandOptions(PlanOptions):
         default=False,
         metadata=own(
             "Module DSL: print what hooks and probes see, and test assertions.",
-            on("observe", SOURCES),
-            "--observe | run | output",
+            {**on("observe", SOURCES), **on("fit", SOURCES)},
+            "--observe | run train | output",
+            helps={
+                "train": "Module DSL: test the assertions of the model in every step, and end where one is false."
+            },
         ),
     )
     prompt: tuple[str, ...] = field(
