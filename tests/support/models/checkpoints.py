@@ -39,7 +39,12 @@ LLAMA3 = {
 WINDOW = {"use_sliding_window": True, "sliding_window": 5}
 MOE = {"moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 12}
 ENCODER = {key: value for key, value in SIZES.items() if key != "num_key_value_heads"} | {"pad_token_id": 0}
-OFFSET = {**ENCODER, "pad_token_id": VOCABULARY + 2, "vocab_size": VOCABULARY + 3, "max_position_embeddings": 160}
+OFFSET = {
+    **ENCODER,
+    "pad_token_id": VOCABULARY + 2,
+    "vocab_size": VOCABULARY + 3,
+    "max_position_embeddings": 160,
+}
 DISTILLED = {
     **{"vocab_size": VOCABULARY, "dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4},
     **{"max_position_embeddings": 96, "pad_token_id": 0},
