@@ -8,7 +8,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench docs fuzz
+.PHONY: help setup demo test check format bench docs site fuzz
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ docs: .venv/.dev ## write docs/rules, docs/operators and the grammars of editors
 	$(BIN)/python -m docs.generate
 	$(BIN)/python -m editors.generate
 
+site: .venv/.site ## build the documentation as a site in build/site; a link that leads nowhere is an error
+	$(BIN)/python -m docs.site
+
 fuzz: .venv/.dev ## the tests with mutated inputs, 100 000 of them, and 20 000 random networks
 	LAMELLA_FUZZ=$${LAMELLA_FUZZ:-100000} $(PYTEST) -m fuzz tests
 
@@ -50,6 +53,10 @@ fuzz: .venv/.dev ## the tests with mutated inputs, 100 000 of them, and 20 000 r
 
 .venv/.bench: .venv/.dev
 	$(BIN)/python -m pip install --quiet --editable '.[dev,bench,zoo]'
+	@touch $@
+
+.venv/.site: .venv/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[dev,docs]'
 	@touch $@
 
 .venv/.run: pyproject.toml | .venv/bin/python

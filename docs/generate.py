@@ -1,4 +1,4 @@
-"""Write docs/rules, docs/operators, what `lamella explain` shows and the typed options of the API, from their tables.
+"""Write what tables hold: docs/rules, docs/operators, docs/standard, what `lamella explain` shows, options of the API.
 
 A wrong program marks its mistakes with `# expect CODE`, and repairs them: lines `# right: TEXT` below a line
 stand in its place, and `# right:` without text removes it.
@@ -20,6 +20,7 @@ from docs.generate_gradients import gradient_table
 from docs.generate_operators import operator_pages
 from docs.generate_options import FILE as OPTIONS
 from docs.generate_options import options_module
+from docs.generate_standard import standard_pages
 from docs.markdown import cell, fenced
 from lamella.base.limits import DEFAULT
 from lamella.base.paths import Mapped
@@ -203,13 +204,15 @@ def main(arguments: list[str]) -> int:
     pages = {PAGES / f"{name}.md": page(name) for name in languages()}
     pages |= {source / name / "wrong.txt": shipped_programs(name) for name in languages()}
     pages |= {ROOT / "docs" / "operators" / name: text for name, text in operator_pages().items()}
+    pages |= {ROOT / "docs" / "standard" / name: text for name, text in standard_pages().items()}
     pages[ROOT / "docs" / "images" / "nac-bytes.svg"] = nac_picture()
     pages[ROOT / "docs" / "gradients.csv"] = gradient_table()
     pages[OPTIONS] = options_module()
     stale = [path for path, text in pages.items() if not path.is_file() or path.read_text("utf-8") != text]
     if arguments == ["--check"]:
         # Pages that nobody ships are not kept in the repository: they are written where somebody wants to read them.
-        stale = [path for path in stale if path.parent not in (PAGES, ROOT / "docs" / "operators")]
+        unkept = [ROOT / "docs" / name for name in ("rules", "operators", "standard")]
+        stale = [path for path in stale if path.parent not in unkept]
         for path in stale:
             print(f"{path.relative_to(ROOT)} is stale; run: make docs")
         return int(bool(stale))

@@ -252,8 +252,14 @@ def exchange_dtype(element: ElementType) -> DType:
     return numpy_dtype(element)
 
 
+_PLAIN = frozenset(np.dtype(kind) for kind in ("float32", "float64", "int64", "int32", "bool"))
+"""Types of arrays that are what they seem to be, which nearly all are."""
+
+
 def to_exchange(values: Array) -> Array:
     """The array as outsiders read it: i4 as int8, bf16 and fp8 as float32, the rest unchanged."""
+    if values.dtype in _PLAIN:
+        return values
     return values.astype(exchange_dtype(_known_type(values)), copy=False)
 
 

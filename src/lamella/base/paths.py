@@ -17,6 +17,7 @@ from lamella.base.errors import InputError, Malformed, cause_of
 from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.base.records import dataclass
 from lamella.base.source import Source, Span
+from lamella.base.system import BINARY, CLOEXEC, DIRECTORY, NOFOLLOW, NONBLOCK
 
 STANDARD_INPUT = Path("-")
 BOM = b"\xef\xbb\xbf"
@@ -24,7 +25,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _CHUNK = 1 << 20
 _MAPPED = 1 << 20
 """Smaller files are read: that is as fast, and what becomes of them later does not matter then."""
-_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_OPEN = os.O_RDONLY | CLOEXEC | NONBLOCK | BINARY
 _UNSAVED: ContextVar[Mapping[str, bytes]] = ContextVar("unsaved", default=MappingProxyType({}))
 
 
@@ -142,12 +143,12 @@ def _refusal(problem: Malformed) -> Refusal:
 
 def _open_below(top: Path, parts: list[str]) -> int:
     """Open a file component by component, each relative to the folder before it and none through a link."""
-    descriptor = os.open(top, _OPEN | os.O_DIRECTORY)
+    descriptor = os.open(top, _OPEN | DIRECTORY)
     for index, part in enumerate(parts):
-        folder = 0 if index == len(parts) - 1 else os.O_DIRECTORY
+        folder = 0 if index == len(parts) - 1 else DIRECTORY
         try:
             _refuse_link(descriptor, part, last=not folder)
-            inner = os.open(part, _OPEN | os.O_NOFOLLOW | folder, dir_fd=descriptor)
+            inner = os.open(part, _OPEN | NOFOLLOW | folder, dir_fd=descriptor)
         finally:
             os.close(descriptor)
         descriptor = inner

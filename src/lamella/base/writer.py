@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lamella.base.errors import OutputError, cause_of
+from lamella.base.system import BINARY, CLOEXEC, DIRECTORY, NOFOLLOW, NONBLOCK, lock_file
 
 _LEFTOVER = re.compile(r"\.(.*)\.lamella-[0-9a-f]{8}\.tmp", re.DOTALL)
 _LARGE = 1 << 20
@@ -76,7 +76,7 @@ def append_bytes(path: Path, data: bytes) -> None:
     """
     progress = _Progress(len(data))
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        flags = os.O_WRONLY | BINARY | os.O_CREAT | os.O_APPEND | NOFOLLOW | CLOEXEC | NONBLOCK
         descriptor = os.open(path, flags, 0o666)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -196,7 +196,7 @@ def _find_target(path: Path, through_links: bool) -> tuple[str, os.stat_result |
 
 def _write_stream(target: str, views: Iterable[memoryview], progress: _Progress) -> None:
     """Write to a pipe or device; opening never waits for a reader that does not come."""
-    descriptor = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = os.open(target, os.O_WRONLY | BINARY | CLOEXEC | NONBLOCK)
     try:
         os.set_blocking(descriptor, True)
         _write_all(descriptor, views, progress)
@@ -253,7 +253,7 @@ def _create(folder: str, prefix: str) -> tuple[str, int]:
     """A new private file, locked while it is ours so that nobody takes it for a leftover."""
     for _ in range(100):
         temporary = os.path.join(folder, f"{prefix}.lamella-{os.urandom(4).hex()}.tmp")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | BINARY | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC
         try:
             descriptor = os.open(temporary, flags, 0o600)
         except FileExistsError:
@@ -273,7 +273,7 @@ def _claim(descriptor: int) -> bool:
     """Lock a new file; whether it kept its name in the moment between its creation and its lock."""
     # Without locks (some network file systems) nobody can claim a leftover either.
     with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock_file(descriptor, wait=True)
     try:
         return os.fstat(descriptor).st_nlink > 0
     except OSError:
@@ -291,9 +291,9 @@ def _remove_stale(folder: str, names: re.Pattern[str]) -> None:
 
 def _remove_if_unlocked(leftover: str) -> None:
     with suppress(OSError):
-        descriptor = os.open(leftover, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(leftover, os.O_RDONLY | NOFOLLOW | NONBLOCK | CLOEXEC)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor, wait=False)
             os.unlink(leftover)
         finally:
             os.close(descriptor)
@@ -326,7 +326,7 @@ def _final_mode(old: os.stat_result | None) -> int:
 
 def _sync_folder(folder: str) -> None:
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(folder, os.O_RDONLY | DIRECTORY | CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:

@@ -40,6 +40,11 @@ class Layout:
         return 1 + sum((low + size + high - 1) * stride for size, stride, (low, high) in around)
 
     @property
+    def start(self) -> int:
+        """How many elements of memory lie before the first one of the tensor."""
+        return sum(low * stride for (low, _), stride in zip(self.halo, self.strides, strict=True))
+
+    @property
     def is_padded(self) -> bool:
         """Whether there is a halo."""
         return any(low or high for low, high in self.halo)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.base.arrays import Array
+from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder, shown
@@ -50,6 +51,7 @@ from lamella.train.data.files import DataRequest, from_arrays, open_data
 from lamella.train.gradients import trainable
 from lamella.train.initial import with_initial
 from lamella.train.loop import LoopSettings, StepReport, TrainingLoop
+from lamella.train.memory import MemoryPlan, read_budget, within_budget
 from lamella.train.ranks.launch import joined
 from lamella.train.ranks.mesh import read_mesh
 from lamella.train.ranks.pipeline import StageTrainer
@@ -94,7 +96,10 @@ class Fit:
         self.evaluation = (
             None if evaluation is None else self._batches(evaluation, request, False, is_evaluated=True)
         )
+        self.plan = self._plan(request.sequence)
+        """The memory of a step, where there is a budget for it."""
         self.trainer = self._trainer()
+        self.trainer.enable_asserts(options.observe)
         self.settings = self._loop_settings()
         self.loop = TrainingLoop(self.trainer, self.batches, self.settings, self.evaluation)
         self.resumed = self._resume()
@@ -135,6 +140,27 @@ class Fit:
             return self.source
         options = replace(self.options, shape={names.pop(): length})
         return replace(self.source, model=with_extents(self.source.model, options))
+
+    def _plan(self, length: int | None) -> MemoryPlan | None:
+        """The memory of a step within the budget that the options name; what has to be offloaded for it is."""
+        if self.options.memory_budget is None:
+            return None
+        if self.world is not None or self.options.accumulate > 1:
+            raise InputError(
+                "a memory budget is for steps in one process that take a batch at once",
+                hint="leave --ranks and --accumulate out: offloading takes their place",
+            )
+        sizes = (self.batches.size, length)
+        extents = {
+            str(extent): size
+            for item in self.ports
+            for extent, size in zip(item.shape, sizes, strict=False)
+            if size is not None and not isinstance(extent, int)
+        }
+        options = replace(self.options, shape={**extents, **self.options.shape})
+        budget = read_budget(self.options.memory_budget)
+        self.source, plan = within_budget(self.source, step_settings(self.options), options, budget)
+        return plan
 
     def _trainer(self) -> Trainer:
         settings, backend = step_settings(self.options), self.options.backend or "cpu"
@@ -389,6 +415,16 @@ class Trained:
         """Pairs of a step and the loss of the data that were not learnt from."""
         self.trainer: Trainer = fit.trainer
         """What took the steps, for more of them."""
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """What was trained, and how the loss went."""
+        losses = f"loss {self.losses[0]:.5g} → {self.losses[-1]:.5g}" if self.losses else "no step"
+        count = sum(item.size for item in self.parameters.values())
+        facts = (("steps", f"{len(self.losses):,}"), ("parameters", f"{count:,}"), ("losses", losses))
+        return Card("trained", self._fit.path.name, facts)
 
     @property
     def parameters(self) -> Mapping[str, Array]:

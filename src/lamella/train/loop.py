@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -185,8 +184,3 @@ def smoothed(losses: Sequence[float], share: float = 0.1) -> list[float]:
         mean, weight = (1 - share) * mean + share * loss, (1 - share) * weight + share
         found.append(mean / weight)
     return found
-
-
-def peak_bytes() -> int:
-    """The most memory that this process had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

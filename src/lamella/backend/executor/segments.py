@@ -211,12 +211,12 @@ class Segment:
 
     def _bind_weights(self, given: Mapping[str, Array]) -> bool:
         """Bind weights, constants and what became of them; False where a step that runs once had no value."""
-        weights = {name: given[name] for name in self.fixed}
         # Segments for other extents share what ran once, and may have run it with other arrays since.
-        now = [*weights.values(), *(item.seen for item in self.once)]
+        now = [*map(given.__getitem__, self.fixed), *[item.seen for item in self.once]]
         if self._bound is not None and all(map(is_, now, self._bound)):
             return True
         self._bound = None
+        weights = {name: given[name] for name in self.fixed}
         if not self._prepare(given):
             return False
         kept = {name: array for item in self.once for name, array in item.kept.items()}

@@ -88,6 +88,8 @@ class KernelWriter:
     extents: Mapping[str, int] = field(default_factory=dict)
     """The numbers of extents that the graph leaves open."""
     target: Target = TARGETS["cpu-avx512"]
+    narrow: bool = False
+    """Whether factors of products of two activations may be rounded to bf16."""
     functions: list[Function] = field(default_factory=list)
     _plans: dict[object, tuple[Operation, Stages | None]] = field(default_factory=dict)
 
@@ -167,7 +169,7 @@ class KernelWriter:
     ) -> tuple[KernelCall, ...]:
         """Write the kernels of stages, whose inputs and outputs are these operands; the others are temporaries."""
         name = f"{stem}_{len(self.functions)}"
-        writing = GroupWriter(name, stages, self.target, place or GroupPlace(), operands)
+        writing = GroupWriter(name, stages, self.target, place or GroupPlace(), operands, self.narrow)
         found = writing.write()
         find_temporaries(found)
         self.functions += writing.functions
@@ -190,7 +192,9 @@ class KernelWriter:
             del self.functions[before:]
             raise
 
-    def add_in_place(self, update: StateUpdate, known: frozenset[str]) -> InPlaceCalls:
+    def add_in_place(
+        self, update: StateUpdate, known: frozenset[str], layouts: Mapping[str, Layout]
+    ) -> InPlaceCalls:
         """Write kernels for an operation that puts its output into a state; Unsupported says why there are none.
 
         Where it is put may depend on the tensors that are known before a run: those say it again after one that failed.
@@ -209,6 +213,8 @@ class KernelWriter:
         if not {tensor for name, tensor in given if name in put.where} <= known:
             raise Unsupported("only the run tells where")
         tensors = dict(_operations_tensors(instance, self.wide, self.extents))
+        for name, tensor in given:
+            tensors[name, None] = replace(tensors[name, None], layout=layouts.get(tensor))
         held = tensors[output, None]
         tensors[UNDO, None] = TensorView(Value("undo"), held.element, put.shape)
         real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
@@ -331,12 +337,9 @@ class KernelWriter:
         builder, fault = Builder(names), Value(FAULT_NAME)
         least = fewest_steps(self.target)
         groups, faults = write_contraction(builder, formula, used, real, fault, started, least)
-        operands = [
-            KernelOperand(name, item, held.shape[::-1], stored_type(held.element))
-            for (name, item), held in used.items()
-        ]
+        operands = [_operand_of(key, held) for key, held in used.items()]
         parameters = [
-            Parameter(held.memref, make_memref(operand.element, operand.shape))
+            Parameter(held.memref, make_memref(operand.element, operand.shape, operand.strides))
             for held, operand in zip(used.values(), operands, strict=True)
         ]
         if faults:
@@ -514,6 +517,8 @@ class KernelOptions:
     target: Target = TARGETS["cpu-avx512"]
     layouts: bool = True
     """Whether tensors inside the graph may lie in another way than row by row."""
+    narrow: bool = False
+    """Whether tensor cores may round factors of products of two activations to bf16 by themselves."""
 
 
 def graph_to_kernels(
@@ -533,7 +538,7 @@ def graph_to_kernels(
     extents = {
         name: OpenExtent(size) if size > 1 and not fixed else size for name, size in chosen.extents.items()
     }
-    kernels = KernelWriter(model.library, chosen.wide, extents, chosen.target)
+    kernels = KernelWriter(model.library, chosen.wide, extents, chosen.target, chosen.narrow)
     calls: dict[object, tuple[KernelCall, ...]] = {}
     refused: set[str] = set()
     while True:
@@ -626,7 +631,7 @@ class _Placing:
             self.pinned |= {name for item in failed for name in _names_of(item)} | crossing
         needed = {found.key(item) for item in (*graph.operations(), *found.quantizers)}
         calls = {key: item for key, item in self.calls.items() if key in needed}
-        in_place = dict(self._in_place()) if self.kernels.extents else {}
+        in_place = dict(self._in_place(found)) if self.kernels.extents else {}
         used = {call.kernel for item in calls.values() for call in item}
         used |= {call.kernel for item in in_place.values() for call in (*item.calls, item.restore)}
         functions = tuple(item for item in self.kernels.functions if item.name in used)
@@ -640,7 +645,7 @@ class _Placing:
         packs = any(isinstance(item, Pack) for item in (*operation.inputs, *operation.outputs))
         return packs or found.key(operation) in self.native
 
-    def _in_place(self) -> Iterator[tuple[str, InPlaceCalls]]:
+    def _in_place(self, found: KernelGraph) -> Iterator[tuple[str, InPlaceCalls]]:
         """The operations that may write into states, by the names of their outputs."""
         graph = self.program.model.graph
         updates = list(find_updates(graph))
@@ -648,10 +653,10 @@ class _Placing:
         known -= {item.state for item in updates}
         written: dict[object, InPlaceCalls] = {}
         for item in updates:
-            key = self.program.key(item.operation)
+            key = found.key(item.operation)
             with suppress(Unsupported):
                 if key not in written:
-                    written[key] = self.kernels.add_in_place(item, frozenset(known))
+                    written[key] = self.kernels.add_in_place(item, frozenset(known), self.layouts)
                 yield item.value, replace(written[key], state=item.state)
 
     def _add(self, found: KernelGraph, operation: Operation) -> bool:
@@ -678,6 +683,15 @@ class _Placing:
             first = next((item.name for item in members(operation.outputs)), "")
             found[first] = tuple(name in self.fixed for name in names), values, lies
         return found
+
+
+def _operand_of(key: Key, held: TensorView) -> KernelOperand:
+    """The argument that a tensor is, as it lies."""
+    name, item = key
+    dense = KernelOperand(name, item, held.shape[::-1], stored_type(held.element))
+    if held.layout is None:
+        return dense
+    return replace(dense, strides=held.layout.strides[::-1], offset=held.layout.start)
 
 
 def _names_of(operation: Operation) -> list[str]:

@@ -14,6 +14,7 @@ from itertools import islice, product
 import numpy as np
 
 from lamella.base.arrays import Array
+from lamella.base.card import Card, make_table, show_html, show_line
 from lamella.base.diagnostic import printable
 from lamella.base.dim import Extent, bounds
 from lamella.graph.model import Model
@@ -157,6 +158,29 @@ class Comparison:
     flows: tuple[Dataflow, ...] = ()
     """Both graphs without operations that only copy; empty where nothing was run."""
     notes: tuple[str, ...] = ()
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """The outputs, how many operations were paired, and the first that diverges."""
+        ways = " | ".join(side.way for side in self.sides)
+        gaps = (f"{item.name} differs by {item.largest:.3g} of {item.scale:.3g}" for item in self.outputs)
+        first = (
+            () if self.diverging is None else (("diverges", f"first at {self.diverging.at.pair.gap.name}"),)
+        )
+        facts = (
+            ("ways", self.unlike or ways),
+            ("pairs", f"{len(self.pairs):,}"),
+            ("outputs", "; ".join(gaps)),
+            *first,
+        )
+        rows = (
+            (item.gap.name, f"{item.gap.largest:.3g}", f"{item.gap.relative:.3g}", f"{item.gap.cosine:.6f}")
+            for item in self.pairs
+        )
+        table = make_table("pairs", ("tensor", "max |Δ|", "relative", "cosine"), rows, len(self.pairs))
+        return Card("comparison of", self.sides[0].model.graph.name, facts, (table,))
 
     @property
     def compared(self) -> bool:

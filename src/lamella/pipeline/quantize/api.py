@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import Unpack
 
@@ -47,6 +48,13 @@ class Quantized:
     model: Model
     report: QuantizationReport
     findings: tuple[Diagnostic, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<quantised, {self.report.scheme}, relative error {self.report.error:.3g}: {self.model!r}>"
+
+    def _repr_html_(self) -> str:
+        lines = "\n".join(self.report.lines())
+        return f"{self.model._repr_html_()}<pre>{escape(lines)}</pre>"
 
     def save(self, path: str | Path) -> None:
         """Write the model by the ending of the path."""

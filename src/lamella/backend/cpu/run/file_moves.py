@@ -92,16 +92,22 @@ class FileMoves:
     def _add(self, number: int, move: Move) -> None:
         self._moves.setdefault(number, []).append(move)
 
+    @property
+    def are_planned(self) -> bool:
+        """Whether anything comes or goes."""
+        return bool(self._moves)
+
     def enter(self, inputs: Mapping[str, Array]) -> None:
         """Note where the inputs of a run lie."""
-        if self._moves:
-            views = self._whole.inputs
-            self._arrays |= {
-                views[name].buffer: item for name, item in inputs.items() if map_of(item) is not None
-            }
+        views = self._whole.inputs
+        self._arrays |= {
+            views[name].buffer: item for name, item in inputs.items() if map_of(item) is not None
+        }
 
-    def leave(self) -> None:
-        """Forget the inputs of a run: who holds them otherwise may change them where they lie."""
+    def leave(self, end: int | None) -> None:
+        """Let go what does behind the last launch, and forget the inputs of a run, which others may change."""
+        if end is not None:
+            self.move(end)
         self._arrays = {name: self._arrays[name] for name in self._outside}
 
     def pauses(self, first: int, end: int) -> Iterator[int]:

@@ -24,22 +24,18 @@ class SharedArena:
 
     def __init__(self) -> None:
         self._memory: Array = np.zeros(0, np.uint8)
-        self.address = 0
-
-    @property
-    def size(self) -> int:
-        """Its bytes."""
-        return len(self._memory)
+        self.address = self.size = 0
 
     def reserve(self, size: int) -> None:
         """Have at least so many bytes; what was there before is lost where it has to grow."""
         if size > self.size:
             self._memory = allocate_bytes(size)
-            self.address = address_of(self._memory)
+            self.address, self.size = address_of(self._memory), len(self._memory)
 
     def release(self) -> None:
         """Give its memory back."""
-        self._memory, self.address = np.zeros(0, np.uint8), 0
+        self._memory = np.zeros(0, np.uint8)
+        self.address = self.size = 0
 
     def view(self, offset: int, size: int) -> Array:
         """Some of its bytes."""
