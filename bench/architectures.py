@@ -9,6 +9,7 @@ transformers; whether the folder that is written again has the same bytes.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import tempfile
@@ -63,10 +64,15 @@ DEEP = {
     "n_shared_experts": 1,
     "first_k_dense_replace": 1,
 }
-LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8}
+LINEAR: dict[str, object] = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8}
 LINEAR |= {"linear_value_head_dim": 8, "layer_types": ["linear_attention", "full_attention"], "head_dim": 8}
 TOWERS = {"text_config": {**TEXT, "projection_dim": 16}, "vision_config": PICTURES}
-SOUND = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+SOUND: dict[str, object] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
 SOUND |= {"conv_dim": [16, 16], "conv_kernel": [10, 3], "conv_stride": [5, 2], "vocab_size": 30}
 SOUND |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "num_feat_extract_layers": 2}
 HEADS = ("MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering")
@@ -200,7 +206,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--known", action="store_true", help="those of the tests alone")
     wanted = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    transformers.utils.logging.disable_progress_bar()
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     print(
         "| architecture | road | reference | cpu | greedy tokens | written again |\n|---|---|--:|--:|--:|---|"
     )

@@ -7,7 +7,6 @@ with islands of f16 and lowers them: a prefill, and one step of decoding with a 
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +16,11 @@ import torch
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 import lamella
+from bench.npu_plans import DEVICES, HEAD, measure_model
 from lamella.graph.model import Model
 from lamella.pipeline.given import options_of
-from lamella.pipeline.nem.lowering import from_graph, simulated
-from lamella.pipeline.options import Options
 from lamella.pipeline.quantize.api import quantize_graph
 
-DEVICES = ("npm_pro", "npm_mid", "npm_lite")
 CASES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "BERT-tiny encoder, 128 tokens": ("bert", {"shape": {"B": 1, "T": 128}}),
     "tiny Llama, prefill of 64": ("llama", {"shape": {"B": 1, "T": 64}}),
@@ -56,7 +53,7 @@ def main() -> None:
     """Print one line for each model and device."""
     words = {"islands": "f16", "rank": False, "seed": 0}
     options = replace(options_of(words, by_command=True), random=True)
-    print("model, device: cycles, ÷ bound, DDR ÷ compulsory, lines, compile seconds")
+    print(HEAD)
     with tempfile.TemporaryDirectory() as place:
         write_folders(Path(place))
         for title, (name, given) in CASES.items():
@@ -64,21 +61,7 @@ def main() -> None:
             assert isinstance(loaded, Model)
             model = quantize_graph(loaded, options).model
             for device in DEVICES:
-                print(f"{title}, {device}: {measure(model, device)}")
-
-
-def measure(model: Model, device: str) -> str:
-    """Lower a model for a device and simulate its plan."""
-    start = time.process_time()
-    lowered = from_graph(model, Path(), Options(device=device))
-    report = simulated(lowered)
-    spent = time.process_time() - start
-    assert report is not None
-    assert report.network is not None
-    traffic = report.moved("DDR") / report.network.compulsory
-    lines = lowered.final.program.source.text.count("\n")
-    ratio = report.cycles / report.network.largest.cycles
-    return f"{report.cycles:,}, {ratio:.2f}, {traffic:.3f}, {lines:,}, {spent:.1f}"
+                print(measure_model(model, device, title), flush=True)
 
 
 if __name__ == "__main__":

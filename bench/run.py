@@ -1,6 +1,8 @@
 """Measure the tools: ratios against named peers in the same run, and the targets beside them.
 
-usage: python -m bench.run [--quick] [nem] [skriptnd] [start] [kernels] [module] [nac] [nacvm] [tokenizers]    none: all
+usage: python -m bench.run [--quick] [nem] [skriptnd] [start] [kernels] [module] [nac] [nacvm] [tokenizers] [lsp]
+
+Without a name all of them are measured.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-from bench import kernels, module, nac, nacvm, nem, skriptnd, start, tokenizers
+from bench import kernels, lsp, module, nac, nacvm, nem, skriptnd, start, tokenizers
 
 QUICK = "--quick" in sys.argv[1:]
 SECTIONS: dict[str, Callable[[], None]] = {
@@ -27,6 +29,7 @@ SECTIONS: dict[str, Callable[[], None]] = {
     "nac": nac.measure,
     "nacvm": nacvm.measure,
     "tokenizers": tokenizers.measure,
+    "lsp": lsp.measure,
 }
 
 if __name__ == "__main__":

@@ -115,3 +115,8 @@ def test_rows_that_go_to_one_place_are_joined_in_their_order(sign: str) -> None:
                 f"y[b, c] = 0.0, b < 5, c < 20; {formula}",
             )
             verify(model, {"at": places})
+    single = f"y[|at[i, c]|, c] {sign} x[i, c], i < 23, c < 20;"
+    model = operator(
+        "x: real[23, 20]; at: int[23, 20];", "y: real[5, 20];", f"y[b, c] = 0.0, b < 5, c < 20; {single}"
+    )
+    verify(model, {"at": chance.integers(-1, 5, (23, 20))})

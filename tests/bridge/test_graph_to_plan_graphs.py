@@ -161,6 +161,28 @@ def test_wide_codes() -> None:
     assert task.opcodes == ("gemm",)
 
 
+@pytest.mark.parametrize("stride", [[1, 1, 1], [2, 1, 2]])
+def test_volumes_of_codes(stride: list[int]) -> None:
+    """A window over three axes is one over two of all the depths under it, padded with the code of zero."""
+    drawing = Drawing(4)
+    x = drawing.builder.input("x", F32, (2, 3, 5, 6, 4))
+    codes = drawing.call("quant.quantize", x, scale=0.05, zero_point=7)
+    bias = drawing.weight(np.arange(5, dtype=np.int32) * 40)
+    words = {"x_scale": 0.05, "x_zero": 7, "y_scale": 0.02, "y_zero": -3, "stride": stride}
+    made = drawing.call(
+        "quant.conv",
+        codes,
+        drawing.codes(5, 3, 3, 3, 2),
+        bias,
+        drawing.weight(np.full(1, 0.01)),
+        padding=[1, 1, 0, 1, 1, 0],
+        **words,
+    )
+    model = drawing.finish(drawing.call("quant.dequantize", made, scale=0.02, zero_point=-3))
+    found = assert_equal(model, "npm_lite", tiled=True)
+    assert not found.selection.kernels
+
+
 class RealNetwork:
     """A drawn network of real numbers: an image, then a sequence."""
 

@@ -131,8 +131,10 @@ act = relu.async in A out A deps=[load]
 store.async(dst=Y, src=A, deps=[act])
 """
 NPU = "examples/npu/conv_relu.nem"
+SHOWN = {"levels": "--levels kernels", "errors": "--errors", "device": "--device nope"}
 DECLARED = {
     "threads": "only the clock shows it",
+    "timing": "only the clock shows it: tests/cli/test_polish.py",
     "check_bounds": "only wrong kernels show it: tests/cli/test_tensor_options.py",
     "strict_backend": "only an operation without a kernel shows it",
     "backends": "tests/cli/test_diff.py",
@@ -156,6 +158,7 @@ DECLARED = {
     "targets": "no step is done without them: tests/cli/test_nac_training.py",
 }
 """Options whose effect is not in what a plain run prints or writes."""
+STAGES = {"after": "--after fold-constants", "print_all": "--print-after-all"}
 ONLY_WITH_ARCHITECTURE = {("root", "folder"), ("model", "folder")}
 GRAPH_OPTIONS = {
     "seed": "--seed 1",
@@ -235,7 +238,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         "check plain.nac",
         {"types": "--type nope=f32[1]"},
     ),
-    ("check", "nem", f"check {NPU}", {"device": "--device nope"}),
+    ("check", "nem", f"check {NPU}", {"device": "--device nope", "as_sarif": "--sarif"}),
     ("check", "nem", "check below/inner.nem", {"root": "--root ."}),
     (
         "show",
@@ -317,7 +320,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         {"quantized": "--quantized", "inputs": "--input x=x23.npy", **GRAPH_OPTIONS},
     ),
     ("compile", "sknd", "run net.sknd --shape b=2 --backend cpu", {"precision": "--precision w8"}),
-    ("lower", "sknd", "lower plain.sknd --to tensor --shape n=2", {"after": "--after fold-constants"}),
+    ("lower", "sknd", "lower plain.sknd --to tensor --shape n=2", STAGES),
     ("lower", "sknd", "lower net.sknd --to sknd -o out", {"explain": "--explain fuse"}),
     ("lower", "sknd", "lower plain.sknd --to llvm --shape n=2", {"target": "--target cuda"}),
     ("lower", "sknd", "lower plain.sknd --to nem --shape n=2", {"device": "--device npm_lite"}),
@@ -529,7 +532,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         },
     ),
     ("compile", "nac", "run plain.nac --shape n=2 --backend cpu", {"precision": "--precision int8"}),
-    ("lower", "nac", "lower plain.nac --to tensor --shape n=2", {"after": "--after fold-constants"}),
+    ("lower", "nac", "lower plain.nac --to tensor --shape n=2", STAGES),
     ("lower", "nac", "lower plain.nac --to sknd -o out", {"explain": "--explain fuse"}),
     ("lower", "nac", "lower plain.nac --to llvm --shape n=2", {"target": "--target cuda"}),
     ("lower", "nac", "lower plain.nac --to nem --shape n=2", {"device": "--device npm_lite"}),
@@ -625,7 +628,12 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "run_timeline": "--timeline t.json",
         },
     ),
-    ("lower", "tensor", "lower k.tensor --to tensor", {"after": "--after nope", "target": "--target cuda"}),
+    (
+        "lower",
+        "tensor",
+        "lower k.tensor --to tensor",
+        {"target": "--target cuda", **STAGES, "after": "--after nope"},
+    ),
     ("load", "nem", f"run {NPU}", {"device": "--device nope"}),
     ("load", "nem", "run below/inner.nem", {"root": "--root ."}),
     (
@@ -667,23 +675,8 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         },
     ),
     ("sim", "nem", "sim below/inner.nem", {"root": "--root ."}),
-    (
-        "view",
-        "sknd",
-        "view plain.sknd --shape n=4 --levels nac",
-        {
-            "levels": "--levels source",
-            "errors": "--errors",
-            "output": "-o other.html",
-            "device": "--device nope",
-        },
-    ),
-    (
-        "view",
-        "nac",
-        "view plain.nac --levels nac",
-        {"levels": "--levels kernels", "errors": "--errors", "profile": "--profile"},
-    ),
+    ("view", "sknd", "view plain.sknd --shape n=4 --levels nac", SHOWN | {"output": "-o other.html"}),
+    ("view", "nac", "view plain.nac --levels nac", SHOWN | {"profile": "--profile"}),
     ("bind", "nem", f"bind {NPU} -o o.stcb", {"device": "--device nope", "output": "-o other.stcb"}),
     ("bind", "nem", "bind below/inner.nem -o o.stcb", {"root": "--root ."}),
     ("fmt", "nem", "fmt spaced.nem", {"in_place": "--write", "only_check": "--check"}),

@@ -18,7 +18,10 @@ from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
 from tests.support.models.checkpoints import first_of, logits, save, tokens
 
-STATEFUL = ("llama 3.1", "qwen2 window", "qwen3", "mistral", "qwen3 moe plain", "gpt2", "mamba", "nemotron")
+STATEFUL = (
+    *("llama 3.1", "qwen2 window", "qwen3", "mistral", "qwen3 moe plain", "gpt2", "mamba", "nemotron"),
+    *("gemma2", "gemma3", "cohere2", "bloom", "opt", "falcon newer", "phi3 long"),
+)
 SHORT = MappingProxyType(
     {
         **dict.fromkeys(("llama", "llama tied", "llama 3.1", "qwen2", "qwen3"), "num_hidden_layers"),

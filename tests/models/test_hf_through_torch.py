@@ -12,6 +12,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 import lamella
+from lamella.graph.model import Model
 from tests.support.cli.skriptnd_models import call
 from tests.support.models.checkpoints import ENCODER, logits, tokens
 
@@ -34,6 +35,7 @@ def make(name: str, folder: Path, **values: Any) -> Any:
 def test_any_number_of_sequences_of_any_length(name: str, tmp_path: Path) -> None:
     model = make(name, tmp_path, **{**ENCODER, "num_hidden_layers": 1})
     loaded = lamella.load(tmp_path)
+    assert isinstance(loaded, Model)
     assert [item.code for item in loaded.findings] == ["W118"]
     run = lamella.compile(loaded, backend="reference")
     for batch, length in ((1, 4), (3, 11)):
@@ -62,7 +64,9 @@ def test_tensors_that_are_missing_or_unknown_are_errors(tmp_path: Path) -> None:
     save_file({**whole, "other.weight": whole[first]}, file, {"format": "pt"})
     with pytest.raises(lamella.LamellaError, match=r"nothing reads: 'other\.weight'"):
         lamella.load(tmp_path)
-    assert lamella.load(tmp_path, unused=("other.*",)).findings[0].code == "W118"
+    loaded = lamella.load(tmp_path, unused=("other.*",))
+    assert isinstance(loaded, Model)
+    assert loaded.findings[0].code == "W118"
     save_file({name: item for name, item in whole.items() if name != first}, file, {"format": "pt"})
     with pytest.raises(lamella.LamellaError, match=f"has no tensor '{first}'"):
         lamella.load(tmp_path)

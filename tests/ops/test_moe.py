@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.judges.draws import filled
 from tests.support.judges.gradients import draw_normal, gives, pull, torch
-from tests.support.judges.harness import refuse, run, same
+from tests.support.judges.harness import one, refuse, run, same
 from tests.support.judges.registry import Given, Refusal, judged
 from tests.support.judges.routes import SEEDS, Sizes, draw_routes, offsets_of, order, rank, sizes
 
@@ -207,21 +207,20 @@ def test_rows_go_to_the_ranks_of_their_experts_and_back(
     arrays = draw.standard_normal((ranks, rows, 2))
     slots, sent = [], []
     for own, array in zip(offsets, arrays, strict=True):
-        slots += run("moe.find_slots", [own], {**told, "rows": rows})
-        sent += run("moe.place_rows", [array, slots[-1]], {"count": ranks * capacity})
+        slots.append(one("moe.find_slots", own, **told, rows=rows))
+        sent.append(one("moe.place_rows", array, slots[-1], count=ranks * capacity))
     blocks = np.array(sent).reshape(ranks, ranks, capacity, 2)
     came = []
     for number in range(ranks):
         places, local = run("moe.find_places", [offsets.reshape(-1)], {**told, "rank": number})
-        (found,) = run(
-            "moe.place_rows", [blocks[:, number].reshape(-1, 2), places], {"count": ranks * capacity}
-        )
+        assert isinstance(places, np.ndarray)
+        assert isinstance(local, np.ndarray)
+        found = one("moe.place_rows", blocks[:, number].reshape(-1, 2), places, count=ranks * capacity)
         wanted = [arrays[experts == number * each + item] for item in range(each)]
         same(local, np.cumsum([0, *map(len, wanted)], dtype=np.int32))
         same(found[: local[-1]], np.concatenate(wanted))
         assert not found[local[-1] :].any()
-        came += run("moe.pick_rows", [found, places])
+        came.append(one("moe.pick_rows", found, places))
     back = np.array(came).reshape(ranks, ranks, capacity, 2)
     for number in range(ranks):
-        (found,) = run("moe.pick_rows", [back[:, number].reshape(-1, 2), slots[number]])
-        same(found, arrays[number])
+        same(one("moe.pick_rows", back[:, number].reshape(-1, 2), slots[number]), arrays[number])

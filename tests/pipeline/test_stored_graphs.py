@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamella
-from lamella.backend.cpu.jit.store import KEY_BYTES, ObjectCache
 from lamella.backend.cpu.run.stored import StoredGraph, decode_graph
 from lamella.backend.executor.kernels import KernelExecutable
 from lamella.backend.executor.stored import StoredExecutable
@@ -25,9 +24,13 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
 from lamella.base.mapping import map_of
+from lamella.base.object_cache import KEY_BYTES, ObjectCache
 from lamella.graph.data.safetensors import write_safetensors
+from lamella.lang.skriptnd import check
+from lamella.lang.skriptnd.nodes import Document
 from lamella.pipeline.backends import cpu
 from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd import compose
 
 TEXT = """\
 import math, nn, linalg, layout;
@@ -255,3 +258,28 @@ def test_large_weights_are_read_where_their_file_is_mapped(tmp_path: Path, backe
         file.truncate(1 << 20)
     with pytest.raises(InputError, match="bytes long when it was opened"):
         run(x=x)
+
+
+def test_texts_without_findings_are_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was sound is not checked again to be loaded; `check` does, and so does a load of another text."""
+    monkeypatch.setenv("LAMELLA_CACHE", str(tmp_path / "objects"))
+    path, checked = tmp_path / "counted.sknd", list[str]()
+    path.write_text(TEXT)
+
+    def counted(document: Document, name: str, *rest: Any) -> Any:
+        checked.append(name)
+        return check(document, name, *rest)
+
+    monkeypatch.setattr(compose, "check", counted)
+    for calls in (1, 1):
+        lamella.load(path)
+        assert len(checked) == calls
+    assert lamella.check(path) == []
+    assert len(checked) == 2
+    path.write_text(
+        TEXT.replace("h = linalg", "unused = math.add(x, 1.0); h = linalg").replace("seen = n", "seen = m")
+    )
+    for _ in range(2):
+        with pytest.raises(LamellaError):
+            lamella.load(path)
+    assert len(checked) == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 import lamella
 from lamella.base.dtype import F32
 from lamella.base.errors import InputError
+from lamella.base.origin import Origin
 from lamella.cli import lamella as command
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
@@ -174,6 +176,31 @@ def test_crowds_and_long_lists_are_divided() -> None:
     ]
 
 
+def test_control_flow_follows_what_it_runs(tmp_path: Path) -> None:
+    body = "a = with s = x do..(3) math.add(s, x); b = math.any_reduce{squeeze=true}(c);"
+    body += " y = if b then math.exp(a) else { z = math.neg(a); yield z; };"
+    head = "import math;\ngraph G { @input { x: real[2]; c: bool[2]; } @output { y: real[2]; } "
+    (tmp_path / "flow.sknd").write_text(f"{head}@compose {{ {body} }} }}", "utf-8")
+    graph = gather(tmp_path / "flow.sknd", Options(levels=("source",))).levels["graph"]
+    assert isinstance(graph, dict)
+    ops = graph["ops"]
+    assert [graph["operators"][item] for item in ops["operator"]][-1] == "if"
+    assert graph["modules"]["name"] == ["G", "do a", "if y"]
+    made = {tensor: op for op, outputs in enumerate(ops["outputs"]) for tensor in outputs}
+    assert all(made.get(tensor, -1) < op for op, inputs in enumerate(ops["inputs"]) for tensor in inputs)
+
+
+def test_modules_of_pytorch_are_found_by_origin() -> None:
+    build = Builder(Library(), "exported")
+    graph = build.finish(build.call("math.neg", build.input("x", F32, (2,)), results=("neg",)))
+    (node,) = graph.nodes
+    origin = Origin("aten.neg.default", above=Origin("blocks.0.act (Neg)", above=Origin("Net")))
+    model = Model(replace(graph, nodes=(replace(node, origin=origin),)), build.library)
+    level = gather(model, Options(levels=("source",))).levels["graph"]
+    assert isinstance(level, dict)
+    assert level["modules"]["name"] == ["exported", "blocks.0", "act"]
+
+
 # --- two models -----------------------------------------------------------------------------------------------------
 
 
@@ -184,8 +211,8 @@ def test_two_models_are_paired_and_told_apart(tmp_path: Path) -> None:
     sides = [gather(path, Options(levels=("source",))) for path in (DIGITS / "digits.sknd", other)]
     found = add_comparison(*sides)
     assert found is not None
-    assert found["partner"] == [[0, 1, 2, 3, -1, 5, 6, 7], [0, 1, 2, 3, -1, 5, 6, 7]]
-    assert found["status"] == [[SAME] * 4 + [ALONE] + [SAME] * 3] * 2
+    assert found["partner"] == [list(range(8))] * 2
+    assert found["status"] == [[SAME] * 4 + [CHANGED] + [SAME] * 3] * 2
 
 
 def test_renamed_models_are_paired_by_structure_and_changed_shapes_are_changes() -> None:
@@ -204,6 +231,7 @@ def test_renamed_models_are_paired_by_structure_and_changed_shapes_are_changes()
     )
     assert found is not None
     assert found["partner"][1] == [0, 1]  # type: ignore[index]
+    assert found["status"][0] == [SAME] * 2 + [ALONE] * 14  # type: ignore[index]
 
 
 def test_errors_are_those_of_the_comparison() -> None:
@@ -247,16 +275,16 @@ def test_a_page_asks_for_nothing_and_allows_nothing_else(tmp_path: Path) -> None
 
 
 def test_the_same_model_gives_the_same_page() -> None:
-    options = {"levels": ("nac", "kernels"), "shape": {"B": 1, "T": 4}}
-    assert lamella.view(LLAMA, **options).html == lamella.view(LLAMA, **options).html
+    first, second = (lamella.view(LLAMA, levels=("nac", "kernels"), shape={"B": 1, "T": 4}) for _ in range(2))
+    assert first.html == second.html
 
 
 def test_what_is_not_shown_is_said(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, ["view", str(LLAMA), "-o", str(tmp_path / "o.html"), "--json"])
     found = json.loads(result.stdout)
     assert found["bytes"] == (tmp_path / "o.html").stat().st_size
-    assert any("leaves 'B', 'T' open" in item for item in found["left_out"])
-    assert any("--device npm_lite" in item for item in found["left_out"])
+    assert any("those of B=8, T=8" in item for item in found["notes"])
+    assert any("--device npm_lite" in item for item in found["notes"])
 
 
 def test_every_kind_of_file_has_a_page(tmp_path: Path) -> None:

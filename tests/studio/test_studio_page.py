@@ -147,7 +147,7 @@ def test_eight_thousand_operations_stay_fluid(browser: Chromium, tmp_path: Path)
     browser.run("document.querySelector('canvas').focus()")
     for _ in range(8):
         browser.press("-")
-    assert int(str(browser.run("Number(document.querySelector('canvas').dataset.drawn)"))) > 100
+    assert int(str(browser.run("Number(document.querySelector('canvas').dataset.drawn)"))) > 40
     spent = browser.run(
         "(async () => { const frames = []; const c = document.querySelector('canvas');"
         " for (let i = 0; i < 30; i += 1) { const t = performance.now();"
@@ -187,15 +187,15 @@ def test_two_models_side_by_side(browser: Chromium, tmp_path: Path) -> None:
     lamella.view(DIGITS / "digits.sknd", other, output=tmp_path / "two.html", levels=("source",))
     browser.open(tmp_path / "two.html")
     assert (browser.data("pane0"), browser.data("pane1")) == ("graph-0", "graph-1")
-    assert browser.text(".row.removed .what") == "relu"
-    assert browser.text(".row.added .what") == "sigmoid"
+    changed = browser.run("[...document.querySelectorAll('.row.changed .what')].map((e) => e.textContent)")
+    assert changed == ["relu", "sigmoid"]
     browser.run("document.querySelectorAll('.tree')[1].querySelectorAll('.row')[3].click()")
     assert (browser.data("model"), browser.data("things")) == ("1", "2")
     assert browser.run("document.querySelectorAll('.tree')[0].querySelectorAll('.row.on').length") == 1
     browser.click_on("#pane-1 .tab-changes-0")
-    assert "7 operations alike, 0 changed, 1 only in digits.sknd, 1 only in other.sknd" in browser.text(
-        ".changes"
-    )
+    words = browser.text(".changes")
+    assert "7 operations alike, 1 changed, 0 only in digits.sknd, 0 only in other.sknd" in words
+    assert "operator: nn.relu  →  nn.sigmoid" in words
 
 
 def test_two_runs_of_plans_are_compared(browser: Chromium, tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
+from lamella.cli import lamella as command
 from lamella.graph.rewrite import members
 from lamella.pipeline.options import Options
 from lamella.pipeline.profile import share_in
@@ -194,3 +196,40 @@ def test_a_profile_tells_both_ways_of_a_region(backend: str, tmp_path: Path) -> 
         assert item.size > 0
         assert any("silu" in name for name in names)
     assert sum(item.seconds for item in layers) < found.run_seconds
+
+
+ASSERTING = """
+model Net(words: int = 7, width: int = 8):
+  params:
+    table: [words, width]
+  forward:
+    in: token_ids: [B, T, int64]
+    out: logits: [B, T, words]
+    graph:
+      (token_ids, table) -> embedding() -> x @assert(all(x < {limit}), message="too large")
+      (x, table) -> matmul(transpose=NT) -> logits
+"""
+
+
+@pytest.mark.parametrize(("limit", "is_right"), [("9", True), ("0", False)])
+def test_assertions_end_a_training_where_they_are_tested(tmp_path: Path, limit: str, is_right: bool) -> None:
+    path = tmp_path / "net.module"
+    path.write_text(ASSERTING.format(limit=limit), encoding="utf-8")
+    np.save(tmp_path / "t.npy", np.arange(40) % 7)
+    words = [
+        "train",
+        str(path),
+        "--data",
+        str(tmp_path / "t.npy"),
+        "--steps",
+        "2",
+        "--batch",
+        "2",
+        "--sequence",
+        "4",
+    ]
+    words += ["--backend", "reference"]
+    assert CliRunner().invoke(command, words).exit_code == 0
+    done = CliRunner().invoke(command, [*words, "--observe"])
+    assert done.exit_code == int(not is_right), done.output
+    assert ("E104" in done.output and "too large" in done.output) != is_right

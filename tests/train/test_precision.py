@@ -289,7 +289,7 @@ def test_adapters_learn_in_the_types_of_a_recipe(storage: str, tmp_path: Path) -
         h = (x @ rounded(start["first"]).T + x @ down.T @ up.T).bfloat16()
         scores = (torch.relu(h).float() @ rounded(start["second"]).T).bfloat16()
         loss = torch.nn.functional.cross_entropy(scores.float(), torch.tensor(batch["targets"]))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         assert trainer.step(batch, RATE).loss == pytest.approx(float(loss.detach()), rel=1e-4)
         assert down.grad is not None
         assert up.grad is not None

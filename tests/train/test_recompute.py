@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from lamella.backend.executor.kernels import KernelExecutable
+from lamella.base.errors import InputError
 from lamella.cli import lamella as command
 from lamella.graph.nodes import Operation
 from lamella.graph.passes.recompute import AFTER
@@ -18,7 +20,7 @@ from lamella.graph.rewrite import results_of
 from lamella.pipeline.options import Options
 from lamella.train import StepSettings, Trainer
 from lamella.train.gradients import trainable
-from lamella.train.memory import MemoryPlan, plan_memory
+from lamella.train.memory import MemoryPlan, plan_memory, within_budget
 
 BLOCK = """
 block Layer(d: int, f: int):
@@ -31,7 +33,7 @@ block Layer(d: int, f: int):
     out: y: [B, T, d]
     graph:
       (x, up) -> matmul(transpose=NT) -> h {h}
-      h -> gelu() -> a
+      h -> gelu() -> a {a}
       (a, down) -> matmul(transpose=NT) -> b
       (x, b) -> add() -> y
 """
@@ -53,7 +55,7 @@ model Stack(n: int = {layers}, d: int = 16, f: int = 64, v: int = 11):
 
 def write(folder: Path, layers: int = 3, /, **marks: str) -> Path:
     """The model with annotations in some places."""
-    block = BLOCK.format(whole=marks.get("whole", ""), h=marks.get("h", ""))
+    block = BLOCK.format(whole=marks.get("whole", ""), h=marks.get("h", ""), a=marks.get("a", ""))
     model = MODEL.format(layers=layers, place=marks.get("place", ""), statement=marks.get("statement", ""))
     path = folder / f"{len(list(folder.iterdir()))}.module"
     path.write_text(block + model)
@@ -170,6 +172,32 @@ def arena_bytes(trainer: Trainer) -> int:
     (run,) = trainer._parts
     assert isinstance(run, KernelExecutable)
     return sum(item.each.arena_bytes for item in run.segments({"B": BATCH[0], "T": BATCH[1] - 1}))
+
+
+def test_a_budget_offloads_no_more_than_it_has_to(tmp_path: Path) -> None:
+    """Candidates go by priority, then by size; what is pinned stays; bits stay, and a plan that cannot fit says so."""
+    options = Options(shape={"B": BATCH[0], "T": BATCH[1] - 1})
+    settings = StepSettings()
+    path = write(tmp_path, 3, h="@memory(offload, priority=1)", a="@memory(pin)")
+    source = trainable(path, options)
+    whole = plan_memory(replace(source, moved=frozenset()), settings, options)
+    every = plan_memory(source, settings, options)
+    _, free = within_budget(source, settings, options, whole.total)
+    assert not free.moved
+    made, half = within_budget(source, settings, options, (whole.total + every.total) // 2)
+    assert every.total < half.total <= (whole.total + every.total) // 2
+    assert 0 < len(half.moved) < 3
+    assert set(half.moved) < source.moved
+    assert losses(Trainer(made, settings, "cpu"), BATCH) == losses(Trainer(source, settings, "cpu"), BATCH)
+    _, more = within_budget(source, settings, options, every.total - 1)  # nothing says so of these
+    assert set(more.moved) > source.moved
+    assert not set(more.moved) & source.pinned
+    assert source.pinned
+    with pytest.raises(InputError, match=r"even where .* are offloaded"):
+        within_budget(source, settings, options, 1000)
+    words = ["show", str(path), "--memory", "--shape", "B=4,T=64", "--memory-budget", "?"]
+    found = CliRunner().invoke(command, words)
+    assert "is no amount of memory" in found.output
 
 
 def test_show_tells_the_memory_of_a_step(tmp_path: Path) -> None:

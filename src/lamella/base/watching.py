@@ -1,8 +1,10 @@
-"""Who looks on while something long is done that no caller sees the steps of: compiling kernels."""
+"""Who looks on while something long is done that no caller sees the steps of: compiling kernels, running passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias
 
@@ -16,3 +18,23 @@ def _nobody(done: int, total: int) -> None:
 
 COMPILING: ContextVar[Look] = ContextVar("compiling", default=_nobody)
 """Who looks on while kernels are compiled; a command that shows a bar sets it."""
+
+
+PASS_TIMES: ContextVar[dict[str, float] | None] = ContextVar("pass_times", default=None)
+"""The seconds of each pass so far, in the order of their first run; None where nobody asks."""
+
+
+@contextmanager
+def timed_pass(name: str) -> Iterator[None]:
+    """Count the time of a pass where somebody asks for it; passes inside of it are part of it."""
+    times = PASS_TIMES.get()
+    if times is None:
+        yield
+        return
+    times.setdefault(name, 0.0)
+    outer, start = PASS_TIMES.set(None), time.perf_counter()
+    try:
+        yield
+    finally:
+        PASS_TIMES.reset(outer)
+        times[name] += time.perf_counter() - start

@@ -123,11 +123,12 @@ def _print_completion(ctx: click.Context, parameter: click.Parameter, value: str
     callback=_print_completion,
     help='Print a script for this shell: eval "$(lamella --completion bash)".',
 )
+@click.option("-q", "--quiet", is_flag=True, help="Say errors alone: no warnings, no notes, no summaries.")
 @click.version_option(
     __version__, message="lamella %(version)s  (SkriptND of NNEF 2.0, NAC 1.6, NEM 1.0, STCB 1.1)"
 )
 @click.pass_context
-def lamella(ctx: click.Context) -> None:
+def lamella(ctx: click.Context, quiet: bool) -> None:
     """Neural networks through five published languages: Module DSL, SkriptND, NAC, the tensor language, NEM."""
     if ctx.invoked_subcommand is None:
         lines = (f"  {name:6} {'  '.join(commands)}" for name, commands in GROUPS.items())
@@ -156,7 +157,14 @@ def main() -> None:
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lamella … | head` ends silently
     with _BugReport():
-        lamella.main(prog_name="lamella")
+        lamella.main(prog_name="lamella", color=_wants_colour())
+
+
+def _wants_colour() -> bool | None:
+    """What the environment says about colours; None leaves it to whether a terminal shows them."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return True if os.environ.get("FORCE_COLOR") else None
 
 
 def _end_full(problem: OSError) -> NoReturn:

@@ -11,7 +11,7 @@ from lamella import __version__
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.sarif import to_sarif
 from lamella.cli.explain import find_rule
-from lamella.cli.options import command, has_errors, print_findings, print_json, summary
+from lamella.cli.options import command, has_errors, is_quiet, print_findings, print_json, summary
 from lamella.cli.waiting import waiting
 from lamella.pipeline.check import check_file
 from lamella.pipeline.languages import MODULE, architectures, language_of
@@ -43,10 +43,11 @@ def check(files: tuple[Path, ...], options: Options) -> None:
         for line in verified:
             click.echo(line)
         total = summary(findings)
-        click.echo(
-            f"{len(files)} file{'s' if len(files) > 1 else ''} checked: {total or 'nothing found'}",
-            err=failed,
-        )
+        if not is_quiet():
+            click.echo(
+                f"{len(files)} file{'s' if len(files) > 1 else ''} checked: {total or 'nothing found'}",
+                err=failed,
+            )
     sys.exit(1 if failed else 0)
 
 

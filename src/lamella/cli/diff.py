@@ -11,6 +11,7 @@ import click
 
 from lamella.base.diagnostic import printable
 from lamella.base.writer import write_text
+from lamella.cli.colour import print_report
 from lamella.cli.options import command, print_json
 from lamella.cli.report import read_inputs
 from lamella.cli.waiting import waiting
@@ -81,7 +82,7 @@ def _report_kernels(found: KernelComparison, options: Options) -> NoReturn:
         for item in found.gaps:
             click.echo(f"kernel {printable(item.name)}: {gap_words(item)}")
         if first is not None:
-            click.echo(f"first diverging kernel: {printable(first.name)}")
+            print_report(f"first diverging kernel: {printable(first.name)}")
     sys.exit(0 if first is None else 1)
 
 
@@ -98,7 +99,7 @@ def _report_plan(found: PlanComparison, options: Options) -> NoReturn:
         for item in found.gaps:
             click.echo(f"output {printable(item.name)}: {gap_words(item)}")
         allowed = f"within {found.tolerance}" if found.tolerance else "bit by bit"
-        click.echo(f"{'equal' if first is None else 'not equal'} {allowed}")
+        print_report(f"{'equal' if first is None else 'not equal'} {allowed}")
     sys.exit(0 if first is None else 1)
 
 
@@ -116,7 +117,7 @@ def _report(found: Comparison, written: tuple[Path, tuple[int, int]] | None, opt
             *found.sides[1].notes,
             *comparison_lines(found, options.tolerance),
         ):
-            click.echo(line)
+            print_report(line)
         if written is not None:
             counts = " and ".join(map(str, written[1]))
             click.echo(f"{printable(str(written[0]))}: {counts} operations")

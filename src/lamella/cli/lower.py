@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 import click
@@ -14,8 +16,11 @@ import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
+from lamella.base.paths import read_text
 from lamella.base.placement import OperationPlacement, count_kernels, placement_of
+from lamella.base.watching import PASS_TIMES
 from lamella.base.writer import make_folder
+from lamella.cli.colour import print_program
 from lamella.cli.options import (
     command,
     file_argument,
@@ -35,6 +40,8 @@ from lamella.pipeline.languages import FOLDER, MODULE, REGISTRY, Model, Printing
 from lamella.pipeline.nem.numbers import carry_numbers
 from lamella.pipeline.options import Options, drawing
 
+STAGES = (".tensor", ".ll", ".llvm", ".s", ".asm", ".ptx", ".nem")
+"""Endings of stages that are text."""
 TOLERANCE = 1e-3
 """How far numbers may lie apart after a pass has changed the order of sums, in parts of the largest."""
 
@@ -49,14 +56,17 @@ def lower(file: Path, options: Options) -> None:
         model = read(file, options)
         if options.fit:
             _fit(model, options)
-        lowered = lower_model(model, options.to, options)
+        with _pass_times(options.timing):
+            lowered = lower_model(model, options.to, options)
         reasons = REGISTRY[model.language].explain(model, options) if options.explain else []
     for line in reasons:
         click.echo(printable(line))
     if options.explain and options.output is None:
         return
     printing = REGISTRY[lowered.language].printer()
-    if options.output is None:
+    if options.print_all and printing is not None:
+        _print_stages(lowered, printing, file.stem, options)
+    elif options.output is None:
         _print(lowered, options)
     elif printing is None:
         target = _write(lowered, file, options.output, options)
@@ -66,6 +76,20 @@ def lower(file: Path, options: Options) -> None:
     else:
         target = printing.write_into(lowered, options.output, file.stem)
         _compare_written(model, lowered, printing, target, options)
+
+
+@contextmanager
+def _pass_times(asked: bool) -> Iterator[None]:
+    """Count the time of passes, and say it in the end."""
+    times: dict[str, float] = {}
+    before = PASS_TIMES.set(times if asked else None)
+    try:
+        yield
+    finally:
+        PASS_TIMES.reset(before)
+    total = sum(times.values())
+    for name, seconds in times.items():
+        click.echo(f"{seconds * 1000:>10.1f} ms {seconds / total:>6.1%}  {name}", err=True)
 
 
 def _compare_written(
@@ -142,7 +166,18 @@ def _print(lowered: Model, options: Options) -> None:
         print_json({"ok": True, "diagnostics": [], **facts})
     else:
         print_placement(options.to, placement)
-        click.echo(text, nl=False)
+        print_program(text, options.to)
+
+
+def _print_stages(lowered: Model, printing: Printing, stem: str, options: Options) -> None:
+    """Every stage on standard output, as it would be written into a folder: its file, then its text."""
+    with TemporaryDirectory(prefix="lamella-stages-") as folder:
+        last = printing.write_into(lowered, Path(folder), stem)
+        paths = [path for path in sorted(Path(folder).rglob("*")) if path.is_file() and path.suffix in STAGES]
+        # The last stage of a plan stands above the folder of those before it.
+        for path in sorted(paths, key=lambda path: path == last):
+            click.echo(click.style(f"--- {path.relative_to(folder).as_posix()}", bold=True))
+            print_program(read_text(path, options.limits), path.suffix.removeprefix("."))
 
 
 def _write(lowered: Model, file: Path, folder: Path, options: Options) -> Path:

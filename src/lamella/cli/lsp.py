@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from lamella import __version__
 from lamella.base.diagnostic import LamellaError
 from lamella.cli.options import fail
 from lamella.lsp.server import serve
@@ -13,6 +14,6 @@ from lamella.lsp.server import serve
 def lsp() -> None:
     """Answer an editor over standard input and output: findings, hover, definitions, names, words, formatting."""
     try:
-        serve()
+        serve(__version__)
     except LamellaError as problem:
         fail(problem.findings)

@@ -301,12 +301,18 @@ def _inputs(arguments: Mapping[str, object]) -> list[str]:
 
 
 def print_findings(findings: Iterable[Diagnostic], stream_is_error: bool = True) -> None:
-    """Findings as a person reads them; colours only on a terminal."""
-    for finding in findings:
+    """Findings as a person reads them, errors alone where a command is to be quiet; colours only on a terminal."""
+    for finding in errors(findings) if is_quiet() else findings:
         text = render(finding)
         tag = f"{finding.severity}[{finding.code}]"
         coloured = click.style(tag, fg=COLOURS[finding.severity], bold=True)
         click.echo(text.replace(tag, coloured, 1), err=stream_is_error)
+
+
+def is_quiet() -> bool:
+    """Whether `lamella --quiet` was asked for errors alone."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.find_root().params.get("quiet"))
 
 
 def print_placement(backend: str | None, placement: Sequence[OperationPlacement]) -> None:

@@ -10,6 +10,7 @@ import click
 
 from lamella.base.diagnostic import errors, printable
 from lamella.base.optional import load_late
+from lamella.cli.colour import print_program, print_report
 from lamella.cli.options import command, print_findings, print_json
 from lamella.cli.waiting import waiting
 from lamella.pipeline.languages import Description, shown_language
@@ -45,7 +46,10 @@ def show(file: str, options: Options) -> None:
         diagnostics = [item.to_json() for item in wrong]
         print_json({"ok": not wrong, "diagnostics": diagnostics, **description.data})
     else:
-        click.echo(description.text)
+        if "text" in description.data:
+            print_program(f"{description.text}\n", shown_language(file, options.language).name)
+        else:
+            print_report(description.text)
         print_findings(wrong)
         if wrong:
             click.echo("what is in error is not shown", err=True)

@@ -13,6 +13,7 @@ from lamella.base.diagnostic import errors, printable
 from lamella.base.errors import InputError
 from lamella.base.optional import load_late
 from lamella.base.writer import write_text
+from lamella.cli.colour import print_report
 from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
 from lamella.cli.waiting import waiting
 from lamella.lang.nem import Plan, write
@@ -75,7 +76,7 @@ def sim(file: Path, options: Options) -> None:
         print_json({**report.to_json(), **named, **extra, **status})
     else:
         print_findings(without_notes(program.findings))
-        click.echo(summary(report, plan))
+        print_report(summary(report, plan))
         if options.advise:
             _print_advice(found)
     if options.fix is not None:
@@ -119,7 +120,7 @@ def _simulate_ranks(file: Path, options: Options) -> None:
     if options.as_json:
         print_json({**reports.to_json(timeline), "ok": True, "diagnostics": []})
     else:
-        click.echo(reports.summary(timeline))
+        print_report(reports.summary(timeline))
 
 
 def _plan_file(program: Program, untiled: Plan | None, options: Options) -> PlanFile:

@@ -27,6 +27,7 @@ from lamella.pipeline.options import Options
 from lamella.pipeline.profile import Profile
 from lamella.train.fit import Fit, follow, ranked
 from lamella.train.loop import StepReport
+from lamella.train.memory import shown_bytes
 from lamella.train.ranks.trainer import World
 from lamella.train.ranks.transport import Link, Processes, Transport
 from lamella.train.reports.log import TrainingLog
@@ -115,6 +116,11 @@ def _headings(fit: Fit) -> Iterator[str]:
     random = f"; {len(fit.drawn)} of them begin random, seed {fit.options.start_seed}" if fit.drawn else ""
     arrays = f"{fit.parameter_count:,} parameters in {len(fit.source.gradients)} arrays"
     yield f"{arrays}{frozen}, {fit.options.optimizer}{random}"
+    if fit.adapters is not None and fit.adapters.adapted.spec.dropout:
+        yield f"steps do without the dropout of the adapter, {fit.adapters.adapted.spec.dropout:g}; its file keeps it"
+    if fit.plan is not None:
+        moved = f", {len(fit.plan.moved)} tensors in a file" if fit.plan.moved else ""
+        yield f"a step takes {shown_bytes(fit.plan.total)}{moved}"
     if fit.world is not None:
         yield f"{fit.world.mesh.size} ranks: {fit.world.mesh}{_carried(fit.world.transport)}"
     if fit.resumed:

@@ -35,11 +35,11 @@ def view(files: tuple[Path, ...], options: Options) -> None:
         found.save(target)
     size = len(found.html.encode())
     if options.as_json:
-        facts = {"written": str(target), "bytes": size, "left_out": list(found.notes)}
+        facts = {"written": str(target), "bytes": size, "notes": list(found.notes)}
         print_json({"ok": True, "diagnostics": [], **facts})
         return
     for note in found.notes:
-        click.echo(f"left out: {note}", err=True)
+        click.echo(f"note: {note}", err=True)
     click.echo(f"{printable(str(target))}: {size / 1e6:.2f} MB, open it in a browser")
 
 

@@ -3,69 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
 
 import numpy as np
 
 from lamella.base.arrays import Array
-from lamella.base.diagnostic import printable
+from lamella.base.page import article, text
 from lamella.demo import Stage
 from lamella.demo.race import OURS
 from lamella.demo.story import DEVICE, Story
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 WIDTH, HEIGHT = 380, 190
 NAMES, LONGEST = 162, 150
 """Where bars begin, and how long they are."""
 SHOWN = 60
 """Images in the picture."""
 STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --card: #f6f8fa; --faint: #66707b; --line: #d9dee4;
-  --bar: #2563eb; --peer: #94a3b8; --good: #15803d; --bad: #dc2626 }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ed; --paper: #14171b; --card: #1c2127; --faint: #98a2ad;
-  --line: #2f353d; --bar: #60a5fa; --peer: #64748b; --good: #4ade80; --bad: #f87171 } }
-* { box-sizing: border-box }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2.5rem auto;
-  max-width: 64rem; padding: 0 1.2rem }
-h1 { font-size: 1.7rem; margin: 0 0 .2rem } h2 { font-size: 1.15rem; margin: 2.4rem 0 .6rem }
-p { margin: .3rem 0 } .faint { color: var(--faint) }
-ol.way { list-style: none; display: flex; flex-wrap: wrap; gap: .4rem; padding: 0; margin: 1.4rem 0 }
-ol.way li { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .45rem .8rem }
-ol.way li + li::before { content: "→"; color: var(--faint); margin-right: .5rem }
-ol.way b { display: inline-block } ol.way span { display: block; color: var(--faint); font-size: .82rem }
-.scroll { overflow-x: auto } table { border-collapse: collapse; width: 100% }
-th { text-align: left; color: var(--faint); font-weight: 600; font-size: .85rem }
-th, td { padding: .45rem .7rem .45rem 0; border-bottom: 1px solid var(--line); vertical-align: top }
-td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(19rem, 1fr)); gap: 1.2rem }
-figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .9rem }
-figcaption { font-weight: 600; margin-bottom: .5rem } figure.wide { grid-column: 1 / -1 }
-svg { width: 100%; height: auto; display: block } svg text { fill: var(--faint); font-size: 13px }
-svg .line { fill: none; stroke: var(--bar); stroke-width: 2 } svg .grid { stroke: var(--line) }
-svg .bar { fill: var(--bar) } svg .peer { fill: var(--peer) } svg .ink { fill: var(--ink) }
-svg .pixel { fill: var(--ink) } svg .good { fill: var(--good) } svg .bad { fill: var(--bad) }
-details { border: 1px solid var(--line); border-radius: .5rem; margin: .5rem 0; padding: .4rem .8rem }
-summary { cursor: pointer } pre { overflow-x: auto; font-size: 12.5px; line-height: 1.4 }
-a { color: var(--bar) }
+ol.way { list-style: none; display: flex; flex-wrap: wrap; gap: 7px; padding: 0; margin: 20px 0 }
+ol.way li { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 7px 13px }
+ol.way li + li::before { content: "→"; color: var(--soft); margin-right: 7px }
+ol.way b { display: inline-block } ol.way span { display: block; color: var(--soft); font-size: 12px }
+.article th, .article td { text-align: left; vertical-align: top; white-space: normal }
+.article td.number { text-align: right; white-space: nowrap }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(19rem, 1fr)); gap: 18px }
+figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 14px }
+figcaption { font-weight: 600; margin-bottom: 8px } figure.wide { grid-column: 1 / -1 }
+figure svg { width: 100%; height: auto; display: block } svg text { fill: var(--soft); font-size: 13px }
+svg .line { fill: none; stroke: var(--c0); stroke-width: 2 } svg .grid { stroke: var(--line) }
+svg .bar { fill: var(--c0) } svg .peer { fill: var(--c7) } svg .ink { fill: var(--text) }
+svg .pixel { fill: var(--text) } svg .good { fill: var(--good) } svg .bad { fill: var(--bad) }
+details { border: 1px solid var(--line); border-radius: 8px; margin: 8px 0; padding: 6px 13px; background: var(--card) }
+summary { cursor: pointer } details pre { border: 0; padding: 4px 0 }
+a { color: var(--accent) }
 """
 
 
 def report_page(story: Story, stages: Sequence[Stage]) -> str:
     """The whole page."""
     seconds = sum(item.seconds for item in stages)
-    body = "\n".join((*_head(stages, seconds), *_table(stages), *_figures(story), *_texts(stages)))
-    return (
-        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n<title>lamella demo</title>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{STYLE}</style>\n{body}\n</html>\n"
+    parts = (*_head(stages, seconds), *_table(stages), *_figures(story), *_texts(stages))
+    return article(
+        "lamella demo: one classifier through five languages", (f"{part}\n" for part in parts), STYLE
     )
 
 
 def _head(stages: Sequence[Stage], seconds: float) -> Iterator[str]:
-    yield "<h1>One classifier through five languages</h1>"
     yield f'<p class="faint">Every number was computed by this run, in {seconds:.0f} seconds.</p>'
-    chips = (f"<li><b>{_safe(item.name)}</b><span>{_safe(item.language)}</span></li>" for item in stages)
+    chips = (f"<li><b>{text(item.name)}</b><span>{text(item.language)}</span></li>" for item in stages)
     yield f'<ol class="way">{"".join(chips)}</ol>'
 
 
@@ -74,10 +57,10 @@ def _table(stages: Sequence[Stage]) -> Iterator[str]:
     yield "<th>beside the one above</th><th>seconds</th></tr>"
     for item in stages:
         right = "" if item.accuracy is None else f"{item.accuracy:.2%}"
-        files = f'<br><span class="faint">{_safe(", ".join(item.files))}</span>' if item.files else ""
+        files = f'<br><span class="faint">{text(", ".join(item.files))}</span>' if item.files else ""
         yield (
-            f"<tr><td><b>{_safe(item.name)}</b></td><td>{_safe(item.sentence)}{files}</td>"
-            f'<td class="number">{right}</td><td>{_safe(item.above)}</td>'
+            f"<tr><td><b>{text(item.name)}</b></td><td>{text(item.sentence)}{files}</td>"
+            f'<td class="number">{right}</td><td>{text(item.above)}</td>'
             f'<td class="number">{item.seconds:.1f}</td></tr>'
         )
     yield "</table></div>"
@@ -113,16 +96,16 @@ def _texts(stages: Sequence[Stage]) -> Iterator[str]:
     yield "<h2>The texts</h2><p>Nothing between two stages is hidden: each is a file that can be read and edited.</p>"
     for item in stages:
         if item.excerpt:
-            head = f"<summary>{_safe(item.language)}, <b>{_safe(item.name)}</b></summary>"
-            text = "\n".join(printable(line, 400) for line in item.excerpt.splitlines())
-            yield f"<details>{head}<pre>{escape(text)}</pre></details>"
+            head = f"<summary>{text(item.language)}, <b>{text(item.name)}</b></summary>"
+            lines = "\n".join(text(line) for line in item.excerpt.splitlines())
+            yield f"<details>{head}<pre>{lines}</pre></details>"
 
 
 # --- pictures ------------------------------------------------------------------------------------------------------
 
 
 def _figure(caption: str, picture: str, kind: str = "") -> str:
-    return f'<figure class="{kind}"><figcaption>{_safe(caption)}</figcaption>{picture}</figure>'
+    return f'<figure class="{kind}"><figcaption>{text(caption)}</figcaption>{picture}</figure>'
 
 
 def _curve(losses: Sequence[float]) -> str:
@@ -152,9 +135,9 @@ def _bars(rows: Sequence[tuple[str, float, bool, str]], top: float | None = None
     for number, (name, value, is_ours, words) in enumerate(rows):
         y, length = 34 * number + 6, LONGEST * value / most
         kind = "bar" if is_ours else "peer"
-        drawn.append(f'<text x="0" y="{y + 16}">{_safe(name)}</text>')
+        drawn.append(f'<text x="0" y="{y + 16}">{text(name)}</text>')
         drawn.append(f'<rect class="{kind}" x="{NAMES}" y="{y}" width="{length:.1f}" height="22" rx="3"/>')
-        drawn.append(f'<text class="ink" x="{NAMES + 6 + length:.1f}" y="{y + 16}">{_safe(words)}</text>')
+        drawn.append(f'<text class="ink" x="{NAMES + 6 + length:.1f}" y="{y + 16}">{text(words)}</text>')
     return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="bars">{"".join(drawn)}</svg>'
 
 
@@ -186,7 +169,3 @@ def _pixels(image: Array) -> str:
                 f' fill-opacity="{light:.2f}"/>'
             )
     return "".join(found)
-
-
-def _safe(text: str) -> str:
-    return escape(printable(text, 400))

@@ -44,10 +44,10 @@ class FusionHint:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tensor that the source lets others look at while the graph runs, or change: a hook, a probe."""
+    """A tensor that the source lets others look at while the graph runs, or change: a hook, a probe, an assertion."""
 
     kind: str
-    """`hook` or `probe`."""
+    """`hook`, `probe` or `assert`."""
     name: str
     tensor: str
     path: str = ""
@@ -63,6 +63,8 @@ class Place:
     """The tensors that its condition reads."""
     holds: Callable[[Mapping[str, Array]], bool] | None = None
     """Its condition, of those tensors; None where it has none."""
+    finding: Diagnostic | None = field(default=None, compare=False)
+    """Of an assertion: what is said where it does not hold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """Launches that become one: on a GPU a launch costs more than a small kernel computes.
 
 Small launches in a row are *phases* of one kernel with one work-group: each subgroup takes work-groups of a phase in
-turn, and barriers stand between phases. Where a larger launch alone reads what small ones before it make, each of its
-work-groups makes that itself, in local memory: the norm before a product, the activation between two. What only phases
-touch lies in local memory. A copy of memory that lies in a row is no launch at all: who reads it reads the original.
+turn. Phases that have nothing to do with each other run side by side; barriers stand between the others. Where a larger
+launch alone reads what small ones before it make, each of its work-groups makes that itself, in local memory: the norm
+before a product, the activation between two. What only phases touch lies in local memory. A copy of memory that lies in
+a row is no launch at all: who reads it reads the original.
 """
 
 from __future__ import annotations
@@ -351,8 +352,27 @@ class _Fusing:
 
 
 def _subgroups(phases: Sequence[_Phase], repeated: bool) -> int:
-    most = max(item.launch.groups for item in phases)
+    most = max(sum(item.launch.groups for item in level) for level in _levels(phases))
     return SHARED_SUBGROUPS if repeated else min(MOST_SUBGROUPS, -(-most // 4) * 4)
+
+
+def _levels(phases: Sequence[_Phase]) -> list[list[_Phase]]:
+    """Phases in the order in which they run: those of one level touch nothing that another of it writes."""
+    levels: list[int] = []
+    for number, item in enumerate(phases):
+        before = [levels[other] + 1 for other in range(number) if _conflict(phases[other], item)]
+        levels.append(max(before, default=0))
+    return [
+        [item for item, level in zip(phases, levels, strict=True) if level == place]
+        for place in range(max(levels) + 1)
+    ]
+
+
+def _conflict(one: _Phase, other: _Phase) -> bool:
+    """Whether one of two launches writes memory that the other touches."""
+    touched = [{view.buffer for view in item.launch.arguments} for item in (one, other)]
+    written = [{item.launch.arguments[place].buffer for place in item.launch.writes} for item in (one, other)]
+    return bool(written[0] & touched[1] or written[1] & touched[0])
 
 
 # --- the memory of phases -----------------------------------------------------------------------------------------
@@ -480,31 +500,43 @@ class _PhaseWriter:
         for buffer, (element, size) in memory.local.items():
             aligned = Dictionary((DictionaryEntry("alignment", ROW_BYTES),))
             self.values[buffer] = builder.value(Alloca(make_memref(element, (size,), local=True), aligned))
-        for item in phases:
+        for level in _levels(phases):
+            # One region for all: they may say at the same place that something is wrong, and no barrier is wanted.
             with builder.parallel() as region:
-                self._write_phase(region, item, repeated and item is phases[-1])
+                taken = 0
+                for item in level:
+                    self._write_phase(region, item, repeated and item is phases[-1], taken % self.subgroups)
+                    taken += item.launch.groups
         sizes = (
             DictionaryEntry("subgroup_size", WARP),
             DictionaryEntry("work_group_size", (WARP * self.subgroups, 1)),
         )
         return Function(name, tuple(parameters), builder.region(), Dictionary(sizes))
 
-    def _write_phase(self, builder: Builder, phase: _Phase, is_shared: bool) -> None:
-        """The work-groups of a launch, one for each subgroup; those of all work-groups where they are shared."""
+    def _write_phase(self, builder: Builder, phase: _Phase, is_shared: bool, taken: int) -> None:
+        """The work-groups of a launch, one for each subgroup from the first that is not taken on.
+
+        Where the work-groups of the fused launch share them, each has some.
+        """
         own, groups = builder.cast(builder.builtin("subgroup_id", LANE), INDEX), phase.launch.groups
+        count = builder.constant(self.subgroups)
         if is_shared:
-            first = builder.arith("mul", builder.builtin("group_id", INDEX), builder.constant(self.subgroups))
-            own = builder.arith("add", first, own)
-            if groups % self.subgroups == 0:
-                self._write_body(builder, phase, own)
-                return
-        if is_shared or groups <= self.subgroups:
-            with builder.condition(builder.compare("lt", own, builder.constant(groups))) as inner:
-                self._write_body(inner, phase, own)
+            own = builder.arith("add", builder.arith("mul", builder.builtin("group_id", INDEX), count), own)
+        elif taken:
+            own = builder.arith(
+                "rem", builder.arith("add", own, builder.constant(self.subgroups - taken)), count
+            )
+        rounds, rest = (0 if is_shared else groups // self.subgroups), groups % self.subgroups
+        if is_shared and rest == 0:
+            self._write_body(builder, phase, own)
             return
-        bounds = builder.constant(groups), builder.constant(self.subgroups)
-        with builder.loop(own, *bounds) as loop:
-            self._write_body(loop.body, phase, loop.variable)
+        for number in range(rounds):
+            start = builder.constant(number * self.subgroups)
+            self._write_body(builder, phase, builder.arith("add", own, start) if number else own)
+        if rest:
+            last = builder.arith("add", own, builder.constant(rounds * self.subgroups)) if rounds else own
+            with builder.condition(builder.compare("lt", last, builder.constant(groups))) as inner:
+                self._write_body(inner, phase, last)
 
     def _write_body(self, builder: Builder, phase: _Phase, group: Value) -> None:
         """What one subgroup does for a work-group."""
@@ -525,7 +557,12 @@ class _PhaseWriter:
         given |= {item.results[0].name: group for item in numbers}
         body = copy_region(function.body, self.names, given)
         lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
-        _SpmdWriter(self, flat, lane).write(builder, body.statements)
+        known = {
+            item.results[0].name: item.instruction.value
+            for item in walk(body)
+            if isinstance(item.instruction, Constant) and isinstance(item.instruction.value, int)
+        }
+        _SpmdWriter(self, flat, lane, known).write(builder, body.statements)
 
 
 def _is_group_number(statement: Statement) -> bool:
@@ -540,6 +577,8 @@ class _SpmdWriter:
     writer: _PhaseWriter
     flat: Mapping[str, tuple[BufferView, str]]
     lane: Value
+    known: Mapping[str, int]
+    """The integers that are constants."""
 
     def write(self, builder: Builder, statements: Sequence[Statement]) -> None:
         """Write them behind what a builder has."""
@@ -571,15 +610,22 @@ class _SpmdWriter:
     def _write_foreach(self, builder: Builder, node: Foreach) -> None:
         """The first variable goes along the lanes, the others count."""
         first, *others = zip(node.variables, node.begins, node.ends, strict=True)
-        start = builder.arith("add", first[1], self.lane)
-        step = builder.constant(WARP)
-        inner = builder.inner()
+        begin, end = self.known.get(first[1].name), self.known.get(first[2].name)
+        step, inner = builder.constant(WARP), builder.inner()
+        whole = begin is not None and end is not None and (end - begin) % WARP == 0
+        counted = self.writer.names.new() if whole else first[0]
+        if whole:
+            inner.put(Arith("add", (counted, self.lane), INDEX), (first[0],))
         self.write(inner, node.body.statements)
         body = inner.region()
-        for variable, begin, end in reversed(others):
-            loop = For(variable, begin, end, body)
-            body = Region((Statement((), loop),))
-        builder.put(For(first[0], start, first[2], body, step))
+        for variable, low, high in reversed(others):
+            body = Region((Statement((), For(variable, low, high, body)),))
+        if whole:
+            unroll = Dictionary((DictionaryEntry("unroll", True),))
+            builder.put(For(counted, first[1], first[2], body, step, attributes=unroll))
+        else:
+            start = builder.arith("add", first[1], self.lane)
+            builder.put(For(first[0], start, first[2], body, step))
 
     def _place(self, builder: Builder, operand: Value, indices: Sequence[Value]) -> tuple[Value, Value]:
         """Where an element lies in the one row of its buffer."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from lamella.base.cursor import BAD, COMMENT
+from lamella.base.cursor import COMMENT
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
@@ -156,10 +157,14 @@ def _article(word: str) -> str:
 
 # --- repairs: what a hint says, done ---------------------------------------------------------------------------
 
-_MEANT = re.compile(r"(?:did you mean|in this language it is|write|the specification's is) '?([^'?\s]+)'?\??")
+_MEANT = re.compile(
+    r"did you mean '?([^'?\s]+)'?\?|in this language it is '([^']+)'|^the specification writes '([^']+)'$"
+    r"|^write (?:'([^']+)'|(\[[^\]]*\]|\S+))$"
+)
 _QUOTED = re.compile(r"'([^']+)'")
-_WORDS = re.compile(r"[%@]?[A-Za-z_][0-9A-Za-z_.]*")
-_IMPORT = re.compile(r"(import [A-Za-z_][\w.]*(?: as \w+)?|from [\w.]+ import \w+)")
+ALIKE = 4
+"""Letters that two spellings of one thing begin with."""
+_IMPORT = re.compile(r"import std(?:\.\w+)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +178,11 @@ class Repair:
 
 def repairs(document: TextDocument, finding: Diagnostic) -> Iterator[Repair]:
     """What the hint of a finding says can be done without asking back."""
-    meant = _MEANT.search(finding.hint)
-    if meant is not None:
-        span = _wrong_word(document, finding, meant[1])
-        if span is not None:
-            yield Repair(f"change to '{meant[1]}'", span, meant[1])
+    found = _MEANT.search(finding.hint)
+    meant = "" if found is None else next(filter(None, found.groups()))
+    span = _wrong_word(document, finding, meant) if meant else None
+    if span is not None:
+        yield Repair(f"change to '{meant}'", span, meant)
     wanted = _IMPORT.search(finding.hint)
     if wanted is not None and wanted[0] not in document.text:
         start = _import_place(document)
@@ -185,22 +190,32 @@ def repairs(document: TextDocument, finding: Diagnostic) -> Iterator[Repair]:
 
 
 def _wrong_word(document: TextDocument, finding: Diagnostic, meant: str) -> Span | None:
-    """The word of a finding's place that is misspelt: one that its sentence quotes, else the likest."""
-    source = document.index.source
-    start, end = finding.span.start, max(finding.span.end, finding.span.start)
-    text = source.text[start:end]
+    """The word that is misspelt: one that the sentence quotes and that is like the one that was meant.
+
+    It stands in the finding's place, or before it in its line. Else the whole place is replaced, where the sentence is
+    about it (`memref.load` is `load` here) or it is another spelling.
+    """
+    text, start, end = document.text, finding.span.start, finding.span.end
+    line = text.rfind("\n", 0, start) + 1
     quoted = _QUOTED.findall(finding.message)
-    for word in sorted((word for word in quoted if word in text), key=len, reverse=True):
-        if text == word or nearest(word.lstrip(SIGILS), [meant.lstrip(SIGILS)]) or word == text.strip():
-            at = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text)
-            place = start + (at.start() if at else text.index(word))
-            return Span(source, place, place + len(word))
-    words = [match for match in _WORDS.finditer(text) if match[0] != meant]
-    near = nearest(meant, [match[0] for match in words])
-    match = next((match for match in words if near and match[0] == near[0]), None)
-    if match is not None:
-        return Span(source, start + match.start(), start + match.end())
-    return Span(source, start, end) if text and "\n" not in text and len(_WORDS.findall(text)) <= 1 else None
+    parts = ((item, item.partition(".")[0], item.rpartition(".")[2]) for item in quoted)
+    for word in (part for item in parts for part in item):
+        if not nearest(word.lstrip(SIGILS), [meant.lstrip(SIGILS)]):
+            continue
+        pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
+        found = pattern.search(text, start, end) or pattern.search(text, line, end)
+        if found is not None:
+            return Span(document.index.source, found.start(), found.end())
+    whole = text[start:end]
+    is_whole = whole in quoted[:1] and not finding.message.startswith("expected")
+    return Span(document.index.source, start, end) if is_whole or _is_alike(whole, meant) else None
+
+
+def _is_alike(text: str, meant: str) -> bool:
+    """Whether a text is another spelling of what was meant: a part of it, or begun like it."""
+    if not text[:1].isalnum() or "\n" in text:
+        return False
+    return meant.startswith(text[:ALIKE]) or meant.endswith(f".{text}")
 
 
 def _import_place(document: TextDocument) -> int:
@@ -236,8 +251,7 @@ LEXICAL = {
 WORD_KINDS = frozenset(("name", "word", "builtin", "local", "global", "modifier"))
 
 
-@dataclass(frozen=True, slots=True)
-class ColouredSpan:
+class ColouredSpan(NamedTuple):
     """A stretch of one line, its token type and its modifiers, as places in the two tables."""
 
     start: int
@@ -275,12 +289,14 @@ def _type_of(use: Use) -> int:
 def _lexical(document: TextDocument, start: int, end: int) -> Iterator[ColouredSpan]:
     kinds, texts, starts, comments = document.index.tokens
     keywords = document.language.KEYWORDS
+    numbers = {kind: TOKEN_TYPES.index(word) for kind, word in LEXICAL.items()}
+    keyword = TOKEN_TYPES.index("keyword")
     for kind, text, place in zip(kinds, texts, starts, strict=True):
-        if not start <= place < end or not text or kind == BAD:
-            continue
-        word = LEXICAL.get(kind) or ("keyword" if text in keywords and kind in WORD_KINDS else None)
-        if word is not None:
-            yield from _by_lines(text, place, TOKEN_TYPES.index(word))
+        if kind in numbers:
+            if start <= place < end:
+                yield from _by_lines(text, place, numbers[kind])
+        elif kind in WORD_KINDS and text in keywords and start <= place < end:
+            yield ColouredSpan(place, place + len(text), keyword)
     for item in comments:
         if start <= item.start < end:
             yield from _by_lines(item.text, item.start, TOKEN_TYPES.index(COMMENT))
@@ -288,6 +304,9 @@ def _lexical(document: TextDocument, start: int, end: int) -> Iterator[ColouredS
 
 def _by_lines(text: str, start: int, kind: int) -> Iterator[ColouredSpan]:
     """A token of several lines as one stretch for each: editors take no other."""
+    if "\n" not in text:
+        yield ColouredSpan(start, start + len(text), kind)
+        return
     for line in text.splitlines(keepends=True):
         width = len(line.rstrip("\r\n"))
         if width:

@@ -149,12 +149,12 @@ class Names:
         while stack:
             item = stack.pop()
             kind = type(item)
-            if isinstance(item, tuple) and not isinstance(item, Span):
-                stack.extend(reversed(item))
-                continue
             visit = visits.get(kind)
             if visit is not None:
                 visit(self, item)
+                continue
+            if isinstance(item, tuple):
+                stack.extend(reversed(item))
                 continue
             names = _FIELDS.get(kind)
             if names is None:
@@ -186,7 +186,12 @@ class Names:
 
     def use(self, name: str, span: Span | None, external: External | None = None) -> None:
         """A name is used; what it means is decided when its scope ends, for some are defined below."""
-        if span is not None and span.end > span.start:
+        if span is None or span.end == span.start:
+            return
+        known = self.scope.names.get(name)
+        if known is not None:
+            self.uses.append(Use(span, known))
+        else:
             self.scope.waiting.append((name, span, external))
 
     def refer(self, span: Span | None, meaning: Meaning) -> None:

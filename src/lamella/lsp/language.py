@@ -46,7 +46,7 @@ class EditorLanguage(Protocol):
     def index_text(self, source: Source) -> FileIndex:
         """What the names of a text mean; never raises, whatever the text is."""
 
-    def write_text(self, index: FileIndex) -> str:
+    def canonical(self, index: FileIndex) -> str:
         """The canonical form of a text without syntax errors."""
 
     def describe(self, definition: Definition) -> str:

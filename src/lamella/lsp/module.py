@@ -304,7 +304,7 @@ def index_text(source: Source) -> FileIndex:
     return names.finish(document, findings)
 
 
-def write_text(index: FileIndex) -> str:
+def canonical(index: FileIndex) -> str:
     """The canonical form of a text without syntax errors."""
     return write(cast(mod.Document, index.document))
 

@@ -159,7 +159,7 @@ def index_text(source: Source) -> FileIndex:
     return names.finish(document, findings)
 
 
-def write_text(index: FileIndex) -> str:
+def canonical(index: FileIndex) -> str:
     """The canonical form of a text without syntax errors."""
     return write(cast(nem.Document, index.document))
 

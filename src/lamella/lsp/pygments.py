@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from pygments.lexer import RegexLexer
-from pygments.token import Comment, Error, Keyword, Name, Number, Operator, Punctuation, String, Whitespace
+from pygments.token import Comment, Error, Keyword, Name, Number, Operator, Punctuation, String, Text
 
 from lamella.lsp import grammars
 from lamella.lsp.grammars import GRAMMARS, Grammar
@@ -35,7 +35,7 @@ TOKENS: Mapping[str, object] = MappingProxyType(
 
 
 def _states(grammar: Grammar) -> dict[str, list[tuple[str, object]]]:
-    rules: list[tuple[str, object]] = [(r"\s+", Whitespace)]
+    rules: list[tuple[str, object]] = [(r"\s+", Text)]
     for item in grammar.patterns:
         pattern = item.match
         if item.end:

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lamella import __version__
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.optional import Foreign, need
 from lamella.base.source import Span
@@ -233,9 +232,9 @@ class Session:
             return None
         language = next((name for name, end in ENDINGS.items() if at[0].path.suffix == end), NAME)
         # Fenced, so that nothing in a text is taken for markup.
-        parts = [f"~~~{language}\n{found.code}\n~~~"] if found.code else []
+        parts = [f"~~~~~~{language}\n{found.code}\n~~~~~~"] if found.code else []
         if found.lines:
-            parts.append("~~~text\n" + "\n".join(found.lines) + "\n~~~")
+            parts.append("~~~~~~text\n" + "\n".join(found.lines) + "\n~~~~~~")
         content = self.types.MarkupContent(kind=self.types.MarkupKind.Markdown, value="\n".join(parts))
         return self.types.Hover(contents=content, range=self._range(at[0], found.span))
 
@@ -370,7 +369,7 @@ class Session:
         document = self._document(params)
         if document is None or errors(document.index.findings):
             return None
-        after = document.language.write_text(document.index)
+        after = document.language.canonical(document.index)
         before = document.text
         if after == before:
             return []
@@ -477,11 +476,11 @@ def _encoded(document: TextDocument, start: int, end: int | None) -> list[int]:
     return data
 
 
-def make_server() -> Foreign:
+def make_server(version: str) -> Foreign:
     """The server with all that it answers."""
     types, uris = need("lsprotocol.types"), need("pygls.uris")
     kind = types.TextDocumentSyncKind.Full
-    server = need("pygls.lsp.server").LanguageServer(NAME, __version__, text_document_sync_kind=kind)
+    server = need("pygls.lsp.server").LanguageServer(NAME, version, text_document_sync_kind=kind)
     session = Session(server, types, uris)
     legend = types.SemanticTokensLegend(token_types=list(TOKEN_TYPES), token_modifiers=list(MODIFIERS))
     options = {
@@ -522,8 +521,8 @@ def make_server() -> Foreign:
     return server
 
 
-def serve() -> None:
+def serve(version: str) -> None:
     """Answer an editor over standard input and output until it hangs up."""
     # What is wrong with a request is said in the answer to it, once.
     logging.getLogger("pygls").setLevel(logging.CRITICAL)
-    make_server().start_io()
+    make_server(version).start_io()

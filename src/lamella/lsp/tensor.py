@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from lamella.lsp.index import Definition, External, FileIndex, Names, Visit
 from lamella.lsp.language import Facts, Place, Word
 
 KEYWORDS = frozenset((*PLAIN, *DOTTED, *OTHERS)) - {"x"}
+_FAMILY = re.compile(r"(\w+)\.\w*$")
 WORDS = INSTRUCTIONS - UNSUPPORTED - frozenset(NEWER)
 
 
@@ -112,7 +114,7 @@ def index_text(source: Source) -> FileIndex:
     return names.finish(program, findings)
 
 
-def write_text(index: FileIndex) -> str:
+def canonical(index: FileIndex) -> str:
     """The canonical form of a text without syntax errors."""
     return write(cast(ten.Program, index.document))
 
@@ -159,8 +161,10 @@ def explain(external: External) -> str:
 
 
 def words(index: FileIndex, path: Path, before: str) -> Iterable[Word]:
-    """The instructions, those with a dot in their name included."""
-    return (Word(name, "instruction") for name in sorted(WORDS))
+    """The instructions; behind a dot the functions of their family."""
+    written = _FAMILY.search(before)
+    family = f"{written[1]}." if written else ""
+    return (Word(name[len(family) :], "instruction") for name in sorted(WORDS) if name.startswith(family))
 
 
 def find_facts(path: Path) -> Facts:

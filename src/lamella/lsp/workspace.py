@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
@@ -128,17 +129,8 @@ class EditorWorkspace:
     def files(self) -> Iterator[Path]:
         """The files of the folders in our languages, open ones first."""
         yield from self.open
-        left = MOST_FILES
-        for folder in self.folders:
-            for root, below, names in os.walk(folder):
-                below[:] = sorted(name for name in below if name not in SKIPPED)
-                for name in sorted(names):
-                    path = Path(root, name)
-                    if path not in self.open and language_at(path) is not None:
-                        left -= 1
-                        if left < 0:
-                            return
-                        yield path
+        found = (path for folder in self.folders for path in _files_below(folder))
+        yield from islice((path for path in found if path not in self.open), MOST_FILES)
 
     # --- what names mean ------------------------------------------------------------------------------------
 
@@ -199,6 +191,14 @@ class EditorWorkspace:
             found = self.target(document, use)
             if found is not None and _place_of(found) == _place_of(target):
                 yield document, use
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """The files of a folder in our languages; what tools keep there is passed over."""
+    for root, below, names in os.walk(folder):
+        below[:] = sorted(name for name in below if name not in SKIPPED)
+        paths = (Path(root, name) for name in sorted(names))
+        yield from (path for path in paths if language_at(path) is not None)
 
 
 def check_text(path: Path, texts: Mapping[Path, str]) -> Checked:

@@ -340,6 +340,8 @@ class TrainOptions(TypedDict, total=False):
     """The largest norm of all gradients together; by default any."""
     accumulate: int | None
     """Take the gradients of a batch in N parts, which needs less memory."""
+    memory_budget: str | None
+    """The most memory that a step may take, such as 300MB: activations are offloaded until it fits, those with @memory(offload) first."""
     ranks: str | None
     """Train on several processes: dp=N that take parts of each batch, tp=N slices of weights, ep=N of experts, pp=N stages (docs/layers/training.md)."""
     recipe: str | None
@@ -354,6 +356,8 @@ class TrainOptions(TypedDict, total=False):
     """Write a checkpoint every N steps into OUT.training, which is whole whenever the run is killed."""
     resume: bool | None
     """Go on behind the last checkpoint in OUT.training, bit by bit as if nothing had happened."""
+    observe: bool | None
+    """Module DSL: test the assertions of the model in every step, and end where one is false."""
     language: Literal["module", "nac", "nem", "skriptnd", "tensor", "onnx"] | None
     """Read the file as this language, whatever its ending."""
     limits: Limits | None
@@ -405,6 +409,12 @@ class GenerateOptions(TypedDict, total=False):
 
     precision: Literal["f32", "bf16", "w8", "w4", "int8"] | None
     """Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow."""
+    ends: str | None
+    """NAC, ONNX, SkriptND: the input that takes tokens and the output that rates the next; else the only ones."""
+    max_tokens: int | None
+    """How many tokens are generated at most; 16 by default."""
+    temperature: float | None
+    """Choose tokens by chance, the more the higher; 0 takes the likeliest."""
     language: Literal["module", "nac", "nem", "skriptnd", "tensor", "onnx"] | None
     """Read the file as this language, whatever its ending."""
     limits: Limits | None
@@ -453,12 +463,6 @@ class GenerateOptions(TypedDict, total=False):
     """Kernels: test views where they are made, not only where they are accessed."""
     seed: int | None
     """Seed of inputs and weights that nobody gives, and of chance; 0 by default."""
-    ends: str | None
-    """NAC, ONNX, SkriptND: the input that takes tokens and the output that rates the next; else the only ones."""
-    max_tokens: int | None
-    """How many tokens are generated at most; 16 by default."""
-    temperature: float | None
-    """Choose tokens by chance, the more the higher; 0 takes the likeliest."""
 
 
 class BenchOptions(TypedDict, total=False):

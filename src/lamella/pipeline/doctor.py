@@ -233,11 +233,7 @@ def _processor(threads: int, has_code: bool) -> ProcessorState:
 
 def _gpu() -> str:
     """The GPU of this machine in words, or why there is none."""
-    absent = driver.missing()
-    if absent is not None:
-        return absent
-    found = driver.device()
-    return f"{found.name} ({found.architecture}), {found.multiprocessors} multiprocessors"
+    return "; ".join(driver.describe())
 
 
 def _extras() -> Iterator[ExtraState]:

@@ -195,6 +195,16 @@ class TrainingOptions(ComparisonOptions):
             most=1 << 20,
         ),
     )
+    memory_budget: str | None = field(
+        default=None,
+        metadata=own(
+            "The most memory that a step may take, such as 300MB: activations are offloaded until it fits, those with "
+            "@memory(offload) first.",
+            {**FIT, **on("memory", SOURCES)},
+            "--memory-budget SIZE | train show | training",
+            needs=(Need(("memory",), steps=("memory",)),),
+        ),
+    )
     ranks: str | None = field(
         default=None,
         metadata=own(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -54,8 +54,10 @@ class Stored:
 class Codes:
     """Which operands a codec stores in fewer bytes, by the numbers that they hold."""
 
-    def __init__(self, arrays: Mapping[str, Array]) -> None:
+    def __init__(self, arrays: Mapping[str, Array], saves: Callable[[int, int], bool] | None = None) -> None:
         self.arrays = arrays
+        self.saves = saves or (lambda size, stored: stored < size)
+        """Whether it pays to store so many bytes in so many."""
         self._known: dict[tuple[str, int, int, bool], Stored | None] = {}
 
     def find(self, region: Region, by_channel: bool) -> Stored | None:
@@ -64,6 +66,11 @@ class Codes:
         if key not in self._known:
             self._known[key] = self._find(region, by_channel)
         return self._known[key]
+
+    @property
+    def useful(self) -> bool:
+        """Whether a codec was found for anything."""
+        return any(item is not None for item in self._known.values())
 
     def least(self, region: Region) -> int:
         """The fewest bytes in which any plan may store an operand."""
@@ -81,4 +88,5 @@ class Codes:
         if not sizes:
             return None
         size, codec = min(sizes, key=lambda item: item[0])
-        return Stored(codec.name, size - HEADER) if size < region.extent else None
+        pays = size < region.extent and self.saves(region.extent, size)
+        return Stored(codec.name, size - HEADER) if pays else None

@@ -13,6 +13,7 @@ from lamella.base.diagnostic import LamellaError, printable
 from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.bridge.nac_to_graph.notes import read_notes
+from lamella.graph.nodes import Operation
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.nac.listing import listing
 from lamella.lang.nac.nodes import Action, File
@@ -28,6 +29,8 @@ SHOWN = 100
 MOST_CODE = 2_400_000
 """Letters of LLVM and assembly in a page; kernels beyond have their text alone."""
 MOST_KERNELS = 400
+PARAMETER = (2, 1)
+"""The operation and the variant of an instruction that loads a parameter."""
 DEFINED = re.compile(r"define (?:\w+ )*void @kernel_(\d+)\(")
 LABEL = re.compile(r"kernel_(\d+):")
 
@@ -51,23 +54,31 @@ def instruction_things(file: File, things: Things) -> list[list[int]]:
     by_words: dict[str, list[int]] = {}
     for number, node in enumerate(things.nodes):
         if node.origin is not None:
-            by_words.setdefault(next(iter(node.origin.chain())).what, []).append(number)
-    origins = read_notes(file).origins
-    found: list[list[int]] = []
-    for index in range(len(file.instructions)):
-        first = str(origins.get(index, "")).partition(" <- ")[0]
-        _, _, what = first.partition(" ")
-        found.append(by_words.get(first) or by_words.get(what, []))
-    named = {item.name: things.readers.get(item.name, []) for item in file.parameters}
-    ids = {item.id: item.name for item in file.parameters}
-    for index, instruction in enumerate(file.instructions):
-        if instruction.operation == 2 and instruction.variant == 1 and instruction.constants:
-            found[index] = named.get(ids.get(instruction.constants[0], ""), [])
+            by_words.setdefault(node.origin.what, []).append(number)
+    found: list[list[int]] = [[] for _ in file.instructions]
+    for words, places in _places(file).items():
+        same = by_words.get(words) or by_words.get(words.partition(" ")[2], [])
+        alike = len(same) == len(places)  # as many as there are operations: one each, in order
+        for at, place in enumerate(places):
+            found[place] = [same[at]] if alike else same
+    names = {item.id: item.name for item in file.parameters}
+    for place, instruction in enumerate(file.instructions):
+        if (instruction.operation, instruction.variant) == PARAMETER and instruction.constants:
+            found[place] = things.readers.get(names.get(instruction.constants[0], ""), [])
+    return found
+
+
+def _places(file: File) -> dict[str, list[int]]:
+    """The instructions by the first link of their origins, as far as the file tells them."""
+    found: dict[str, list[int]] = {}
+    for place, words in sorted(read_notes(file).origins.items()):
+        if place < len(file.instructions):
+            found.setdefault(words.partition(" <- ")[0], []).append(place)
     return found
 
 
 def _memory(file: File, results: Results) -> dict[str, object] | None:
-    """Bytes that the schedule keeps after each instruction, where all sizes are known."""
+    """Bytes that the schedule keeps at each instruction, and at most, where all sizes are known."""
     if results.schedule is None:
         return None
     peak = results.schedule.peak
@@ -75,6 +86,7 @@ def _memory(file: File, results: Results) -> dict[str, object] | None:
     return {
         "peak": peak.bytes,
         "tick": peak.tick,
+        "held": peak.held,
         "unscheduled": results.schedule.unscheduled,
         "commands": counts,
     }
@@ -138,10 +150,10 @@ def kernel_things(kernels: KernelGraph, things: Things) -> dict[str, list[int]]:
     """The operations of a graph that each kernel computes."""
     found: dict[str, list[int]] = {}
     for node, _ in kernels.placed():
-        if not hasattr(node, "operator"):
+        if not isinstance(node, Operation):
             continue
         behind = things.behind(node.origin, (item.name for item in results_of(node)))
-        for call in kernels.calls.get(kernels.key(node), ()):  # type: ignore[arg-type]  # operations alone
+        for call in kernels.calls.get(kernels.key(node), ()):
             known = found.setdefault(call.kernel, [])
             known += [number for number in behind if number not in known]
     return {name: sorted(numbers) for name, numbers in found.items()}

@@ -22,21 +22,21 @@ MOST_ALIGNED = 3000
 
 
 def pair_graphs(left: Things, right: Things) -> list[tuple[int, int]]:
-    """Operations that correspond: by the name of their result, then by structure, then by order."""
-    found = _matched(list(map(_named, left.nodes)), list(map(_named, right.nodes)), {}, {})
-    one, other = dict(found), {second: first for first, second in found}
-    for keys in (_structures, _kinds):
-        more = _matched(keys(left), keys(right), one, other) if keys is _structures else []
-        if keys is _kinds:
-            more = _aligned(keys(left), keys(right), one, other)
-        for first, second in more:
+    """Operations that correspond: by operator and name, then by structure, by order, and at last by name alone."""
+    one: dict[int, int] = {}
+    other: dict[int, int] = {}
+    for keys, match in ((_calls, _matched), (_structures, _matched), (_kinds, _aligned), (_names, _matched)):
+        for first, second in match(keys(left), keys(right), one, other):
             one[first], other[second] = second, first
     return sorted(one.items())
 
 
-def _named(node: Node) -> Hashable:
-    made = results_of(node)
-    return (operator_of(node), made[0].name) if made else None
+def _names(things: Things) -> list[Hashable]:
+    return [next((item.name for item in results_of(node)), None) for node in things.nodes]
+
+
+def _calls(things: Things) -> list[Hashable]:
+    return list(zip(map(operator_of, things.nodes), _names(things), strict=True))
 
 
 def _kinds(things: Things) -> list[Hashable]:

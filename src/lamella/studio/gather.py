@@ -11,15 +11,20 @@ from pathlib import Path
 
 import numpy as np
 
+from lamella.backend.cpu.host import host_target
+from lamella.backend.executor.extents import Extents
+from lamella.backend.executor.inputs import choose_extent
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, printable
 from lamella.base.errors import InputError
 from lamella.graph.data import read_dat, read_safetensors
 from lamella.graph.model import Model as GraphModel
 from lamella.graph.nodes import Graph
+from lamella.graph.rewrite import members
 from lamella.kernels.nodes import KernelGraph
 from lamella.pipeline.api import lower_model, make_executable, read
 from lamella.pipeline.diff import as_graph
+from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.languages import DATA, Model, language_of
 from lamella.pipeline.nac.graphs import translate
 from lamella.pipeline.nac.model import Model as NacModel
@@ -65,6 +70,8 @@ class Gathered:
     notes: list[str] = field(default_factory=list)
     model: GraphModel | None = None
     things: Things | None = None
+    extents: Extents = field(default_factory=Extents)
+    """What extents are taken for that the graph leaves open: those of a random run."""
 
     def wants(self, level: str) -> bool:
         """Whether a level is shown: it was asked for, or nobody said which."""
@@ -174,7 +181,12 @@ def _things_of(name: str, things: Things) -> list[int]:
 def _add_graph(found: Gathered, model: GraphModel) -> None:
     things = Things(model.graph)
     found.model, found.things = model, things
-    level = graph_level(model, things)
+    for extent in (extent for item in members(model.graph.inputs) for extent in item.shape):
+        choose_extent(extent, found.extents)
+    level = graph_level(model, things, found.extents)
+    if found.extents:
+        taken = ", ".join(f"{name}={size}" for name, size in found.extents.items())
+        found.leave_out("open extents", f"work and kernels are those of {taken}; --shape says others")
     found.levels["graph"] = level
     variables = sum(_count(item.shape) for item in model.graph.variables)
     found.facts += [("operations", f"{len(things.nodes):,}"), ("parameters", f"{variables:,}")]
@@ -230,9 +242,8 @@ def _add_kernels_of(found: Gathered, model: GraphModel) -> None:
 
 
 def _lower_kernels(found: Gathered, model: GraphModel) -> None:
-    lowered = lower_model(model, "tensor", found.options)
-    assert isinstance(lowered, KernelGraph)  # what graphs lower to as kernels
-    _add_kernels(found, lowered)
+    options = found.options
+    _add_kernels(found, to_kernels(prepare(model, options), options, found.extents, host=host_target()))
 
 
 def _add_kernels(found: Gathered, kernels: KernelGraph) -> None:

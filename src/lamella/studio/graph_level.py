@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lamella.base.diagnostic import printable
@@ -23,7 +23,6 @@ from lamella.graph.nodes import (
     Value,
     regions,
     tensors,
-    walk,
 )
 from lamella.pipeline.bench.work import Counting, Work
 
@@ -37,6 +36,8 @@ EXACT = 1 << 53
 """Numbers that a page can hold exactly."""
 RESULT, INPUT, VARIABLE, CONSTANT = range(4)
 SEPARATOR = re.compile(r"[./]")
+MODULE = re.compile(r"([\w./]+) \([\w.]+\)")
+"""A module of PyTorch in the origin of an operation: `blocks.0.norm (LayerNorm)`."""
 
 
 @dataclass(slots=True)
@@ -58,7 +59,10 @@ class Things:
     """The operations of a graph by their number, found again from what was made of them."""
 
     def __init__(self, graph: Graph) -> None:
-        self.nodes: list[Node] = list(walk(graph.nodes))
+        self.nodes: list[Node] = []
+        self.paths: list[tuple[str, ...]] = []
+        """The modules around each operation, outermost first; what a branch or a loop runs has one of its own."""
+        self._take(graph.nodes, None)
         self._by_origin: dict[int, int] = {}
         self.by_tensor: dict[str, int] = {}
         self.readers: dict[str, list[int]] = {}
@@ -69,6 +73,15 @@ class Things:
                 self.by_tensor.setdefault(item.name, number)
             for item in operands_of(node):
                 self.readers.setdefault(item.name, []).append(number)
+
+    def _take(self, nodes: Iterable[Node], around: tuple[str, ...] | None) -> None:
+        """Number nodes in an order in which those of regions stand before the node that they belong to."""
+        for node in nodes:
+            path = tuple(_path(node)) if around is None else around
+            for region in regions(node):
+                self._take(region.nodes, (*path, f"{operator_of(node)} {_first_name(node)}"))
+            self.nodes.append(node)
+            self.paths.append(path)
 
     def behind(self, origin: Origin | None, made: Iterable[str] = ()) -> list[int]:
         """The operations that something comes from, by its origin; where that is not known by what it makes."""
@@ -90,12 +103,13 @@ def results_of(node: Node) -> list[Tensor | Pack]:
 
 
 def operands_of(node: Node) -> list[Tensor | Pack]:
-    """The tensors that a node reads itself."""
+    """The tensors that a node reads, those that its regions give among them."""
     if isinstance(node, Operation):
         return [item for given in node.inputs for item in _members(given)]
     if isinstance(node, Loop):
         scans = [item for scan in node.scans for item in _members(scan)]
-        return [*node.carried, *scans, *([node.count] if isinstance(node.count, Tensor) else [])]
+        count = [node.count] if isinstance(node.count, Tensor) else []
+        return [*node.carried, *scans, *count, *node.body.outputs]
     return [item for region in regions(node) for item in region.outputs]
 
 
@@ -120,7 +134,7 @@ def type_of(item: Tensor | Pack) -> str:
 def path_of(name: str) -> list[str]:
     """The modules around a result by its name, outermost first; numbers belong to the word before them."""
     words: list[str] = []
-    for word in SEPARATOR.split(name.partition(":")[0].strip("./"))[:-1]:
+    for word in SEPARATOR.split(name.partition(":")[0].lstrip("./"))[:-1]:
         if word.isdigit() and words:
             words[-1] = f"{words[-1]}.{word}"
         elif word:
@@ -148,10 +162,10 @@ class ModuleTree:
 
 def place_in_modules(things: Things, name: str) -> tuple[ModuleTree, list[int]]:
     """The tree, and the module of each operation; long lists and crowds get a level of their own."""
-    paths = [_path(node) for node in things.nodes]
+    paths = things.paths
     lists = Counter(
         (*path[:depth], word.rpartition(".")[0])
-        for path in {tuple(path[: end + 1]) for path in paths for end in range(len(path))}
+        for path in {path[: end + 1] for path in paths for end in range(len(path))}
         for depth, word in [(len(path) - 1, path[-1])]
         if word.rpartition(".")[2].isdigit()
     )
@@ -170,12 +184,20 @@ def place_in_modules(things: Things, name: str) -> tuple[ModuleTree, list[int]]:
     return tree, found
 
 
+def _first_name(node: Node) -> str:
+    return next((item.name for item in results_of(node)), "")
+
+
 def _path(node: Node) -> list[str]:
-    made = results_of(node)
-    return path_of(made[0].name) if made else []
+    """The modules around a node: by the name of its result, else by its origin."""
+    path = path_of(_first_name(node))
+    if path or node.origin is None:
+        return path
+    named = (MODULE.fullmatch(link.what) for link in node.origin.chain())
+    return next((path_of(f"{found[1]}.") for found in named if found), [])
 
 
-def _nested(path: list[str], lists: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
+def _nested(path: Sequence[str], lists: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
     found: list[str] = []
     for depth, word in enumerate(path):
         stem, _, number = word.rpartition(".")
@@ -189,14 +211,14 @@ def _nested(path: list[str], lists: Mapping[tuple[str, ...], int]) -> tuple[str,
 # --- columns ------------------------------------------------------------------------------------------------------
 
 
-def graph_level(model: Model, things: Things) -> dict[str, object]:
-    """The graph of a model for the page."""
+def graph_level(model: Model, things: Things, extents: Mapping[str, int]) -> dict[str, object]:
+    """The graph of a model for the page; its work is that with these numbers for open extents."""
     graph = model.graph
     types, operators = Interned(), Interned()
     rows = _tensor_rows(graph, things)
     numbers = {name: place for place, name in enumerate(rows)}
     tree, modules = place_in_modules(things, graph.name)
-    works = count_work(model, things)
+    works = count_work(model, things, extents)
     nodes = things.nodes
     return {
         "modules": {"name": tree.names, "parent": tree.parents},
@@ -256,9 +278,9 @@ def _value(value: Value) -> str:
     return str(value)
 
 
-def count_work(model: Model, things: Things) -> list[Work]:
+def count_work(model: Model, things: Things, extents: Mapping[str, int]) -> list[Work]:
     """The work of each operation; those that differ by names alone are counted once."""
-    counting = Counting(model.library, {})
+    counting = Counting(model.library, extents)
     known: dict[object, Work] = {}
     found = []
     for node in things.nodes:

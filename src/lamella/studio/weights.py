@@ -14,6 +14,8 @@ BINS = 32
 MOST_TENSORS = 3000
 MOST_VALUES = 1 << 18
 """Values of one tensor that are looked at; of more, evenly spread ones."""
+MOST_BYTES = 4 << 30
+"""Bytes that are read; tensors beyond are left out."""
 
 
 def weight_rows(data: Mapping[str, Array], things: Mapping[str, list[int]]) -> list[dict[str, object]]:
@@ -22,11 +24,15 @@ def weight_rows(data: Mapping[str, Array], things: Mapping[str, list[int]]) -> l
 
 
 def _rows(data: Mapping[str, Array], names: list[str]) -> Iterator[tuple[str, dict[str, object]]]:
+    room = MOST_BYTES
     for name in names:
+        if room <= 0:
+            return
         try:
             array = np.asarray(data[name])
         except LamellaError:
             continue
+        room -= array.nbytes
         facts = {"name": printable(name, 300), "shape": list(array.shape), "type": str(array.dtype)}
         yield name, {**facts, "bytes": int(array.nbytes), **statistics(array)}
 

@@ -51,6 +51,7 @@ from lamella.train.data.files import DataRequest, from_arrays, open_data
 from lamella.train.gradients import trainable
 from lamella.train.initial import with_initial
 from lamella.train.loop import LoopSettings, StepReport, TrainingLoop
+from lamella.train.memory import MemoryPlan, read_budget, within_budget
 from lamella.train.ranks.launch import joined
 from lamella.train.ranks.mesh import read_mesh
 from lamella.train.ranks.pipeline import StageTrainer
@@ -95,7 +96,10 @@ class Fit:
         self.evaluation = (
             None if evaluation is None else self._batches(evaluation, request, False, is_evaluated=True)
         )
+        self.plan = self._plan(request.sequence)
+        """The memory of a step, where there is a budget for it."""
         self.trainer = self._trainer()
+        self.trainer.enable_asserts(options.observe)
         self.settings = self._loop_settings()
         self.loop = TrainingLoop(self.trainer, self.batches, self.settings, self.evaluation)
         self.resumed = self._resume()
@@ -136,6 +140,27 @@ class Fit:
             return self.source
         options = replace(self.options, shape={names.pop(): length})
         return replace(self.source, model=with_extents(self.source.model, options))
+
+    def _plan(self, length: int | None) -> MemoryPlan | None:
+        """The memory of a step within the budget that the options name; what has to be offloaded for it is."""
+        if self.options.memory_budget is None:
+            return None
+        if self.world is not None or self.options.accumulate > 1:
+            raise InputError(
+                "a memory budget is for steps in one process that take a batch at once",
+                hint="leave --ranks and --accumulate out: offloading takes their place",
+            )
+        sizes = (self.batches.size, length)
+        extents = {
+            str(extent): size
+            for item in self.ports
+            for extent, size in zip(item.shape, sizes, strict=False)
+            if size is not None and not isinstance(extent, int)
+        }
+        options = replace(self.options, shape={**extents, **self.options.shape})
+        budget = read_budget(self.options.memory_budget)
+        self.source, plan = within_budget(self.source, step_settings(self.options), options, budget)
+        return plan
 
     def _trainer(self) -> Trainer:
         settings, backend = step_settings(self.options), self.options.backend or "cpu"

@@ -20,6 +20,7 @@ from lamella.bridge.module_to_ir.annotations import (
     KEPT,
     MOVED,
     find_memory_modes,
+    find_pinned,
     find_stages,
     find_streams,
 )
@@ -104,6 +105,7 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
         origin=source,
         kept=frozenset(name for name, mode in modes.items() if mode in KEPT),
         moved=frozenset(name for name, mode in modes.items() if mode in MOVED),
+        pinned=find_pinned(compiled),
         stages={name: _stage(item) for name, item in find_stages(compiled, source.instance).items()},
         marks=_marks(compiled),
         adjoints=found.adjoints,
@@ -113,6 +115,7 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
 def _derived_source(source: Source, options: Options) -> TrainableGraph:
     settings = replace(settings_of(source.program, options), has_history=True)
     compiled, model = build_compiled(source, options, settings)
+    model = replace(model, places=find_places(compiled, source.instance))
     wanted = [item.tensor.name for item in compiled.weights if is_trainable(item)]
     policies = {item.tensor.name: _policy(item, source.instance) for item in compiled.weights}
     stages = {name: _stage(item) for name, item in find_stages(compiled, source.instance).items()}

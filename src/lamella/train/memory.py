@@ -5,6 +5,7 @@ The plan is the one by which the launches of the step run: they share an arena o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -40,6 +41,10 @@ KINDS = (ACTIVATION, GRADIENT, WORKSPACE)
 WIDTH, HEIGHT = 720, 240
 COLOURS = {ACTIVATION: "#2563eb", GRADIENT: "#d97706", WORKSPACE: "#64748b"}
 
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+SMALLEST = 4096
+"""Bytes of a tensor that is worth a file."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
@@ -61,6 +66,11 @@ class MemoryPlan:
     moved: tuple[str, ...]
     streamed: int = 0
     """Bytes of parameters and slots that lie in files but around their uses."""
+
+    @property
+    def total(self) -> int:
+        """The bytes that a step takes: what lasts and is not streamed, and the arena."""
+        return self.parameters + self.slots - self.streamed + self.arena
 
     @property
     def least(self) -> int:
@@ -94,7 +104,7 @@ def plan_memory(source: TrainableGraph, settings: StepSettings, options: Options
         for number, segment in enumerate(segments)
         for item in segment.each.blocks
     )
-    lasting = {item.name: _bytes(item) for item in model.graph.variables}
+    lasting = {item.name: tensor_bytes(item) for item in model.graph.variables}
     nodes = list(model.graph.operations())
     return MemoryPlan(
         sum(lasting[name] for name in lasting if name in source.gradients or name in source.policies),
@@ -149,7 +159,8 @@ def _size(block: LiveBlock) -> int:
     return block.size if isinstance(block.size, int) else 0
 
 
-def _bytes(tensor: Tensor) -> int:
+def tensor_bytes(tensor: Tensor) -> int:
+    """The bytes of a tensor, as far as its extents are known."""
     return prod(item for item in tensor.shape if isinstance(item, int)) * tensor.element.bits // 8
 
 
@@ -172,6 +183,82 @@ class _Nothing(Mapping[str, Array]):
         return len(self.model.graph.variables)
 
 
+# --- a budget ---------------------------------------------------------------------------------------------------
+#
+# What is offloaded is what has to be, and no more. Candidates are the activations with `@memory(offload)`, those of
+# lower priority first, then what the way back reads and no word of the text keeps in memory, the largest first.
+
+
+def read_budget(text: str) -> int:
+    """The bytes of a text such as `300MB`."""
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]{0,2})", text.strip())
+    if found is None or found[2].upper() not in UNITS:
+        raise InputError(f"'{text[:40]}' is no amount of memory", hint="say --memory-budget 300MB, or 2GB")
+    return int(float(found[1]) * UNITS[found[2].upper()])
+
+
+def within_budget(
+    source: TrainableGraph, settings: StepSettings, options: Options, budget: int
+) -> tuple[TrainableGraph, MemoryPlan]:
+    """The model whose step takes no more bytes than that, and its plan; InputError where none does."""
+    order = _candidates(source, options)
+    everything = frozenset(item.name for node in source.model.graph.nodes for item in results_of(node))
+    kept = everything if source.kept is None else source.kept
+
+    def take(count: int) -> tuple[TrainableGraph, MemoryPlan]:
+        made = replace(source, kept=kept, moved=frozenset(order[:count]))
+        return made, plan_memory(made, settings, options)
+
+    low, high, best = 0, len(order), take(len(order))
+    if best[1].total > budget:
+        raise InputError(
+            f"a step takes {shown_bytes(best[1].total)} even where {len(order)} tensors are offloaded, "
+            f"and {shown_bytes(budget)} are its budget",
+            hint="take smaller batches, @checkpoint blocks, or @memory(stream) on large parameters",
+        )
+    while low < high:
+        middle = (low + high) // 2
+        found = take(middle)
+        if found[1].total <= budget:
+            high, best = middle, found
+        else:
+            low = middle + 1
+    return best
+
+
+def _candidates(source: TrainableGraph, options: Options) -> list[str]:
+    """What may lie in a file until the way back reads it, first what goes first."""
+    model = with_extents(source.model, options)
+    late = set(source.seeds.values())
+    made: dict[str, Tensor] = {}
+    read: set[str] = set()
+    for node in model.graph.nodes:
+        if any(item.name in late for item in operands_of(node)):
+            late |= {item.name for item in results_of(node)}
+            read |= {item.name for item in operands_of(node)}
+        else:
+            made |= {item.name: item for item in results_of(node) if isinstance(item, Tensor)}
+    outputs = {item.name for item in members(model.graph.outputs)}
+    found = [
+        item
+        for name, item in made.items()
+        if name in source.moved
+        or (
+            name in read - outputs
+            and name not in source.pinned
+            and (source.kept is None or name in source.kept)
+            and tensor_bytes(item) >= SMALLEST
+        )
+    ]
+    streams = source.model.streams
+
+    def place(item: Tensor) -> tuple[bool, int, int]:
+        is_said = item.name in source.moved
+        return not is_said, streams[item.name].priority if item.name in streams else 0, -tensor_bytes(item)
+
+    return [item.name for item in sorted(found, key=place)]
+
+
 # --- as text, as data, as a picture -----------------------------------------------------------------------------
 
 
@@ -179,7 +266,10 @@ def describe_memory(path: Path, options: Options) -> Description:
     """The memory of a step of training the model of a file, and what it would be if everything were kept."""
     source = trainable(path, options)
     settings = StepSettings(dtype=options.dtype or "f32")
-    plan = plan_memory(source, settings, options)
+    if options.memory_budget is None:
+        plan = plan_memory(source, settings, options)
+    else:
+        source, plan = within_budget(source, settings, options, read_budget(options.memory_budget))
     saves = bool(plan.recomputed or plan.moved)
     whole = plan_memory(_keeping(source), settings, options) if saves else plan
     best = smallest_arena(plan) if options.optimal else None
@@ -208,8 +298,10 @@ class SmallestArena:
         """How far above it the arena of a plan lies."""
         gap = plan.arena / max(1, self.arena) - 1
         hint = "" if find_spec("ortools") else " (lamella[plan] proves more)"
-        proof = "which is the smallest" if self.is_proved else f"none is below {_shown(self.least)}{hint}"
-        return f"  a search finds {_shown(self.arena)}, {proof}: the arena is {gap:.1%} above it"
+        proof = (
+            "which is the smallest" if self.is_proved else f"none is below {shown_bytes(self.least)}{hint}"
+        )
+        return f"  a search finds {shown_bytes(self.arena)}, {proof}: the arena is {gap:.1%} above it"
 
 
 def smallest_arena(plan: MemoryPlan) -> SmallestArena:
@@ -240,11 +332,11 @@ def _keeping(source: TrainableGraph) -> TrainableGraph:
 
 def _lines(source: TrainableGraph, plan: MemoryPlan, whole: MemoryPlan) -> Iterator[str]:
     yield f"{source.model.graph.name}: memory of a training step on cpu, adamw"
-    parts = ", ".join(f"{kind} at most {_shown(plan.peak(kind))}" for kind in KINDS)
+    parts = ", ".join(f"{kind} at most {shown_bytes(plan.peak(kind))}" for kind in KINDS)
     rows = [
         ("parameters", plan.parameters, ""),
         ("optimiser", plan.slots, ""),
-        ("arena", plan.arena, f"{parts}; {_shown(plan.least)} at once"),
+        ("arena", plan.arena, f"{parts}; {shown_bytes(plan.least)} at once"),
     ]
     if plan.moved:
         rows.append(("in a file", plan.outside, f"{len(plan.moved)} tensors until the way back reads them"))
@@ -253,14 +345,14 @@ def _lines(source: TrainableGraph, plan: MemoryPlan, whole: MemoryPlan) -> Itera
             ("streamed", plan.streamed, "of parameters and optimiser, in files but around their uses")
         )
     for name, size, text in rows:
-        yield f"  {name:<12}{_shown(size):>10}  {text}".rstrip()
+        yield f"  {name:<12}{shown_bytes(size):>10}  {text}".rstrip()
     if plan.recomputed:
         yield f"  {len(plan.recomputed)} tensors are computed twice"
     if whole is not plan:
         fall = 1 - plan.peak(ACTIVATION) / max(1, whole.peak(ACTIVATION))
         yield (
-            f"  if all were kept: arena {_shown(whole.arena)}, activations at most "
-            f"{_shown(whole.peak(ACTIVATION))} (the policy takes {fall:.0%} of them away)"
+            f"  if all were kept: arena {shown_bytes(whole.arena)}, activations at most "
+            f"{shown_bytes(whole.peak(ACTIVATION))} (the policy takes {fall:.0%} of them away)"
         )
 
 
@@ -282,7 +374,8 @@ def _data(plan: MemoryPlan, whole: MemoryPlan) -> dict[str, object]:
     }
 
 
-def _shown(size: int) -> str:
+def shown_bytes(size: int) -> str:
+    """An amount of memory as a reader wants it."""
     for unit, most in (("bytes", 10_000), ("KB", 10_000_000), ("MB", 10_000_000_000)):
         if size < most:
             scale = {"bytes": 1, "KB": 1_000, "MB": 1_000_000}[unit]
@@ -306,10 +399,10 @@ def draw(plan: MemoryPlan, title: str) -> str:
         below = upper
     legend = "".join(
         f'<text x="{8 + 170 * number}" y="{HEIGHT + 34}" fill="{COLOURS[kind]}">'
-        f"{kind} ≤ {_shown(plan.peak(kind))}</text>"
+        f"{kind} ≤ {shown_bytes(plan.peak(kind))}</text>"
         for number, kind in enumerate(KINDS)
     )
-    heading = f"{escape(title)}: {_shown(plan.least)} at once, arena {_shown(plan.arena)}, {last} launches"
+    heading = f"{escape(title)}: {shown_bytes(plan.least)} at once, arena {shown_bytes(plan.arena)}, {last} launches"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + 44}" font-family="sans-serif" '
         f'font-size="12"><rect width="100%" height="100%" fill="#fff"/>'
@@ -342,4 +435,4 @@ def _points(values: Sequence[int], last: int, top: int) -> list[str]:
     return found
 
 
-__all__ = ["MemoryPlan", "describe_memory", "draw", "plan_memory"]
+__all__ = ["MemoryPlan", "describe_memory", "draw", "plan_memory", "read_budget", "within_budget"]

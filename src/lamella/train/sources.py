@@ -82,6 +82,8 @@ class TrainableGraph:
     """The tensors of the way forward that the way back may read; others it computes again. None: all are kept."""
     moved: frozenset[str] = frozenset()
     """Of what is kept, that which lies outside of the memory of the run until it is read."""
+    pinned: frozenset[str] = frozenset()
+    """What `@memory` says is to stay in memory, whatever its budget is."""
     divided: Mapping[str, int] = field(default_factory=dict)
     """The number of the call that sums over the ranks that have slices of a parameter, by its variable."""
     stages: Mapping[str, StageMark] = field(default_factory=dict)

@@ -203,6 +203,10 @@ class Trainer:
         """Let probes look at no step any more."""
         self._watching.enable_probes(False)
 
+    def enable_asserts(self, on: bool = True) -> None:
+        """Let steps end with a LamellaError where an `@assert` of the model is false, or not any more."""
+        self._watching.enable_asserts(on)
+
     def get_probe(self, name: str, layer: int | None = None) -> ProbeData:
         """What a probe kept last; where several layers have it, `layer` says which."""
         return self._watching.get_probe(name, layer)

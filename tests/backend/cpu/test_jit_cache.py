@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.cpu.jit import ObjectCache, build, open_cache
-from lamella.backend.cpu.jit.store import ENDING
+from lamella.base.object_cache import ENDING
 
 KEY, OTHER = bytes(range(32)), bytes(32)
 TEXT = "define i64 @value() {\n  ret i64 5\n}"

@@ -39,6 +39,16 @@ LLAMA3 = {
 WINDOW = {"use_sliding_window": True, "sliding_window": 5}
 MOE = {"moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 12}
 ENCODER = {key: value for key, value in SIZES.items() if key != "num_key_value_heads"} | {"pad_token_id": 0}
+OFFSET = {
+    **ENCODER,
+    "pad_token_id": VOCABULARY + 2,
+    "vocab_size": VOCABULARY + 3,
+    "max_position_embeddings": 160,
+}
+DISTILLED = {
+    **{"vocab_size": VOCABULARY, "dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4},
+    **{"max_position_embeddings": 96, "pad_token_id": 0},
+}
 GPT2 = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96}
 ENDLESS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 MAMBA = {"vocab_size": VOCABULARY, "hidden_size": 32, "state_size": 6, "num_hidden_layers": 2, **ENDLESS}
@@ -136,11 +146,24 @@ MODELS: Mapping[str, Made] = MappingProxyType(
         "nemotron": ("NemotronH", HYBRID),
         "nemotron latent": ("NemotronH", {**HYBRID, "moe_latent_size": 16, "norm_topk_prob": False}),
         "bert": ("BertModel", ENCODER),
+        "bert masked": ("BertForMaskedLM", ENCODER),
+        "bert classes": ("BertForSequenceClassification", {**ENCODER, "num_labels": 5}),
+        "bert tokens": ("BertForTokenClassification", {**ENCODER, "num_labels": 3}),
+        "bert spans": ("BertForQuestionAnswering", ENCODER),
+        "roberta": ("RobertaModel", OFFSET),
+        "roberta masked": ("RobertaForMaskedLM", OFFSET),
+        "roberta classes": ("RobertaForSequenceClassification", {**OFFSET, "num_labels": 5}),
+        "xlm roberta tokens": ("XLMRobertaForTokenClassification", {**OFFSET, "num_labels": 3}),
+        "distilbert": ("DistilBertModel", DISTILLED),
+        "distilbert masked": ("DistilBertForMaskedLM", DISTILLED),
+        "distilbert classes": ("DistilBertForSequenceClassification", {**DISTILLED, "num_labels": 5}),
+        "distilbert spans": ("DistilBertForQuestionAnswering", DISTILLED),
+        "opt": ("OPT", {**SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32}),
         **ONE_STREAM,
     }
 )
 """For each checkpoint its architecture and the values of its config."""
-CAUSAL = tuple(name for name in MODELS if name != "bert")
+CAUSAL = tuple(name for name, (kind, _) in MODELS.items() if not kind.endswith("Model") and "For" not in kind)
 
 
 def build(name: str, seed: int = 0, **changes: object) -> Any:
@@ -162,7 +185,8 @@ def randomise(model: Any) -> None:
 
 
 def _model_class(kind: str) -> Any:
-    suffix = "Model" if kind.endswith("LMHead") else "" if kind.endswith("Model") else "ForCausalLM"
+    whole = kind.endswith("Model") or "For" in kind
+    suffix = "Model" if kind.endswith("LMHead") else "" if whole else "ForCausalLM"
     return getattr(transformers, "Gemma3ForCausalLM" if kind == "Gemma3Text" else f"{kind}{suffix}")
 
 
@@ -189,10 +213,10 @@ def tokens(batch: int = 2, length: int = 11, seed: int = 0) -> np.ndarray[Any, n
 
 
 def logits(model: Any, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """What a model of transformers gives for tokens: logits, or the last states of an encoder."""
+    """What a model of transformers gives first for tokens: logits, or the last states of an encoder."""
     with torch.no_grad():
         out = model(torch.from_numpy(ids))
-    found: np.ndarray[Any, Any] = (out.logits if "logits" in out else out.last_hidden_state).numpy()
+    found: np.ndarray[Any, Any] = out.to_tuple()[0].numpy()
     return found
 
 

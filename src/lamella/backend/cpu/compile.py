@@ -20,12 +20,12 @@ from lamella.backend.cpu.jit import (
     pack_objects,
     unpack_objects,
 )
-from lamella.backend.cpu.package import fingerprint
 from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import load_late
+from lamella.base.package import fingerprint
 from lamella.base.watching import COMPILING
 from lamella.kernels.target import Target
 from lamella.lang.tensor import write

@@ -16,7 +16,6 @@ from lamella.backend.cpu.jit import (
     pack_objects,
     unpack_objects,
 )
-from lamella.backend.cpu.package import fingerprint
 from lamella.backend.cpu.run.kernels import LaunchCompiler
 from lamella.backend.cuda.driver import device
 from lamella.backend.cuda.kernels import CudaKernels, load_code
@@ -24,6 +23,7 @@ from lamella.backend.cuda.modules import assemble_ptx
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.package import fingerprint
 from lamella.kernels.rewrite import walk
 from lamella.kernels.target import TARGETS, Target, find_target
 from lamella.lang.tensor import write

@@ -18,6 +18,8 @@ LIBRARY = "libcuda.so.1"
 OLDEST = 12000
 """The version of CUDA that the driver must know: that of the first one for sm_90."""
 OUT_OF_MEMORY = 2
+TENSOR_CORES, HOPPER = 8, (9, 0)
+"""The first capability whose tensor cores take bf16, and the one with warpgroups and a copy engine."""
 POINTER, SIZE, INT, UNSIGNED = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
 ADDRESS = ctypes.c_uint64
 OPTIONS = (UNSIGNED, POINTER, POINTER)
@@ -173,6 +175,27 @@ def missing() -> str | None:
     """Why no kernel can run on a GPU here; None where one can."""
     found = _open()
     return found if isinstance(found, str) else None
+
+
+def describe() -> list[str]:
+    """What there is of NVIDIA GPUs here, for people, a line each: the driver, the device, what it lacks or why none."""
+    found = _open()
+    if isinstance(found, str):
+        return [found]
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    call("cuCtxSetCurrent", found.context)
+    call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    lines = [
+        f"driver: CUDA {found.driver // 1000}.{found.driver % 1000 // 10}",
+        f"device 0: {found.name}, {found.architecture}, {found.multiprocessors} multiprocessors, "
+        f"{free.value >> 20} of {total.value >> 20} MiB free, {found.l2_bytes >> 20} MiB of L2, "
+        f"{found.shared_bytes >> 10} KiB of local memory for a work-group",
+    ]
+    if found.major < TENSOR_CORES:
+        lines.append("no tensor cores for bf16: products are multiplied and added one by one")
+    elif (found.major, found.minor) != HOPPER:
+        lines.append("no wgmma and no copy engine: products run on mma.sync")
+    return lines
 
 
 def device() -> Device:

@@ -88,6 +88,8 @@ class KernelWriter:
     extents: Mapping[str, int] = field(default_factory=dict)
     """The numbers of extents that the graph leaves open."""
     target: Target = TARGETS["cpu-avx512"]
+    narrow: bool = False
+    """Whether factors of products of two activations may be rounded to bf16."""
     functions: list[Function] = field(default_factory=list)
     _plans: dict[object, tuple[Operation, Stages | None]] = field(default_factory=dict)
 
@@ -167,7 +169,7 @@ class KernelWriter:
     ) -> tuple[KernelCall, ...]:
         """Write the kernels of stages, whose inputs and outputs are these operands; the others are temporaries."""
         name = f"{stem}_{len(self.functions)}"
-        writing = GroupWriter(name, stages, self.target, place or GroupPlace(), operands)
+        writing = GroupWriter(name, stages, self.target, place or GroupPlace(), operands, self.narrow)
         found = writing.write()
         find_temporaries(found)
         self.functions += writing.functions
@@ -515,6 +517,8 @@ class KernelOptions:
     target: Target = TARGETS["cpu-avx512"]
     layouts: bool = True
     """Whether tensors inside the graph may lie in another way than row by row."""
+    narrow: bool = False
+    """Whether tensor cores may round factors of products of two activations to bf16 by themselves."""
 
 
 def graph_to_kernels(
@@ -534,7 +538,7 @@ def graph_to_kernels(
     extents = {
         name: OpenExtent(size) if size > 1 and not fixed else size for name, size in chosen.extents.items()
     }
-    kernels = KernelWriter(model.library, chosen.wide, extents, chosen.target)
+    kernels = KernelWriter(model.library, chosen.wide, extents, chosen.target, chosen.narrow)
     calls: dict[object, tuple[KernelCall, ...]] = {}
     refused: set[str] = set()
     while True:

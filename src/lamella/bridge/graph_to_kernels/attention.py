@@ -106,14 +106,14 @@ def is_product(stage: Contraction) -> bool:
 
 def write_attention(attention: Attention, tensors: Tensors, real: Scalar, target: Target) -> TileKernel:
     """The kernel of an attention; Unsupported says why there is none."""
-    return _AttentionWriter(_find_roles(attention, tensors, real, target), tensors).write()
+    return AttentionWriter(find_attention_roles(attention, tensors, real, target), tensors).write()
 
 
 # --- roles ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _RowStage:
+class RowStage:
     """A formula over rows of scores, with its loops in those of the scores."""
 
     formula: Contraction
@@ -122,7 +122,7 @@ class _RowStage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Roles:
+class AttentionRoles:
     """Which loop of an attention is what."""
 
     attention: Attention
@@ -142,7 +142,7 @@ class _Roles:
     """The loop of the values' dimension."""
     places: Mapping[str, tuple[Form, ...]]
     """Where each tensor of the kernel's own is reached in each dimension."""
-    stages: tuple[_RowStage, ...]
+    stages: tuple[RowStage, ...]
     weights: str
     ends: tuple[End, ...]
     sums: Mapping[int, str]
@@ -158,7 +158,10 @@ class _Roles:
         return -(-self.extents[self.query] // self.rows)
 
 
-def _find_roles(attention: Attention, tensors: Tensors, real: Scalar, target: Target) -> _Roles:
+def find_attention_roles(
+    attention: Attention, tensors: Tensors, real: Scalar, target: Target, rows: int = 0
+) -> AttentionRoles:
+    """Which loop is what, for so many queries of a work-group or those that fit a cache; Unsupported says why not."""
     extents = extents_of(attention.scores)
     product = attention.scores.values[0]
     if not isinstance(product, Apply):
@@ -198,10 +201,10 @@ def _find_roles(attention: Attention, tensors: Tensors, real: Scalar, target: Ta
         ends = (_itself(attention.mixture, mixed, own, loops, tensors),)
     lanes = max(1, target.vector_bytes // (8 if real.name == "f64" else 4))
     keys = key_of(elements[0]), key_of(elements[1]), key_of(value)
-    return _Roles(
+    return AttentionRoles(
         attention, real, extents, query, key, outer, accesses[0], accesses[1], values, keys, depth,
         WIDTH, places, stages, weight.tensor, ends, sums, _visible(stages, key, weight.tensor, extents[key]),
-        lanes, _rows(extents[key], lanes),
+        lanes, rows or _rows(extents[key], lanes),
     )  # fmt: skip
 
 
@@ -213,7 +216,7 @@ def _verify_outputs(attention: Attention, places: Mapping[str, tuple[Form, ...]]
         raise Unsupported("others read its scores")
 
 
-def _visible(stages: Sequence[_RowStage], key: str, weights: str, keys: int) -> VisibleKeys | None:
+def _visible(stages: Sequence[RowStage], key: str, weights: str, keys: int) -> VisibleKeys | None:
     """The keys that count; of open ones all do."""
     rows = [(item.formula, item.loops) for item in stages]
     return None if is_open(keys) else find_visible(rows, key, weights)
@@ -263,7 +266,7 @@ def _reaches(element: Element, name: str, extents: Mapping[str, int]) -> bool:
     return any(_form(item, extents).coefficient(name) for item in element.indices)
 
 
-def _row_stage(formula: Contraction, places: dict[str, tuple[Form, ...]]) -> _RowStage:
+def _row_stage(formula: Contraction, places: dict[str, tuple[Form, ...]]) -> RowStage:
     own = extents_of(formula)
     if len(formula.targets) != 1:
         raise Unsupported("a stage writes several tensors")
@@ -273,7 +276,7 @@ def _row_stage(formula: Contraction, places: dict[str, tuple[Form, ...]]) -> _Ro
         raise Unsupported("a stage has loops that the scores have not")
     target = formula.targets[0]
     places[target.tensor] = tuple(place_in(item, loops, own) for item in target.indices)
-    return _RowStage(formula, own, loops)
+    return RowStage(formula, own, loops)
 
 
 def _mixture(
@@ -325,10 +328,10 @@ QUERIES: Key = (".queries", None)
 
 
 @dataclass(slots=True)
-class _AttentionWriter:
+class AttentionWriter:
     """The kernel of an attention while it is written."""
 
-    roles: _Roles
+    roles: AttentionRoles
     tensors: Tensors
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
@@ -533,13 +536,13 @@ class _AttentionWriter:
         self,
         builder: Builder,
         number: int,
-        stage: _RowStage,
+        stage: RowStage,
         place: tuple[dict[str, Value], int | None, dict[str, Value]],
     ) -> None:
         here, guard, known = place
         roles, formula = self.roles, stage.formula
         target = formula.targets[0]
-        writing = _RowWriter(roles.real, self.tensors, stage.extents, [builder])
+        writing = RowWriter(roles.real, self.tensors, stage.extents, [builder])
         writing.accesses, writing.loops, writing.guard = self.accesses, dict(here), guard
         writing.locals, writing.known, writing.key = self.locals, known, roles.key
         own = next((name for name, form in stage.loops.items() if form.coefficient(roles.key)), None)
@@ -580,7 +583,7 @@ class _AttentionWriter:
             if target.tensor in self.sums:
                 builder.store(loop.results[0], self.sums[target.tensor], [here[QUERY]])
 
-    def _store_row(self, writing: _RowWriter, target: Element, value: Value) -> None:
+    def _store_row(self, writing: RowWriter, target: Element, value: Value) -> None:
         """Store what a row has one of, where others read it: lanes beyond the last query touch no memory."""
         access = self.accesses.get(id(target))
         if access is None:
@@ -651,7 +654,7 @@ def _own(memory: Value, element: str, loop: tuple[int, str], rows: int) -> Acces
 
 
 @dataclass(slots=True)
-class _RowWriter(TermWriter):
+class RowWriter(TermWriter):
     """Terms of one row of scores: scores are in memory of the kernel's own, reductions of the row are values."""
 
     accesses: Mapping[int, Access] = field(default_factory=dict)

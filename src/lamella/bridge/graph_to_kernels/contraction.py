@@ -274,6 +274,8 @@ def _write_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> Non
     count = writing.extents.get(name, 0)
     alike = _row_tests(writing, part, steps.items[-1])
     apart = is_open(count) or len(part.targets) > 1 or part.sign in ASSIGNMENTS or name in steps.windows
+    places = [_tested(index) for index in part.targets[0].indices]
+    apart |= any(_depends(place, name) and _depends(place, steps.items[-1]) for place in places)
     if apart or count < AT_ONCE or alike is None or _split(writing, alike)[1]:
         with _open_loops(writing, steps, steps.inner, ()):
             _write_row(writing, part, steps)
@@ -322,12 +324,13 @@ def _write_together(
             for row in rows:
                 held = _next(row, part, held, target)
             first.store(held, target)
-    with ExitStack() as inside:
-        otherwise = inside.enter_context(first.region())
-        for row in rows[1:]:
-            inside.enter_context(row.region(otherwise))
-        for row in rows:
-            _write_row(row, part, steps)
+    otherwise = here.inner()
+    for row in rows:
+        # What a writer has found out inside the lanes of one branch is not known in the other.
+        other = row.inside(row.extents)
+        with other.region(otherwise):
+            _write_row(other, part, steps)
+        row.faults |= other.faults
     here.put(If(condition, branch.region(), otherwise.region()))
 
 

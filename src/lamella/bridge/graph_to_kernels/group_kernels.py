@@ -11,13 +11,14 @@ from dataclasses import field, replace
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
-from lamella.bridge.graph_to_kernels.attention import find_attention, write_attention
+from lamella.bridge.graph_to_kernels.attention import Attention, find_attention, write_attention
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
     fewest_steps,
     plan_steps,
     write_contraction,
 )
+from lamella.bridge.graph_to_kernels.core_attention import write_core_attention
 from lamella.bridge.graph_to_kernels.core_products import find_core_product, write_core_product
 from lamella.bridge.graph_to_kernels.core_windows import find_windows, write_windows
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
@@ -76,6 +77,8 @@ class GroupWriter:
     place: GroupPlace
     operands: Mapping[str, Key]
     """The operand that each input and output is."""
+    narrow: bool = False
+    """Whether factors of products of two activations may be rounded to bf16."""
     functions: list[Function] = field(default_factory=list)
     calls: list[KernelCall] = field(default_factory=list)
     products: int = 0
@@ -91,13 +94,8 @@ class GroupWriter:
         if any(self._is_narrow(item) for item in self.stages.contractions):
             raise Unsupported("a sum of a narrow type is rounded by the host")
         attention = find_attention(self.stages.contractions, self.stages.outputs)
-        # Threads are many, and so are the scores: products of their own share them out better than one kernel could.
-        if attention is not None and not self.target.has_threads:
-            try:
-                self._add_tile(write_attention(attention, self._views, self._real, self.target))
-                return tuple(self.calls)
-            except Unsupported:
-                pass
+        if attention is not None and self._add_attention(attention):
+            return tuple(self.calls)
         if self.stages.borders:
             self._add_chain(find_chain(self.stages.contractions, self.stages.outputs))
             return tuple(self.calls)
@@ -105,6 +103,18 @@ class GroupWriter:
         while waiting:
             waiting = waiting[self._take(waiting) :]
         return tuple(self.calls)
+
+    def _add_attention(self, attention: Attention) -> bool:
+        """One kernel for an attention, where one is written."""
+        # Threads are many, and so are the scores: products of their own share them out better than lanes could.
+        if self.target.has_threads and not self.narrow:
+            return False
+        write = write_core_attention if self.target.has_threads else write_attention
+        try:
+            self._add_tile(write(attention, self._views, self._real, self.target))
+        except Unsupported:
+            return False
+        return True
 
     @property
     def _real(self) -> Scalar:

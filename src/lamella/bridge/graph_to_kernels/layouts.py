@@ -191,6 +191,16 @@ class _Choosing:
         for name, order in self._inherited(item).items():
             if name in item.stages.outputs:
                 found.setdefault(name, order)
+        for output in item.stages.outputs:
+            # What is read at places that data tell, as when an image is resized, still lies as what it is made of.
+            rank = len(item.stages.tensors[output].shape)
+            alike = [
+                (item.stages.tensors[name].volume, self.orders[actual])
+                for name, actual in item.names.items()
+                if actual in self.orders and len(item.stages.tensors[name].shape) == rank
+            ]
+            if output not in found and alike:
+                found[output] = max(alike)[1]
         return found
 
     def _inherited(self, item: PlacedStages) -> dict[str, tuple[int, ...]]:
@@ -204,7 +214,11 @@ class _Choosing:
         found: dict[str, tuple[int, ...]] = {}
         for stage in item.stages.contractions if lies else ():
             target = stage.targets[0].tensor
-            shape = tensors[target].shape
+            shape, factors = tensors[target].shape, product_factors(stage, item.fixed)
+            rows = None if factors is None else _rows_of(stage, factors[0])
+            if rows is not None:
+                lies[target] = dense_layout(shape, _last(_dimension(*rows), len(shape))).strides
+                continue
             read = {element.tensor: element for element in elements(stage) if element.tensor in lies}
             orders = (
                 (tensors[name].volume, order)
@@ -258,13 +272,9 @@ def temporary_orders(stages: Stages, fixed: frozenset[str]) -> dict[str, tuple[i
     for stage in stages.contractions:
         target = stage.targets[0].tensor
         factors = product_factors(stage, fixed) if target.endswith(GATHERED) else None
-        row = None
-        if factors is not None:
-            extents = extents_of(stage)
-            places = [place_of(item, {}, extents) for item in stage.targets[0].indices]
-            row = _row_loop(stage, factors[0], places, extents)
-        if row is not None:
-            found[target] = _last(_dimension(places, row), len(places))
+        rows = None if factors is None else _rows_of(stage, factors[0])
+        if rows is not None:
+            found[target] = _last(_dimension(*rows), len(rows[0]))
     return found
 
 
@@ -318,15 +328,10 @@ def _row_orders(
     stage: Contraction, weight: Element, ends: Sequence[Contraction], stages: Stages
 ) -> dict[str, tuple[int, ...]]:
     """The dimension of each output of a product that the fixed factor counts alone lies closest."""
-    extents = extents_of(stage)
-    target = stage.targets[0]
-    try:
-        places = [place_of(item, {}, extents) for item in target.indices]
-    except Unsupported:
+    rows, target = _rows_of(stage, weight), stage.targets[0]
+    if rows is None:
         return {}
-    row = _row_loop(stage, weight, places, extents)
-    if row is None:
-        return {}
+    places, row = rows
     found: dict[str, tuple[int, ...]] = {}
     if target.tensor in stages.outputs:
         found[target.tensor] = _last(_dimension(places, row), len(places))
@@ -343,6 +348,17 @@ def _row_orders(
             continue
         found[output] = _last(_dimension(forms, row), len(forms))
     return found
+
+
+def _rows_of(stage: Contraction, weight: Element) -> tuple[list[Form], str] | None:
+    """Where a product writes, and the loop of its rows."""
+    extents = extents_of(stage)
+    try:
+        places = [place_of(item, {}, extents) for item in stage.targets[0].indices]
+    except Unsupported:
+        return None
+    row = _row_loop(stage, weight, places, extents)
+    return None if row is None else (places, row)
 
 
 def _row_loop(

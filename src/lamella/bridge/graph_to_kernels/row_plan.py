@@ -8,6 +8,7 @@ lanes; else along a row loop, so that each lane has rows of its own and sums not
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from lamella.base.affine import Affine
@@ -25,6 +26,8 @@ from lamella.ops.lower import reachable
 
 GROUP_STEPS = 1 << 15
 """Steps that are worth a work-group of their own."""
+FEW_GROUPS = 1024
+"""Work-groups of threads that leave most of a GPU idle."""
 MOST_GROUPS = 512
 """Work-groups beyond which they only become larger."""
 THREAD_STEPS, MOST_BLOCKS, FULL_BLOCKS = (1 << 7, 1 << 10), 1 << 20, 1 << 11
@@ -136,9 +139,12 @@ def plan_rows(
     if sum(room.count * share * _bytes(tensors[name].element) for name, room in local.items()) > MOST_LOCAL:
         raise Unsupported("a row is too long for local memory")
     shared, cut, piece, looped = _share(kernel, across, lanes, threads)
-    few = not shared and cut is None
-    at_once = 1 if not threads else 2 if _is_heavy(kernel) else 32 if few else 4
-    return RowPlan(kernel, passes, across, lanes, shared, cut, piece, looped, registers, local, at_once)
+    found = RowPlan(kernel, passes, across, lanes, shared, cut, piece, looped, registers, local)
+    if not threads:
+        return found
+    # Where there are few work-groups nobody hides the wait for memory but the loads of one.
+    few = found.groups <= FEW_GROUPS
+    return replace(found, at_once=(4 if few else 2) if _is_heavy(kernel) else 32 if few else 4)
 
 
 def _steps(kernel: FlatKernel, stage: FlatStage) -> int:

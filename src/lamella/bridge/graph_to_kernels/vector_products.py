@@ -46,8 +46,8 @@ PIECE = 16
 """Bytes that a work-item reads at once."""
 MOST_COLUMNS = 7
 """Vectors above which a product with a matrix is better one of tiles."""
-UNROLLED = 4
-"""Pieces of a row that are under way at once."""
+UNROLLED = 8
+"""Pieces of rows that are under way at once, at most."""
 FULL = 32
 """Subgroups that a multiprocessor should have; where there are more rows, a subgroup takes some."""
 LANE = Scalar("i32")
@@ -192,7 +192,9 @@ class _VectorWriter:
         whole = extent // width
         if whole:
             carried = [(value, real) for value in sums]
-            attributes = Dictionary((DictionaryEntry("unroll", min(whole, UNROLLED)),))
+            most = max(1, UNROLLED // plan.rows)
+            at_once = max(count for count in range(1, most + 1) if whole % count == 0)
+            attributes = Dictionary((DictionaryEntry("unroll", at_once),))
             bounds = builder.constant(0), builder.constant(whole), None
             with builder.loop(*bounds, carried, attributes) as loop:
                 start = loop.body.arith("mul", loop.variable, loop.body.constant(width))

@@ -115,6 +115,13 @@ def find_memory_modes(
     return modes
 
 
+def find_pinned(compiled: Compiled) -> frozenset[str]:
+    """The tensors that `@memory` itself keeps in memory: they are no candidates for offloading."""
+    marks = Marks(compiled.marks).all
+    said = ((mark.tensor.name, item) for mark, item in marks if item.name == MEMORY)
+    return frozenset(name for name, item in said if item.arguments.get("mode", SAVE) in (SAVE, PIN))
+
+
 def find_streams(compiled: Compiled) -> dict[str, Streaming]:
     """How tensors that `@memory` moves out of memory come and go; parameters go by themselves, others where kept."""
     found: dict[str, Streaming] = {}

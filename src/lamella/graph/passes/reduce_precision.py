@@ -34,15 +34,18 @@ SMALLEST = 1e-30
 """Added to every scale, so that a row of zeros has one."""
 
 
-def reduce_precision(model: Model, precision: str, all_products: bool = False) -> Model:
+def reduce_precision(
+    model: Model, precision: str, all_products: bool = False, whole: frozenset[str] = frozenset()
+) -> Model:
     """The model whose products with weights compute in a precision of `REDUCTIONS`.
 
     With `all_products` those of two activations do too, where the precision is one of reals: tensor cores compute
-    products of halves.
+    products of halves. Those that make the tensors of `whole` are rounded by the kernel that they are part of.
     """
     flat = decompose_all(model)
     reducing = _Reducing(flat, REDUCTIONS[precision])
     reducing.all_products = all_products and REDUCTIONS[precision].activation == BF16
+    reducing.whole = whole
     return replace(flat, graph=rewrite(flat.graph, reducing.visit))
 
 
@@ -79,6 +82,7 @@ class _Reducing:
         self.stored: dict[tuple[str, tuple[int, ...], tuple[int, ...]], _Stored] = {}
         """What is stored of each factor: a tensor, the path of its region, the axes that share a scale."""
         self.all_products = False
+        self.whole: frozenset[str] = frozenset()
 
     def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """A product with the narrow numbers of its factors."""
@@ -108,6 +112,8 @@ class _Reducing:
         """A product of two activations with their narrow numbers."""
         places, (output, *_) = find_free_product(self.library, operation, self.fixed), operation.outputs
         if places is None or not isinstance(output, Tensor) or output.element != F32:
+            return None
+        if output.name in self.whole:
             return None
         calls, inputs = _Calls(self.library, walk), list(operation.inputs)
         for place in places:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from math import gcd
 from typing import TypeAlias
@@ -12,6 +12,8 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.liveness import last_uses
 from lamella.base.records import dataclass, replace
+from lamella.base.suggest import list_known
+from lamella.base.watching import timed_pass
 from lamella.kernels.build import Builder, FreshNames, names_of, regions
 from lamella.kernels.fragments import keeps_components
 from lamella.kernels.hazards import STACK_OFFSET, Memories, MemoryCell, conflict, find_memories, local_size
@@ -528,10 +530,19 @@ def lower(program: Program, target: Target, after: str | None = None) -> Program
     """What the passes make of a program without errors; all of them, or up to and with the one that is named."""
     names = [item.name for item in PASSES]
     if after is not None and after not in names:
-        raise InputError(f"there is no pass '{after}'", hint=f"passes are: {', '.join(names)}")
-    found = change_functions(program, make_names_unique)
-    for item in PASSES:
-        found = item.run(found, target)
-        if item.name == after:
+        raise InputError(f"there is no pass '{after}'", hint=list_known(after, names, "passes are:"))
+    found = program
+    for name, changed in each_pass(program, target):
+        found = changed
+        if name == after:
             break
     return found
+
+
+def each_pass(program: Program, target: Target) -> Iterator[tuple[str, Program]]:
+    """What stands behind each pass, by its name, in their order."""
+    found = change_functions(program, make_names_unique)
+    for item in PASSES:
+        with timed_pass(item.name):
+            found = item.run(found, target)
+        yield item.name, found

@@ -1,16 +1,19 @@
-"""The pass that raises loads above stores for machines whose work-items are threads, which then wait for all at once.
+"""The pass that raises loads for machines whose work-items are threads, which then wait for all of them at once.
 
-Threads issue their instructions in order, and no assembler moves a load past a store that might write what it reads.
-Here it is known: a memref that a kernel only loads from is none that it writes, since a launch refuses arrays that
-overlap.
+Threads issue their instructions in order, and no assembler moves a load past a store that might write what it reads, or
+past a division, which is a branch to it. Here it is known: a memref that a kernel only loads from is none that it
+writes, since a launch refuses arrays that overlap. So loads stand where the statements begin that run in a row, with
+what computes their places.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lamella.kernels.rewrite import change_functions, make_names_unique, rewrite, used_values, walk
 from lamella.kernels.target import Target
+from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import (
     Arith,
     Builtin,
@@ -19,27 +22,33 @@ from lamella.lang.tensor.nodes import (
     Constant,
     Function,
     Load,
+    Math,
     Memref,
     Program,
     Region,
+    Scalar,
     SizeOf,
     Statement,
     Store,
+    SubgroupBroadcast,
+    SubgroupOperation,
+    Yield,
 )
 
 PURE = (Arith, Builtin, Cast, Compare, Constant, SizeOf)
 """Instructions that may be run earlier, whatever is between."""
+PLAIN = (*PURE, Load, Math, Store, SubgroupBroadcast, SubgroupOperation, Yield)
+"""Instructions that loads may be moved across."""
+MOST_BYTES = 512
+"""What a work-item loads at once, at most: registers hold it until it is used."""
 
 
 def raise_loads(program: Program, target: Target) -> Program:
-    """A program whose loads of memory that nobody writes stand above the stores before them, on threads."""
+    """A program whose loads of memory that nobody writes stand above what is computed before them, on threads."""
     return change_functions(program, _raise_function) if target.has_threads else program
 
 
 def _raise_function(function: Function) -> Function:
-    statements = [item.instruction for item in walk(function.body)]
-    if not any(isinstance(item, Store) for item in statements):
-        return function
     function = make_names_unique(function)
     statements = [item.instruction for item in walk(function.body)]
     others = {
@@ -57,24 +66,50 @@ def _raise_function(function: Function) -> Function:
 
 
 def _raise(region: Region, fixed: set[str]) -> Region:
-    """A region with what may stand there before the first store of each run of plain statements."""
+    """A region in which loads stand first in each row of plain statements."""
     found: list[Statement] = []
-    place: int | None = None
-    below: set[str] = set()
-    """What is defined behind that place."""
+    row: list[Statement] = []
     for statement in region.statements:
-        node = statement.instruction
-        movable = isinstance(node, PURE) or (isinstance(node, Load) and node.operand.name in fixed)
-        if place is not None and movable and not any(item.name in below for item in used_values(node)):
-            found.insert(place, statement)
-            place += 1
+        if isinstance(statement.instruction, PLAIN):
+            row.append(statement)
             continue
-        if isinstance(node, Store):
-            place = len(found) if place is None else place
-        elif not movable and not isinstance(node, Load):
-            # Regions, barriers and whatever else waits for others: loads stay behind it.
-            place, below = None, set()
-        if place is not None:
-            below |= {item.name for item in statement.results}
-        found.append(statement)
-    return replace(region, statements=tuple(found))
+        # Regions, barriers and whatever else waits for others: loads stay behind it.
+        found += [*_loads_first(row, fixed), statement]
+        row = []
+    return replace(region, statements=(*found, *_loads_first(row, fixed)))
+
+
+def _loads_first(row: Sequence[Statement], fixed: set[str]) -> list[Statement]:
+    """Statements with loads, and what computes their places, before the others; both keep their order."""
+    makers = {value.name: item for item in row for value in item.results}
+    early: set[int] = set()
+    room = MOST_BYTES
+    for statement in row:
+        node = statement.instruction
+        if not isinstance(node, Load) or node.operand.name not in fixed or not isinstance(node.type, Scalar):
+            continue
+        places = _places_of(statement, makers)
+        size = BYTES.get(node.type.name, 8)
+        if places is None or size > room:
+            continue
+        room -= size
+        early |= {id(statement), *map(id, places)}
+    if not early:
+        return list(row)
+    first = [item for item in row if id(item) in early]
+    return [*first, *(item for item in row if id(item) not in early)]
+
+
+def _places_of(load: Statement, makers: Mapping[str, Statement]) -> list[Statement] | None:
+    """The statements that compute where a load reads; None where one of them waits for memory itself."""
+    found: dict[int, Statement] = {}
+    waiting = [item.name for item in used_values(load.instruction)]
+    while waiting:
+        maker = makers.get(waiting.pop())
+        if maker is None or id(maker) in found:
+            continue
+        if not isinstance(maker.instruction, PURE):
+            return None
+        found[id(maker)] = maker
+        waiting += [item.name for item in used_values(maker.instruction)]
+    return list(found.values())

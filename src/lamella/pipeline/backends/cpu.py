@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import LLVM_FILE, host_machine, object_key, open_cache
-from lamella.backend.cpu.package import fingerprint
 from lamella.backend.cpu.run.pool import count_threads, shared_pool
 from lamella.backend.cpu.run.stored import StoredGraph, decode_graph, encode_graph
 from lamella.backend.executor import GraphExecutable
@@ -22,6 +21,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Dim
 from lamella.base.mapping import release_heap, release_library
 from lamella.base.optional import load_late, need
+from lamella.base.package import fingerprint
 from lamella.graph.model import Model
 from lamella.graph.rewrite import extents, members
 from lamella.pipeline.options import Options, table

@@ -12,10 +12,14 @@ from lamella.base.errors import Found
 from lamella.base.origin import with_origin
 from lamella.base.placement import REFERENCE
 from lamella.base.source import NOWHERE
+from lamella.base.watching import timed_pass
 from lamella.bridge.graph_to_kernels import KernelOptions, flatten, graph_to_kernels
 from lamella.graph.model import Model
 from lamella.graph.passes import BEFORE_KERNELS, INEXACT
+from lamella.graph.passes.fuse import fuse_model
+from lamella.graph.passes.fuse.machine import DEFAULT_MACHINE, GPU
 from lamella.graph.passes.reduce_precision import FULL, reduce_precision
+from lamella.graph.passes.slice_parts import slice_parts
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import Target, find_target
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
@@ -27,6 +31,9 @@ from lamella.pipeline.tensor.program import KernelFile
 if TYPE_CHECKING:
     from lamella.pipeline.tensor.stages import Lowered
 
+NARROW = "bf16"
+"""The precision in which tensor cores multiply."""
+
 
 def from_graph(model: Model, path: Path, options: Options) -> KernelGraph:
     """The kernels of a graph whose extents are known, fused as it runs on them."""
@@ -36,17 +43,23 @@ def from_graph(model: Model, path: Path, options: Options) -> KernelGraph:
 def prepare(model: Model, options: Options, all_products: bool = False) -> Model:
     """The graph after the passes on the way to kernels, the last of which fuses; what LamellaError says it refuses.
 
-    With `all_products` a reduced precision is that of products of two activations too. Quantised numbers are rounded
-    where the graph says, so nothing is moved there that rounds elsewhere.
+    With `all_products`, for a GPU, a reduced precision is that of products of two activations too; those of an
+    attention that is one kernel are rounded there. Quantised numbers are rounded where the graph says, so nothing is
+    moved there that rounds elsewhere.
     """
     kept = [name for name in BEFORE_KERNELS[1:] if not (options.quantized and name in INEXACT)]
     flat = flatten(model, options.limits)
     try:
         for name in kept[:-1]:
-            flat = ALL_PASSES[name](flat)
+            with timed_pass(name):
+                flat = ALL_PASSES[name](flat)
+        machine = GPU if all_products else DEFAULT_MACHINE
+        flat = slice_parts(flat) if all_products else flat
         if options.precision != FULL:
-            flat = reduce_precision(flat, options.precision, all_products)
-        flat = ALL_PASSES[kept[-1]](flat)
+            whole = fuse_model(flat).attentions() if all_products else frozenset[str]()
+            flat = reduce_precision(flat, options.precision, all_products, whole)
+        with timed_pass(kept[-1]):
+            flat = fuse_model(flat, machine).model
     except Found as problem:
         raise LamellaError(problem.findings) from None
     return flat
@@ -72,8 +85,10 @@ def to_kernels(
             quantized,
             target if options.target is None else find_target(options.target),
             layouts,
+            narrow=options.precision == NARROW,
         )
-        found = graph_to_kernels(model, limits=options.limits, options=chosen)
+        with timed_pass("graph_to_kernels"):
+            found = graph_to_kernels(model, limits=options.limits, options=chosen)
     except Found as problem:
         raise LamellaError(problem.findings) from None
     missing = list(_missing(found)) if options.strict_backend else []

@@ -34,7 +34,7 @@ from lamella.bridge.module_to_hf import (
 from lamella.graph.nodes import Graph, Operation, Tensor
 from lamella.lang.module.instantiate import Instance
 from lamella.lang.module.instantiate.messages import show
-from lamella.lang.module.nodes import Module
+from lamella.lang.module.resolve.lineage import config_params, inherited_config, trace_lineage
 from lamella.lang.module.rules.mappings import UNFAITHFUL
 from lamella.ops.library import Library
 from lamella.ops.modules import file_of
@@ -100,10 +100,8 @@ def _judge(file: Path, name: str, config: Mapping[str, object], options: Options
     plain = replace(options, model=None, preset=None, config={}, lock=False)
     program = read_program(file, plain)
     declared = next(item for item in program.modules if item.name == name)
-    module = declared.declaration
-    if not isinstance(module, Module):
-        raise TypeError(f"'{name}' is no model")
-    read = read_config(module.hf_config or (), module.params or (), config)
+    lineage = trace_lineage(declared, program.resolved.scope)
+    read = read_config(inherited_config(lineage), config_params(lineage), config)
     if errors(read.findings):
         raise LamellaError(errors(read.findings))
     return build_instance(program, declared, dict(read.values), plain)

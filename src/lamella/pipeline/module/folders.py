@@ -31,7 +31,7 @@ from lamella.bridge.hf_to_module.config import mapped_keys
 from lamella.lang.module.instantiate import Instance, Known
 from lamella.lang.module.nodes import Field, Module
 from lamella.lang.module.resolve import Declared
-from lamella.lang.module.resolve.lineage import config_params, trace_lineage
+from lamella.lang.module.resolve.lineage import config_params, inherited_config, trace_lineage
 from lamella.lang.module.rules import mappings as rules
 from lamella.lang.module.rules.constants import CONSTRAINT
 from lamella.lang.module.rules.mappings import CONFIG, UNREAD
@@ -241,8 +241,7 @@ def read_values(
         lineage = trace_lineage(declared, program.resolved.scope)
     except Found as problem:
         raise LamellaError([problem.finding]) from None
-    sections = (item.module.hf_config for item in reversed(lineage))
-    fields = next((item for item in sections if item is not None), ())
+    fields = inherited_config(lineage)
     span = declared.declaration.span
     if not any(mapped_keys(fields)):
         unread = "nothing of config.json is read"
@@ -281,8 +280,7 @@ def _unread_keys(read: set[str], folder: Folder, options: Options) -> list[str]:
         return []
     program = read_program(known[0], Options(limits=options.limits))
     declared = next(item for item in program.modules if item.name == known[1])
-    sections = (item.module.hf_config for item in reversed(trace_lineage(declared, program.resolved.scope)))
-    wanted = _keys_of(next((item for item in sections if item is not None), ()))
+    wanted = _keys_of(inherited_config(trace_lineage(declared, program.resolved.scope)))
     return sorted(key for key in wanted - read if folder.config.get(key) is not None)
 
 

@@ -205,10 +205,10 @@ class _Watch:
         return find
 
     def places(self) -> Iterator[Place]:
-        """The hooks and probes as others may use them."""
+        """The hooks, probes and assertions as others may use them."""
         for mark in self._marks:
             kind = mark.annotation.name
-            if kind in ("hook", "probe"):
+            if kind != TRACE:
                 condition = mark.arguments.get("condition")
                 names = tensors_in(condition) if isinstance(condition, Expr) else ()
                 found = (self._names.get(_place(mark.path, name.id)) for name in names)
@@ -224,6 +224,7 @@ class _Watch:
                     max(1, _whole(mark.arguments.get("frequency"), 1)),
                     tuple(item.name for item in found if item is not None),
                     partial(self._holds, mark) if isinstance(condition, Expr) else None,
+                    self._false(mark) if kind == "assert" else None,
                 )
 
     def _false(self, mark: Mark) -> Diagnostic:
@@ -233,7 +234,7 @@ class _Watch:
 
 
 def find_places(compiled: Compiled, root: Instance) -> tuple[Place, ...]:
-    """The hooks and probes of a model, for those who want to watch it."""
+    """The hooks, probes and assertions of a model, for those who want to watch it."""
     watch = _Watch(compiled, root)
     return tuple(watch.places())
 

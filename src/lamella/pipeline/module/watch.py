@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.base.suggest import did_you_mean
 from lamella.graph.insert_calls import insert_calls
@@ -32,7 +33,7 @@ from lamella.pipeline.skriptnd.specialise import with_extents
 
 OBSERVE, MODIFY, REPLACE = "observe", "modify", "replace"
 MODES = (OBSERVE, MODIFY, REPLACE)
-HOOK, PROBE = "hook", "probe"
+HOOK, PROBE, ASSERT = "hook", "probe", "assert"
 PREFIX = "watched "
 BINS = 64
 SAMPLES = 64
@@ -110,7 +111,7 @@ class Watching:
     def __init__(self, places: Iterable[Place]) -> None:
         self.places = tuple(places)
         self.hooks: list[Hook] = []
-        self.has_probes = False
+        self.has_probes = self.has_asserts = False
         self.changes = 0
         """How often it changed what is watched."""
         self._calls = 0
@@ -151,6 +152,11 @@ class Watching:
         self.changes += on != self.has_probes
         self.has_probes, self._calls = on, 0
 
+    def enable_asserts(self, on: bool = True) -> None:
+        """Let calls end with a LamellaError where an assertion of the model is false, or not any more."""
+        self.changes += on != self.has_asserts and any(item.kind == ASSERT for item in self.places)
+        self.has_asserts = on
+
     def get_probe(self, name: str, layer: int | None = None) -> ProbeData:
         """What a probe kept last; where several layers have it, `layer` says which."""
         found = [
@@ -174,9 +180,8 @@ class Watching:
     def active(self) -> list[Place]:
         """The places that something looks at now."""
         points = {item.point for item in self.hooks}
-        return [
-            item for item in self.places if (item.name in points if item.kind == HOOK else self.has_probes)
-        ]
+        on = {PROBE: self.has_probes, ASSERT: self.has_asserts}
+        return [item for item in self.places if (item.name in points if item.kind == HOOK else on[item.kind])]
 
     def prepare(self, model: Model) -> tuple[Model, dict[object, Callable[[Array], Array]]]:
         """The model with what is looked at as further outputs, and with calls for what is changed."""
@@ -230,12 +235,13 @@ class Watching:
         return call
 
     def take(self, outputs: dict[str, Array]) -> None:
-        """Show what was seen to hooks and probes, and take it out of the outputs."""
+        """Show what was seen to hooks and probes, and take it out of the outputs; LamellaError of false assertions."""
         if not self._seen_as:
             return
         values = {name: outputs[seen] for name, seen in self._seen_as.items() if seen in outputs}
         for name in [item for item in outputs if item.startswith(PREFIX)]:
             del outputs[name]
+        false: list[Diagnostic] = []
         for place in sorted(self.active(), key=lambda item: -item.priority):
             if place.tensor not in values:
                 continue
@@ -243,9 +249,14 @@ class Watching:
                 for hook in self.hooks:
                     if hook.point == place.name and hook.mode == OBSERVE:
                         hook.function(_read_only(values[place.tensor]), place.layer, None)
+            elif place.kind == ASSERT:
+                if place.finding is not None and place.holds is not None and not place.holds(values):
+                    false.append(place.finding)
             elif self._calls % place.frequency == 0 and (place.holds is None or place.holds(values)):
                 self._found[place.name, place.path] = capture(place, values[place.tensor])
         self._calls += 1
+        if false:
+            raise LamellaError(false)
 
 
 def _changed(hook: Hook, place: Place, array: Array) -> Array:
@@ -301,6 +312,10 @@ class WatchedModel:
     def disable_probes(self) -> None:
         """Let probes look at no call any more."""
         self.watching.enable_probes(False)
+
+    def enable_asserts(self, on: bool = True) -> None:
+        """Let calls end with a LamellaError where an `@assert` of the model is false, or not any more."""
+        self.watching.enable_asserts(on)
 
     def get_probe(self, name: str, layer: int | None = None) -> ProbeData:
         """What a probe kept last; where several layers have it, `layer` says which."""

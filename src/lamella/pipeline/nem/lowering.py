@@ -13,6 +13,7 @@ from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.source import NOWHERE, Source
+from lamella.base.watching import timed_pass
 from lamella.base.writer import make_folder, write_text
 from lamella.bridge.graph_to_plan import SelectedPlan, graph_to_plan
 from lamella.bridge.graph_to_plan.assembly import identifier
@@ -210,14 +211,16 @@ def from_graph(model: Model, path: Path, options: Options) -> LoweredPlan:
     """The plans of a graph whose extents are known and whose variables have numbers."""
     device, head = find_device(options)
     evaluate = evaluator(model.library, options.limits)
-    selection = graph_to_plan(model, evaluate, device)
+    with timed_pass(SELECT):
+        selection = graph_to_plan(model, evaluate, device)
     document = replace(
         selection.document, includes=head.includes, device=head.device, name=_program_name(model)
     )
     chosen = _stage(SELECT, document, _numbers(model, selection), selection.kernels, options)
     stages, tiled = [chosen], None
     if device is not None and options.after != SELECT:
-        last, tiled = _tile(chosen, device, options)
+        with timed_pass("tile"):
+            last, tiled = _tile(chosen, device, options)
         stages.append(last)
     file = None if options.device is None or options.device in SHIPPED else Path(options.device)
     return LoweredPlan(model, selection, tuple(stages), tiled, file)

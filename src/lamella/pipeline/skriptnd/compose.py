@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from lamella.base.errors import Found, InputError
 from lamella.base.gc import gc_paused
 from lamella.base.jsontext import parse_json
 from lamella.base.limits import Limits
+from lamella.base.object_cache import open_cache
+from lamella.base.package import fingerprint
 from lamella.base.paths import is_there, read_text_in, shown
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE, Source, Span
@@ -29,6 +32,8 @@ from lamella.pipeline.skriptnd.config import SHOWN, configure, missing_config, r
 ALL = "all"
 ORIGINS = "origins.json"
 MAIN_FILE = "main.sknd"
+PARTS = ("base", "lang/skriptnd", "ops")
+"""The parts of the package that say what is wrong with a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +49,42 @@ class Read:
         return not errors(self.findings)
 
 
-def read_module(path: Path, options: Options) -> Read:
-    """The main module of a file or folder and what it imports, each checked by the rules of the language."""
+def read_module(path: Path, options: Options, *, again: bool = True) -> Read:
+    """The main module of a file or folder and what it imports, each checked by the rules of the language.
+
+    Without `again`, texts of which an earlier process found nothing to say are not checked once more.
+    """
     dialect = options.dialect or written_dialect(path, options.limits)
     library = Library(dialect, options.root, options.limits)
     with gc_paused():
         module = library.load(path)
         findings = list(module.findings)
-        lost = library.lost
-        for name, document in library.documents.items():
-            if name not in lost:
-                find, listed = library.find_operator, library.operators
-                findings += check(document, name, find, listed, library.resolve, lost)
+        cache = None if again or findings else open_cache()
+        key = b"" if cache is None else _texts_key(library)
+        if cache is None or cache.get(key) is None:
+            findings += _check_all(library)
+            if cache is not None and not findings:
+                cache.put(key, b"sound")
     return Read(module, tuple(sort_findings(dict.fromkeys(findings))))
+
+
+def _check_all(library: Library) -> list[Diagnostic]:
+    """What the rules of the language say of all modules."""
+    lost, found = library.lost, list[Diagnostic]()
+    for name, document in library.documents.items():
+        if name not in lost:
+            find, listed = library.find_operator, library.operators
+            found += check(document, name, find, listed, library.resolve, lost)
+    return found
+
+
+def _texts_key(library: Library) -> bytes:
+    """What findings depend on: all texts, the dialect, and this package with its operators."""
+    found = hashlib.sha256("\0".join(("sound", library.dialect, fingerprint(*PARTS))).encode())
+    for name, document in library.documents.items():
+        text = document.span.source.text.encode("utf-8", "surrogatepass")
+        found.update(f"\0{name}\0{len(text)}\0".encode() + text)
+    return found.digest()
 
 
 def written_dialect(path: Path, limits: Limits) -> str:

@@ -34,7 +34,7 @@ STORE_FILE = ".safetensors"
 
 def load(path: Path, options: Options) -> Model:
     """Read, check and compose a model; LamellaError holds all findings when something is wrong."""
-    read = read_module(path, options)
+    read = read_module(path, options, again=False)
     if not read.sound:
         raise LamellaError(read.findings)
     graph, findings = compose_graph(read.module, chosen_graph(read.module, options), options)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from lamella.backend.cpu.compile import PARTS
 from lamella.backend.cpu.jit import open_cache
-from lamella.backend.cpu.package import fingerprint
 from lamella.base.diagnostic import LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.gc import gc_paused
 from lamella.base.limits import Limits
+from lamella.base.package import fingerprint
 from lamella.base.paths import read_text, shown
 from lamella.base.source import Source
 from lamella.base.writer import write_text

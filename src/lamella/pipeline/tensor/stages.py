@@ -18,8 +18,9 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.placement import OperationPlacement
+from lamella.base.watching import timed_pass
 from lamella.base.writer import make_folder, write_text
-from lamella.kernels.passes import PASSES
+from lamella.kernels.passes import PASSES, each_pass
 from lamella.kernels.passes import lower as run_passes
 from lamella.kernels.sizes import check_sizes
 from lamella.kernels.target import Target, find_target
@@ -97,13 +98,16 @@ def _target(to: str, options: Options) -> Target:
 def _stages(program: Program, to: str, after: str | None, target: Target) -> Iterator[Stage]:
     if after is not None and to != "tensor":
         raise InputError("'after' names a pass, and passes end before machine code", hint="lower to tensor")
-    names = [item.name for item in PASSES]
-    last = names.index(after) if after in names else len(names) - 1
-    for name in [*names[: last + 1], *([after] if after is not None and after not in names else [])]:
-        yield Stage(name, "tensor", write(run_passes(program, target, name)))
+    if after is not None and after not in [item.name for item in PASSES]:
+        run_passes(program, target, after)  # says which there are
+    for name, found in each_pass(program, target):
+        yield Stage(name, "tensor", write(found))
+        if name == after:
+            break
     if to == "tensor":
         return
-    compiled = emit(program, target)
+    with timed_pass("emit"):
+        compiled = emit(program, target)
     yield Stage("emit", "llvm", compiled.text)
     if to != "llvm":
         machine = Processor(target.triple, target.cpu, target.features)

@@ -75,7 +75,7 @@ def _read_module(folder: Folder, options: Options) -> Foreign:
                 use_safetensors=True,
                 dtype=torch.float32,
             )
-        except (ImportError, KeyError, *torch_errors()) as problem:
+        except _failures() as problem:
             raise InputError(
                 f"transformers cannot read it: {first_line(problem)}", path=shown(folder.path)
             ) from None
@@ -94,6 +94,11 @@ def _read_module(folder: Folder, options: Options) -> Foreign:
         # The others multiply groups of rows whose sizes are known only at run time.
         module.config._experts_implementation = "batched_mm"
     return module.eval()
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What transformers may raise where it cannot read a folder."""
+    return (ImportError, KeyError, OSError, *torch_errors())
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from lamella.lang.nem.resolved import Plan, Region
 from lamella.plan.operands import Codes
 from lamella.plan.tiling.choice import TACTICS, Choice, Effort, Tactic
 from lamella.plan.tiling.emit import Generator
-from lamella.plan.tiling.engines import allot
+from lamella.plan.tiling.engines import LAYERS, OTHERS, allot
 from lamella.plan.tiling.fill import choose_fill
 from lamella.plan.tiling.halo import SMALL, Halo, find_halos, with_halo
 from lamella.plan.tiling.layouts import settle_layouts
@@ -108,7 +108,8 @@ class _Search:
         self.device, self.options = device, options
         self.effort = Effort(options.effort)
         known = options.arrays is not None and device.units("WDM")
-        self.codes = Codes(options.arrays or {}) if known else None
+        saves = Machine(MachineModel(device), 1).saves
+        self.codes = Codes(options.arrays or {}, saves) if known else None
         self.untried = 0
         self.bases: dict[tuple[object, ...], _Base] = {}
         self.made: dict[tuple[object, ...], _Attempt] = {}
@@ -118,13 +119,16 @@ class _Search:
         self.bases, self.made = {}, {}
         refused: list[Unsupported] = []
         for tactic in self.options.tactics:
-            try:
-                self._attempt(network, tactic)
-            except Unsupported as problem:
-                refused.append(problem)
+            # What codecs store takes whole blocks, for which L2 may be too small.
+            for tried in (tactic, replace(tactic, coded=False))[: 1 if self.codes is None else 2]:
+                try:
+                    self._attempt(network, tried)
+                    break
+                except Unsupported as problem:
+                    refused.append(problem)
         if not self.made:
             raise refused[0]
-        if self._best().tiled.packing.coded:
+        if self.codes is not None and self.codes.useful:
             # A fetch through WDM takes whole blocks, and one more for what stands beside them.
             self._attempt(network, replace(self._best().tactic, coded=False))
         self._shorten(network)
@@ -152,15 +156,18 @@ class _Search:
     def _shorten(self, network: Network) -> None:
         """Look for a plan that can be read.
 
-        Lines are estimated, and long names need more of them: aim at several numbers of them.
+        Lines are estimated, and long names need more of them: aim at what the estimate would be.
         """
         if self._best().lines <= LONGEST:
             return
         least = min(item.lines for item in self.made.values())
         for item in [item for item in self.made.values() if item.lines <= 1.05 * least]:
-            for power in (1.4, 1.8):
-                lines = int(item.tactic.lines * (AIM / item.lines) ** power)
-                self._attempt(network, replace(item.tactic, lines=lines))
+            estimated = lines_each(item.tiled.stages)
+            for thrift in (1.0, 3.0, 4.0, 6.0, 10.0):
+                lines = estimated * AIM // item.lines
+                self._attempt(network, replace(item.tactic, lines=lines, thrift=thrift * item.tactic.thrift))
+                if self._best().lines <= LONGEST:
+                    break
 
     def _best(self) -> _Attempt:
         """The fastest plan, or a shorter one that is hardly slower."""
@@ -169,6 +176,12 @@ class _Search:
         near = [item for item in plans if item.cycles <= 1.005 * least]
         short = [item for item in plans if item.lines <= LONGEST and item.cycles <= UNREADABLE * least]
         return min(short or near, key=lambda item: (item.cycles > 1.005 * least, item.lines))
+
+
+def lines_each(stages: Collection[StageReport]) -> int:
+    """The lines of each stage of a network of some size that the search took a plan to have."""
+    count = len(stages)
+    return (OTHERS * count + sum(item.lines for item in stages)) // max(LAYERS, count)
 
 
 STEPS = 20
@@ -275,8 +288,11 @@ def _begin_eagerly(
     """Let a plan that is little more than its first stage begin before its operands are there."""
     if not shapes:
         return
-    bare = StageShape(with_halo(shapes[0].stage, ()), machine)
-    filled = choose_fill(bare, machine.l1)
+    stage = with_halo(shapes[0].stage, ())
+    bare, key = StageShape(stage, machine), (stage.task.number, len(stage.leads), machine.l1)
+    if key not in network.fills:
+        network.fills[key] = choose_fill(bare, machine.l1)
+    filled = network.fills[key]
     waiting = machine.fetch(_weight_bytes(network, shapes[0]))
     first = shapes[0].stage.task.inputs[0].buffer.name
     alone = machine.engines == 1 and first in network.inputs and first not in network.outputs
@@ -289,7 +305,7 @@ def _weight_bytes(network: Network, shape: StageShape, codes: Codes | None = Non
     """Bytes of weights that a stage fetches, as they are stored; of a table that is read where it lies nothing is."""
     distant = {id(shape.stage.task.inputs[index]) for index in shape.distant}
     return sum(
-        region.extent if codes is None else codes.least(region)
+        region.extent if codes is None or (found := codes.find(region, False)) is None else found.size
         for region in shape.stage.inputs()
         if region.buffer.name in network.weights and id(region) not in distant
     )
@@ -317,7 +333,7 @@ def _document(network: Network, generator: Generator, lines: list[Line]) -> Docu
     plan = network.plan
     head = parse(plan.source).document
     kept = {item.name for item in plan.buffers} | {item.name for item in generator.packing.buffers}
-    writer = Writer(kept | _port_regions(network).keys(), (item.label for item in generator.stages))
+    writer = Writer(kept | _port_regions(network).keys(), generator.aliases)
     ports = _ports(network, writer)
     body = writer.lines(lines)
     buffers = _buffers(network, generator, writer, lines)

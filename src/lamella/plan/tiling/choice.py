@@ -23,7 +23,7 @@ FINE = Grain(0, 1 << 14, 1 << 13)
 
 @dataclass(slots=True)
 class Effort:
-    """Steps of a search, counted ones, so that a plan is always the same: tilings that are priced, lines that are written."""
+    """Steps of a search, counted so that a plan is always the same: tilings that are priced, lines that are written."""
 
     limit: int
     spent: int = 0
@@ -50,7 +50,8 @@ class Tactic:
     """Whether the weights of a stage are charged to the one before."""
     lines: int = 50
     """Lines that each stage of a plan may have on average."""
-
+    thrift: float = 60.0
+    """Cycles that a line less is worth as long as there is time."""
     grain: Grain = Grain()
     stripes: bool = False
     """Whether stages hand rows to each other inside L1 where that costs less."""

@@ -17,10 +17,11 @@ from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, lowest
 from lamella.plan.tiling.placement import GRAIN, LONG, Fetch, Placement, TiledStage
 from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
-from lamella.plan.tiling.search import SHARE, STREAM_SLOTS, chunk_pieces, load_pieces
+from lamella.plan.tiling.search import SHARE, chunk_pieces, load_pieces, stream_slots
 from lamella.plan.tiling.shape import ALIGN, Machine
 from lamella.plan.tiling.split import Part
 from lamella.plan.tiling.stages import Network
+from lamella.plan.tiling.text import aliases
 from lamella.plan.tiling.tile_pass import TilePass, divide, moving, piece
 
 SHORT = 10
@@ -53,6 +54,8 @@ class Generator(Placement):
         """About when what each stage fetches is there."""
         self.pending: list[Step] = []
         """Loads of whole weights that come together with the tile of a stage."""
+        self.aliases = aliases([item.label for item in stages])
+        """What the tasks and regions of each stage are called: long names make long lines."""
 
     # --- the program ------------------------------------------------------------------------------------------------
 
@@ -83,6 +86,7 @@ class Generator(Placement):
                     self._prefetch(number, _index_loads(steps))
                 if later is not None:
                     self._prepare_early(later)
+                    self._begin_stream(later)
                 self.lines.append(Settle(steps))
             self._write_back(tiled)
             self.clock += tiled.choice.cycles
@@ -204,7 +208,9 @@ class Generator(Placement):
         tile = f"{count} tiles of {choice.height} of {split.units} rows" if split.units > 1 else "one tile"
         chunk = f", chunks of {choice.chunk} channels" if choice.chunk else ""
         where = f" on {choice.engines} engines" if choice.engines > 1 else ""
-        return (f"== {tiled.label}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",)
+        alias = self.aliases[tiled.label]
+        name = tiled.label if alias == tiled.label else f"{tiled.label} ({alias})"
+        return (f"== {name}: {' + '.join(words)}, {tile}{chunk}{where}, about {choice.cycles} cycles",)
 
     def _prefetch(self, stage: int, after: Sequence[Step] = ()) -> None:
         """Fetch what this stage needs, and what later ones need while there is room and a token.
@@ -377,13 +383,7 @@ class Generator(Placement):
         """Load a chunk of weights into its place in the ring of some engines; `turn` counts all chunks."""
         part = self._chunk(tiled, number, engines[0])
         if tiled.stream is not None:
-            assert tiled.streamed_at is not None
-            packed, start = tiled.streamed_at
-            extent = aligned(part.extent, packed.align) if packed.codec else part.extent
-            far = Bytes(packed.name, Place(start + part.offset), extent)
-            source = self.l2(tiled.stream, turn % STREAM_SLOTS * tiled.chunk_bytes, part.extent)
-            whole = replace(source, extent=extent)
-            self.lines.append(Step("transfer", (far,), (whole,), label=f"{tiled.label}_fetch"))
+            source = self._stream(tiled, part, turn)
         else:
             source = self.source(tiled, tiled.stage.task.inputs[1], part.offset, part.extent)
         at = tiled.weights[1] + number % tiled.choice.ring * tiled.chunk_bytes
@@ -392,6 +392,28 @@ class Generator(Placement):
             for low, size in divide(part.extent, pieces):
                 near, target = piece(source, low, size), Bytes(l1_buffer(engine), Place(at + low), size)
                 self.lines.append(Step("transfer", (near,), (target,), label=f"{tiled.label}_w"))
+
+    def _stream(self, tiled: TiledStage, part: Part, turn: int) -> Bytes:
+        """Where a chunk of weights passes through L2; its fetch comes before, unless it has come already."""
+        assert tiled.stream is not None
+        assert tiled.streamed_at is not None
+        slots = stream_slots(self.machine, tiled.chunk_bytes)
+        found = self.l2(tiled.stream, turn % slots * tiled.chunk_bytes, part.extent)
+        if turn >= tiled.flowing:
+            packed, start = tiled.streamed_at
+            extent = aligned(part.extent, packed.align) if packed.codec else part.extent
+            far = Bytes(packed.name, Place(start + part.offset), extent)
+            whole = replace(found, extent=extent)
+            self.lines.append(Step("transfer", (far,), (whole,), label=f"{tiled.label}_fetch"))
+            tiled.flowing = turn + 1
+        return found
+
+    def _begin_stream(self, tiled: TiledStage) -> None:
+        """Fetch the first chunks of weights of the next stage, where they pass through L2 one by one."""
+        if tiled.stream is None or tiled.choice.across or tiled.choice.eager or tiled.choice.remote:
+            return
+        for turn in range(min(len(tiled.chunks()), stream_slots(self.machine, tiled.chunk_bytes))):
+            self._stream(tiled, self._chunk(tiled, turn, 0), turn)
 
     @staticmethod
     def _chunk(tiled: TiledStage, number: int, engine: int) -> Part:
@@ -449,6 +471,8 @@ class Generator(Placement):
                 for number, tile in enumerate(tiles[start : start + slots])
             ]
             pending, self.pending = self.pending, []
+            if start:
+                tiled.flowing = 0
             if longest > 1 and not tiled.choice.chunk:
                 self.lines += [*pending, *(step for item in passes for step in item.lines())]
                 continue

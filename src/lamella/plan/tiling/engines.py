@@ -20,8 +20,6 @@ LAYERS = 57
 """Stages of a network of 50 layers: a smaller network may have as many lines."""
 OTHERS = 9
 """Lines of a stage that do not depend on its tiles, about: constants, tables, fetches, comments."""
-THRIFT = 60.0
-"""Cycles that a line less is worth as long as there is time."""
 
 
 def allot(shapes: list[StageShape], weights: list[int], machine: Machine) -> list[Choice]:
@@ -49,7 +47,7 @@ class _Allotment:
 
     def __init__(self, shapes: list[StageShape], machine: Machine) -> None:
         counts = sorted({*(1 << k for k in range(8) if 1 << k < machine.engines), machine.engines})
-        self.limits = [Limits(machine.l1, engines, thrift=THRIFT) for engines in counts]
+        self.limits = [Limits(machine.l1, engines, thrift=machine.tactic.thrift) for engines in counts]
         self.shapes, self.machine = shapes, machine
         self.choices = [choose(shape, self.limits[0]) for shape in shapes]
         count = len(shapes)

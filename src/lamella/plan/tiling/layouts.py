@@ -17,9 +17,6 @@ from lamella.plan.tiling.shape import Machine, StageShape
 from lamella.plan.tiling.split import Whole, dense
 from lamella.plan.tiling.stages import Network
 
-THRIFT = 30.0
-"""Cycles that a line less is worth where a stage changes its mind."""
-
 
 def settle_layouts(
     network: Network, shapes: list[StageShape], choices: list[Choice], machine: Machine
@@ -55,7 +52,7 @@ def _choose(
 ) -> Choice | None:
     engines = machine.engines if across else choices[number].engines
     try:
-        return choose(shapes[number], Limits(machine.l1, engines, across, thrift=THRIFT))
+        return choose(shapes[number], Limits(machine.l1, engines, across, thrift=machine.tactic.thrift / 2))
     except Unsupported:
         return None
 

@@ -21,7 +21,7 @@ from lamella.plan.tiling.pack import PackedBuffer, Packing
 from lamella.plan.tiling.program import L2_BUFFER, Bytes, Place
 from lamella.plan.tiling.residency import Spill, cheapest_spills
 from lamella.plan.tiling.runs import Run, assign, find_run
-from lamella.plan.tiling.search import STREAM_SLOTS, slots_of
+from lamella.plan.tiling.search import slots_of, stream_slots
 from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, lead_operand, tiles_of
 from lamella.plan.tiling.split import Part, Tile, bits_of
 from lamella.plan.tiling.stages import Network, Stage
@@ -83,6 +83,8 @@ class TiledStage:
     along: int = 0
     """Iterations of the loop before this stage, in which its weights come: a piece with each."""
     stream: Block | None = None
+    flowing: int = 0
+    """Chunks of weights of which fetches have been written."""
     streamed_at: tuple[PackedBuffer, int] | None = None
     staging: Block | None = None
     staged: dict[str, int] = field(default_factory=dict)
@@ -287,7 +289,7 @@ class Placement:
             if any(first * tiled.depth_bytes % BLOCK for first in starts) or tiled.chunk_bytes % BLOCK:
                 return packing.plain
         found = packing.codes.find(region, by_channel)
-        if found is None or not self.machine.saves(region.extent, found.size):
+        if found is None:
             return packing.plain
         target = packing.buffer(found.codec)
         target.stored += found.size
@@ -420,7 +422,7 @@ class Placement:
         for tiled in self.stages:
             if tiled.choice.streamed:
                 number = tiled.stage.number
-                size = STREAM_SLOTS * tiled.chunk_bytes
+                size = stream_slots(self.machine, tiled.chunk_bytes) * tiled.chunk_bytes
                 tiled.stream = Block(f"{tiled.label}_stream", size, number, number)
                 yield tiled.stream
 

@@ -20,8 +20,6 @@ from lamella.plan.tiling.split import VIEWS, Rows, bits_of
 
 SHARE = 4096
 """Bytes that are worth a move of their own."""
-STREAM_SLOTS = 4
-"""Chunks of weights that are on their way through L2 at once."""
 MOST_CHUNKS = 256
 """Chunks of weights that a stage may have."""
 SECTION = 4
@@ -156,6 +154,7 @@ class _Search:
         if shape.streamed:
             size = sum(region.extent for _, region in shape.wholes)
             busy = max(busy, machine.fetch(size) / machine.counts["sDMA"])
+            busy += _ring_cycles(shape, kept, share, share) / kept.parts * kept.ring
         around = loads + shape.follower_cycles(share) + out
         if not resident or shape.streamed:
             return int(around + busy), None
@@ -259,10 +258,15 @@ def _weights(shape: StageShape, mine: int = 0) -> Iterator[_Kept]:
     for parts in sorted(counts if mine else counts - {1}):
         size = -(-channels // parts)
         each = aligned(size * chunks.depth * bits_of(weight.type.elem) // 8, ALIGN)
-        if shape.streamed and 4 * STREAM_SLOTS * each > 3 * shape.machine.l2:
+        if shape.streamed and not stream_slots(shape.machine, each):
             continue
         for ring in sorted({1, min(2, parts), min(4, parts)}):
             yield _Kept(size, ring, -(-channels // size), rest + ring * each)
+
+
+def stream_slots(machine: Machine, size: int) -> int:
+    """Chunks of weights that are on their way through L2 at once: four, two large ones, or none that are too large."""
+    return 4 if 16 * size <= 3 * machine.l2 else 2 if 16 * size <= 5 * machine.l2 else 0
 
 
 def _ring_cycles(shape: StageShape, kept: _Kept, weights: float, work: float) -> float:
@@ -337,6 +341,9 @@ class _Tiles:
             # In groups: all loads, then chunk after chunk, then all stores.
             around = groups * (sum(self.loads) * flight / machine.counts["DMA"] + self.after + out)
             ring = groups * _ring_cycles(shape, kept, 1.0, self.share * min(flight, each))
+            if shape.streamed:
+                # What comes last from DDR has still its way to go.
+                around += ring / groups / kept.parts * kept.ring
             return int(max(*busy.values(), ring) + around), None
         ends = load / 2 + out / 2
         with_weights = max(*busy.values(), each * way / max(1, flight)) + ends

@@ -16,6 +16,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.quant import PerTensor
 from lamella.lang.nem.resolved import Loop, Plan, Region, Task, Wait
 from lamella.lang.nem.words import MOVES
+from lamella.plan.tiling.choice import Choice
 from lamella.plan.tiling.split import (
     OperandSplit,
     Part,
@@ -148,6 +149,8 @@ class Network:
     length: int
     first: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
+    fills: dict[tuple[int, int, int], Choice | None] = field(default_factory=dict)
+    """Tilings of a first stage that begins early: those that all attempts have in common."""
 
     @property
     def activations(self) -> set[str]:

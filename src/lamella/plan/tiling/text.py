@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 
 from lamella.base.quant import PerChannel, PerGroup, PerTensor, Quant
 from lamella.base.shape import row_major_strides
@@ -30,15 +31,51 @@ def numbers(values: Iterable[int]) -> tuple[Expr, ...]:
     return tuple(integer(value) for value in values)
 
 
+LONG_NAME = 12
+"""Letters of a name that is written as it is."""
+PLACE = "at_"
+"""How the names of places in L2 begin."""
+
+
+def abbreviated(name: str) -> str:
+    """A name as it is where it is short, else the first letters of its words, and its numbers."""
+    if len(name) <= LONG_NAME:
+        return name
+    return "".join(word if word.isdigit() else word[:1] for word in _identifier(name).split("_"))
+
+
+def aliases(labels: Sequence[str]) -> dict[str, str]:
+    """Names of stages with what they are called in the text, each by another word."""
+    found: dict[str, str] = {}
+    taken = set(labels)
+    for label in labels:
+        base = abbreviated(label)
+        alias = base
+        for number in count(2):
+            if alias == label or alias not in taken:
+                break
+            alias = f"{base}x{number}"
+        found[label] = alias
+        taken.add(alias)
+    return found
+
+
+def _identifier(wanted: str) -> str:
+    """A name that the language allows."""
+    base = "".join(char if char.isalnum() and char.isascii() else "_" for char in wanted) or "t"
+    return base if base[0].isalpha() or base[0] == "_" else f"t_{base}"
+
+
 class Writer:
     """Makes statements of lines; quantisation tables and constants are declared once, before all tasks."""
 
-    def __init__(self, taken: Iterable[str], labels: Iterable[str] = ()) -> None:
+    def __init__(self, taken: Iterable[str], aliases: Mapping[str, str]) -> None:
         self.tables: dict[tuple[object, ...], str] = {}
         self.constants: dict[tuple[str, int], str] = {}
         self.heads: list[nodes.Statement] = []
         self.named: set[str] = set(taken) | RESERVED
-        self.labels = set(labels)
+        self.aliases = aliases
+        self.labels = {*aliases, *aliases.values()}
         """Names of stages, which only their own tasks may have: they tell which section a task belongs to."""
         self.variable = self.fresh("i")
         self.arenas: dict[str, str] = {}
@@ -47,13 +84,22 @@ class Writer:
 
     def fresh(self, wanted: str) -> str:
         """A name that nothing else has."""
-        base = "".join(char if char.isalnum() and char.isascii() else "_" for char in wanted) or "t"
-        base = base if base[0].isalpha() or base[0] == "_" else f"t_{base}"
+        base = _identifier(self._short(wanted))
         found, number = base, 2
         while found in self.named or (found in self.labels and found != base):
             found, number = f"{base}_{number}", number + 1
         self.named.add(found)
         return found
+
+    def _short(self, wanted: str) -> str:
+        """A name that begins with that of a stage, or is that of a place, with what is long in it abbreviated."""
+        if wanted.startswith(PLACE):
+            stem, _, kind = wanted.removeprefix(PLACE).rpartition("_")
+            return f"{PLACE}{self.aliases.get(stem) or abbreviated(stem)}_{kind}" if stem else wanted
+        stem = wanted
+        while stem and stem not in self.aliases:
+            stem = stem.rpartition("_")[0]
+        return self.aliases[stem] + wanted[len(stem) :] if stem else wanted
 
     def table(self, values: Sequence[int] | Sequence[float], wanted: str) -> Name:
         """A list by its name; equal lists are one."""

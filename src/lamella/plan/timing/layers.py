@@ -1,10 +1,10 @@
 """Layers: the sections of a plan, by the comments that name them, and what each of them costs.
 
-A section begins with a comment line `# == NAME` or `# == NAME: what it does` and ends where the next one begins. A task
-whose own `@profile` tag is the name of a section, or whose token begins with that name and `_` (the longest such name
-counts), belongs to that section, wherever it stands: so a plan says that a prefetch is for a later layer. In a plan
-without such comments the tag of a task or of a loop around it makes the section, else the outermost loop, else the task
-is alone.
+A section begins with a comment line `# == NAME` or `# == NAME: what it does` and ends where the next one begins; behind
+the name a short one may stand, `# == NAME (SHORT): what it does`. A task whose own `@profile` tag is the name of a
+section, or whose token begins with one of its names and `_` (the longest such name counts), belongs to that section,
+wherever it stands: so a plan says that a prefetch is for a later layer. In a plan without such comments the tag of a
+task or of a loop around it makes the section, else the outermost loop, else the task is alone.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lamella.lang.nem.resolved import Loop, Plan, Task
 from lamella.plan.timing.cost import MACS, crosses
 from lamella.plan.timing.report import TaskUse, TimingReport
 
 _SECTION = re.compile(r"^[ \t]*#[ \t]*==[ \t]*([^:\n]*?)[ \t]*(?:=*|:[ \t]*([^\n]*))[ \t]*$", re.MULTILINE)
+_SHORT = re.compile(r"(.*\S) \(([A-Za-z_]\w*)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,8 @@ def has_sections(plan: Plan) -> bool:
 def find_sections(plan: Plan) -> tuple[Section, ...]:
     """The sections of a plan that have tasks, in the order of their comments, or of their first tasks."""
     marks = _marks(plan)
-    names = {name: (name, what, line) for line, name, what in reversed(marks)}
+    names = {mark.short: mark.section for mark in reversed(marks) if mark.short}
+    names |= {mark.name: mark.section for mark in reversed(marks)}
     tasks: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for item, around in plan.walk():
         if isinstance(item, Task):
@@ -109,26 +112,42 @@ def _named(task: Task, names: Mapping[str, tuple[str, str, int]]) -> tuple[str, 
     return names.get(name)
 
 
-def _marks(plan: Plan) -> list[tuple[int, str, str]]:
-    """Line, name and text of each comment that begins a section."""
+class _Mark(NamedTuple):
+    """A comment that begins a section: its line, the name, what it says, and another name for tasks."""
+
+    line: int
+    name: str
+    what: str
+    short: str
+
+    @property
+    def section(self) -> tuple[str, str, int]:
+        """How a section begins."""
+        return self.name, self.what, self.line
+
+
+def _marks(plan: Plan) -> list[_Mark]:
+    """The comments that begin sections."""
     text = plan.source.text
-    found: list[tuple[int, str, str]] = []
+    found: list[_Mark] = []
     line, place = 1, 0
     for match in _SECTION.finditer(text):
         line += text.count("\n", place, match.start())
         place = match.start()
         if match[1]:
-            found.append((line, match[1], match[2] or ""))
+            named = _SHORT.fullmatch(match[1])
+            name, short = (named[1], named[2]) if named else (match[1], "")
+            found.append(_Mark(line, name, match[2] or "", short))
     return found
 
 
-def _last_mark(marks: list[tuple[int, str, str]], line: int) -> tuple[str, str, int]:
+def _last_mark(marks: list[_Mark], line: int) -> tuple[str, str, int]:
     """The section that a line stands in; before the first comment there is one without a comment."""
     found = ("before the first section", "", 0)
-    for at, name, what in marks:
-        if at > line:
+    for mark in marks:
+        if mark.line > line:
             break
-        found = (name, what, at)
+        found = mark.section
     return found
 
 

@@ -80,7 +80,7 @@ class GraphView {
       KINDS.forEach(([name], kind) => { if (used.has(kind)) parts.push(legendItem(kindColour(kind), name)); });
       if (used.has(-1)) parts.push(legendItem(kindColour(-1), "others"));
     } else if (this.overlay === "status") {
-      parts.push(legendItem(theme.warn, "changed"), legendItem(this.model ? theme.good : theme.bad, this.model ? "only in this one" : "only in this one"));
+      parts.push(legendItem(theme.palette[1], "changed"), legendItem(this.model ? theme.good : theme.bad, "only in this one"));
     } else {
       const ramp = element("span", "ramp");
       ramp.style.background = "linear-gradient(90deg, " + [0.06, 0.5, 1].map((part) => this.heat(part)).join(",") + ")";
@@ -96,8 +96,8 @@ class GraphView {
     if (this.overlay === "status") {
       const value = this.values[node];
       if (!value) return theme.card;
-      const colour = op < 0 || value === 1 ? theme.warn : this.model ? theme.good : theme.bad;
-      return mix(theme.card, colour, op < 0 ? 0.12 : 0.26);
+      const colour = op < 0 || value === 1 ? theme.palette[1] : this.model ? theme.good : theme.bad;
+      return mix(theme.card, colour, op < 0 ? 0.14 : 0.3);
     }
     if (this.values) return this.heat(0.9 * Math.sqrt(Math.min(this.values[node] / this.most, 1)));
     return theme.card;

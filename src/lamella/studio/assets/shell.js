@@ -159,7 +159,8 @@ function showView(model, key) {
 function drawTabs() {
   for (const pane of panes) {
     const strip = $("pane-" + pane.number).querySelector(".tabs");
-    const tabs = available.map((item) => {
+    const ordered = [...available].sort((a, b) => (a.model === b.model ? 0 : (a.model === pane.number ? -1 : 1)));
+    const tabs = (models.length > 1 ? ordered : available).map((item) => {
       const title = models.length > 1 && item.key !== "changes" ? item.title + " " + "AB"[item.model] : item.title;
       const tab = button(title, () => showIn(pane, item), "tab tab-" + item.id);
       tab.setAttribute("role", "tab");
@@ -169,6 +170,8 @@ function drawTabs() {
       return tab;
     });
     strip.replaceChildren(...tabs);
+    const shown = tabs.find((tab) => tab.tabIndex === 0);
+    if (shown) strip.scrollLeft = Math.max(0, shown.offsetLeft + shown.offsetWidth - strip.clientWidth);
   }
 }
 

@@ -2,7 +2,7 @@
 const LINE = 19;
 const SPARE = 8;
 
-const SYNTAX = /((?:^|\s)#(?!\d).*$|;(?=\s).*$)|("(?:[^"\\]|\\.)*")|([%@][\w.]+)|\b(module|model|block|primitive|extends|params|forward|backward|graph|operator|import|func|parallel|for|foreach|if|else|yield|constant|builtin|arith|load|store|alloca|barrier|define|declare|call|br|ret|phi|buffer|loop|endloop|wait|let|const|program|device|region|parameter|input|output|return|PRELOAD|SAVE_RESULT|FORWARD|FREE)\b|\b(f16|bf16|f32|f64|i8|i16|i32|i64|index|float|double|half|ptr|memref|bool|real|int|float32|int64)\b|\b(\d[\w.]*)\b/g;
+const SYNTAX = /((?:^|\s)#(?!\d).*$)|("(?:[^"\\]|\\.)*")|([%@][\w.]+)|\b(module|model|block|primitive|extends|params|forward|backward|graph|operator|import|func|parallel|for|foreach|if|else|yield|constant|builtin|arith|load|store|alloca|barrier|define|declare|call|br|ret|phi|buffer|loop|endloop|wait|let|const|program|device|region|parameter|input|output|return|PRELOAD|SAVE_RESULT|FORWARD|FREE)\b|\b(f16|bf16|f32|f64|i8|i16|i32|i64|index|float|double|half|ptr|memref|bool|real|int|float32|int64)\b|(?<![\w.])(\d[\w.]*)\b/g;
 const CLASSES = ["", "comment", "string", "name", "word", "type", "number"];
 
 function highlight(text) {

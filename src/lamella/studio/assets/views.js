@@ -185,6 +185,7 @@ class NacView {
     const { memory } = this.nac;
     const words = memory ? "memory schedule: peak " + bytes(memory.peak) + " at instruction " + memory.tick + ", " + bytes(memory.unscheduled) + " without it · " + Object.entries(memory.commands).map(([name, number]) => number + " " + name).join(", ") : "instructions, and what the memory coprocessor does beside them";
     root.append(element("div", "bar", null, element("p", "hint wrap", words)));
+    if (memory && memory.held.length > 1) root.append(this.chart(memory));
     this.index = lineIndex(this.nac.things);
     this.lines = new Lines(root, "NAC listing", {
       has: (line) => (this.nac.things[line] || []).length > 0,
@@ -192,6 +193,20 @@ class NacView {
       edge: (line) => ((this.nac.things[line] || []).length ? theme.palette[4] : ""),
     });
     this.lines.set(this.nac.lines);
+  }
+
+  // Bytes held at each instruction, by the schedule; a click goes to the instruction.
+  chart({ held, peak, tick }) {
+    const [count_, top] = [held.length, Math.max(peak, 1)];
+    const points = held.map((value, at) => at + "," + (50 - 46 * value / top).toFixed(2) + " " + (at + 1) + "," + (50 - 46 * value / top).toFixed(2)).join(" ");
+    const area = svg("polygon", { points: "0,50 " + points + " " + count_ + ",50" });
+    const mark = svg("line", { x1: tick + 0.5, x2: tick + 0.5, y1: 0, y2: 50 });
+    const made = svg("svg", { class: "held", viewBox: "0 0 " + count_ + " 50", preserveAspectRatio: "none", role: "img", "aria-label": "bytes held at each instruction" }, area, mark);
+    const at = (event) => clamp(Math.floor((event.clientX - made.getBoundingClientRect().left) * count_ / made.clientWidth), 0, count_ - 1);
+    made.addEventListener("pointermove", (event) => tell(event, bytes(held[at(event)]) + " held", [this.nac.lines[at(event)]]));
+    made.addEventListener("pointerleave", hush);
+    made.addEventListener("click", (event) => { this.lines.choose(at(event)); this.lines.mark([at(event)], true); });
+    return made;
   }
 
   select() { this.lines.mark(this.index(selection.things[this.model]), selection.from !== "nac"); }
@@ -216,7 +231,7 @@ class KernelView {
   }
 
   column(form, title) {
-    const box = element("section", "column", null, element("h3", "", title));
+    const box = element("section", "column", null, element("h2", "", title));
     this.columns.append(box);
     const from = (line) => this.from(form, line);
     const lines = new Lines(box, title, {
@@ -298,7 +313,7 @@ class Inspector {
     const { title, kind, facts, notes } = models[model];
     const rows = [["kind", kind], ...facts];
     const parts = [element("h2", "", title), definitions(rows)];
-    if (notes.length) parts.push(element("h3", "", "not shown"), ...notes.map((note) => element("p", "left-out", note)));
+    if (notes.length) parts.push(element("h3", "", "notes"), ...notes.map((note) => element("p", "left-out", note)));
     parts.push(element("p", "hint wrap", "Click anything: the same operations are shown at every level. / searches, ? lists the keys."));
     return parts;
   }

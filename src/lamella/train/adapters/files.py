@@ -120,7 +120,7 @@ def _low_rank_config(places: Sequence[Place], spec: AdapterSpec) -> dict[str, ob
     return {
         "r": rank,
         "lora_alpha": alpha,
-        "lora_dropout": 0.0,
+        "lora_dropout": spec.dropout,
         "bias": "none",
         "fan_in_fan_out": any(item.is_stored_turned for item in places),
         "use_dora": spec.kind == DORA,
@@ -168,7 +168,9 @@ def read_adapter(folder: Path, limits: Limits) -> tuple[AdapterSpec, dict[tuple[
                 "ranks that differ from module to module are not read", path=shown(folder / CONFIG)
             )
         rank, alpha = _number(config, "r", folder), _number(config, "lora_alpha", folder)
-        return AdapterSpec(kind, int(rank), alpha, spec.targets), found
+        dropout = config.get("lora_dropout")
+        kept = dropout if isinstance(dropout, float) and 0 < dropout < 1 else 0.0
+        return AdapterSpec(kind, int(rank), alpha, spec.targets, dropout=kept), found
     if kind == BOTTLENECK:
         dim, activation = int(_number(config, "bottleneck_dim", folder)), str(config.get("activation"))
         return AdapterSpec(kind, dim=dim, activation=activation, targets=spec.targets), found

@@ -117,9 +117,9 @@ def find_products(graph: Graph) -> dict[str, Product]:
     variables = {item.name: item for item in graph.variables}
     makers = producers(graph)
     readers: dict[str, list[Operation]] = {}
-    for node in graph.operations():
-        for item in members(node.inputs):
-            readers.setdefault(item.name, []).append(node)
+    for operation in graph.operations():
+        for item in members(operation.inputs):
+            readers.setdefault(item.name, []).append(operation)
     found: dict[str, list[Product]] = {}
     for node in graph.nodes:
         product = _product(node) if isinstance(node, Operation) else None

@@ -44,6 +44,8 @@ class AdapterSpec:
     dim: int = 64
     """The width of a bottleneck."""
     activation: str = "relu"
+    dropout: float = 0.0
+    """What the file of the adapter says of dropout: it is kept in the file, steps of training do without."""
 
     @property
     def scale(self) -> float:

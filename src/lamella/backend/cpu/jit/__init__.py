@@ -31,7 +31,7 @@ from lamella.backend.cpu.jit.engine import (
     pack_objects,
     unpack_objects,
 )
-from lamella.backend.cpu.jit.store import ObjectCache, open_cache
+from lamella.base.object_cache import ObjectCache, open_cache
 from lamella.kernels.target import TILES
 
 # --- assembly with the lines of the source as comments: they travel through LLVM as places of debug ---------

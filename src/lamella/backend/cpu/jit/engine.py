@@ -12,10 +12,10 @@ from types import MappingProxyType, ModuleType
 from typing import NamedTuple, Protocol
 
 from lamella.backend.cpu.jit.placing import place_objects
-from lamella.backend.cpu.jit.store import open_cache
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.mapping import release_library
+from lamella.base.object_cache import open_cache
 from lamella.base.optional import need
 from lamella.base.paths import read_text
 from lamella.base.reader import Reader

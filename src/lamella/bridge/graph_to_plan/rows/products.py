@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
 
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_plan.rows.call import Row, RowCall
-from lamella.bridge.graph_to_plan.values import Order, Value, natural, reshaped, transposed
+from lamella.bridge.graph_to_plan.values import Order, Value, known, natural, reshaped, transposed
 
 FILTER: Order = (2, 3, 1, 0)
 """How a filter [out, in, height, width] lies as HWIO."""
@@ -42,25 +45,87 @@ def _matvec(call: RowCall) -> Value:
 
 def _conv(call: RowCall) -> Value:
     emit = call.emit
-    image, weight, bias = planes(call, call.value(0)), filter_of(call, call.value(1)), call.optional(2)
+    window = window_of(call, call.value(0))
+    image, weight, bias = window.image, window.weight, call.optional(2)
     elem = emit.offers.float_for(
         "conv2d", image.elem if image.is_float else emit.real, "no_bias" if bias is None else "with_bias"
     )
     others = [(emit.as_elem(weight, elem), FILTER, "HWIO")]
     if bias is not None:
         others.append((emit.as_elem(bias, elem), (0,), "C"))
-    shape = plane_shape(call)
     found = emit.window(
         "conv2d",
         emit.as_elem(image, elem),
         others,
-        shape,
+        window.shape,
         elem,
         None,
-        **window_attributes(call),
+        **window.attributes,
         accum_type="f32",
     )
-    return emit.reshape(found, call.shape())
+    return from_planes(call, found)
+
+
+class Sliding(NamedTuple):
+    """A convolution as NEM has it: over two spatial axes."""
+
+    image: Value
+    weight: Value
+    shape: tuple[int, ...]
+    attributes: dict[str, int | tuple[int, ...]]
+
+
+def window_of(call: RowCall, value: Value, zero: int = 0) -> Sliding:
+    """A convolution over one, two or three spatial axes as one over two; `zero` is what pads codes."""
+    if len(value.shape) == 5:
+        return _volume(call, value, zero)
+    return Sliding(
+        planes(call, value), filter_of(call, call.value(1)), plane_shape(call), window_attributes(call)
+    )
+
+
+def _volume(call: RowCall, value: Value, zero: int) -> Sliding:
+    """Each depth of the result as an image of its own, whose channels are those of all depths under the kernel."""
+    emit, weight, out = call.emit, call.value(1), call.shape()
+    batch, channels, depth = value.shape[:3]
+    attributes = window_attributes(call)
+    pads, strides, dilations = (attributes[name] for name in ("pads", "strides", "dilations"))
+    assert isinstance(pads, tuple)
+    assert isinstance(strides, tuple)
+    assert isinstance(dilations, tuple)
+    if attributes["groups"] != 1 or call.word("data_format") not in ("", "NCX") or weight.array is None:
+        raise Unsupported(
+            "a window over 3 spatial axes in groups, in another format, or whose weights the run tells"
+        )
+    if pads[0] or pads[3]:
+        value = emit.pad(value, (0, 0, pads[0], 0, 0), (0, 0, pads[3], 0, 0), zero, "constant")
+    taps = []
+    for tap in range(weight.shape[2]):
+        places = np.arange(out[2], dtype=np.int32) * strides[0] + tap * dilations[0]
+        if strides[0] == 1:
+            taps.append(emit.slice(value, 2, int(places[0]), out[2]))
+        else:
+            taps.append(emit.gather(value, known(places, "i32", f"depths_{depth}_{tap}"), 2))
+    whole = transposed(emit.concat(taps, 1), (0, 2, 1, 3, 4))
+    image = emit.reshape(whole, (batch * out[2], channels * len(taps), *value.shape[3:]))
+    kernel = emit.reshape(
+        transposed(weight, (0, 2, 1, 3, 4)), (out[1], channels * len(taps), *weight.shape[3:])
+    )
+    flat = {
+        "pads": (*pads[1:3], *pads[4:]),
+        "strides": strides[1:],
+        "dilations": dilations[1:],
+        "groups": 1,
+    }
+    return Sliding(image, kernel, (batch * out[2], out[1], *out[3:]), flat)
+
+
+def from_planes(call: RowCall, found: Value) -> Value:
+    """The result of a convolution in its own shape."""
+    out = call.shape()
+    if len(out) != 5:
+        return call.emit.reshape(found, out)
+    return transposed(call.emit.reshape(found, (out[0], out[2], out[1], *out[3:])), (0, 2, 1, 3, 4))
 
 
 def planes(call: RowCall, value: Value) -> Value:
@@ -118,7 +183,7 @@ def window_attributes(call: RowCall) -> dict[str, int | tuple[int, ...]]:
     groups = call.integer("groups", 1)
     if groups == 0:
         groups = image[1] if isinstance(image[1], int) else 1
-    lead = 2 - count
+    lead = max(0, 2 - count)
     return {
         "pads": (*(0,) * lead, *pads[:count], *(0,) * lead, *pads[count:]),
         "strides": (*(1,) * lead, *strides),

@@ -15,14 +15,7 @@ from lamella.base.dtype import ElementType, name_in
 from lamella.base.errors import Unsupported
 from lamella.base.quant import PerChannel, PerTensor, Quant
 from lamella.bridge.graph_to_plan.rows.call import Row, RowCall
-from lamella.bridge.graph_to_plan.rows.products import (
-    FILTER,
-    filter_of,
-    plane_shape,
-    planes,
-    turned,
-    window_attributes,
-)
+from lamella.bridge.graph_to_plan.rows.products import FILTER, from_planes, turned, window_of
 from lamella.bridge.graph_to_plan.rows.windows import pool
 from lamella.bridge.graph_to_plan.values import Value, known
 
@@ -180,9 +173,9 @@ def _bias(call: RowCall, bias: Value | None, count: int, elem: str, family: str,
 
 def _conv(call: RowCall) -> Value:
     emit, elem = call.emit, element_of(call)
-    image, given = planes(call, codes_of(call, 0, "x_")), call.optional(2)
-    weight = filter_of(call, call.value(1))
-    weight = _weights(call, weight, call.integer("w_bits", 8), "conv2d", given is not None)
+    window = window_of(call, codes_of(call, 0, "x_"), call.integer("x_zero"))
+    given = call.optional(2)
+    weight = _weights(call, window.weight, call.integer("w_bits", 8), "conv2d", given is not None)
     bias = _bias(call, given, weight.shape[0], elem, "conv2d", weight.elem == "i8")
     weight = replace(weight, quant=_scales(call.value(3), weight.shape[0], 0))
     others = [(weight, FILTER, "HWIO")]
@@ -190,15 +183,15 @@ def _conv(call: RowCall) -> Value:
         others.append((bias, (0,), "C"))
     found = emit.window(
         "conv2d",
-        image,
+        window.image,
         others,
-        plane_shape(call),
+        window.shape,
         elem,
         meaning(call, "y_"),
-        **window_attributes(call),
+        **window.attributes,
         accum_type="i32",
     )
-    return emit.reshape(found, call.shape())
+    return from_planes(call, found)
 
 
 def _matmul(call: RowCall) -> Value:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
+from math import prod
 
 from lamella.base.errors import Found
 from lamella.base.records import dataclass
@@ -27,6 +28,9 @@ from lamella.graph.passes.fuse.parts import KnownFacts, Part, make_part
 from lamella.graph.passes.fuse.strips import find_strips
 from lamella.graph.rewrite import members, operands_of, results_of
 
+FEWEST_QUERIES, MOST_KEYS = 16, 256
+"""Of an attention that one kernel of a GPU computes with all scores of its queries at hand."""
+
 __all__ = ["Fusion", "GroupKind", "Kind", "Machine", "fuse", "fuse_model", "kind_of"]
 
 
@@ -38,6 +42,8 @@ class FusedGroup:
     kind: GroupKind
     operators: tuple[str, ...]
     bytes_saved: int
+    made: tuple[Tensor, ...] = ()
+    """What its operations make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,11 @@ class Fusion:
     model: Model
     groups: tuple[FusedGroup, ...]
     refusals: tuple[Refusal, ...]
+
+    def attentions(self) -> frozenset[str]:
+        """The tensors that attentions make whose scores of some queries fit into the local memory of a GPU."""
+        found = [item.made for item in self.groups if item.kind is GroupKind.ATTENTION]
+        return frozenset(item.name for made in found if _is_short(made) for item in made)
 
     def lines(self) -> list[str]:
         """What was fused and what was not, for people: one line in all, then one for each."""
@@ -63,6 +74,15 @@ class Fusion:
             for item in self.refusals
         ]
         return found
+
+
+def _is_short(made: Sequence[Tensor]) -> bool:
+    """Whether the largest tensor of an attention, its scores, has few keys and several queries."""
+    shapes = [[extent for extent in item.shape if isinstance(extent, int)] for item in made]
+    if any(len(known) < len(item.shape) for known, item in zip(shapes, made, strict=True)):
+        return False
+    *_, queries, keys = [1, 1, *max(shapes, key=prod)]
+    return queries >= FEWEST_QUERIES and keys <= MOST_KEYS
 
 
 def fuse(model: Model) -> Model:
@@ -205,7 +225,10 @@ class _Fusing:
         )
         call = self.writer.call(found, name)
         names = tuple(item.operator for item in operations)
-        self.groups.append(FusedGroup(call.operator, worth[0], names, worth[1]))
+        results = tuple(
+            item for operation in operations for item in results_of(operation) if isinstance(item, Tensor)
+        )
+        self.groups.append(FusedGroup(call.operator, worth[0], names, worth[1], results))
         return call
 
 

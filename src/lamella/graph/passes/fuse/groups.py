@@ -88,6 +88,23 @@ class Grouping:
                 self._join_attention(number)
                 for item in self._by_worth(number):
                     self._join(number, item)
+        if self.machine.joins_views:
+            self._join_views()
+
+    def _join_views(self) -> None:
+        """Attention takes in what only moves its operands: its kernel reads them one by one, wherever they lie."""
+        for group in [item for item, kind in self.kinds.items() if kind is GroupKind.ATTENTION]:
+            for name in dict.fromkeys(self._operands(group)):
+                movers, _ = self._find_movers(name)
+                inside, taken = {*self.groups[self.group_of[group]], *movers}, list[int]()
+                for number in movers:
+                    made = [item.name for item in results_of(self.part.nodes[number])]
+                    shared = any(self.part.is_visible(item, inside) for item in made)
+                    if shared or not self.part.facts[number].is_pointwise:
+                        break
+                    taken.append(number)
+                if taken:
+                    self._merge([*taken, self.group_of[group]], group)
 
     def _see(self, count: int) -> None:
         """Know what the first nodes depend on."""
@@ -192,6 +209,8 @@ class Grouping:
         group = self.group_of[number]
         if maker is not None and self.group_of[maker] != group:
             fused = self._try([self.group_of[maker], *movers, group], item.name, number)
+            if not fused and movers and self.machine.joins_views and self.part.facts[number].kind is Kind.MAP:
+                self._try([*movers, group], item.name, number)
             if fused or self.part.facts[number].kind is not Kind.CONTRACT:
                 return
         spread = [place for place, mover in enumerate(movers) if self._spreads(mover)]
@@ -306,7 +325,8 @@ class Grouping:
             kind, name = self.kinds.get(group), self.names.get(group, "")
             if kind is None:
                 continue
-            kept = members if name else self._peeled(members, kind)
+            whole = name or (self.machine.joins_views and kind in (GroupKind.ATTENTION, GroupKind.MAP))
+            kept = members if whole else self._peeled(members, kind)
             if name or (len(kept) > 1 and not self._only_moves(kept)):
                 found.append(Group(kept, kind, self._saved(kept), name))
         return found

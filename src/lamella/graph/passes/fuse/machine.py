@@ -19,6 +19,8 @@ class Machine:
     """Bytes of the second-level cache."""
     launch: float = 0.5
     """Microseconds that one more kernel costs."""
+    joins_views: bool = False
+    """Whether what only moves elements is part of the kernel that reads them, wherever it can be."""
 
     def seconds(self, size: int) -> float:
         """The time to move bytes once."""
@@ -31,3 +33,5 @@ class Machine:
 
 
 DEFAULT_MACHINE = Machine()
+GPU = Machine(joins_views=True)
+"""A GPU: what a kernel costs that only moves elements is its launch."""

@@ -171,7 +171,8 @@ def check_mappings(view: DeclarationView) -> Iterator[Diagnostic]:
 
 
 def _check_config(fields: tuple[Field, ...], view: DeclarationView) -> Iterator[Diagnostic]:
-    if view.whole and not any(item.name == ARCHITECTURE for item in _config_fields(view)):
+    named = view.module.abstract or any(item.name == ARCHITECTURE for item in _config_fields(view))
+    if view.whole and not named:
         yield constants.MISSING_SECTION.at(
             fields[0].span if fields else view.module.span,
             module=view.module.name,

@@ -10,11 +10,12 @@ from lamella.lang.module.nodes import (
     ConfigParam,
     Constant,
     Forward,
+    Mapping,
     Module,
     Param,
     Port,
 )
-from lamella.lang.module.resolve.lineage import Generation
+from lamella.lang.module.resolve.lineage import Generation, merge_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +114,31 @@ def _take_sections(old: Module, new: Module) -> Module:
         sublayers=new.sublayers if _has_graph(new) else old.sublayers,
         forward=_take_forward(old, new),
         backward=_take_backward(old, new),
-        hf_config=old.hf_config if new.hf_config is None else new.hf_config,
-        hf_mapping=old.hf_mapping if new.hf_mapping is None else new.hf_mapping,
-        # The way back belongs to its mapping: another mapping has another.
-        hf_export=old.hf_export if new.hf_export is None and new.hf_mapping is None else new.hf_export,
+        hf_config=merge_fields(old.hf_config, new.hf_config),
+        hf_mapping=_take_mappings(old.hf_mapping, new.hf_mapping, new.hf_mapping),
+        # The way back belongs to the entry of its parameter: another entry has another.
+        hf_export=_take_mappings(old.hf_export, new.hf_export, new.hf_mapping, new.hf_export),
         stub=old.stub or new.stub,
     )
+
+
+def _take_mappings(
+    old: tuple[Mapping, ...] | None, new: tuple[Mapping, ...] | None, *said: tuple[Mapping, ...] | None
+) -> tuple[Mapping, ...] | None:
+    """The entries of the descendant, and those of the ancestor for parameters of which nothing is said."""
+    if old is None:
+        return new
+    own = {_place(item) for items in said for item in items or ()}
+    return (*(item for item in old if _place(item) not in own), *(new or ()))
+
+
+def _place(item: Mapping) -> str:
+    """The path of an entry; what its placeholders are called does not matter."""
+    parts = (
+        (part.name, *("{}" if isinstance(at, str) else f"{at}" for at in part.indices))
+        for part in item.path.parts
+    )
+    return ".".join("/".join(part) for part in parts)
 
 
 def _named_last(old: Module, new: Module) -> tuple[Constant, ...]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Span
-from lamella.lang.module.nodes import ConfigParam, InstanceType, Module, Preset, Primitive, Recipe
+from lamella.lang.module.nodes import ConfigParam, Field, InstanceType, Module, Preset, Primitive, Recipe
 from lamella.lang.module.resolve.nodes import Declared, Scope
 from lamella.lang.module.rules import constants, syntax
 from lamella.lang.module.rules import inheritance as rules
@@ -49,6 +51,19 @@ def trace_lineage(declared: Declared, scope: Scope, limits: Limits = DEFAULT) ->
             return found[::-1]
         declared = _parent(module, scope)
         scope = scope.of(declared)
+
+
+def merge_fields(old: tuple[Field, ...] | None, new: tuple[Field, ...] | None) -> tuple[Field, ...] | None:
+    """The fields of a section such as `hf_config:`; those that a descendant does not say are the ancestor's."""
+    if old is None or new is None:
+        return old if new is None else new
+    own = {item.name for item in new}
+    return (*(item for item in old if item.name not in own), *new)
+
+
+def inherited_config(lineage: Sequence[Generation]) -> tuple[Field, ...]:
+    """What a declaration and those that it extends say in `hf_config:`."""
+    return reduce(merge_fields, (item.module.hf_config for item in lineage), None) or ()
 
 
 def _parent(module: Module, scope: Scope) -> Declared:

@@ -182,10 +182,10 @@ function openSource() {
 function sourceLine(text, number) {
   const tasks = tasksOfLine.get(number) || [];
   const cycles = tasks.reduce((sum, task) => sum + scene.tasks[task].cycles, 0);
-  const line = element("li", "", null, element("span", "n", number), element("span", "c", tasks.length ? brief(cycles) : ""), paintedText(text));
+  const line = element("div", "line", null, element("span", "n", number), element("span", "c", tasks.length ? brief(cycles) : ""), paintedText(text));
   if (!tasks.length) return line;
   const press = () => choose(tasks[(tasks.indexOf(view.task) + 1) % tasks.length]);
-  line.className = "task";
+  line.className = "line task";
   line.firstChild.style.borderLeftColor = colours[tasks[0]];
   line.tabIndex = 0;
   line.setAttribute("role", "button");
@@ -205,7 +205,7 @@ function paintedText(text) {
 
 function markLine() {
   const lines = byId("source").children;
-  for (const line of byId("source").querySelectorAll("li.on")) line.classList.remove("on");
+  for (const line of byId("source").querySelectorAll(".line.on")) line.classList.remove("on");
   const line = view.task >= 0 ? lines[scene.tasks[view.task].line - 1] : null;
   if (!line) return;
   line.classList.add("on");

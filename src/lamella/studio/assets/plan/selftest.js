@@ -74,7 +74,7 @@ const TRIALS = {
   },
   click() {
     click(middleOf(0));
-    const line = byId("source").querySelector("li.on .n");
+    const line = byId("source").querySelector(".line.on .n");
     document.body.dataset.line = line ? line.textContent : "";
     const row = byId("tasks").querySelector("tr.on");
     return view.slice === 0 && Boolean(row) && Number(row.dataset.task) === slices.task[0];
@@ -104,7 +104,7 @@ const TRIALS = {
   },
   escape() {
     fire(timeline, "keydown", { key: "Escape" });
-    return view.task === -1 && !byId("source").querySelector("li.on");
+    return view.task === -1 && !byId("source").querySelector(".line.on");
   },
   memory() {
     const box = memory.getBoundingClientRect();

@@ -16,6 +16,8 @@ class PeakMemory:
 
     bytes: int
     tick: int
+    held: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    """The most bytes that are alive at each tick."""
 
 
 def peak_bytes(file: File, sizes: Mapping[int, int]) -> PeakMemory:
@@ -27,10 +29,13 @@ def peak_bytes(file: File, sizes: Mapping[int, int]) -> PeakMemory:
     """
     commands: dict[int, tuple[Command, ...]] = {tick.index: tick.commands for tick in file.schedule}
     memory = _LiveResults(sizes, read_flow(file.instructions))
+    held = []
     for index in range(len(file.instructions)):
+        memory.high = memory.now
         memory.execute(index)
         memory.obey(index, commands.get(index, ()))
-    return PeakMemory(memory.most, memory.tick)
+        held.append(memory.high)
+    return PeakMemory(memory.most, memory.tick, tuple(held))
 
 
 @dataclass(slots=True)
@@ -43,6 +48,8 @@ class _LiveResults:
     arriving: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     """For an instruction, the results that are forwarded to it."""
     now: int = 0
+    high: int = 0
+    """The most at this tick."""
     most: int = 0
     tick: int = 0
 
@@ -71,6 +78,7 @@ class _LiveResults:
         if result not in self.alive:
             self.alive.add(result)
             self.now += self.sizes.get(result, 0)
+            self.high = max(self.high, self.now)
         if self.now > self.most:
             self.most, self.tick = self.now, tick
 

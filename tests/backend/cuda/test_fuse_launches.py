@@ -1,0 +1,92 @@
+"""Launches that become one: the processor runs the lists before and after, and the numbers are the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lamella
+from lamella.backend.cpu import compile_program
+from lamella.backend.cpu.run.lists import NativeList, NativeMachine
+from lamella.backend.cpu.run.memory import SharedArena
+from lamella.backend.cpu.run.proving import ProvingSource
+from lamella.backend.executor.kernels import compile_graph
+from lamella.kernels.fuse_launches import fuse_launches
+from lamella.kernels.launches import Launch, LaunchList
+from lamella.kernels.nodes import KernelGraph
+from lamella.lang.tensor.nodes import Function, Program
+from tests.backend.cuda.test_core_products import draw_inputs, plan, write_graph
+
+LAYER = (
+    "@input { x: real[1,64]; } @variable { a: real[192,64]; b: real[96,96]; c: real[64,96]; }"
+    " @output { y: real[1,64]; }",
+    "n = aten.layer_norm{normalized_shape=[64]}(x); t = nn.linear(n, a, 0.0);"
+    " [g, u] = layout.split{axis=1, count=2}(t); s = nn.silu(g); h = math.mul(s, u);"
+    " e = nn.linear(h, b, 0.0); m = nn.softmax{axes=[1]}(e); o = nn.linear(m, c, 0.0); y = math.add(o, x);",
+)
+CASES = {
+    "a layer of one token": LAYER,
+    "rows and columns in turn": (
+        "@input { x: real[4,64]; } @output { y: real[4,64]; z: real[64]; }",
+        "e = aten.layer_norm{normalized_shape=[64]}(x); c = math.sum_reduce{axes=[0], squeeze=true}(e);"
+        " d = math.exp(c); m = math.mul(e, d); y = aten.layer_norm{normalized_shape=[64]}(m);"
+        " z = math.sum_reduce{axes=[0], squeeze=true}(y);",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Recording(NativeMachine):
+    """A machine of the processor that keeps the lists that it is given, with fewer launches where asked."""
+
+    made: KernelGraph = field(kw_only=True)
+    fuses: bool = field(kw_only=True)
+    lists: list[LaunchList] = field(default_factory=list, kw_only=True)
+
+    def compile(self, whole: LaunchList, once: bool = False) -> NativeList:
+        """Make a list runnable."""
+        functions = {item.name: item for item in self.made.program.functions}
+        more: tuple[Function, ...] = ()
+        if self.fuses and not once:
+            whole, more = fuse_launches(whole, functions)
+        if not once:
+            self.lists.append(whole)
+        kernels = compile_program(Program((*functions.values(), *more)))
+        return NativeList(ProvingSource(kernels), whole, SharedArena())
+
+
+def _never(*_: object) -> None:
+    raise AssertionError("a launch ran outside of a list")
+
+
+def run(path: Path, fuses: bool) -> tuple[dict[str, object], tuple[Launch, ...]]:
+    """What a graph computes by lists, and the launches of a run."""
+    made = plan(path)
+    source = ProvingSource(compile_program(Program(())))
+    machine = Recording(source, SharedArena(), made=made, fuses=fuses)
+    executable = compile_graph(made, _never, machine=machine)
+    found = executable(**draw_inputs(made, np.random.default_rng(4)))
+    return dict(found), machine.lists[-1].launches
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fewer_launches_give_the_same_bits(name: str, tmp_path: Path) -> None:
+    path = write_graph(tmp_path, *CASES[name])
+    (want, before), (found, after) = (run(path, fuses) for fuses in (False, True))
+    assert len(after) <= len(before) / 2
+    for key, array in want.items():
+        np.testing.assert_array_equal(np.asarray(found[key]), np.asarray(array))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_a_device_computes_the_same(name: str, tmp_path: Path) -> None:
+    path = write_graph(tmp_path, *CASES[name])
+    found, want = (lamella.compile(path, backend=item, precision="bf16") for item in ("cuda", "cpu"))
+    given = draw_inputs(plan(path), np.random.default_rng(6))
+    for _ in range(3):
+        for key, array in want(**given).items():
+            np.testing.assert_allclose(found(**given)[key], array, rtol=1e-3, atol=1e-3)

@@ -1,0 +1,74 @@
+"""What makes commands pleasant: colours where they are wanted, quiet, times of passes, every stage at once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lamella.cli import _wants_colour, lamella
+from tests.support.repository import ROOT
+
+CONV = str(ROOT / "examples/npu/conv_relu.nem")
+KERNELS = str(ROOT / "examples/kernels/fused.tensor")
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def run(*words: str, color: bool | None = None) -> int:
+    """The status of a command in this process, as `main` would run it."""
+    with pytest.raises(SystemExit) as ended:
+        lamella.main([*words], prog_name="lamella", color=color)
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("variables", "wanted"),
+    [
+        ({}, None),
+        ({"NO_COLOR": "1"}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+    ],
+)
+def test_the_environment_decides_about_colours(
+    variables: dict[str, str], wanted: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.setenv(name, variables.get(name, ""))
+    assert _wants_colour() is wanted
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("show", "nn.relu"), ("show", CONV), ("sim", CONV), ("fmt", KERNELS)],
+    ids=lambda words: words[0],
+)
+def test_colours_change_no_letter(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    found = {}
+    for color in (True, False, None):
+        assert run(*words, color=color) == 0
+        found[color] = capsys.readouterr().out
+    assert ANSI.search(found[True])
+    assert ANSI.sub("", found[True]) == found[False] == found[None]
+
+
+def test_quiet_says_errors_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run("check", CONV) == 0
+    seen = capsys.readouterr()
+    assert "warning[" in seen.err
+    assert "1 file checked" in seen.out
+    assert run("--quiet", "check", CONV) == 0
+    assert capsys.readouterr() == ("", "")
+    assert run("-q", "check", f"{tmp_path}/missing.nem") == 1
+    assert "error[LAM001]" in capsys.readouterr().err
+
+
+def test_stages_and_the_times_of_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("lower", KERNELS, "--to", "llvm", "--print-after-all", "--timing") == 0
+    seen = capsys.readouterr()
+    stages = re.findall(r"^--- (\d+)-([\w-]+)\.\w+$", seen.out, re.MULTILINE)
+    assert [int(number) for number, _ in stages] == list(range(len(stages)))
+    passes = re.findall(r"^ +[\d.]+ ms +[\d.]+%  ([\w-]+)$", seen.err, re.MULTILINE)
+    assert passes == [name for _, name in stages[1:]], "the first stage is the text itself"
+    assert "define " in seen.out
