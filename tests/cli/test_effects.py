@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from lamella.graph.data import write_safetensors
+from lamella.pipeline.command_options import ALWAYS
 from lamella.pipeline.effects import ANY, GRAPHS, SOURCES
-from lamella.pipeline.options import ALWAYS, table
+from lamella.pipeline.options import table
 from tests.support.cli.skriptnd_models import call
 from tests.support.repository import ROOT
 

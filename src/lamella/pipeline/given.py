@@ -12,8 +12,9 @@ from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.records import dataclass
+from lamella.pipeline.command_options import ALWAYS
 from lamella.pipeline.effects import COMMANDS, STEPS, SUBJECTS, Need, Option, Steps
-from lamella.pipeline.options import ALWAYS, DIALECTS, NAMES, Options, kind_of, table
+from lamella.pipeline.options import DIALECTS, NAMES, Options, kind_of, table
 
 # --- what is given --------------------------------------------------------------------------------------------
 

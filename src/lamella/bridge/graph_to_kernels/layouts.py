@@ -195,9 +195,9 @@ class _Choosing:
             # What is read at places that data tell, as when an image is resized, still lies as what it is made of.
             rank = len(item.stages.tensors[output].shape)
             alike = [
-                (item.stages.tensors[name].volume, self.orders[actual])
-                for name, actual in item.names.items()
-                if actual in self.orders and len(item.stages.tensors[name].shape) == rank
+                (item.stages.tensors[name].volume, self.orders[item.names[name]])
+                for name in item.stages.inputs
+                if item.names.get(name) in self.orders and len(item.stages.tensors[name].shape) == rank
             ]
             if output not in found and alike:
                 found[output] = max(alike)[1]
