@@ -12,9 +12,11 @@ from lamella.base.errors import Unsupported
 from lamella.lang.nem.resolved import Task
 from lamella.plan.tiling.choice import TACTICS
 from lamella.plan.tiling.split import Whole, split_of
+from lamella.plan.timing import simulate
+from lamella.plan.timing.network_bounds import find_network_bounds
 from tests.plan.tiling.test_tiling import NPU_2048
 from tests.support.plan.drawn import device, images, rows
-from tests.support.plan.selected import Selected, same_bytes, tiled_plan
+from tests.support.plan.selected import Selected, read_text, same_bytes, tiled_plan
 
 ALIGN = 64
 PRODUCTS = ("conv2d", "gemm", "matmul")
@@ -58,6 +60,24 @@ def test_halving_l1_fails_only_where_the_smallest_operands_do_not_fit(seed: int)
     else:
         return
     assert needed > l1
+
+
+def test_what_cannot_be_divided_works_where_it_lies() -> None:
+    """A cast by strides has no tiles: it works on L2, and its result goes to DDR from there."""
+    text = NPU_2048.replace("L2", "65536").replace("393216", "1024")
+    text += """
+buffer x_ddr : DDR (size=4096)
+buffer y_ddr : DDR (size=8192)
+let x = region(x_ddr, 0, 4096) elem=f16, shape=[4, 32, 16], strides=[16, 64, 1]
+let y = region(y_ddr, 0, 8192) elem=f32, shape=[4, 32, 16], layout=ROWS
+cast.async in x out y
+"""
+    plan = read_text(text)
+    tiled, result, _ = tiled_plan(plan)
+    same_bytes(plan, tiled, result)
+    report = simulate(result)
+    assert report.moved("DDR") == 4096 + 8192
+    assert report.cycles >= find_network_bounds(plan).largest.cycles
 
 
 def test_nothing_is_loaded_to_where_a_store_still_reads() -> None:

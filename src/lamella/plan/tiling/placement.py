@@ -409,9 +409,14 @@ class Placement:
         self.reserved = [*self.homes.values(), *weights, *staging, *self._streams()]
 
     def _read_again(self) -> set[str]:
-        """Outputs that stages read, states of the model above all: they have a home, and go to DDR from there."""
-        read = {region.buffer.name for tiled in self.stages for region in tiled.stage.inputs()}
-        return read & self.network.outputs
+        """Outputs that stages read, states of the model above all: they have a home, and go to DDR from there.
+
+        So have those of tasks that work where their operands lie.
+        """
+        used = {region.buffer.name for tiled in self.stages for region in tiled.stage.inputs()}
+        for tiled in self.stages:
+            used |= {region.buffer.name for region in tiled.stage.outputs if tiled.choice.remote}
+        return used & self.network.outputs
 
     def lead(self, name: str) -> int:
         """Bytes of the block of an activation before its first element."""

@@ -17,6 +17,7 @@ from lamella.plan.tiling.choice import Choice, Limits, Price
 from lamella.plan.tiling.runs import LOOP_FROM, Run, assign, find_run
 from lamella.plan.tiling.shape import ALIGN, Machine, StageShape, tiles_of
 from lamella.plan.tiling.split import VIEWS, Rows, bits_of
+from lamella.plan.timing.dataflow import may_stay
 
 SHARE = 4096
 """Bytes that are worth a move of their own."""
@@ -67,8 +68,9 @@ def _look(shape: StageShape, limits: Limits) -> list[Choice]:
 
 
 def can_stay(shape: StageShape) -> bool:
-    """Whether a stage may work on memories other than L1: it only moves elements."""
-    return shape.stage.task.opcode in VIEWS and not shape.stage.followers
+    """Whether a stage may work on memories other than L1: it only moves elements, or cannot be divided."""
+    task = shape.stage.task
+    return (task.opcode in VIEWS or may_stay(task)) and not shape.stage.followers
 
 
 def can_share_channels(shape: StageShape, engines: int) -> bool:

@@ -15,6 +15,7 @@ from math import ceil, prod
 from types import MappingProxyType
 
 from lamella.base import dtype
+from lamella.base.shape import row_major_strides
 from lamella.lang.nem.registry import opcode
 from lamella.lang.nem.resolved import Buffer, Loop, Plan, Region, Task
 from lamella.lang.nem.words import MOVES
@@ -25,6 +26,8 @@ PICKING = frozenset({"slice", "gather"})
 """Operations that read no more than they write."""
 KEEPING = frozenset({"reshape", "transpose", "concat"}) | MOVES
 """Operations without arithmetic that use every byte they read."""
+
+CASTS = frozenset({"cast", "quantize", "dequantize"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,15 @@ def _read_outside(flow: Dataflow, history: _History, task: Task, operand: int, r
 
 def is_loaded(task: Task, region: Region) -> bool:
     """Whether an operand must be in L1: vectors may be read from L2, and what only rearranges may happen there."""
-    return not is_free(task) and (region.type is None or len(region.type.shape) > 1)
+    return not (is_free(task) or may_stay(task)) and (region.type is None or len(region.type.shape) > 1)
+
+
+def may_stay(task: Task) -> bool:
+    """Whether a task that cannot be divided may work where its operands lie: kernels of the VPU, casts by strides."""
+    if task.opcode not in CASTS:
+        return task.opcode == "compute"
+    types = [region.type for region in (*task.inputs, *task.outputs)]
+    return any(item is None or item.strides != row_major_strides(item.shape) for item in types)
 
 
 def _gaps(start: int, end: int, writers: list[_Write]) -> Iterator[tuple[int, int]]:
