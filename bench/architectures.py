@@ -78,17 +78,12 @@ SOUND |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "nu
 HEADS = ("MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering")
 OTHERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        **{f"BertFor{head}": TEXT for head in HEADS},
         **{f"{name}ForSequenceClassification": SHARED for name in ("Llama", "Mistral", "Qwen2")},
-        **{f"RobertaFor{head}": TEXT for head in HEADS},
-        **{f"XLMRobertaFor{head}": TEXT for head in HEADS[:2]},
-        **{f"DistilBertFor{head}": {**TEXT, "dim": 32, "hidden_dim": 48} for head in HEADS},
         **{f"ModernBertFor{head}": TEXT for head in HEADS[:3]},
         **{f"DebertaV2For{head}": TEXT for head in HEADS},
         **{f"ElectraFor{head}": {**TEXT, "embedding_size": 16} for head in HEADS},
         **{f"AlbertFor{head}": {**TEXT, "embedding_size": 16} for head in HEADS},
         "MPNetModel": TEXT,
-        "OPTForCausalLM": {**TEXT, "ffn_dim": 48, "word_embed_proj_dim": 32},
         "GPTJForCausalLM": {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4},
         "GPTBigCodeForCausalLM": {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4},
         "Glm4ForCausalLM": {**SHARED, "head_dim": 8},

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import lamella
+from docs.generate_standard import standard_pages
 from lamella.backend.reference import compile_model
 from lamella.base.diagnostic import LamellaError
+from lamella.base.paths import shipped
 from lamella.base.source import Source
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
@@ -206,3 +208,16 @@ def test_a_model_without_heads_is_refused(model: str) -> None:
         lamella.load(path, model=model, preset="tiny", config={"num_heads": 0})
     assert caught.value.findings[0].code == "E027"
     assert "num_heads" in caught.value.findings[0].message
+
+
+def test_every_file_and_every_declaration_has_a_sentence_on_its_page() -> None:
+    pages = standard_pages()
+    assert len(pages) == 1 + len(list(shipped("models").rglob("*.module")))
+    for name, page in pages.items():
+        if name != "index.md":
+            title, *declarations = page.split("\n## ")
+            assert len(title.splitlines()) >= 5, f"{name} begins without a sentence"
+            for text in declarations:
+                head, sentence = text.split("```text\n")[1].splitlines()[:2]
+                assert sentence.startswith("  "), f"{name}: {head}"
+                assert sentence.endswith("."), f"{name}: {head}"

@@ -155,7 +155,7 @@ def test_logs_and_pages_hold_every_step(llama: Path, tokens: Path, tmp_path: Pat
     text = page.read_text()
     assert "default-src 'none'" in text
     assert "<script" not in text
-    assert text.count("<path") == 2
+    assert text.count("<path class=") == 2
     assert len(list(log.glob("events.out.tfevents.*"))) == 1
 
 

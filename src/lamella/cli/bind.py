@@ -8,6 +8,7 @@ import click
 
 from lamella.base.diagnostic import LamellaError, errors, printable
 from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
+from lamella.cli.waiting import waiting
 from lamella.pipeline.languages import is_stream
 from lamella.pipeline.nem.files import need_program
 from lamella.pipeline.nem.numbers import carry_numbers
@@ -25,8 +26,9 @@ def bind(file: Path, options: Options) -> None:
     if not is_stream(output):
         raise click.UsageError("streams are written as .stcb (binary) or .json")
     need_program(file, options.language)
-    program = read_checked(file, options.device, limits, options.root)
-    stream, findings = bind_plan(plan_of(program), allow_future=options.allow_future, limits=limits)
+    with waiting(f"binding {printable(str(file))}"):
+        program = read_checked(file, options.device, limits, options.root)
+        stream, findings = bind_plan(plan_of(program), allow_future=options.allow_future, limits=limits)
     if stream is None:
         raise LamellaError(findings)
     carried = carry_numbers(file, output, limits)

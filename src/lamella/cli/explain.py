@@ -48,11 +48,10 @@ def _close_codes(code: str) -> list[str]:
     """Codes of rules that may be meant by one that no rule has: those that begin with it first."""
     known = [rule.code for rule in (*_all_rules(), *bridge_rules())]
     begun = [item for item in known if code and item.startswith(code)]
-    # NEM0140 and NEM14 mean numbers of three digits.
-    parts = re.fullmatch(r"([A-Z]+)([0-9]+)", code)
-    padded = [f"{parts[1]}{int(parts[2]):03}"] if parts and len(parts[2]) < 9 else []
-    meant = [item for item in padded if item in known]
-    return list(dict.fromkeys([*meant, *(begun or nearest(code, known, MOST_CODES))]))[:MOST_CODES]
+    # NEM0140 has a digit too many, and means 140.
+    shorter = re.sub(r"(?<=[A-Z])0(?=[0-9]{3}$)", "", code)
+    meant = [item for item in known if item == shorter]
+    return (begun or list(dict.fromkeys([*meant, *nearest(code, known, MOST_CODES)])))[:MOST_CODES]
 
 
 def _explanation(rule: Rule) -> str:

@@ -8,10 +8,11 @@ from typing import Protocol, cast
 
 import click
 
-from lamella.base.diagnostic import errors
+from lamella.base.diagnostic import errors, printable
 from lamella.base.optional import load_late
 from lamella.cli.colour import print_program, print_report
 from lamella.cli.options import command, print_findings, print_json
+from lamella.cli.waiting import waiting
 from lamella.pipeline.languages import Description, shown_language
 from lamella.pipeline.options import Options
 
@@ -38,13 +39,8 @@ def show(file: str, options: Options) -> None:
     The name of a module or an operator of the library (nn, nn.conv), of a model or a primitive of the Module DSL's
     (std.models.llama), of a shipped device (npm_lite) or of a target of kernels (cpu-avx512) does too.
     """
-    if options.ranks is not None:
-        ranks = cast(Dividing, load_late("lamella.train.ranks.describe"))
-        description = ranks.describe_ranks(Path(file), options)
-    elif options.memory:
-        description = cast(Planning, load_late("lamella.train.memory")).describe_memory(Path(file), options)
-    else:
-        description = shown_language(file, options.language).show(file, options)
+    with waiting(f"reading {printable(file)}"):
+        description = _describe(file, options)
     wrong = errors(description.findings)
     if options.as_json:
         diagnostics = [item.to_json() for item in wrong]
@@ -59,3 +55,12 @@ def show(file: str, options: Options) -> None:
             click.echo("what is in error is not shown", err=True)
     if wrong:
         sys.exit(1)
+
+
+def _describe(file: str, options: Options) -> Description:
+    if options.ranks is not None:
+        ranks = cast(Dividing, load_late("lamella.train.ranks.describe"))
+        return ranks.describe_ranks(Path(file), options)
+    if options.memory:
+        return cast(Planning, load_late("lamella.train.memory")).describe_memory(Path(file), options)
+    return shown_language(file, options.language).show(file, options)

@@ -9,12 +9,13 @@ from typing import Protocol, cast
 
 import click
 
-from lamella.base.diagnostic import errors
+from lamella.base.diagnostic import errors, printable
 from lamella.base.errors import InputError
 from lamella.base.optional import load_late
 from lamella.base.writer import write_text
 from lamella.cli.colour import print_report
 from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
+from lamella.cli.waiting import waiting
 from lamella.lang.nem import Plan, write
 from lamella.pipeline.nem.files import need_program
 from lamella.pipeline.nem.lowering import network_of
@@ -42,9 +43,10 @@ def sim(file: Path, options: Options) -> None:
         return
     limits = options.limits
     need_program(file, options.language)
-    program = read_checked(file, options.device, limits, options.root)
-    plan = plan_of(program)
-    report = simulate(plan, limits)
+    with waiting(f"scheduling {printable(str(file))}"):
+        program = read_checked(file, options.device, limits, options.root)
+        plan = plan_of(program)
+        report = simulate(plan, limits)
     untiled = None
     if options.untiled is not None:
         untiled = plan_of(read_checked(options.untiled, options.device, limits, options.root))
@@ -58,9 +60,12 @@ def sim(file: Path, options: Options) -> None:
     if options.layer is not None:
         _explain(options.layer, _plan_file(program, untiled, options), program, report, options)
         return
-    found = (
-        advise(program.source, program.path, options.device, limits, options.root) if options.advise else []
-    )
+    with waiting("trying changes"):
+        found = (
+            advise(program.source, program.path, options.device, limits, options.root)
+            if options.advise
+            else []
+        )
     if options.as_json:
         named = {
             "named": [asdict(item) for item in find_named(plan)],

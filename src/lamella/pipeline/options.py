@@ -53,7 +53,7 @@ EXPLAINED = ("fuse", "select")
 READING = "check, show, load"
 TEXTS = "check fmt show run convert lower sim bind view"
 LOADERS = "run convert lower diff bench quantize view"
-LATE = "compile, lower, diff, bench, quantize, plan, answer, write nac, write graph"
+LATE = "compile, lower, diff, bench, quantize, view, plan, answer, write nac, write graph"
 """Steps in which a NAC file becomes a graph or a machine."""
 CODE = ("tensor", "llvm", "asm", "ptx")
 NOT_MACHINE = Need(("backend",), (None, "interpreter"), TENSOR)

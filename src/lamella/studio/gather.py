@@ -160,6 +160,7 @@ def _add_nac(found: Gathered, model: NacModel) -> None:
         level["things"] = [_things_of(name, things) for name in made]
         found.levels["nac"] = level
         _add_kernels_of(found, translated.model)
+        _add_plan_of(found, translated.model)
 
     found.attempt("graph", add)
     if "nac" not in found.levels:
@@ -218,6 +219,10 @@ def _add_below(found: Gathered, model: GraphModel) -> None:
     if found.wants("nac"):
         found.attempt("NAC", lambda: _add_listing(found, bare))
     _add_kernels_of(found, bare)
+    _add_plan_of(found, model)
+
+
+def _add_plan_of(found: Gathered, model: GraphModel) -> None:
     if found.options.device is not None or found.asked("plan"):
         found.attempt("plan", lambda: _add_plan(found, _lowered_plan(found, model)))
     elif found.wants("plan"):

@@ -15,6 +15,7 @@ from lamella.pipeline.options import Options
 FOLDER = shipped("models")
 SMALL = MappingProxyType(
     {
+        "vocab_size": 50,
         "in_dim": 6,
         "out_dim": 10,
         "d": 12,
@@ -49,7 +50,8 @@ def declarations(kind: str) -> Iterator[tuple[Path, Module, bool]]:
         items = program.resolved.unit.document.items
         small = any(isinstance(item, Preset) and item.name == "tiny" for item in items)
         for item in program.modules:
-            if isinstance(item.declaration, Module):
+            # An abstract one computes nothing: those that extend it do.
+            if isinstance(item.declaration, Module) and not item.declaration.abstract:
                 module = item.declaration
                 yield path, module, small and module.kind == "model"
 
@@ -58,7 +60,11 @@ def options_of(module: Module, small: bool) -> dict[str, Any]:
     """The options that build a declaration small."""
     if small:
         return {"model": module.name, "preset": "tiny"}
-    config = {item.name: SMALL[item.name] for item in module.params or () if item.name in SMALL}
+    config = {
+        item.name: SMALL[item.name]
+        for item in module.params or ()
+        if item.name in SMALL and (item.name != "kind" or item.default is None)
+    }
     if module.kind == "model":
         config |= {"vocab_size": 50, "n_layers": 2}
     return {"model": module.name, "config": config}

@@ -281,11 +281,11 @@ def _write_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> Non
             _write_row(writing, part, steps)
         return
     with _open_loops(writing, steps, outer, ()):
-        whole = count - count % AT_ONCE
+        here, whole = writing.here, count - count % AT_ONCE
         for begin, end, step in ((0, whole, AT_ONCE), (whole, count, 1)):
             if begin == end:
                 continue
-            with writing.here.loop(*map(writing.here.constant, (begin, end, step))) as loop:
+            with here.loop(here.constant(begin), here.constant(end), here.constant(step)) as loop:
                 rows = [writing.inside(writing.extents) for _ in range(step)]
                 for number, row in enumerate(rows):
                     row.levels.append(loop.body)

@@ -207,8 +207,8 @@ class Copy:
             inner = strides[place] * size
         return Layout(tuple(strides), halo)
 
-    def _form(self, index: Scalar) -> Form:
-        return find_form(index, self.extents) or Affine()
+    def _form(self, index: Scalar | Guard) -> Form:
+        return Affine() if isinstance(index, Guard) else find_form(index, self.extents) or Affine()
 
 
 def find_copy(formula: Contraction, shapes: Mapping[str, Sequence[int]]) -> Copy | None:

@@ -126,8 +126,9 @@ class _Choosing:
         if not read or read in self.pinned:
             return
         asked = self.wishes.setdefault(read, Wish())
-        for dimension, sides in wish.halo.items() if order is not None else ():
-            asked.widen(order[dimension], *sides)
+        if order is not None:
+            for dimension, sides in wish.halo.items():
+                asked.widen(order[dimension], *sides)
         rows = {tuple(shape[-1:]) for shape in copy.shapes}
         asked.padded |= wish.padded and (order is not None or len(rows) == 1)
         asked.plain |= wish.plain and len(rows) == 1

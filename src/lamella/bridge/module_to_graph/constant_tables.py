@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -61,24 +61,31 @@ def precompute_yarn_freqs(
     original_max_seq: int = 4096,
     beta_fast: float = 32.0,
     beta_slow: float = 1.0,
-    attention: float | None = None,
-    truncate: bool = True,
 ) -> Array:
     """Positions stretched as YaRN does it: fast pairs stay, slow ones are divided, a ramp lies between."""
+    first, last = _turns_at((beta_fast, beta_slow), dim, theta, original_max_seq)
+    ramp = math.floor(first), math.ceil(last)
+    return _table(_yarn(dim, scale_factor, theta, ramp), max_seq, _yarn_size(scale_factor))
+
+
+def _turns_at(rotations: tuple[float, float], dim: int, theta: float, original: int) -> Iterator[float]:
+    """The pairs that turn so often within the original length."""
+    return (dim * math.log(original / (item * 2 * math.pi)) / (2 * math.log(theta)) for item in rotations)
+
+
+def _yarn(dim: int, factor: float, theta: float, ramp: tuple[float, float]) -> Array:
+    """What each pair turns by from position to position."""
     inverse = np.asarray(float(theta), np.float64) ** (-np.arange(0, dim, 2, dtype=np.float64) / dim)
-
-    def turns_at(rotations: float) -> float:
-        return dim * math.log(original_max_seq / (rotations * 2 * math.pi)) / (2 * math.log(theta))
-
-    first, last = turns_at(beta_fast), turns_at(beta_slow)
-    low = max(math.floor(first) if truncate else first, 0)
-    high = min(math.ceil(last) if truncate else last, dim - 1)
+    low, high = max(ramp[0], 0), min(ramp[1], dim - 1)
     # The bound keeps a ramp without width from dividing by zero.
-    ramp = np.clip((np.arange(dim // 2, dtype=np.float64) - low) / max(high - low, 0.001), 0, 1)
-    mixed = inverse / scale_factor * ramp + inverse * (1 - ramp)
-    if attention is None:
-        attention = 0.1 * math.log(scale_factor) + 1.0 if scale_factor > 1 else 1.0
-    return _table(mixed, max_seq, attention)
+    share = np.clip((np.arange(dim // 2, dtype=np.float64) - low) / max(high - low, 0.001), 0, 1)
+    mixed: Array = inverse / factor * share + inverse * (1 - share)
+    return mixed
+
+
+def _yarn_size(factor: float, share: float = 1.0) -> float:
+    """How much larger attention becomes."""
+    return 0.1 * share * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 def rotary_table(
@@ -123,22 +130,11 @@ def _yarn_table(max_seq: int, dim: int, theta: float, original: int, said: Mappi
     """The table of YaRN, with the size of attention that its config says or that follows from its factor."""
     factor = float(_real(said, "factor", max_seq / original))
     size, whole = (float(_real(said, name, 0.0)) for name in ("mscale", "mscale_all_dim"))
-
-    def scale(share: float) -> float:
-        return 0.1 * share * math.log(factor) + 1.0 if factor > 1 else 1.0
-
-    raised = scale(size) / scale(whole) if size and whole else scale(1.0)
-    return precompute_yarn_freqs(
-        max_seq,
-        dim,
-        factor,
-        theta,
-        original,
-        float(_real(said, "beta_fast", 32.0)),
-        float(_real(said, "beta_slow", 1.0)),
-        attention=float(_real(said, "attention_factor", raised)),
-        truncate=said.get("truncate") is not False,
-    )
+    raised = _yarn_size(factor, size) / _yarn_size(factor, whole) if size and whole else _yarn_size(factor)
+    betas = float(_real(said, "beta_fast", 32.0)), float(_real(said, "beta_slow", 1.0))
+    first, last = _turns_at(betas, dim, theta, original)
+    ramp = (first, last) if said.get("truncate") is False else (math.floor(first), math.ceil(last))
+    return _table(_yarn(dim, factor, theta, ramp), max_seq, float(_real(said, "attention_factor", raised)))
 
 
 def _real(said: Mapping[str, Value], name: str, default: Number) -> Number:

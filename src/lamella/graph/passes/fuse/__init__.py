@@ -28,8 +28,8 @@ from lamella.graph.passes.fuse.parts import KnownFacts, Part, make_part
 from lamella.graph.passes.fuse.strips import find_strips
 from lamella.graph.rewrite import members, operands_of, results_of
 
-FEWEST_QUERIES, MOST_KEYS = 16, 256
-"""Of an attention that one kernel of a GPU computes with all scores of its queries at hand."""
+FEWEST_QUERIES, MOST_KEYS, FRAGMENTS = 16, 256, 32
+"""Of an attention that one kernel of a GPU computes with all scores of its queries at hand: vectors are multiples."""
 
 __all__ = ["Fusion", "GroupKind", "Kind", "Machine", "fuse", "fuse_model", "kind_of"]
 
@@ -77,12 +77,13 @@ class Fusion:
 
 
 def _is_short(made: Sequence[Tensor]) -> bool:
-    """Whether the largest tensor of an attention, its scores, has few keys and several queries."""
+    """Whether the largest tensor of an attention, its scores, has few keys, and the last one vectors of fragments."""
     shapes = [[extent for extent in item.shape if isinstance(extent, int)] for item in made]
     if any(len(known) < len(item.shape) for known, item in zip(shapes, made, strict=True)):
         return False
     *_, queries, keys = [1, 1, *max(shapes, key=prod)]
-    return queries >= FEWEST_QUERIES and keys <= MOST_KEYS
+    width = shapes[-1][-1] if shapes[-1] else 1
+    return queries >= FEWEST_QUERIES and keys <= MOST_KEYS and width % FRAGMENTS == 0
 
 
 def fuse(model: Model) -> Model:
