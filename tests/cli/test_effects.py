@@ -55,6 +55,7 @@ DECLARED = {
     "page": "tests/cli/test_bench.py",
     "round_seconds": "only the clock shows it",
     "targets": "no step is done without them: tests/cli/test_nac_training.py",
+    "wdm": "only weights that a codec stores in fewer bytes show it: docs/layers/wdm.md",
 }
 """Options whose effect is not in what a plain run prints or writes."""
 STAGES = {"after": "--after fold-constants", "print_all": "--print-after-all"}
@@ -88,6 +89,7 @@ QUANTIZE_OPTIONS = {
 }
 
 OPTIMAL = {"optimal": "--optimal"}
+PLANS = {**OPTIMAL, "effort": "--effort 0"}
 CASES: list[tuple[str, str, str, dict[str, str]]] = [
     ("quantize", "sknd", f"quantize examples/digits/digits.sknd --no-rank {DIGITS}", QUANTIZE_OPTIONS),
     ("quantize", "nac", f"quantize digits.nac --no-rank {DIGITS}", QUANTIZE_OPTIONS),
@@ -225,7 +227,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
     ("lower", "sknd", "lower plain.sknd --to nem --shape n=2", {"device": "--device npm_lite"}),
     ("lower", "sknd", "lower plain.sknd --to nem --shape n=2 --device npm_lite", {"fit": "--fit"}),
     *(
-        ("lower", kind, f"lower plain.{kind} --to nem --shape n=2 --device npm_lite -o there", OPTIMAL)
+        ("lower", kind, f"lower plain.{kind} --to nem --shape n=2 --device npm_lite -o there", PLANS)
         for kind in ("sknd", "nac")
     ),
     (
