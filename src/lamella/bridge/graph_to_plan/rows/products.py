@@ -111,7 +111,7 @@ def _volume(call: RowCall, value: Value, zero: int) -> Sliding:
     kernel = emit.reshape(
         transposed(weight, (0, 2, 1, 3, 4)), (out[1], channels * len(taps), *weight.shape[3:])
     )
-    flat = {
+    flat: dict[str, int | tuple[int, ...]] = {
         "pads": (*pads[1:3], *pads[4:]),
         "strides": strides[1:],
         "dilations": dilations[1:],
