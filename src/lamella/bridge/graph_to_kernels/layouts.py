@@ -87,7 +87,7 @@ class _Choosing:
         """Collect the wishes of an operation about what it reads."""
         for stage in item.stages.contractions:
             factors = product_factors(stage, item.fixed)
-            if find_factors(stage) is not None and (factors is None or factors[0].tensor not in item.fixed):
+            if find_factors(stage) is not None and factors is None:
                 self._keep_plain(item)
             if factors is None:
                 continue
@@ -98,7 +98,7 @@ class _Choosing:
                 self._wish(stage, other, shape, self.wishes.setdefault(name, Wish()))
 
     def _keep_plain(self, item: PlacedStages) -> None:
-        for name in item.stages.inputs:
+        for name in (*item.stages.inputs, *item.stages.outputs):
             if name in item.names:
                 self.wishes.setdefault(item.names[name], Wish()).plain = True
 
@@ -155,7 +155,9 @@ class _Choosing:
                     for word, order in temporary_orders(item.stages, item.fixed).items()
                     if len(order) == len(shape)
                 )
-                order = orders.get(output) or next(alike, tuple(range(len(shape))))
+                plain = tuple(range(len(shape)))
+                chosen = None if wish is not None and wish.plain else orders.get(output) or next(alike, None)
+                order = chosen or plain
                 layout = self._layout(shape, order, wish)
             self.orders[name] = _sorted_order(shape, layout.strides)
             if layout != dense_layout(shape):
