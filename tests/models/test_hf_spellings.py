@@ -207,7 +207,7 @@ def test_what_a_model_does_not_compute_is_refused(name: str, key: str, value: ob
     save(name, tmp_path)
     rewrite(tmp_path, lambda config: config.update({key: value}))
     with pytest.raises(LamellaError) as caught:
-        lamella.load(tmp_path)
+        lamella.load(tmp_path, via="module")
     assert {item.code for item in caught.value.findings} <= {"E027", "E003", "E115"}
 
 
@@ -249,4 +249,13 @@ def test_what_would_give_other_numbers_is_refused(key: str, value: object, tmp_p
     save("llama", tmp_path)
     rewrite(tmp_path, lambda config: config.update({key: value}))
     with pytest.raises(LamellaError, match=f"'{key}' in config.json"):
+        lamella.load(tmp_path, via="module")
+
+
+def test_what_nobody_can_read_is_refused_with_both_reasons(tmp_path: Path) -> None:
+    save("nemotron", tmp_path)
+    wrong = {"layers_block_type": ["linear_attention", "full_attention", "mlp", "moe", "rnn"]}
+    rewrite(tmp_path, lambda config: config.update(wrong))
+    with pytest.raises(LamellaError) as caught:
         lamella.load(tmp_path)
+    assert [item.code for item in caught.value.findings] == ["LAM001", "W118"]

@@ -22,6 +22,7 @@ EXTRAS = MappingProxyType(
         "torch": "torch",
         "tokenizers": "hf",
         "transformers": "transformers",
+        "huggingface_hub": "transformers",
         "jinja2": "hf",
         "pyarrow": "parquet",
         "cuda": "cuda",

@@ -29,7 +29,18 @@ TOKENS, WORDS, SAMPLES = 6, 5, 16000
 
 
 def load_through_torch(path: Path, options: Options, why: Diagnostic) -> Model:
-    """The graph of a folder that transformers reads; no code of the folder is run, and nothing is unpickled."""
+    """The graph of a folder that transformers reads; no code of the folder is run, and nothing is unpickled.
+
+    Where that fails too, both reasons are told.
+    """
+    try:
+        model = _export(path, options)
+    except LamellaError as problem:
+        raise LamellaError([*problem.findings, why]) from None
+    return replace(model, findings=(why, *model.findings))
+
+
+def _export(path: Path, options: Options) -> Model:
     folder = open_folder(path, options.limits)
     module = _read_module(folder, options)
     given = _example(module)
@@ -41,10 +52,9 @@ def load_through_torch(path: Path, options: Options, why: Diagnostic) -> Model:
         with suppress(LamellaError), traced():
             model = from_torch(module, (), {**given, **fixed}, open_axes)
         if model is not None:
-            return with_extents(replace(model, findings=(why, *model.findings)), options)
+            return with_extents(model, options)
     # Some modules fix their extents while they are traced: those that are given, else the example's.
-    model = from_torch(module, (), {**_sized(given, names, options), **fixed})
-    return replace(model, findings=(why, *model.findings))
+    return from_torch(module, (), {**_sized(given, names, options), **fixed})
 
 
 @contextmanager
@@ -98,7 +108,8 @@ def _read_module(folder: Folder, options: Options) -> Foreign:
 
 def _failures() -> tuple[type[Exception], ...]:
     """What transformers may raise where it cannot read a folder."""
-    return (ImportError, KeyError, OSError, *torch_errors())
+    strict = need("huggingface_hub").errors.StrictDataclassError
+    return (ImportError, KeyError, OSError, strict, *torch_errors())
 
 
 @contextmanager
