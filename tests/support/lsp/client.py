@@ -137,4 +137,5 @@ def pick(text: str, place: Message) -> str:
     start, end = place["start"], place["end"]
     assert start["line"] == end["line"]
     units = lines[start["line"]].encode("utf-16-le")
-    return units[2 * start["character"] : 2 * end["character"]].decode("utf-16-le")
+    first, last = int(start["character"]), int(end["character"])
+    return units[2 * first : 2 * last].decode("utf-16-le")
