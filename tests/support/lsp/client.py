@@ -136,6 +136,6 @@ def pick(text: str, place: Message) -> str:
     lines = text.split("\n")
     start, end = place["start"], place["end"]
     assert start["line"] == end["line"]
-    units = lines[start["line"]].encode("utf-16-le")
+    units: bytes = lines[start["line"]].encode("utf-16-le")
     first, last = int(start["character"]), int(end["character"])
     return units[2 * first : 2 * last].decode("utf-16-le")
