@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lamella
+from lamella.backend.executor import GraphExecutable
 from tests.support.cli.skriptnd_models import call
 from tests.support.repository import ROOT
 
@@ -24,6 +25,14 @@ graph Net {
         y = math.select(mask, a, x);
         z = math.sum_n(xs);
     }
+}
+"""
+PICK = """import layout;
+
+graph Pick {
+    @input { places: int[2]; rows: real[4, 3]; }
+    @output { y: real[2, 3]; }
+    @compose { y = layout.gather{axis = 0}(rows, places); }
 }
 """
 GATE = """module Gate(d: int = 4):
@@ -222,3 +231,13 @@ def test_weights_that_nothing_takes_are_refused(tmp_path: Path) -> None:
     for path in ("bare.sknd", "bare.module", "bare.nacs"):
         with pytest.raises(lamella.LamellaError, match="that could take weights"):
             lamella.compile(path, weights=tmp_path / "other")
+
+
+def test_inputs_are_drawn_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "pick.sknd"
+    path.write_text(PICK, encoding="utf-8")
+    run = lamella.compile(path, backend="reference")
+    assert isinstance(run, GraphExecutable)
+    drawn = run.draw_inputs()
+    assert tuple(drawn) == run.inputs == ("places", "rows")
+    assert run(*drawn.values())["y"].shape == (2, 3)

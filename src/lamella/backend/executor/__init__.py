@@ -292,11 +292,13 @@ class GraphExecutable:
         return RunResult(outputs, states)
 
     def draw_inputs(self) -> dict[str, Array]:
-        """The inputs of a call that gives none, as arrays that many calls can be given."""
+        """The inputs of a call that gives none, in order, as arrays that many calls can be given."""
         taken = self._inputs.take({}, Extents(), lambda name: self._picks.get(name, ()))
         # the items of a pack have one shape
         whole = {name: np.stack(item) if isinstance(item, tuple) else item for name, item in taken.items()}
-        return {name: arrays.to_exchange(item) for name, item in whole.items() if item is not None}
+        found = {name: arrays.to_exchange(item) for name, item in whole.items() if item is not None}
+        # They are drawn in another order: what indexes others comes behind them.
+        return {name: found[name] for name in self.inputs if name in found}
 
     def index_ends(self) -> dict[str, int]:
         """For each input of integers the number below which random ones are drawn: rows that the model picks."""
