@@ -165,7 +165,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         "memory",
         "module",
         "show gate.module --model Gate --memory --shape B=2",
-        {"picture": "--picture a.svg", **OPTIMAL},
+        {"picture": "--picture a.svg", "memory_budget": "--memory-budget 100B", **OPTIMAL},
     ),
     *(
         ("ranks", kind, words, options)
@@ -186,7 +186,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         "memory",
         "folder",
         "show hf --memory --shape B=1,T=2",
-        {"picture": "--picture a.svg", **OPTIMAL},
+        {"picture": "--picture a.svg", "memory_budget": "--memory-budget 100B", **OPTIMAL},
     ),
     ("show", "folder", "show hf", {"config": "--set vocab_size=3", "preset": "--preset nope"}),
     (
@@ -336,6 +336,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
                 "clip": "--clip 0.01",
                 "accumulate": "--accumulate 2",
                 "ranks": "--ranks none",
+                "memory_budget": "--memory-budget 100B",
                 "adapters": "--adapter lora:rank=2",
                 "base": "--adapter lora:rank=2 --base int8",
                 "merge": "--adapter lora:rank=2 --merge --save s.safetensors",
