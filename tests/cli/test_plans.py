@@ -300,20 +300,17 @@ def test_a_device_without_floats_refuses_a_model_of_real_numbers(folder: Path, t
     assert taken.exit_code == 0, taken.output
 
 
-@pytest.mark.parametrize(
-    ("shape", "words"), [((0, 3, 6, 6), "has no elements"), ((1, 3, 4, 6, 6), "NEM has one over two")]
-)
-def test_what_has_no_plan_is_one_finding(shape: tuple[int, ...], words: str) -> None:
-    """Empty tensors, and windows over three axes on codes."""
+def test_what_has_no_plan_is_one_finding() -> None:
+    """Empty tensors."""
     drawing = Drawing(1)
-    x = drawing.builder.input("x", F32, shape)
+    x = drawing.builder.input("x", F32, (0, 3, 6, 6))
     codes = drawing.call("quant.quantize", x, scale=0.03, zero_point=4)
-    weight, rank = drawing.codes(5, *shape[1:2], *[3] * (len(shape) - 2)), len(shape) - 2
+    weight = drawing.codes(5, 3, 3, 3)
     means = {"x_scale": 0.03, "x_zero": 4, "y_scale": 0.05, "y_zero": -9}
     scale = drawing.weight(np.asarray([0.01]))
-    made = drawing.call("quant.conv", codes, weight, None, scale, padding=[1] * 2 * rank, **means)
+    made = drawing.call("quant.conv", codes, weight, None, scale, padding=[1] * 4, **means)
     with pytest.raises(LamellaError) as caught:
         plans_of(drawing.finish(drawing.call("quant.dequantize", made, scale=0.05, zero_point=-9)))
     (finding,) = caught.value.findings
     assert finding.code == "NEM200"
-    assert words in finding.message
+    assert "has no elements" in finding.message

@@ -159,6 +159,7 @@ def test_many_tokens_are_placed_in_one_pass() -> None:
 REAL = "f32 f32 f32 i32"
 MANY = "'top_k' must be at least 1 and at most 3, the number of experts"
 PLACED = ((6, 4), (3, 2), (5,))
+SHARED = {"ranks": 2, "capacity": 4}
 REFUSALS = (
     Refusal("moe.topk", MANY, ((2, 3),), {"top_k": 4}),
     Refusal("moe.router_logits", MANY, ((2, 3),), {"top_k": 0}),
@@ -182,6 +183,16 @@ REFUSALS = (
     Refusal(
         "moe.combine_backward", "there are 6 rows for 8 weights", ((4, 4), (6, 4), (4, 2), (6,)), {}, REAL
     ),
+    Refusal(
+        "moe.find_slots", "3 experts cannot be divided among 'ranks'", ((4,),), SHARED | {"rows": 3}, "i32"
+    ),
+    Refusal(
+        "moe.find_places", "7 offsets are not those of all 'ranks'", ((7,),), SHARED | {"rank": 0}, "i32"
+    ),
+    Refusal(
+        "moe.find_places", "3 experts cannot be divided among 'ranks'", ((8,),), SHARED | {"rank": 0}, "i32"
+    ),
+    Refusal("moe.find_places", "'rank' must be at least 0 and below 2", ((6,),), SHARED | {"rank": 2}, "i32"),
 )
 
 

@@ -136,7 +136,10 @@ def find_inert(use: Use, options: Options) -> Inert | None:
     """The first of the given options that cannot have an effect, in this use."""
     given = {name: getattr(options, name) for name in NAMES if name in options.given}
     first = [name for name in DECIDING if name in given]
-    for name in (*first, *(item for item in given if item not in first)):
+    # What the command demands was not chosen: another one that is wrong says more.
+    others = (name for name in given if name not in first)
+    rest = sorted(others, key=lambda name: table()[name].required == use.command != "")
+    for name in (*first, *rest):
         row = table()[name]
         if not row.has_effect(use.steps, use.subject):
             return Inert(name, _without_effect(name, use), _hint(name, use))
