@@ -13,6 +13,7 @@ import pytest
 import lamella
 from docs.generate import MARKER, RIGHT, repaired
 from lamella.base.diagnostic import Diagnostic
+from lamella.graph.model import Model
 
 BAD = Path(__file__).parent / "bad"
 PROGRAMS = sorted(path for path in BAD.glob("*.txt") if re.match(r"[ew]11\d_", path.name))
@@ -70,6 +71,10 @@ def write_folder(folder: Path, text: str) -> None:
 def judge(folder: Path, text: str) -> list[Diagnostic]:
     """What is wrong with the folder that a text describes."""
     write_folder(folder, text)
+    if "where transformers is installed" in text:
+        model = lamella.load(folder)  # a check runs nothing, and transformers builds what it reads
+        assert isinstance(model, Model)
+        return list(model.findings)
     return lamella.check(folder, unused=tuple(UNUSED.findall(text)))
 
 
@@ -99,4 +104,7 @@ def test_a_repaired_folder_has_none(path: Path, tmp_path: Path) -> None:
 
 def test_every_rule_about_folders_has_a_text() -> None:
     codes = {path.name[:4] for path in PROGRAMS}
-    assert codes == {*(f"e11{number}" for number in range(8)), "w110", "w111", "w112", "w113", "w114"}
+    assert codes == {
+        *(f"e11{number}" for number in range(8)),
+        *(f"w11{number}" for number in (0, 1, 2, 3, 4, 8)),
+    }
