@@ -165,7 +165,7 @@ def lock_program(program: Program) -> Path | None:
 
 
 def choose(program: Program, options: Options) -> Declared:
-    """The declaration that is meant: the one that is named, else the first model, else the last declaration."""
+    """The declaration that is meant: the one that is named, else the first model that is whole, else the last one."""
     found = {item.name: item for item in program.modules}
     name = options.model
     if name is not None:
@@ -178,7 +178,8 @@ def choose(program: Program, options: Options) -> Declared:
     if not models and not concrete:
         unit = program.resolved.unit
         raise InputError("the file declares no module", path=str(unit.path or unit.name))
-    return models[0] if models else concrete[-1]
+    whole = [item for item in models if item in concrete]
+    return (whole or models or concrete[-1:])[0]
 
 
 def _kind(declared: Declared) -> str:
