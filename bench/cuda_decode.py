@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cuda import time_ours, time_torch
+from bench.cuda_models import tell_kernels
 from lamella.backend import cuda
 from lamella.backend.cuda.lists import CudaList
 from lamella.base.dim import symbols
@@ -59,6 +60,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--launches", type=int, default=0, help="kernels to tell, the longest first")
     chosen = parser.parse_args()
     absent = cuda.missing()
     if absent is not None:
@@ -85,6 +87,7 @@ def main() -> None:
         if isinstance(segment.each, CudaList):
             alone = statistics.median(time_ours(segment.each.replay) for _ in range(20))
             print(f"{len(segment.each.whole.launches)} launches of a token alone: {alone * 1e3:.3f} ms")
+            tell_kernels(segment.each, chosen.launches)
     weights = sum(item.numel() for item in model.parameters())
     bound = 2 * weights / bandwidth(torch)
     short = model.cuda().bfloat16()

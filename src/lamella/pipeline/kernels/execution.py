@@ -19,6 +19,7 @@ from lamella.graph.passes import BEFORE_KERNELS, INEXACT
 from lamella.graph.passes.fuse import fuse_model
 from lamella.graph.passes.fuse.machine import DEFAULT_MACHINE, GPU
 from lamella.graph.passes.reduce_precision import FULL, reduce_precision
+from lamella.graph.passes.sink_casts import sink_casts
 from lamella.graph.passes.slice_parts import slice_parts
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import Target, find_target
@@ -54,7 +55,7 @@ def prepare(model: Model, options: Options, all_products: bool = False) -> Model
             with timed_pass(name):
                 flat = ALL_PASSES[name](flat)
         machine = GPU if all_products else DEFAULT_MACHINE
-        flat = slice_parts(flat) if all_products else flat
+        flat = sink_casts(slice_parts(flat)) if all_products and not options.quantized else flat
         if options.precision != FULL:
             whole = fuse_model(flat).attentions() if all_products else frozenset[str]()
             flat = reduce_precision(flat, options.precision, all_products, whole)
