@@ -91,7 +91,9 @@ def measure(chosen: argparse.Namespace) -> float:
     executable: Any = made.executables[0]
     for segment in executable.segments({"B": chosen.batch, "T": chosen.sequence}):
         if isinstance(segment.each, CudaList):
-            print(f"    {len(segment.each.whole.launches)} launches, {segment.each.arena_bytes / 1e9:.2f} GB of arena")
+            print(
+                f"    {len(segment.each.whole.launches)} launches, {segment.each.arena_bytes / 1e9:.2f} GB of arena"
+            )
             tell_kernels(segment.each, chosen.launches)
     return found
 

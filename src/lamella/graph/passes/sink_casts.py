@@ -80,7 +80,9 @@ def _with_casts(
     made, inputs = list[Operation](), list(node.inputs)
     if node.operator == AFTER:
         (output,) = node.outputs
-        return [call(library, AFTER, node.inputs, {}, [output.name])] if isinstance(output, Tensor) else [node]
+        return (
+            [call(library, AFTER, node.inputs, {}, [output.name])] if isinstance(output, Tensor) else [node]
+        )
     for place, (source, given) in enumerate(zip(sources, node.inputs, strict=True)):
         if source is not None and isinstance(given, Tensor):
             name = walk.fresh(f"{given.name}.own")

@@ -16,6 +16,7 @@ from lamella.base.watching import timed_pass
 from lamella.bridge.graph_to_kernels import KernelOptions, flatten, graph_to_kernels
 from lamella.graph.model import Model
 from lamella.graph.passes import BEFORE_KERNELS, INEXACT
+from lamella.graph.passes.dce import dce
 from lamella.graph.passes.fuse import fuse_model
 from lamella.graph.passes.fuse.machine import DEFAULT_MACHINE, GPU
 from lamella.graph.passes.reduce_precision import FULL, reduce_precision
@@ -58,7 +59,7 @@ def prepare(model: Model, options: Options, all_products: bool = False) -> Model
         flat = sink_casts(slice_parts(flat)) if all_products and not options.quantized else flat
         if options.precision != FULL:
             whole = fuse_model(flat).attentions() if all_products else frozenset[str]()
-            flat = reduce_precision(flat, options.precision, all_products, whole)
+            flat = dce(reduce_precision(flat, options.precision, all_products, whole))
         with timed_pass(kept[-1]):
             flat = fuse_model(flat, machine).model
     except Found as problem:
