@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,9 @@ def shape_of(layers: int) -> dict[str, Any]:
 
 def trainer(config: dict[str, Any], recipe: str, backend: str) -> Trainer:
     """A model with random weights, ready to be trained."""
-    options = Options(config=config, model="Qwen3", seed=0, recipe=None if recipe == "f32" else recipe)
+    options = Options(config=config, model="Qwen3", seed=0)
+    if recipe != "f32":  # attention computes in bf16 too, as that of torch does
+        options = replace(options, recipe=recipe, precision="bf16" if backend == "cuda" else "f32")
     return Trainer(MODEL, StepSettings(), backend, options)
 
 

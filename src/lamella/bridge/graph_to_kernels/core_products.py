@@ -133,8 +133,23 @@ def find_core_product(group: ProductGroup, tensors: Tensors, real: Scalar, targe
 
 
 def _laid_loops(access: Access, loops: Sequence[str]) -> tuple[str, ...]:
-    """Those of some loops along which a factor is laid, the sum last; none where it lies along the sum."""
-    return () if access.stride(loops[-1]) == 1 else tuple(name for name in loops if name in access.loops())
+    """Those of some loops along which a factor is laid, the sum last; none where it is a matrix along the sum."""
+    if access.stride(loops[-1]) == 1 and (_is_matrix(access, *loops[-2:]) or _has_windows(access)):
+        return ()
+    return tuple(name for name in loops if name in access.loops())
+
+
+def _is_matrix(access: Access, line: str, inner: str) -> bool:
+    try:
+        _flatten(access, line, inner)
+    except Unsupported:
+        return False
+    return True
+
+
+def _has_windows(access: Access) -> bool:
+    """Whether a mode is counted by several loops, or not by one alone: then each element would be laid often."""
+    return any(axis.ring or len(axis.index.symbols) > 1 for axis in access.axes)
 
 
 def _flatten(access: Access, line: str, inner: str) -> Access:
