@@ -11,7 +11,8 @@ from lamella.bridge.graph_to_kernels.accesses import Access, Axis
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key
-from lamella.lang.tensor.nodes import If, Scalar
+from lamella.kernels.build import Builder
+from lamella.lang.tensor.nodes import If, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL, make_memref
 
 LAID_COLUMNS: Key = (f"{PACKED[0]}_columns", None)
@@ -36,29 +37,39 @@ def lay_factor(access: Access, loops: Sequence[str], extents: Mapping[str, int])
 
 
 def write_laid(
-    source: Access, keys: tuple[Key, Key], loops: Sequence[str], extents: Mapping[str, int]
+    source: Access,
+    keys: tuple[Key, Key],
+    loops: Sequence[str],
+    extents: Mapping[str, int],
+    sums: Sequence[str] = (),
 ) -> TileKernel:
     """The kernel that lays a factor; keys are those of the factor and of where it is laid.
 
-    A work-group lays a row, or a tile where elements lie closest along another loop than the sum.
+    A work-group lays a row, or a tile where elements lie closest along another loop than the sum. A sum that is made
+    of several loops counts through the last of them first.
     """
     parameters, (*outer, inner) = Parameters(), loops
     across = next((name for name in outer if source.stride(name) == 1), None)
     if across is not None and min(extents[across], extents[inner]) >= TILE:
-        return _write_tiles(source, keys, loops, across, extents)
+        return _write_tiles(source, keys, loops, across, extents, sums)
     target, key = parameters.add(keys[1], lay_factor(source, loops, extents)), keys[0]
     source = parameters.add(key, source)
     builder = parameters.builder()
     values = split_group(builder, outer, extents)
     with builder.foreach([builder.constant(extents[inner])]) as (region, (step,)):
-        here = {**values, inner: step}
+        here = {**values, inner: step, **_digits(region, step, sums, extents)}
         value = region.load(source.memref, source.places(region, here), Scalar(source.element))
         region.store(value, target.memref, target.places(region, here))
     return parameters.close(builder, prod(extents[name] for name in outer))
 
 
 def _write_tiles(
-    source: Access, keys: tuple[Key, Key], loops: Sequence[str], across: str, extents: Mapping[str, int]
+    source: Access,
+    keys: tuple[Key, Key],
+    loops: Sequence[str],
+    across: str,
+    extents: Mapping[str, int],
+    sums: Sequence[str],
 ) -> TileKernel:
     """The kernel that turns a factor tile by tile in local memory, so that both sides are read and written in rows."""
     parameters, inner = Parameters(), loops[-1]
@@ -87,6 +98,7 @@ def _write_tiles(
                 if extents[name] % TILE
             ]
             inside = region.inner() if conditions else region
+            here |= _digits(inside, here[inner], sums, extents)
             if is_read:
                 value = inside.load(source.memref, source.places(inside, {**values, **here}), element)
                 inside.store(value, room, place)
@@ -97,3 +109,14 @@ def _write_tiles(
                 both = conditions[0] if len(conditions) == 1 else region.arith("and", *conditions, type_=BOOL)
                 region.put(If(both, inside.region()))
     return parameters.close(builder, prod(extents[name] for name in others) * prod(tiles.values()))
+
+
+def _digits(
+    builder: Builder, step: Value, sums: Sequence[str], extents: Mapping[str, int]
+) -> dict[str, Value]:
+    """The numbers of the loops that a sum is made of, where there are several."""
+    found: dict[str, Value] = {}
+    for name in reversed(sums[1:]):
+        size = builder.constant(extents[name])
+        found[name], step = builder.arith("rem", step, size), builder.arith("div", step, size)
+    return {**found, sums[0]: step} if found else {}
