@@ -1,8 +1,8 @@
 """A step of training on an NVIDIA GPU: tokens in a second of a Qwen3-shaped model, beside transformers with torch.
 
-`python -m bench.cuda_training --layers 28 --batch 2 --sequence 2048` trains all parameters in bf16 with AdamW, ours with
-masters in f32. torch runs eager, or compiled with `--compiled`, which takes a minute more; `--launches N` tells the N
-kernels that take longest, `--check` compares losses with those of the cpu on a tiny model.
+`python -m bench.cuda_training --layers 28 --batch 2 --sequence 2048` trains all parameters in bf16 with AdamW, ours
+with masters in f32. torch runs eager, or compiled with `--compiled`, which takes minutes more; `--launches N` tells the
+N kernels that take longest, `--check` compares losses with those of the cpu on a tiny model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Steps of training as they are planned for a GPU: the interpreter runs the kernels, the processor judges."""
+"""Steps of training as they are planned for a GPU: the processor runs their launch lists, its own plan judges."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 import lamella
-from lamella.backend import interpreter
+from lamella.backend.cpu import compile_program
 from lamella.backend.cpu.compile import emit
+from lamella.backend.cpu.run.lists import NativeMachine
+from lamella.backend.cpu.run.memory import SharedArena
+from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.compile import with_sizes
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.arrays import Array
@@ -27,10 +30,12 @@ TINY = {
     "vocab_size": 40, "d_model": 64, "n_layers": 1, "num_heads": 2, "num_kv_heads": 1, "head_dim": 16, "d_ff": 24,
     "max_seq": 64, "tie": True,
 }  # fmt: skip
-BATCH, LENGTH = 1, 32
+BATCH, LENGTH = 1, 128
+RATE = 1e-2
 
 
 def draw() -> dict[str, Array]:
+    """A batch in which some tokens stand several times."""
     tokens = np.random.default_rng(2).integers(0, TINY["vocab_size"], (BATCH, LENGTH + 1))
     return {"token_ids": tokens[:, :-1].copy(), "targets": tokens[:, 1:].copy()}
 
@@ -42,34 +47,42 @@ def plan(trainer: Trainer, options: Options) -> KernelGraph:
     return replace(made, program=with_sizes(made.program))
 
 
-@pytest.fixture(scope="module")
-def options() -> Options:
-    return Options(config=TINY, model="Qwen3", seed=0, recipe="bf16", precision="bf16")
+def _never(*_: object) -> None:
+    raise AssertionError("a launch ran outside of a list")
 
 
-@pytest.fixture(scope="module")
-def trainer(options: Options) -> Trainer:
-    """The judge, which computes attention in f32 and everything else as the recipe says."""
-    return Trainer(MODEL, StepSettings(), "cpu", replace(options, precision="f32"))
-
-
-def test_a_step_planned_for_a_gpu(trainer: Trainer, options: Options) -> None:
-    made = plan(trainer, options)
+def test_a_step_planned_for_a_gpu() -> None:
+    config = {**TINY, "max_seq": LENGTH}
+    options = Options(config=config, model="Qwen3", seed=0, recipe="bf16", precision="bf16")
+    # The judge computes attention in f32, and everything else as the recipe says.
+    judge = Trainer(MODEL, StepSettings(), "cpu", replace(options, precision="f32"))
+    made = plan(judge, options)
     text = emit(made.program, find_target("sm_90a"))
-    pipelines = [item.name for item in text.entries if item.pipeline is not None]
     # Both ways: four products of the block and the scores of tokens, with what their factors and weights get back.
-    assert len(pipelines) >= 10
-    runner = interpreter.compile_program(made.program)
-    executable: Any = compile_graph(made, runner.call)
-    executable.state.update({name: np.array(array) for name, array in trainer.executables[0].state.items()})
-    numbers = {"rate": 1e-2, "unbias_mean": 10.0, "unbias_root": 1000.0**0.5}
+    assert sum(item.pipeline is not None for item in text.entries) >= 12
+    machine = NativeMachine(ProvingSource(compile_program(made.program)), SharedArena())
+    executable: Any = compile_graph(made, _never, machine=machine)
+    executable.state.update({name: np.array(array) for name, array in judge.executables[0].state.items()})
+    numbers = {"rate": RATE, "unbias_mean": 10.0, "unbias_root": 1000.0**0.5}
     given = {name: np.float32(numbers[name]) for name in executable.inputs if name in numbers}
-    found = executable(**draw(), **given)
-    want = trainer.step(draw(), 1e-2)
+    found, want = executable(**draw(), **given), judge.step(draw(), RATE)
     np.testing.assert_allclose(found["loss"], want.loss, rtol=2e-3)
-    state = trainer.executables[0].state
+    state = judge.executables[0].state
     means = [name for name in state if name.endswith(".mean")]
     assert len(means) > 8
     for name in means:  # a tenth of the gradients
         far = np.linalg.norm(executable.state[name] - state[name]) / np.linalg.norm(state[name])
         assert far < 2e-2, (name, far)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("recipe", "far"), [("f32", 1e-5), ("bf16", 1e-2)])
+def test_losses_on_a_gpu(recipe: str, far: float) -> None:
+    options = Options(config={**TINY, "max_seq": LENGTH}, model="Qwen3", seed=0)
+    narrow = options if recipe == "f32" else replace(options, recipe=recipe, precision="bf16")
+    wide = replace(narrow, precision="f32")
+    ours, judge = (
+        Trainer(MODEL, StepSettings(), backend, item) for backend, item in (("cuda", narrow), ("cpu", wide))
+    )
+    for _ in range(20):
+        np.testing.assert_allclose(ours.step(draw(), 1e-3).loss, judge.step(draw(), 1e-3).loss, rtol=far)

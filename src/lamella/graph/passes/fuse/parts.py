@@ -83,8 +83,8 @@ def _find_decoding(part: Part) -> frozenset[int]:
         inner = readers and all(
             reader in ends or part.facts[reader].kind is Kind.CONTRACT for reader in readers
         )
-        outside = part.visible.intersection(names) or _makes_codes(part, number)
-        if inner and part.facts[number].is_pointwise and not outside:
+        inner = inner and part.facts[number].is_pointwise and not part.visible.intersection(names)
+        if inner and not _makes_codes(part, number):
             ends.add(number)
     found: set[int] = set()
     for number in sorted(ends):
