@@ -24,8 +24,9 @@ from lamella.base.shape import bytes_for, element_count
 from lamella.base.source import NOWHERE
 from lamella.base.writer import make_folder, write_bytes, write_pieces, write_text
 from lamella.bridge.hf_to_module.assignments import Assignment, expand
+from lamella.bridge.hf_to_module.checkpoint import EMPTY, INDEX, SINGLE, Checkpoint
 from lamella.bridge.hf_to_module.config import MISSING, find_value, mapped_keys, spellings, text_of
-from lamella.bridge.hf_to_module.folder import CONFIG, EMPTY, INDEX, SINGLE, Checkpoint, Folder
+from lamella.bridge.hf_to_module.folder import CONFIG, Folder
 from lamella.bridge.hf_to_module.mapping import RecipeShapes, check_ranges, show, spelled
 from lamella.bridge.hf_to_module.weights import (
     FUNCTIONS,

@@ -11,7 +11,8 @@ from pathlib import Path
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.paths import is_folder, is_there, shown
 from lamella.bridge.hf_to_module import Folder, find_architecture, open_folder
-from lamella.bridge.hf_to_module.folder import CONFIG, INDEX, SINGLE
+from lamella.bridge.hf_to_module.checkpoint import INDEX, SINGLE
+from lamella.bridge.hf_to_module.folder import CONFIG
 from lamella.lang.module.check.settings import read_settings
 from lamella.lang.module.instantiate import Instance, Known, instantiate, walk
 from lamella.lang.module.instantiate.messages import show

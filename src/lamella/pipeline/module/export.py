@@ -19,7 +19,7 @@ from lamella.base.dim import Extent
 from lamella.base.errors import InputError
 from lamella.base.paths import Mapped as MappedFile
 from lamella.bridge.hf_to_module import Folder, is_model_folder, open_folder, plan_import, read_config
-from lamella.bridge.hf_to_module.folder import Checkpoint, CheckpointTensor
+from lamella.bridge.hf_to_module.checkpoint import Checkpoint, CheckpointTensor
 from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
 from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.bridge.module_to_hf import (

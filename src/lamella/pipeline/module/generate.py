@@ -17,7 +17,8 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import need
 from lamella.base.paths import is_there, shown
 from lamella.bridge.hf_to_module import find_architecture
-from lamella.bridge.hf_to_module.folder import CONFIG, read_object
+from lamella.bridge.hf_to_module.checkpoint import read_object
+from lamella.bridge.hf_to_module.folder import CONFIG
 from lamella.bridge.module_to_graph import Settings
 from lamella.graph.build import call
 from lamella.graph.model import Model
