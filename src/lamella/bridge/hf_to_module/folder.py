@@ -19,6 +19,7 @@ from lamella.bridge.hf_to_module.checkpoint import (
     whole,
     wrong_file,
 )
+from lamella.bridge.hf_to_module.gguf import ENDING, open_gguf
 from lamella.bridge.hf_to_module.quantised import decode_checkpoint
 from lamella.lang.module.rules import mappings as rules
 
@@ -36,8 +37,13 @@ class Folder:
 
 
 def is_model_folder(path: Path) -> bool:
-    """Whether a path leads to a folder with a `config.json`."""
-    return is_folder(path) and is_there(path / CONFIG)
+    """Whether a path leads to a folder with a `config.json`, or to a file that is one: GGUF."""
+    return is_gguf(path) or (is_folder(path) and is_there(path / CONFIG))
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a path leads to a GGUF file."""
+    return path.suffix.lower() == ENDING and not is_folder(path)
 
 
 def open_folder(path: Path, limits: Limits = DEFAULT) -> Folder:
@@ -45,6 +51,11 @@ def open_folder(path: Path, limits: Limits = DEFAULT) -> Folder:
 
     Code that the folder brings along is neither imported nor run.
     """
+    if is_gguf(path):
+        try:
+            return Folder(path, *open_gguf(path, limits))
+        except LamellaError as problem:
+            return Folder(path, {}, EMPTY, tuple(problem.findings))
     if not is_folder(path):
         return Folder(path, {}, EMPTY, (wrong_file(path, "it is no folder"),))
     findings: list[Diagnostic] = []

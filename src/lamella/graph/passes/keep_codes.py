@@ -134,7 +134,9 @@ class _Keeping:
             PRODUCT, (node.inputs[0], numbers, None), walk.fresh(f"{result.name}.codes"), attributes
         )
         sums = self._sums(node.inputs[0], parts, walk)
-        more = self._call(PRODUCT, (sums, parts.offsets, None), walk.fresh(f"{result.name}.offsets"), attributes)
+        more = self._call(
+            PRODUCT, (sums, parts.offsets, None), walk.fresh(f"{result.name}.offsets"), attributes
+        )
         self._call("math.add", (product, more), result.name)
 
     def _sums(self, activation: Argument, parts: _Parts, walk: RewriteWalk) -> Tensor:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.paths import is_folder, is_there, shown
-from lamella.bridge.hf_to_module import Folder, find_architecture, open_folder
+from lamella.bridge.hf_to_module import Folder, find_architecture, is_gguf, open_folder
 from lamella.bridge.hf_to_module.checkpoint import INDEX, SINGLE
 from lamella.bridge.hf_to_module.folder import CONFIG
 from lamella.lang.module.check.settings import read_settings
@@ -37,7 +37,9 @@ WIDTH = 200
 def describe(name: str, options: Options) -> Description:
     """The declarations of a file and the chosen one with its parameters; or a folder as the model that it is."""
     path = Path(name)
-    return _describe_folder(path, options) if is_folder(path) else _describe_file(path, options)
+    return (
+        _describe_folder(path, options) if is_folder(path) or is_gguf(path) else _describe_file(path, options)
+    )
 
 
 # --- files ------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from lamella.base.suggest import nearest
 from lamella.bridge.hf_to_module import (
     Folder,
     find_architecture,
+    is_gguf,
     is_model_folder,
     open_folder,
     read_config,
@@ -209,7 +210,7 @@ class Source:
 
 def read_source(path: Path, options: Options) -> Source:
     """The instance of a file, or of a folder; LamellaError where something is wrong."""
-    if not is_folder(path):
+    if not is_folder(path) and not is_gguf(path):
         if options.architecture is not None:
             hint = f"leave it out: '{shown(path)}' declares its model itself"
             raise InputError("--architecture says what a Hugging Face folder is", hint=hint)
