@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd, lcm
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lamella.base.arrays import numpy_dtype
+from lamella.base.arrays import element_type_of, numpy_dtype
 from lamella.base.dtype import I4, I8, ElementType
 from lamella.base.records import dataclass
 
 if TYPE_CHECKING:
-    from lamella.base.arrays import Array
+    from lamella.base.arrays import Array, DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,10 @@ class Codes:
         *lead, count = self.codes.shape
         groups = self.scales.shape[-1]
         numbers = self.codes.astype(np.float32).reshape(*lead, groups, count // groups if groups else 0)
-        numbers *= self.scales[..., None]
-        if self.offsets is not None:
-            numbers += self.offsets[..., None]
+        with np.errstate(all="ignore"):
+            numbers *= self.scales[..., None]
+            if self.offsets is not None:
+                numbers += self.offsets[..., None]
         found: Array = numbers.reshape(self.codes.shape)
         return found
 
@@ -55,15 +57,31 @@ class Codes:
         return Codes(self.codes[..., order, :], self.scales[..., order, :], offsets)
 
 
+def join_forms(forms: Sequence[CodeForm]) -> CodeForm:
+    """The form of codes one behind the other: it holds each of them."""
+    element = max((item.element for item in forms), key=lambda item: item.bits)
+    return CodeForm(element, gcd(*(item.group for item in forms)), any(item.has_offsets for item in forms))
+
+
 def join_rows(parts: Sequence[Codes]) -> Codes:
-    """Codes one behind the other along their rows; without offsets are those whose offsets are 0."""
+    """Codes one behind the other along their rows, in the form that holds each of them."""
+    groups = lcm(*(item.scales.shape[-1] for item in parts))
+    widest = max((item.codes.dtype for item in parts), key=_bits)
     offsets = None
     if any(item.offsets is not None for item in parts):
-        offsets = np.concatenate(
-            [np.zeros_like(item.scales) if item.offsets is None else item.offsets for item in parts]
-        )
-    codes = np.concatenate([item.codes for item in parts])
-    return Codes(codes, np.concatenate([item.scales for item in parts]), offsets)
+        offsets = np.concatenate([_finer(item.offset_rows(), groups) for item in parts])
+    codes = np.concatenate([item.codes.astype(widest) for item in parts])
+    return Codes(codes, np.concatenate([_finer(item.scales, groups) for item in parts]), offsets)
+
+
+def _bits(dtype: DType) -> int:
+    element = element_type_of(dtype)
+    return 0 if element is None else element.bits
+
+
+def _finer(scales: Array, groups: int) -> Array:
+    """Scales of larger groups as those of smaller ones."""
+    return np.repeat(scales, groups // scales.shape[-1], axis=-1)
 
 
 def signed_codes(codes: Array, bits: int, scales: Array, offsets: Array | None) -> Codes:

@@ -89,6 +89,8 @@ class CodedTensor:
     form: CodeForm | None
     """How kernels may read its codes; None where its numbers are all that can be had."""
     load: Callable[[], Codes | Array]
+    kind: str = ""
+    """What the format calls it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

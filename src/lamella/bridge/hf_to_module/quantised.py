@@ -87,7 +87,8 @@ class Group:
         """The weight."""
         parts = tuple(self.parts.values())
         entry = replace(parts[0], name=self.name, dtype=types.F32, shape=shape)
-        return CodedTensor(entry, parts, form, partial(load, self.read))
+        kind = str(self.settings.get("quant_method"))
+        return CodedTensor(entry, parts, form, partial(load, self.read), kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
 
 from lamella.base.arrays import Array, cast, element_type_of, numpy_dtype
-from lamella.base.codes import CodeForm, Codes, join_rows
+from lamella.base.codes import CodeForm, Codes, join_forms, join_rows
 from lamella.base.dtype import ElementType, find, find_in
 from lamella.base.source import NOWHERE, Span
 from lamella.bridge.hf_to_module.checkpoint import Checkpoint
@@ -320,12 +320,8 @@ class StoredWeights(Mapping[str, Array]):
                 coded = self._checkpoint.coded.get(name)
                 return None if coded is None else coded.form
             case Joined(parts, 0):
-                forms = {self._form(part) for part in parts}
-                if None in forms:
-                    return None
-                kinds = {replace(item, has_offsets=False) for item in forms if item is not None}
-                offsets = any(item.has_offsets for item in forms if item is not None)
-                return replace(kinds.pop(), has_offsets=offsets) if len(kinds) == 1 else None
+                forms = [form for part in parts if (form := self._form(part)) is not None]
+                return join_forms(forms) if len(forms) == len(parts) else None
         return None
 
     def codes_of(self, path: str) -> Codes:

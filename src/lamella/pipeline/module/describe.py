@@ -162,7 +162,7 @@ def _describe_folder(path: Path, options: Options) -> Description:
     lines = [*_config_lines(folder), *_store_lines(folder)]
     data = _folder_data(folder)
     source, findings = (None, broken) if broken else _read_folder(folder, options)
-    title = "Hugging Face"
+    title = "GGUF" if is_gguf(path) else "Hugging Face"
     if source is not None:
         home = source.program.resolved.unit
         title += (
@@ -240,8 +240,14 @@ def _store_lines(folder: Folder) -> Iterator[str]:
     if not tensors:
         yield f"  no tensors: there is neither {SINGLE} nor {INDEX}"
         return
-    size = sum(item.length for item in tensors)
-    types = ", ".join(sorted({str(item.dtype) for item in tensors}))
+    coded = folder.checkpoint.coded
+    parts = [
+        *(item for item in tensors if item.name not in coded),
+        *(part for item in coded.values() for part in item.parts),
+    ]
+    size = sum(item.length for item in parts)
+    kinds = {coded[item.name].kind if item.name in coded else str(item.dtype) for item in tensors}
+    types = ", ".join(sorted(kinds))
     files = _count(len(folder.checkpoint.files), "file")
     yield f"  {_count(len(tensors), 'tensor')}, {size:,} bytes, {types}, in {files}"
 

@@ -120,7 +120,7 @@ class _Tensors:
                 form = KINDS[part.type.name].form if part.type.name in KINDS else None
                 self.entries[name] = replace(entry, dtype=types.F32)
                 self.coded[name] = CodedTensor(
-                    self.entries[name], (entry,), form, partial(self._load, part, order, less)
+                    self.entries[name], (entry,), form, partial(self._load, part, order, less), item.type.name
                 )
 
     def _named(self, item: GgufTensor) -> Iterator[tuple[str, GgufTensor]]:
