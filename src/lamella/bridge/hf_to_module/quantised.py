@@ -50,6 +50,12 @@ class Group:
     settings: Settings
     checkpoint: Checkpoint
     home: Path
+    """The config, whose settings may be wrong."""
+
+    @property
+    def file(self) -> Path:
+        """The file of its first part."""
+        return self.checkpoint.files[next(iter(self.parts.values())).file].path
 
     def read(self, part: str) -> Array:
         """The array of a part."""
@@ -59,7 +65,7 @@ class Group:
         """The shape of a part that must have so many axes."""
         found = self.parts.get(part)
         if found is None:
-            raise LamellaError([wrong_file(self.home, f"the codes of '{self.name[:200]}' have no '{part}'")])
+            raise LamellaError([wrong_file(self.file, f"the codes of '{self.name[:200]}' have no '{part}'")])
         if len(found.shape) != rank:
             self.refuse(part, f"{rank} axes")
         return found.shape
@@ -74,7 +80,7 @@ class Group:
         """Leave with the finding that a part is not what its codes need."""
         entry = self.parts[part]
         found = f"{entry.dtype}{list(entry.shape)}"
-        raise LamellaError([wrong_file(self.home, f"'{entry.name[:200]}' is {found}, not {wanted}")])
+        raise LamellaError([wrong_file(self.file, f"'{entry.name[:200]}' is {found}, not {wanted}")])
 
     def integer(self, key: str, default: int) -> int:
         """A setting that is a number."""
@@ -267,7 +273,7 @@ def _nf4(group: Group, kind: str) -> CodedTensor:
     total = int(np.prod(shape, dtype=object))
     if not shape or not isinstance(block, int) or block < 1 or group.parts["weight"].length * 2 != total:
         raise LamellaError(
-            [wrong_file(group.home, f"the state of '{group.name[:200]}' does not fit its codes")]
+            [wrong_file(group.file, f"the state of '{group.name[:200]}' does not fit its codes")]
         )
     count = -(-total // block)
     group.expect("weight.absmax", (count,))
@@ -301,7 +307,7 @@ def _state(group: Group, part: str) -> dict[str, object]:
     try:
         return decode_object(group.read(part).tobytes(), max_depth=8)
     except Malformed as problem:
-        raise LamellaError([wrong_file(group.home, f"'{group.name[:200]}.{part[-40:]}' {problem}")]) from None
+        raise LamellaError([wrong_file(group.file, f"'{group.name[:200]}.{part[-40:]}' {problem}")]) from None
 
 
 def _sizes(value: object) -> tuple[int, ...]:
