@@ -93,7 +93,7 @@ def awq(random: Random, outputs: int, inputs: int) -> Quantised:
 def int8_rows(random: Random, outputs: int, inputs: int) -> Quantised:
     codes = random.integers(-127, 128, (outputs, inputs)).astype(np.int8)
     scales = random.random(outputs).astype(np.float32)
-    parts = {".weight": codes, ".SCB": scales, ".weight_format": np.zeros((), np.uint8)}
+    parts: dict[str, Array] = {".weight": codes, ".SCB": scales, ".weight_format": np.zeros((), np.uint8)}
     return Quantised(parts, codes * scales[:, None].astype(np.float64) / 127)
 
 
@@ -147,7 +147,7 @@ def packed(bits: int, groups: bool, symmetric: bool) -> Callable[[Random, int, i
         codes = random.integers(-half, half, (outputs, inputs))
         scales = (random.random((outputs, inputs // size)) * 0.02).astype(ml_dtypes.bfloat16)
         zeros = random.integers(-half, half, scales.shape) * (not symmetric)
-        parts = {
+        parts: dict[str, Array] = {
             ".weight_packed": np.ascontiguousarray(pack_rows((codes + half).T, bits).T),
             ".weight_scale": scales,
             ".weight_shape": np.array([outputs, inputs]),
