@@ -16,6 +16,7 @@ from lamella.lang.tensor.nodes import (
     CoopLoad,
     Coopmatrix,
     CoopMulAdd,
+    CoopReduce,
     CoopScale,
     CoopStore,
     For,
@@ -79,8 +80,17 @@ def _suits(instruction: Instruction, known: dict[str, Type]) -> bool:
             stored = known.get(instruction.value.name)
             held = isinstance(stored, Coopmatrix) and _is_sum(stored, STEADY) and not instruction.flag
             return held and _is_plain(known.get(instruction.operand.name))
-        case Constant() | CoopConstruct() | CoopScale() | CoopApply() | Arith() | Cast() | For() | If():
+        case Cast() if types and types[0].use != "matrix_acc":
+            source = known.get(instruction.operand.name)
+            return types[0].use == "matrix_b" and _is_factor(types[0]) and source == replace_sum(types[0])
+        case For():
+            return all(_is_sum(item, STEADY) or _is_factor(item) for item in types)
+        case Constant() | CoopConstruct() | CoopScale() | CoopApply() | Arith() | Cast() | If():
             return all(_is_sum(item, STEADY) for item in types)
+        case CoopReduce():
+            operand = known.get(instruction.operand.name)
+            whole = isinstance(operand, Coopmatrix) and operand.rows > 1 < operand.columns
+            return whole and all(_is_sum(item, STEADY) for item in types)
         case _:
             return not types and not _reads_matrix(instruction, known)
 
@@ -95,8 +105,15 @@ def _is_plain(type_: Type | None) -> bool:
     return isinstance(type_, Memref) and type_.order == 2
 
 
+def replace_sum(type_: Coopmatrix) -> Coopmatrix:
+    """The sums of f32 that a factor is made of by a cast."""
+    return Coopmatrix(SUMS, type_.rows, type_.columns, "matrix_acc")
+
+
 def _is_sum(type_: Coopmatrix, elements: tuple[str, ...]) -> bool:
-    whole = type_.rows % ROWS == 0 and type_.columns % COLUMNS == 0
+    """Whole fragments, or one row or one column of them."""
+    rows, columns = type_.rows % ROWS == 0, type_.columns % COLUMNS == 0
+    whole = (rows or type_.rows == 1) and (columns or type_.columns == 1) and (rows or columns)
     return type_.use == "matrix_acc" and type_.element in elements and whole
 
 

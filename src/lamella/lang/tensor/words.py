@@ -79,13 +79,13 @@ UNSUPPORTED = frozenset(
     [
         *("associated", "atomic_load", "cooperative_matrix_prefetch", "cooperative_matrix_atomic_load"),
         *("cooperative_matrix_atomic_max", "cooperative_matrix_atomic_min"),
-        *("cooperative_matrix_reduce_add", "cooperative_matrix_reduce_max", "cooperative_matrix_reduce_min"),
     ]
 )
 """Instructions of a newer version that mean nothing the specification can say."""
 
 MATRIX_EXTENSIONS = tuple(
-    f"cooperative_matrix_{name}" for name in ("apply", "construct", "extract", "insert")
+    f"cooperative_matrix_{name}"
+    for name in ("apply", "construct", "extract", "insert", *(f"reduce_{name}" for name in REDUCTIONS))
 )
 PLAIN = (
     *(
