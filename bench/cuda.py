@@ -22,7 +22,7 @@ import numpy as np
 import lamella
 from lamella.backend import cuda
 from lamella.backend.arguments import written_parameters
-from lamella.backend.cuda.compile import device_target, with_sizes
+from lamella.backend.cuda.compile import device_target, fit_kernels
 from lamella.backend.cuda.driver import Event, device, own_stream
 from lamella.backend.cuda.kernels import BoundLaunch
 from lamella.base.source import Source
@@ -188,7 +188,7 @@ def bind_rows(line: str, x: Any, y: Any) -> BoundLaunch:
     options = Options()
     graph = to_kernels(prepare(model, options), options, {}, True, device_target())
     (call,) = (call for calls in graph.calls.values() for call in calls)
-    program = with_sizes(graph.program)
+    program = fit_kernels(graph).program
     (function,) = program.functions
     written = written_parameters(function)
     flat = [y if item.value.name in written else x for item in function.parameters]
