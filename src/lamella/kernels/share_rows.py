@@ -1,6 +1,6 @@
 """Rows that several subgroups share: on a GPU one warp for a row has too few loads under way.
 
-    for i from lane to n by 32  →  for i from 32 * subgroup + lane to n by 32 * subgroups
+    for i from lane to n by 32  →  for i from lane + 32 * subgroup to n by 32 * subgroups
     subgroup_add.reduce x       →  the same of each subgroup to local memory, a barrier, and the sum of them
     x[row + i] in a later loop  →  what the first loop left of it in local memory
     y / s, s a sum of the row   →  y * (1 / s): a division is a branch, which no load or store passes
@@ -53,7 +53,7 @@ SHARES = (8, 4, 2)
 """Subgroups that may share a row."""
 FEWEST = 8
 """Elements of a row that a work-item keeps."""
-MOST_UNROLLED = 8
+MOST_UNROLLED = 16
 FEWEST_GROUPS = 65
 """Work-groups of a launch from which on it is none of the small ones that become phases of one kernel."""
 MOST_KEPT = 6144
@@ -232,13 +232,19 @@ class _Sharing:
         rooms = self._make_rooms(parallel.body.statements, names)
         body = Builder(names)
         reciprocals: dict[str, Value] = {}
-        own = body.cast(body.builtin("subgroup_id", LANE), INDEX)
-        first, step = body.arith("mul", own, body.constant(size)), body.constant(size * count)
+        subgroup = body.builtin("subgroup_id", LANE)
+        own, step = body.cast(subgroup, INDEX), body.constant(size * count)
         for statement in parallel.body.statements:
             node = statement.instruction
+            if isinstance(node, Builtin) and node.name == "subgroup_local_id":
+                # From here on the number of a work-item is that in its work-group.
+                lane = body.value(node)
+                first = body.arith("mul", subgroup, body.constant(size, LANE), type_=LANE)
+                body.put(Arith("add", (first, lane), LANE), statement.results)
+                continue
             if isinstance(node, For):
                 self._invert(body, node, reciprocals)
-                loop = self._with_rooms(self._spread(node, first, step, size * count), reciprocals)
+                loop = self._with_rooms(self._spread(node, step, size * count), reciprocals)
                 statement = replace(statement, instruction=loop)
             body.statements.append(statement)
             if isinstance(node, SubgroupOperation):
@@ -312,11 +318,11 @@ class _Sharing:
                     one = body.constant(1.0, REAL)
                     reciprocals[divisor.name] = body.arith("div", one, divisor, type_=REAL)
 
-    def _spread(self, loop: For, first: Value, step: Value, share: int) -> For:
+    def _spread(self, loop: For, step: Value, share: int) -> For:
         trips = self.constants[loop.end.name] // share
         unrolled = max(item for item in range(1, MOST_UNROLLED + 1) if trips % item == 0)
         attributes = Dictionary((DictionaryEntry("unroll", unrolled),))
-        return replace(loop, begin=first, step=step, attributes=attributes)
+        return replace(loop, step=step, attributes=attributes)
 
     def _meet(
         self, body: Builder, node: SubgroupOperation, place: tuple[Value, Value, Value], count: int

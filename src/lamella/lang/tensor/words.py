@@ -21,8 +21,8 @@ OWN_MATH = (
 )
 EXTRA_MATH = (*NEWER_MATH, *NATIVE_MATH, *OWN_MATH)
 """Functions that the specification does not have, an extension; `round` takes halves away from zero."""
-EXTRA_ARITH = ("select",)
-"""`arith.select %c, %a, %b : T`, an extension too."""
+EXTRA_ARITH = ("select", "fma")
+"""`arith.select %c, %a, %b : T` and `arith.fma %a, %b, %c : T`, extensions too."""
 PACKED = {"bf16": 2, "f16": 2, "i8": 4}
 """How many elements a packed cooperative access keeps together along k, by element type."""
 

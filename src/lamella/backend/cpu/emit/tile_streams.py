@@ -35,6 +35,7 @@ from lamella.lang.tensor.nodes import (
     Builtin,
     CoopLoad,
     CoopMulAdd,
+    CoopReduce,
     For,
     Function,
     If,
@@ -52,6 +53,7 @@ MOST_ROWS, MOST_WARPGROUPS = 256, 3
 USED, ONE = Value("stages used"), Value("one stage")
 """How many stages were used before, and 1: no name of a text has a blank."""
 COUNTER = Scalar("i32")
+NEVER = 0xFFC0DEAD
 
 
 def _require(holds: bool) -> None:
@@ -343,6 +345,8 @@ class StreamEmitter(PipelineEmitter):
         self._tiles: dict[str, tuple[CoopLoad, str, str]] = {}
         """For each tile its load, the barrier of its stage and where that begins."""
         self._copies = False
+        self._computed = ""
+        """The last reduction that stands behind the products that are under way."""
 
     def _run(self, statements: Sequence[Statement], used: str) -> str:
         context = self._context
@@ -371,6 +375,8 @@ class StreamEmitter(PipelineEmitter):
         node = statement.instruction
         self._wait_for(node)
         name = statement.results[0].name if statement.results else ""
+        if isinstance(node, CoopReduce) and not self._copies:
+            self._computed = name
         if isinstance(node, CoopLoad) and name in self._stream.counters:
             self._load(node, name)
             return True
@@ -432,6 +438,7 @@ class StreamEmitter(PipelineEmitter):
 
     def _multiply(self, add: CoopMulAdd, name: str) -> MatrixValue:
         """Begin a product of a tile and of words in registers."""
+        self._computed = ""
         context = self._context
         right, added = named_matrix(context, add.right), named_matrix(context, add.accumulator)
         words, sums = right.parts[0], added.parts[0]
@@ -467,6 +474,27 @@ class StreamEmitter(PipelineEmitter):
         self._begun.append(_Begun(name, matrix, released))
         return matrix
 
+    def _finish_before(self) -> None:
+        """What the text computes before it waits is to be done before: the assembler sees no reason why.
+
+        So a trap that never happens needs its last reduction; no arithmetic makes a NaN of these bits.
+        """
+        if not self._computed:
+            return
+        matrix = self._context.values[self._computed]
+        if isinstance(matrix, MatrixValue):
+            sums = matrix.parts[0]
+            count = len(sums)
+            lines = [
+                f"setp.eq.u32 p, ${place}, {NEVER};\\0A@p st.volatile.shared.b32 [${count}], 0;"
+                for place in range(count)
+            ]
+            bits = [self._out.value(f"bitcast float {item} to i32") for item in sums]
+            text = "\\0A".join(["{", ".reg .pred p;", *lines, "}"])
+            given = ", ".join(f"i32 {item}" for item in (*bits, self._barriers))
+            self._asm(text, ",".join(["r"] * (count + 1)), given)
+        self._computed = ""
+
     def _sums(self, text: str, ways: str, given: Sequence[str], count: int) -> tuple[str, ...]:
         kind = "{ " + ", ".join(["float"] * count) + " }"
         found = self._out.value(f'call {kind} asm sideeffect "{text}", "{ways}"({", ".join(given)})')
@@ -485,6 +513,7 @@ class StreamEmitter(PipelineEmitter):
 
     def _wait(self, count: int) -> None:
         """Wait for the first products that were begun, and free their stages."""
+        self._finish_before()
         done, self._begun = self._begun[:count], self._begun[count:]
         held = [(one.name, one.matrix) for one in done if one.matrix is not None]
         sums = [item for _, matrix in held for item in matrix.parts[0]]

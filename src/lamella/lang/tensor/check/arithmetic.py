@@ -79,6 +79,7 @@ BITS = OperandTypes(("bool", *INTEGERS), "booleans and integers")
 PAIRS = OperandTypes(COMPLEX, "complex numbers")
 CONTINUOUS = OperandTypes((*FLOATS, *COMPLEX), "floating-point and complex numbers")
 FLOATING = OperandTypes(FLOATS, "floating-point numbers")
+NARROW = OperandTypes(("bf16", "f16", "f32"), "bf16, f16, f32 and cooperative matrices of them", matrices=True)
 CHOSEN = OperandTypes(("bool", *SCALARS), "booleans, scalars and cooperative matrices", matrices=True)
 ARITH = {
     **dict.fromkeys(("add", "sub", "mul", "div", "neg"), ALL),
@@ -89,6 +90,7 @@ ARITH = {
     **dict.fromkeys(("conj", "im", "re"), PAIRS),
     "abs": NUMBERS,
     "select": CHOSEN,
+    "fma": NARROW,
 }
 COMPLEX_MATH = ("exp", "native_exp", "exp2", "native_exp2")
 EQUALITY = ("eq", "ne")
@@ -193,7 +195,9 @@ def _check_arith(here: StatementContext, arith: Arith) -> None:
     if types is None:
         return
     operands = arith.operands
-    if arith.function in EXTRA_ARITH:
+    if arith.function == "fma":
+        here.context.note_extension(here.span, f"'{here.word}'", "a product and a sum")
+    elif arith.function in EXTRA_ARITH:
         here.context.note_extension(here.span, f"'{here.word}'", "if with a yield in each branch")
         here.expect(operands[0], types[0], types[0] == BOOL, "a bool")
         operands, types = operands[1:], types[1:]

@@ -446,7 +446,9 @@ def emit_math(context: EmitContext, instruction: Math) -> ScalarValue:
     if fast is not None and instruction.type == Scalar("f32"):
         (value,) = (context.scalar(item.name).operand for item in instruction.operands)
         given = context.out.value(f"fmul float {value}, {fast[1]}") if fast[1] else value
-        called = f'asm "{fast[0]}.f32 $0, $1;", "=f,f"(float {given})'
+        # Beside products that are under way it stands where the text has it: before what waits for them.
+        kept = " sideeffect" if context.stream is not None else ""
+        called = f'asm{kept} "{fast[0]}.f32 $0, $1;", "=f,f"(float {given})'
         return ScalarValue("f32", (context.out.value(f"call float {called}"),))
     function = instruction.function.removeprefix("native_")
     operands = level(context, *(context.scalar(value.name) for value in instruction.operands))
