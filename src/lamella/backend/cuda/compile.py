@@ -106,7 +106,12 @@ def _code(program: Program, target: Target) -> tuple[tuple[KernelSymbol, ...], b
         told, content = unpack_objects(kept)
         return decode_entries(told), content
     compiled = emit(program, target)
-    content = assemble_ptx(assembly(compiled.text, machine), None)
+    text = assembly(compiled.text, machine)
+    if any(entry.pipeline is not None for entry in compiled.entries):
+        # What is linked is compiled apart: warpgroups then get no registers of their own and wait for each product.
+        content = text.encode() + b"\0"
+    else:
+        content = assemble_ptx(text, None)
     if store is not None:
         store.put(key, pack_objects([encode_entries(compiled.entries), content]))
     return compiled.entries, content

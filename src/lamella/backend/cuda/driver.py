@@ -54,7 +54,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGraphLaunch": (POINTER, POINTER),
     "cuGraphExecDestroy": (POINTER,),
     "cuGraphDestroy": (POINTER,),
-    "cuModuleLoadData": (POINTER, POINTER),
+    "cuModuleLoadDataEx": (POINTER, POINTER, *OPTIONS),
     "cuModuleUnload": (POINTER,),
     "cuModuleGetFunction": (POINTER, POINTER, ctypes.c_char_p),
     "cuFuncSetAttribute": (POINTER, INT, INT),

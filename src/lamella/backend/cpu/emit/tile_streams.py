@@ -45,6 +45,7 @@ from lamella.lang.tensor.nodes import (
     Region,
     Scalar,
     Statement,
+    Subview,
     Value,
     Yield,
 )
@@ -85,6 +86,8 @@ class StreamPlan:
     stages: int
     stage_bytes: int
     slots: int
+    views: Mapping[str, Subview]
+    """Parts of parameters that tiles are read from."""
     staged_bytes: int = 0
     cluster: int = 1
 
@@ -121,6 +124,8 @@ class _StreamReader:
     readers: dict[str, str] = field(default_factory=dict)
     """The last product that reads each tile."""
     counters: dict[str, str] = field(default_factory=dict)
+    views: dict[str, Subview] = field(default_factory=dict)
+    """Parts of parameters, at positions that all work-items agree on."""
     made: int = 0
 
     def read(self) -> StreamPlan:
@@ -158,6 +163,7 @@ class _StreamReader:
             stages,
             size,
             sum(len(slots_of(item)) for item in self.function.parameters),
+            self.views,
         )
 
     def _follow(self, statements: Sequence[Statement], depth: int) -> None:
@@ -190,6 +196,10 @@ class _StreamReader:
                     for region in (node.then, node.otherwise):
                         self._follow(region.statements if region is not None else (), depth + 1)
                     _require(len(self.loads) == before)
+                case Subview():
+                    starts = {item.offset.name for item in node.slices if isinstance(item.offset, Value)}
+                    if starts <= self.even:
+                        self.views[names[0]] = node
                 case Builtin():
                     if node.name in ("group_id", "group_size"):
                         self.even.update(names)
@@ -208,9 +218,10 @@ class _StreamReader:
         )
 
     def _map(self, load: CoopLoad) -> TensorMap:
-        slot = 0
+        slot, view = 0, self.views.get(load.operand.name)
+        name = load.operand.name if view is None else view.operand.name
         for item in self.function.parameters:
-            if item.value.name == load.operand.name:
+            if item.value.name == name:
                 break
             slot += len(slots_of(item))
         else:
@@ -283,6 +294,9 @@ class _StreamReader:
                         needed |= {node.body.statements[-1].instruction.values[-1].name}  # type: ignore[union-attr]
                 elif isinstance(node, CoopLoad) and names & set(self.loads):
                     needed |= {node.row.name, node.column.name}
+                    view = self.views.get(node.operand.name)
+                    if view is not None:
+                        needed |= {item.offset.name for item in view.slices if isinstance(item.offset, Value)}
                 elif names & needed:
                     needed |= {item.name for item in used_values(node)}
         return self._kept(statements, needed)
@@ -411,9 +425,19 @@ class StreamEmitter(PipelineEmitter):
         self._asm(text, "r,r", f"i32 {full}, i32 {parity}")
         self._tiles[name] = load, full, place
 
+    def _start(self, load: CoopLoad, mode: int) -> str:
+        """Where a tile begins in its array, along a mode."""
+        place = self._position((load.row, load.column)[mode].name)
+        view = self._stream.views.get(load.operand.name)
+        if view is None:
+            return place
+        offset = view.slices[mode].offset
+        first = self._position(offset.name) if isinstance(offset, Value) else str(offset)
+        return self._out.value(f"add i32 {place}, {first}")
+
     def _copy(self, load: CoopLoad, name: str, place: tuple[str, str, str]) -> None:
         plan = self._stream
-        row, column = self._position(load.row.name), self._position(load.column.name)
+        row, column = self._start(load, 0), self._start(load, 1)
         along = load.type.columns if load.transposed else load.type.rows
         across = load.type.rows if load.transposed else load.type.columns
         lines = [
@@ -477,7 +501,7 @@ class StreamEmitter(PipelineEmitter):
     def _finish_before(self) -> None:
         """What the text computes before it waits is to be done before: the assembler sees no reason why.
 
-        So a trap that never happens needs its last reduction; no arithmetic makes a NaN of these bits.
+        So a store that never happens needs its last reduction; no arithmetic makes a NaN of these bits.
         """
         if not self._computed:
             return
