@@ -79,7 +79,9 @@ BITS = OperandTypes(("bool", *INTEGERS), "booleans and integers")
 PAIRS = OperandTypes(COMPLEX, "complex numbers")
 CONTINUOUS = OperandTypes((*FLOATS, *COMPLEX), "floating-point and complex numbers")
 FLOATING = OperandTypes(FLOATS, "floating-point numbers")
-NARROW = OperandTypes(("bf16", "f16", "f32"), "bf16, f16, f32 and cooperative matrices of them", matrices=True)
+NARROW = OperandTypes(
+    ("bf16", "f16", "f32"), "bf16, f16, f32 and cooperative matrices of them", matrices=True
+)
 CHOSEN = OperandTypes(("bool", *SCALARS), "booleans, scalars and cooperative matrices", matrices=True)
 ARITH = {
     **dict.fromkeys(("add", "sub", "mul", "div", "neg"), ALL),
