@@ -34,7 +34,7 @@ from lamella.backend.cpu.emit.memory import (
     load_parameter,
     make_local,
 )
-from lamella.backend.cpu.emit.pipeline_plan import PipelinePlan, find_pipeline
+from lamella.backend.cpu.emit.pipeline_plan import WIDE, PipelinePlan, find_pipeline
 from lamella.backend.cpu.emit.pipelines import ProductEmitter
 from lamella.backend.cpu.emit.scalars import emit_constant
 from lamella.backend.cpu.emit.text import IrWriter
@@ -451,6 +451,12 @@ def emit_program(program: Program, lowered: Program, target: Target, first: int 
     return Compiled(text + "\n", tuple(entries), program, lowered)
 
 
+def _is_wide_pipeline(function: Function, target: Target) -> bool:
+    """Whether a kernel multiplies numbers of single precision that the copy engine brings."""
+    wide = target.has_warpgroups and suits_fragments(function, target, (WIDE,))
+    return wide and find_pipeline(function, target) is not None
+
+
 def _find_plan(context: EmitContext, function: Function) -> PipelinePlan | StreamPlan | None:
     """How a copy engine feeds a kernel, where one does."""
     if not context.fragments:
@@ -485,7 +491,7 @@ def _enter(function: Function, out: IrWriter, target: Target) -> EmitContext:
         group_count="%groups",
         scratch="%scratch",
         threads=target.has_threads,
-        fragments=suits_fragments(function, target),
+        fragments=suits_fragments(function, target) or _is_wide_pipeline(function, target),
         early=target.starts_early and not _streams(function),
     )
 

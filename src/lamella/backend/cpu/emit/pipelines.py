@@ -10,7 +10,7 @@ another, so that the copies of the next begin while the sums of this one are sto
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from lamella.backend.cpu.compiled import TensorMap, maps_offset
@@ -25,6 +25,7 @@ from lamella.backend.cpu.emit.pipeline_plan import (
     WARPGROUP,
     PipelinePlan,
 )
+from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue
 from lamella.kernels.fragments import COLUMNS, DEPTH, ROWS
 from lamella.lang.tensor.nodes import (
@@ -256,8 +257,8 @@ class ProductEmitter(PipelineEmitter):
             f"add.u32 d, d, {plan.left_bytes};",
             *self._copy_right(),
             *self._advance(),
-            f"add.u32 k, k, {STEP};",
-            f"setp.lt.u32 p, k, {plan.trips * STEP};",
+            f"add.u32 k, k, {plan.step};",
+            f"setp.lt.u32 p, k, {plan.trips * plan.step};",
             "@p bra NEXT${:uid};",
             "}",
         ]
@@ -328,7 +329,9 @@ class ProductEmitter(PipelineEmitter):
         plan, context = self._product, self._context
         self._walk_before()
         start = named_matrix(context, plan.loop.carried[0][1])
-        context.values[plan.result] = self._multiply(used, start)
+        context.values[plan.result] = (
+            self._multiply_wide(used, start) if plan.is_wide else self._multiply(used, start)
+        )
         copied = {id(item): number for number, item in enumerate(plan.stores, 2)}
         for statement in plan.after:
             node = statement.instruction
@@ -362,6 +365,92 @@ class ProductEmitter(PipelineEmitter):
         found = out.value(f'call {kind} asm sideeffect "{text}", "{ways}"({", ".join(given)})')
         sums = tuple(out.value(f"extractvalue {kind} {found}, {place}") for place in range(count))
         return MatrixValue(plan.product.type, (sums,))
+
+    def _multiply_wide(self, used: str, start: MatrixValue) -> MatrixValue:
+        """Products of threads: each has two rows of eight and a column of eight, and loads four along k at once."""
+        out, plan = self._out, self._product
+        group, pair = _thread_places(out, self._context.lane)
+        columns = out.value(f"mul i32 {self._context.subgroup_id}, {plan.columns}")
+        line = out.value(f"add i32 {columns}, {group}")
+        right = out.value(f"add i32 {out.value(f'mul i32 {line}, {LINE}')}, {plan.left_bytes}")
+        left = out.value(f"mul i32 {pair}, {LINE}")
+        tells = out.value(f"icmp ult i32 {self._context.lane}, {self._blocks}")
+        told = out.value(f"select i1 {tells}, i32 {self._context.lane}, i32 0")
+        first, parity = self._begin_stage(used)
+        before, loop = out.block, out.label("stage")
+        out.jump(loop)
+        out.begin(loop)
+        kinds = ["i32", "i32", "i32", *["float"] * len(start.parts[0])]
+        held = _Phis(out, kinds, ["0", first, parity, *start.parts[0]], before)
+        trip, stage, phase, *sums = held.names
+        self._wait_for_stage(stage, phase)
+        base = out.value(f"add i32 {self._memory}, {out.value(f'mul i32 {stage}, {plan.stage_bytes}')}")
+        places = (out.value(f"add i32 {base}, {left}"), out.value(f"add i32 {base}, {right}"))
+        sums = self._multiply_lines(places, (group, pair), sums)
+        text = (
+            "{\\0A.reg .b32 r;\\0Amapa.shared::cluster.u32 r, $0, $1;\\0A"
+            "mbarrier.arrive.shared::cluster.b64 _, [r];\\0A}"
+        )
+        free = out.value(f"add i32 {self._barriers}, {8 * plan.stages}")
+        free = out.value(f"add i32 {free}, {out.value(f'shl i32 {stage}, 3')}")
+        self._asm("bar.warp.sync -1;", "", "")
+        self._when(tells, text, "r,r", f"i32 {free}, i32 {told}")
+        next_trip, following = out.value(f"add i32 {trip}, 1"), out.value(f"add i32 {stage}, 1")
+        turns = out.value(f"icmp eq i32 {following}, {plan.stages}")
+        following = out.value(f"select i1 {turns}, i32 0, i32 {following}")
+        flipped = out.value(f"xor i32 {phase}, {out.value(f'zext i1 {turns} to i32')}")
+        after = out.label("multiplied")
+        held.close([next_trip, following, flipped, *sums])
+        out.branch(out.value(f"icmp ult i32 {next_trip}, {plan.trips}"), loop, after)
+        out.begin(after)
+        return MatrixValue(plan.product.type, (tuple(sums),))
+
+    def _wait_for_stage(self, stage: str, parity: str) -> None:
+        full = self._out.value(f"add i32 {self._barriers}, {self._out.value(f'shl i32 {stage}, 3')}")
+        text = "\\0A".join(["{", ".reg .pred p;", *wait_lines("$0", "$1", "FULL"), "}"])
+        self._asm(text, "r,r", f"i32 {full}, i32 {parity}")
+
+    def _multiply_lines(
+        self, places: tuple[str, str], threads: tuple[str, str], start: list[str]
+    ) -> list[str]:
+        """What a stage adds: eight pieces of 16 bytes of each line, which the swizzle has put elsewhere."""
+        out, plan = self._out, self._product
+        (left, right), (group, pair) = places, threads
+        before, loop, after = out.block, out.label("piece"), out.label("pieces")
+        out.jump(loop)
+        out.begin(loop)
+        held = _Phis(out, ["i32", *["float"] * len(start)], ["0", *start], before)
+        piece, *sums = held.names
+        odd = out.value(f"or i32 {pair}, 1")
+        rows = [self._piece(left, piece, pair), self._piece(out.value(f"add i32 {left}, {LINE}"), piece, odd)]
+        column = self._piece(right, piece, group)
+        wide = [self._load_piece(column, ATOM * number) for number in range(plan.columns // ROWS)]
+        blocks = plan.rows // ROWS
+        for block in range(blocks):
+            narrow = [self._load_piece(place, ATOM * block) for place in rows]
+            for number, four in enumerate(wide):
+                for side in range(2):
+                    place = ((number // 2) * blocks + block) * 4 + number % 2 * 2 + side
+                    for one, other in zip(narrow[side], four, strict=True):
+                        operands = f"float {one}, float {other}, float {sums[place]}"
+                        sums[place] = out.intrinsic("float", "llvm.fma.f32", operands)
+        following = out.value(f"add i32 {piece}, 1")
+        held.close([following, *sums])
+        out.branch(out.value(f"icmp ult i32 {following}, {LINE // 16}"), loop, after)
+        out.begin(after)
+        return sums
+
+    def _piece(self, line: str, piece: str, turn: str) -> str:
+        out = self._out
+        turned = out.value(f"shl i32 {out.value(f'xor i32 {piece}, {turn}')}, 4")
+        return out.value(f"add i32 {line}, {turned}")
+
+    def _load_piece(self, place: str, offset: int) -> list[str]:
+        """Four numbers of local memory."""
+        out = self._out
+        at = out.value(f"inttoptr i32 {out.value(f'add i32 {place}, {offset}')} to ptr addrspace(3)")
+        four = out.value(f"load <4 x float>, ptr addrspace(3) {at}, align 16")
+        return [out.value(f"extractelement <4 x float> {four}, i64 {number}") for number in range(4)]
 
     def _loop(self, count: int) -> list[str]:
         plan, element = self._product, self._product.left.type.element
@@ -456,6 +545,27 @@ class ProductEmitter(PipelineEmitter):
         first = out.value(f"insertelement <2 x {kind}> poison, {kind} {low}, i64 0")
         both = out.value(f"insertelement <2 x {kind}> {first}, {kind} {high}, i64 1")
         return out.value(f"bitcast <2 x {kind}> {both} to i32")
+
+
+class _Phis:
+    """Values that a loop carries, opened before what comes back is known."""
+
+    def __init__(self, out: IrWriter, kinds: Sequence[str], start: Sequence[str], before: str) -> None:
+        self._out, self._kinds, self._start, self._before = out, kinds, start, before
+        self._holes = [out.hole() for _ in kinds]
+        self.names = [out.name() for _ in kinds]
+
+    def close(self, values: Sequence[str]) -> None:
+        """Write them; what comes back does so from the block that is being written."""
+        rows = zip(self._holes, self.names, self._kinds, self._start, values, strict=True)
+        for hole, name, kind, first, value in rows:
+            text = f"{name} = phi {kind} [{first}, %{self._before}], [{value}, %{self._out.block}]"
+            self._out.fill(hole, text)
+
+
+def _thread_places(out: IrWriter, lane: str) -> tuple[str, str]:
+    """The group of four of a thread, and twice its number there."""
+    return out.value(f"lshr i32 {lane}, 2"), out.value(f"shl i32 {out.value(f'and i32 {lane}, 3')}, 1")
 
 
 def wait_lines(barrier: str, parity: str, name: str) -> list[str]:
