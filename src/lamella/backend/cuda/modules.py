@@ -75,15 +75,15 @@ class Module:
         log.verify(functions()["cuModuleLoadDataEx"](ctypes.byref(handle), content, *log.options))
         self._handle = handle.value or 0
 
-    def kernel(self, entry: KernelSymbol, block: tuple[int, int]) -> DeviceKernel:
-        """A kernel of the code."""
+    def kernel(self, entry: KernelSymbol, block: tuple[int, int], place: str = "") -> DeviceKernel:
+        """A kernel of the code, and where its text stands."""
         found, pipeline = POINTER(), entry.pipeline
         name = entry.symbol.encode()
         call("cuModuleGetFunction", ctypes.byref(found), self._handle, name, doing=f"finding @{entry.name}")
         if pipeline is not None:
             size = pipeline.local_bytes
             call("cuFuncSetAttribute", found, SHARED_LIMIT, size, doing=f"local memory of @{entry.name}")
-        return DeviceKernel(self, found.value or 0, entry, block)
+        return DeviceKernel(self, found.value or 0, entry, block, place)
 
     def __del__(self) -> None:
         if getattr(self, "_handle", 0):
@@ -110,8 +110,11 @@ class _Config(ctypes.Structure):
 class DeviceKernel:
     """A kernel that can be launched."""
 
-    def __init__(self, module: Module, handle: int, entry: KernelSymbol, block: tuple[int, int]) -> None:
+    def __init__(
+        self, module: Module, handle: int, entry: KernelSymbol, block: tuple[int, int], place: str
+    ) -> None:
         self._module = module
+        self._shown = f"@{entry.name}{f' ({place})' * bool(place)}"
         self.handle, self.name, self.pipeline = handle, entry.name, entry.pipeline
         self._block, self._local_bytes, self._blocks = (block[0], block[1] * entry.together), 0, 0
         self._together, self._is_early = entry.together, entry.is_early
@@ -145,5 +148,6 @@ class DeviceKernel:
             ctypes.cast(listed, ctypes.POINTER(_Attribute)),
             len(given),
         )
-        doing = f"launching @{self.name}"
+        doing = f"launching {self._shown}"
+        stream.launched.append(self._shown)
         call("cuLaunchKernelEx", ctypes.byref(config), self.handle, self._arguments, None, doing=doing)
