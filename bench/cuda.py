@@ -155,7 +155,7 @@ def tell(what: str, ours: float, theirs: float, unit: str, error: float) -> None
     )
 
 
-ROW_GRAPHS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+ROW_GRAPHS: dict[str, tuple[str, Callable[..., Any]]] = {
     "softmax": ("nn.softmax{axes=[1]}(x)", lambda torch, x: torch.softmax(x, 1)),
     "layer norm": (
         "aten.layer_norm{normalized_shape=[C]}(x)",

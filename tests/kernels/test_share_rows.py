@@ -46,7 +46,8 @@ def kernel_of(folder: Path, line: str, rows: int, columns: int) -> Program:
     shape = f"real[{rows},{columns}]"
     call = line.replace("C", str(columns))
     path.write_text(
-        f"import nn, aten;\ngraph Rows {{ @input {{ x: {shape}; }} @output {{ y: {shape}; }} @compose {{ y = {call}; }} }}\n"
+        f"import nn, aten;\ngraph Rows {{ @input {{ x: {shape}; }} @output {{ y: {shape}; }}"
+        f" @compose {{ y = {call}; }} }}\n"
     )
     model: Any = lamella.load(path)
     made = to_kernels(prepare(model, Options()), Options(), {}, True, find_target("sm_90a"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Program
 from tests.support.differential.running import read
 
-BACKENDS = {
+BACKENDS: dict[str, Callable[[Program], NamedKernels]] = {
     "interpreter": interpreter.compile_program,
     "cpu": cpu.compile_program,
     "cuda": cuda.compile_program,

@@ -57,7 +57,7 @@ def attend(given: dict[str, Array], causal: bool) -> Array:
     k, v = (np.repeat(item, q.shape[1] // item.shape[1], 1) for item in (k, v))
     scores = q @ k.swapaxes(2, 3) / np.sqrt(DEPTH)
     if causal:
-        scores = np.where(np.tri(*scores.shape[2:], dtype=bool), scores, -np.inf)
+        scores = np.where(np.tri(*scores.shape[2:]) > 0, scores, -np.inf)
     weights = np.exp(scores - scores.max(3, keepdims=True))
     found: Array = weights / weights.sum(3, keepdims=True) @ v
     return found

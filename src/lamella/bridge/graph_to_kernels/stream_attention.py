@@ -214,8 +214,8 @@ class _StreamWriter:
         """Write them, in the order in which they run."""
         roles, kernels, sides = self.roles, list[TileKernel](), list[Access]()
         for end in roles.ends:
-            for key, access in end.accesses.items():
-                self.accesses[key] = self.parameters.add(end.keys[key], access)
+            for element, access in end.accesses.items():
+                self.accesses[element] = self.parameters.add(end.keys[element], access)
         inner = roles.depth[0]
         lines = (roles.query, inner), (roles.key, inner), (roles.key, roles.width)
         accesses = roles.query_access, roles.key_access, roles.value_access
