@@ -1,8 +1,7 @@
 """Kernels that stream tiles on Hopper: every matrix_a comes through the copy engine, in the order of the text.
 
 A kernel suits whose subgroups all load the same tiles as left factors, anywhere among its statements and loops, and
-multiply them with 16 columns of their own: attention, whose loop has two products with rows of sums between them. Where
-the columns of subgroups lie side by side they are one tile more, which each takes to registers. One
+multiply them with 16 columns of their own: attention, whose loop has two products with rows of sums between them. One
 thread beside the warpgroups runs the statements that tell positions and trips, and copies; stages follow each other in
 a ring. Products are begun and not waited for: who uses their sums waits, so that those of one tile run while what was
 made of another is computed.
@@ -34,8 +33,6 @@ from lamella.lang.tensor.nodes import (
     Arith,
     Barrier,
     Builtin,
-    Cast,
-    Constant,
     CoopLoad,
     CoopMulAdd,
     CoopReduce,
@@ -83,8 +80,6 @@ class StreamPlan:
     maps: tuple[TensorMap, ...]
     sources: Mapping[str, int]
     """For each tile its map."""
-    boxes: Mapping[str, tuple[int, int]]
-    """For each tile its extents, that along which memory is contiguous first."""
     last: str
     """What holds how many stages were used in the end."""
     warpgroups: int
@@ -129,11 +124,6 @@ class _StreamReader:
     readers: dict[str, str] = field(default_factory=dict)
     """The last product that reads each tile."""
     counters: dict[str, str] = field(default_factory=dict)
-    boxes: dict[str, tuple[int, int]] = field(default_factory=dict)
-    shares: dict[str, int] = field(default_factory=dict)
-    """By how much integers grow from one subgroup to the next; what is not there is unknown."""
-    constants: dict[str, int] = field(default_factory=dict)
-    warpgroups: int = 1
     views: dict[str, Subview] = field(default_factory=dict)
     """Parts of parameters, at positions that all work-items agree on."""
     made: int = 0
@@ -143,24 +133,22 @@ class _StreamReader:
         rows, columns = default_sizes(self.function).work_group_size
         warpgroups, rest = divmod(rows, WARPGROUP)
         _require(columns == 1 and not rest and 1 <= warpgroups <= MOST_WARPGROUPS)
-        self.warpgroups = warpgroups
         *outside, region = self.function.body.statements
         parallel = region.instruction
         if not isinstance(parallel, Parallel):
             raise Unsupported("it is not parallel")
         whole = (*outside, *parallel.body.statements)
         self._follow(whole, 0)
-        tiles = {name for name, load in self.loads.items() if load.type.use == "matrix_a"}
-        _require(bool(tiles) and set(self.readers) == tiles)
+        _require(bool(self.loads) and set(self.readers) == set(self.loads))
         statements, last = self._count(whole, USED)
         maps: list[TensorMap] = []
         sources = {}
         for name, load in self.loads.items():
-            found = self._map(load, self.boxes[name][1])
+            found = self._map(load)
             if found not in maps:
                 maps.append(found)
             sources[name] = maps.index(found)
-        size = max(map(tile_bytes, self.boxes.values()))
+        size = max(map(tile_bytes, self.loads.values()))
         stages = min(MOST_STAGES, (BLOCK_BYTES - ATOM) // (size + 16))
         _require(stages >= 2)
         return StreamPlan(
@@ -170,7 +158,6 @@ class _StreamReader:
             {product: tile for tile, product in self.readers.items()},
             tuple(maps),
             sources,
-            self.boxes,
             last.name,
             warpgroups,
             stages,
@@ -187,20 +174,17 @@ class _StreamReader:
             used = {item.name for item in used_values(node)}
             match node:
                 case CoopLoad() if node.type.use == "matrix_a":
-                    self.boxes[names[0]] = self._require_tile(node)
+                    self._require_tile(node)
                     self.loads[names[0]] = node
                     own.add(names[0])
-                case CoopLoad() if self._is_side_by_side(node):
-                    self.boxes[names[0]] = node.type.rows, COLUMNS * 4 * self.warpgroups
-                    self.loads[names[0]] = node
                 case CoopMulAdd():
                     # A tile is read where it is loaded, so that it is known when it may go.
                     _require(node.left.name in own and node.type.columns == COLUMNS)
-                    _require(node.type.rows <= MOST_ROWS)
+                    _require(node.type.rows <= MOST_ROWS and node.right.name not in self.loads)
                     self.products[names[0]] = node
                     self.readers[node.left.name] = names[0]
                 case For():
-                    _require(not used & set(self.readers))
+                    _require(not used & set(self.loads))
                     bounds = {item.name for item in (node.begin, node.end, node.step) if item is not None}
                     before = len(self.loads)
                     if bounds <= self.even:
@@ -219,49 +203,12 @@ class _StreamReader:
                 case Builtin():
                     if node.name in ("group_id", "group_size"):
                         self.even.update(names)
-                    if node.name == "subgroup_id":
-                        self.shares[names[0]] = 1
                 case _:
-                    _require(
-                        not used & {name for name, load in self.loads.items() if load.type.use == "matrix_a"}
-                    )
-                    if isinstance(node, PURE):
-                        self._grow(node, names[0], used)
+                    _require(not used & set(self.loads))
+                    if isinstance(node, PURE) and used <= self.even:
+                        self.even.update(names)
 
-    def _grow(self, node: Instruction, name: str, used: set[str]) -> None:
-        """What is known of an integer: whether all agree on it, and by how much it grows."""
-        if used <= self.even:
-            self.even.add(name)
-        if isinstance(node, Constant) and isinstance(node.value, int):
-            self.constants[name] = node.value
-        given = [0 if item.name in self.even else self.shares.get(item.name) for item in used_values(node)]
-        steps = [item for item in given if item is not None]
-        if len(steps) < len(given) or not any(steps):
-            return
-        if isinstance(node, Cast):
-            self.shares[name] = steps[0]
-        elif isinstance(node, Arith) and node.function in ("add", "sub"):
-            self.shares[name] = steps[0] + steps[1] if node.function == "add" else steps[0] - steps[1]
-        elif isinstance(node, Arith) and node.function == "mul":
-            for step, other in zip(steps, reversed(node.operands), strict=True):
-                if step and other.name in self.constants:
-                    self.shares[name] = step * self.constants[other.name]
-
-    def _is_side_by_side(self, load: CoopLoad) -> bool:
-        """Whether the columns of subgroups follow each other, so that those of all of them are a tile."""
-        type_, across = load.type, COLUMNS * 4 * self.warpgroups
-        plain = type_.use == "matrix_b" and not load.transposed and not load.checked
-        whole = type_.element in FACTORS and type_.columns == COLUMNS and type_.rows % STEP == 0
-        places = load.row.name in self.even and self.shares.get(load.column.name) == COLUMNS
-        if not (plain and whole and places and across <= MOST_ROWS):
-            return False
-        try:
-            self._map(load, across)
-        except Unsupported:
-            return False
-        return True
-
-    def _require_tile(self, load: CoopLoad) -> tuple[int, int]:
+    def _require_tile(self, load: CoopLoad) -> None:
         """Whole panels of 128 bytes, at a position that all subgroups agree on, of a parameter; nothing is checked."""
         rows, depth = load.type.rows, load.type.columns
         along, across = (depth, rows) if load.transposed else (rows, depth)
@@ -269,9 +216,8 @@ class _StreamReader:
         _require(
             load.type.element in FACTORS and along % STEP == 0 and across % 8 == 0 and across <= MOST_ROWS
         )
-        return along, across
 
-    def _map(self, load: CoopLoad, across: int) -> TensorMap:
+    def _map(self, load: CoopLoad) -> TensorMap:
         slot, view = 0, self.views.get(load.operand.name)
         name = load.operand.name if view is None else view.operand.name
         for item in self.function.parameters:
@@ -286,6 +232,7 @@ class _StreamReader:
         (rows, columns), (first, stride) = found.shape, found.stride
         if first != 1 or rows is None or columns is None or stride is None or stride % 8:
             raise Unsupported("the copy engine cannot read it")
+        across = load.type.rows if load.transposed else load.type.columns
         return TensorMap(slot, found.element, (rows, columns), stride, across)
 
     # --- statements that count, and those that copy ------------------------------------------------------------
@@ -385,9 +332,9 @@ def _deep(region: Region) -> Iterator[Statement]:
             waiting += statement.instruction.body.statements
 
 
-def tile_bytes(box: tuple[int, int]) -> int:
+def tile_bytes(load: CoopLoad) -> int:
     """What a tile takes of local memory."""
-    return prod(box) * 2
+    return prod((load.type.rows, load.type.columns)) * 2
 
 
 # --- the kernel ------------------------------------------------------------------------------------------------
@@ -477,37 +424,6 @@ class StreamEmitter(PipelineEmitter):
         text = "\\0A".join(["{", ".reg .pred p;", *wait_lines("$0", "$1", "FULL"), "}"])
         self._asm(text, "r,r", f"i32 {full}, i32 {parity}")
         self._tiles[name] = load, full, place
-        if load.type.use == "matrix_b":
-            self._context.values[name] = self._take_columns(load, name, place)
-            self._release(full)
-
-    def _take_columns(self, load: CoopLoad, name: str, place: str) -> MatrixValue:
-        """The columns of a subgroup as words in registers, four at a time."""
-        out, context = self._out, self._context
-        across = self._stream.boxes[name][1]
-        side = out.value(f"and i32 {out.value(f'lshr i32 {context.lane}, 3')}, 1")
-        within = out.value(f"and i32 {context.lane}, 7")
-        low = out.value(f"or i32 {within}, {out.value(f'shl i32 {side}, 3')}")
-        line = out.value(f"add i32 {out.value(f'mul i32 {context.subgroup_id}, {COLUMNS}')}, {low}")
-        first = out.value(f"add i32 {place}, {out.value(f'mul i32 {line}, {LINE}')}")
-        half = out.value(f"lshr i32 {context.lane}, 4")
-        words: list[str] = []
-        kind = "{ i32, i32, i32, i32 }"
-        for step in range(load.type.rows // DEPTH):
-            panel, chunk = divmod(2 * step, LINE // 16)
-            turned = out.value(f"xor i32 {out.value(f'add i32 {half}, {chunk}')}, {within}")
-            at = out.value(f"add i32 {first}, {out.value(f'shl i32 {turned}, 4')}")
-            text = f"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{$0, $1, $2, $3}}, [$4 + {panel * across * LINE}];"
-            found = out.value(f'call {kind} asm sideeffect "{text}", "=r,=r,=r,=r,r,~{{memory}}"(i32 {at})')
-            words += [out.value(f"extractvalue {kind} {found}, {number}") for number in range(4)]
-        self._asm("bar.warp.sync -1;", "", "")
-        return MatrixValue(load.type, (tuple(words),), words=True)
-
-    def _release(self, full: str) -> None:
-        """Say that a warp has done with a stage."""
-        first = self._out.value(f"icmp eq i32 {self._context.lane}, 0")
-        text = f"mbarrier.arrive.shared::cta.b64 _, [$0 + {8 * self._stream.stages}];"
-        self._when(first, text, "r", f"i32 {full}")
 
     def _start(self, load: CoopLoad, mode: int) -> str:
         """Where a tile begins in its array, along a mode."""
@@ -522,14 +438,15 @@ class StreamEmitter(PipelineEmitter):
     def _copy(self, load: CoopLoad, name: str, place: tuple[str, str, str]) -> None:
         plan = self._stream
         row, column = self._start(load, 0), self._start(load, 1)
-        along, across = plan.boxes[name]
+        along = load.type.columns if load.transposed else load.type.rows
+        across = load.type.rows if load.transposed else load.type.columns
         lines = [
             "{",
             ".reg .pred p;",
             ".reg .b32 e, d, r;",
             f"add.u32 e, $1, {8 * plan.stages};",
             *wait_lines("e", "$2", "FREE"),
-            f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$1], {tile_bytes(plan.boxes[name])};",
+            f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$1], {tile_bytes(load)};",
         ]
         for panel in range(along // STEP):
             lines += [
@@ -631,6 +548,8 @@ class StreamEmitter(PipelineEmitter):
             size = len(matrix.parts[0])
             self._context.values[name] = replace(matrix, parts=(found[:size],))
             found = found[size:]
+        first = self._out.value(f"icmp eq i32 {self._context.lane}, 0")
         for one in done:
             if one.stage is not None:
-                self._release(one.stage)
+                text = f"mbarrier.arrive.shared::cta.b64 _, [$0 + {8 * self._stream.stages}];"
+                self._when(first, text, "r", f"i32 {one.stage}")
