@@ -77,6 +77,8 @@ class CoreProduct:
     """The loops along which kernels of their own lay both factors, the sum last; none where one lies well."""
     sums: tuple[str, ...] = ()
     """The loops that the sum is made of; where there are several, both factors are laid along all of them."""
+    rounded: str = ""
+    """The type to which those round them, where they do."""
 
     @property
     def columns(self) -> int:
@@ -101,13 +103,16 @@ class CoreProduct:
         return bool(extents[self.row] % self.rows), bool(extents[self.column] % self.columns)
 
 
-def find_core_product(group: ProductGroup, tensors: Tensors, real: Scalar, target: Target) -> CoreProduct:
-    """How tensor cores compute a sum of products; Unsupported says why they do not."""
+def find_core_product(
+    group: ProductGroup, tensors: Tensors, real: Scalar, target: Target, rounds: bool = False
+) -> CoreProduct:
+    """How tensor cores compute a sum of products, whose factors may be rounded; Unsupported says why they do not."""
     if not target.tensor_cores or real.name != SUMS:
         raise Unsupported("there are no tensor cores for it")
     found = prepare_product(group, tensors, real)
     elements = {item.element for item in found.factors}
-    if len(elements) > 1 or not elements <= set(FACTORS) or found.scales:
+    rounded = FACTORS[0] if rounds and elements == {SUMS} else ""
+    if (not rounded and (len(elements) > 1 or not elements <= set(FACTORS))) or found.scales:
         raise Unsupported("its factors are no halves")
     if any(map(is_open, found.extents.values())):
         raise Unsupported("its extents are open")
@@ -122,31 +127,31 @@ def find_core_product(group: ProductGroup, tensors: Tensors, real: Scalar, targe
     row_factor, row_key = found.factors[flipped], found.keys[flipped]
     column_factor = found.factors[not flipped]
     laid = tuple(
-        _laid_loops(item, (*outer, line), roles.sums, found.extents)
+        _laid_loops(item, (*outer, line), roles.sums, found.extents, bool(rounded))
         for item, line in ((row_factor, row), (column_factor, column))
     )
     if laid[0]:
-        row_factor = lay_factor(row_factor, laid[0], found.extents)
+        row_factor = lay_factor(row_factor, laid[0], found.extents, rounded)
     if laid[1]:
-        column_factor = lay_factor(column_factor, laid[1], found.extents)
-    sides = _flatten(row_factor, row, inner), _flatten(column_factor, column, inner)
+        column_factor = lay_factor(column_factor, laid[1], found.extents, rounded)
+    sides = flatten_factor(row_factor, row, inner), flatten_factor(column_factor, column, inner)
     many = prod(found.extents[name] for name in outer)
     rows, subgroups = choose_tile((found.extents[row], found.extents[column]), many, target)
     return CoreProduct(
         found, row, column, inner, outer, sides[0], row_key, sides[1], found.keys[not flipped],
-        rows, subgroups, (laid[0], laid[1]), tuple(roles.sums),
+        rows, subgroups, (laid[0], laid[1]), tuple(roles.sums), rounded,
     )  # fmt: skip
 
 
 def _laid_loops(
-    access: Access, kept: Sequence[str], sums: Sequence[str], extents: Mapping[str, int]
+    access: Access, kept: Sequence[str], sums: Sequence[str], extents: Mapping[str, int], always: bool
 ) -> tuple[str, ...]:
     """The loops along which a factor is laid, the sum last; none where it is a matrix along one sum already.
 
     Unsupported: each element would be laid more than once, as those of windows are.
     """
     inner = "/".join(sums)
-    if len(sums) == 1 and access.stride(inner) == 1 and _is_matrix(access, kept[-1], inner):
+    if len(sums) == 1 and access.stride(inner) == 1 and _is_matrix(access, kept[-1], inner) and not always:
         return ()
     loops = access.loops()
     lies = len(sums) > 1 or access.stride(inner) == 1
@@ -157,13 +162,13 @@ def _laid_loops(
 
 def _is_matrix(access: Access, line: str, inner: str) -> bool:
     try:
-        _flatten(access, line, inner)
+        flatten_factor(access, line, inner)
     except Unsupported:
         return False
     return True
 
 
-def _flatten(access: Access, line: str, inner: str) -> Access:
+def flatten_factor(access: Access, line: str, inner: str) -> Access:
     """A factor as a matrix: the sum closest, and all other modes as one."""
     *others, last = (axis for axis in access.axes if axis.size > 1 or axis.index.symbols)
     if last.stride != 1 or last.index != Affine(0, ((inner, 1),)) or not others:
@@ -200,7 +205,7 @@ def write_core_product(plan: CoreProduct, tensors: Tensors) -> list[TileKernel]:
     ):
         if loops:
             place = found.factors[found.keys.index(key)]
-            before.append(write_laid(place, (key, own), loops, found.extents, plan.sums))
+            before.append(write_laid(place, (key, own), loops, found.extents, plan.sums, plan.rounded))
     return [*before, CoreWriter(plan, tensors).write()]
 
 

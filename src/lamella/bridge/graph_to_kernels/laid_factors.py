@@ -23,17 +23,17 @@ GRAIN = 8
 """Elements of which the distance between rows is a multiple: 16 bytes of halves."""
 
 
-def lay_factor(access: Access, loops: Sequence[str], extents: Mapping[str, int]) -> Access:
+def lay_factor(access: Access, loops: Sequence[str], extents: Mapping[str, int], element: str = "") -> Access:
     """A factor as it is laid: the last of some loops closest, which is the sum, the row loop before it.
 
-    Rows begin some elements apart.
+    Rows begin some elements apart. It has the type of its elements, or the one that is said.
     """
     *outer, inner = loops
     axes, stride = [Axis(extents[inner], 1, Affine(0, ((inner, 1),)))], -(-extents[inner] // GRAIN) * GRAIN
     for name in reversed(outer):
         axes.append(Axis(extents[name], stride, Affine(0, ((name, 1),))))
         stride *= extents[name]
-    return replace(access, axes=tuple(reversed(axes)))
+    return replace(access, axes=tuple(reversed(axes)), element=element or access.element)
 
 
 def write_laid(
@@ -42,6 +42,7 @@ def write_laid(
     loops: Sequence[str],
     extents: Mapping[str, int],
     sums: Sequence[str] = (),
+    element: str = "",
 ) -> TileKernel:
     """The kernel that lays a factor; keys are those of the factor and of where it is laid.
 
@@ -51,40 +52,46 @@ def write_laid(
     parameters, (*outer, inner) = Parameters(), loops
     across = next((name for name in outer if source.stride(name) == 1), None)
     if across is not None and min(extents[across], extents[inner]) >= TILE:
-        return _write_tiles(source, keys, loops, across, extents, sums)
-    target, key = parameters.add(keys[1], lay_factor(source, loops, extents)), keys[0]
+        target = parameters.add(keys[1], lay_factor(source, loops, extents, element))
+        return _write_tiles(
+            (parameters.add(keys[0], source), target), parameters, (loops, sums), across, extents
+        )
+    target, key = parameters.add(keys[1], lay_factor(source, loops, extents, element)), keys[0]
     source = parameters.add(key, source)
     builder = parameters.builder()
     values = split_group(builder, outer, extents)
     with builder.foreach([builder.constant(extents[inner])]) as (region, (step,)):
         here = {**values, inner: step, **_digits(region, step, sums, extents)}
         value = region.load(source.memref, source.places(region, here), Scalar(source.element))
+        if target.element != source.element:
+            value = region.cast(value, Scalar(target.element))
         region.store(value, target.memref, target.places(region, here))
     return parameters.close(builder, prod(extents[name] for name in outer))
 
 
 def _write_tiles(
-    source: Access,
-    keys: tuple[Key, Key],
-    loops: Sequence[str],
+    sides: tuple[Access, Access],
+    parameters: Parameters,
+    counted: tuple[Sequence[str], Sequence[str]],
     across: str,
     extents: Mapping[str, int],
-    sums: Sequence[str],
 ) -> TileKernel:
-    """The kernel that turns a factor tile by tile in local memory, so that both sides are read and written in rows."""
-    parameters, inner = Parameters(), loops[-1]
-    target = parameters.add(keys[1], lay_factor(source, loops, extents))
-    source = parameters.add(keys[0], source)
+    """The kernel that turns a factor tile by tile in local memory, so that both sides are read and written in rows.
+
+    Sides are what is read and what is written; what is counted are the loops of the second, and those of the sum.
+    """
+    (source, target), (loops, sums) = sides, counted
+    inner = loops[-1]
     builder = parameters.builder()
     others = [name for name in loops if name not in (across, inner)]
     tiles = {"across": -(-extents[across] // TILE), "inner": -(-extents[inner] // TILE)}
     values = split_group(builder, [*others, "inner", "across"], {**extents, **tiles})
-    size, element = builder.constant(TILE), Scalar(source.element)
+    size, element = builder.constant(TILE), Scalar(target.element)
     starts = {
         name: builder.arith("mul", values[key], size) for name, key in ((across, "across"), (inner, "inner"))
     }
     # One element more from row to row: those of a column then lie in other banks.
-    room = builder.alloca(make_memref(source.element, (TILE + 2, TILE), local=True))
+    room = builder.alloca(make_memref(target.element, (TILE + 2, TILE), local=True))
     for is_read in (True, False):
         with builder.foreach([builder.constant(TILE * TILE)]) as (region, (step,)):
             width = region.constant(TILE)
@@ -100,7 +107,9 @@ def _write_tiles(
             inside = region.inner() if conditions else region
             here |= _digits(inside, here[inner], sums, extents)
             if is_read:
-                value = inside.load(source.memref, source.places(inside, {**values, **here}), element)
+                places = source.places(inside, {**values, **here})
+                value = inside.load(source.memref, places, Scalar(source.element))
+                value = value if source.element == target.element else inside.cast(value, element)
                 inside.store(value, room, place)
             else:
                 value = inside.load(room, place, element)
