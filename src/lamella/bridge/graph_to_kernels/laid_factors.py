@@ -11,7 +11,8 @@ from lamella.bridge.graph_to_kernels.accesses import Access, Axis
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key
-from lamella.lang.tensor.nodes import Scalar
+from lamella.kernels.build import Builder
+from lamella.lang.tensor.nodes import Scalar, Value
 
 LAID_COLUMNS: Key = (f"{PACKED[0]}_columns", None)
 """The temporary that holds the column factor as it is laid."""
@@ -38,8 +39,12 @@ def write_laid(
     loops: Sequence[str],
     extents: Mapping[str, int],
     element: str = "",
+    ends: Mapping[str, int] | None = None,
 ) -> TileKernel:
-    """The kernel that lays a factor, a row in each work-group; keys are those of the factor and of where it is laid."""
+    """The kernel that lays a factor, a row in each work-group; keys are those of the factor and of where it is laid.
+
+    Rows behind the end of a loop, where one is said, are the last one again.
+    """
     parameters, (*outer, inner) = Parameters(), loops
     target, key = parameters.add(keys[1], lay_factor(source, loops, extents, element)), keys[0]
     source = parameters.add(key, source)
@@ -47,8 +52,14 @@ def write_laid(
     values = split_group(builder, outer, extents)
     with builder.foreach([builder.constant(extents[inner])]) as (region, (step,)):
         here = {**values, inner: step}
-        value = region.load(source.memref, source.places(region, here), Scalar(source.element))
+        inside = {**here, **_inside(region, here, ends or {})}
+        value = region.load(source.memref, source.places(region, inside), Scalar(source.element))
         if target.element != source.element:
             value = region.cast(value, Scalar(target.element))
         region.store(value, target.memref, target.places(region, here))
     return parameters.close(builder, prod(extents[name] for name in outer))
+
+
+def _inside(builder: Builder, values: Mapping[str, Value], ends: Mapping[str, int]) -> dict[str, Value]:
+    """Steps of loops that do not go beyond their ends."""
+    return {name: builder.arith("min", values[name], builder.constant(end - 1)) for name, end in ends.items()}
