@@ -31,8 +31,8 @@ from lamella.graph.rewrite import members, operands_of, results_of
 FEWEST_QUERIES, MOST_KEYS, FRAGMENTS = 16, 256, 32
 """Of an attention that one kernel of a GPU computes with all scores of its queries at hand: vectors are multiples."""
 
-TILE, PANEL, MOST_WIDE = 128, 64, 128
-"""Of one whose keys stream by: queries and keys are whole tiles, vectors whole panels of memory, and this wide."""
+PANEL, MOST_WIDE = 64, 128
+"""Of one whose keys stream by: queries are at least so many, vectors are multiples, and this wide."""
 
 __all__ = ["Fusion", "GroupKind", "Kind", "Machine", "fuse", "fuse_model", "kind_of"]
 
@@ -92,7 +92,8 @@ def _is_one_kernel(made: Sequence[Tensor], outputs: int) -> bool:
         return False
     *_, queries, keys = [1, 1, *max(shapes, key=prod)]
     width = shapes[-1][-1] if shapes[-1] else 1
-    if queries % TILE == keys % TILE == width % PANEL == 0 and width <= MOST_WIDE:
+    is_streamed = outputs == 1 and queries >= PANEL and keys > MOST_KEYS
+    if is_streamed and width % PANEL == 0 and width <= MOST_WIDE:
         return True
     return queries >= FEWEST_QUERIES and keys <= MOST_KEYS and width % FRAGMENTS == 0
 
