@@ -30,7 +30,7 @@ LINEAR = frozenset(
         *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze", "permute"),
         *("transpose", "t", "expand", "slice", "select", "narrow", "cat", "stack", "split", "chunk"),
         *("split_with_sizes", "unbind", "index", "index_select", "gather", "clone", "contiguous", "alias"),
-        *("detach", "sum", "mean", "flip", "roll", "repeat", "constant_pad_nd", "neg", "add", "sub"),
+        *("detach", "sum", "mean", "flip", "roll", "repeat", "constant_pad_nd", "neg"),
         *("reflection_pad1d", "unfold", "as_strided", "copy", "lift_fresh_copy", "diagonal"),
     )
 )
@@ -137,6 +137,21 @@ class ComplexCalls:
         above = self.mul(self.parts(left), self.conjugate(right))
         square = self._binary("add", *self._products((right.real, right.real), (right.imag, right.imag)))
         return self._scaled(self.parts(above), square, "div")
+
+    def add(self, left: Argument, right: Argument, factor: Argument = 1) -> Given:
+        """A sum; a number is added to the real part."""
+        return self._sum(left, right, factor, "add")
+
+    def sub(self, left: Argument, right: Argument, factor: Argument = 1) -> Given:
+        """A difference."""
+        return self._sum(left, right, factor, "sub")
+
+    def _sum(self, left: Argument, right: Argument, factor: Argument, word: str) -> ComplexParts:
+        one = self.parts(left)
+        if isinstance(right, int | float) and isinstance(factor, int | float):
+            return ComplexParts(self._builder.call(f"aten.{word}", one.real, float(right * factor)), one.imag)
+        two = self._scaled(self.parts(right), factor, "mul") if factor != 1 else self.parts(right)
+        return ComplexParts(self._binary(word, one.real, two.real), self._binary(word, one.imag, two.imag))
 
     def exp(self, value: Argument) -> Given:
         """The exponential."""
@@ -292,6 +307,8 @@ MAKERS: Mapping[str, Callable[..., Given]] = MappingProxyType(
         "abs": ComplexCalls.size,
         "angle": ComplexCalls.angle,
         **dict.fromkeys(("conj", "_conj", "conj_physical", "_conj_physical"), ComplexCalls.conjugate),
+        "add": ComplexCalls.add,
+        "sub": ComplexCalls.sub,
         "mul": ComplexCalls.mul,
         "div": ComplexCalls.div,
         "exp": ComplexCalls.exp,
