@@ -18,12 +18,12 @@ from bench.exports import FOLDER, material_of
 NAMES = ("resnet50", "bert", "gpt2_decode", "lstm")
 COLD_S, CACHED_S = 2.0, 0.4
 STARTED = """
-import json, os, sys, time
+import json, os, resource, sys, time
 import numpy as np
 from pathlib import Path
 model, given = sys.argv[1], {path.stem.partition(".")[2]: np.load(path) for path in map(Path, sys.argv[2:])}
 def clock():
-    return np.array([time.perf_counter(), time.process_time(), time.thread_time()])
+    return np.array([time.perf_counter(), sum(os.times()[:4])])
 if model.endswith(".onnx"):
     import onnxruntime
     start = clock()
@@ -46,7 +46,8 @@ second = clock()
 times = [made - start, first - made, second - first]
 lines = Path("/proc/self/status").read_text().splitlines()
 peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
-print(json.dumps({"times": [item.tolist() for item in times], "peak": peak}))
+aside = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+print(json.dumps({"times": [item.tolist() for item in times], "peak": peak, "aside": aside}))
 """
 
 
@@ -67,14 +68,15 @@ def start(model: Path, inputs: Sequence[Path], cache: str) -> Mapping[str, list[
 
 def told(name: str, way: str, facts: Mapping[str, list[list[float]] | float], target: float) -> str:
     """A line: seconds until the first result, without what a run itself takes, and memory."""
-    times, peak = facts["times"], facts["peak"]
+    times, peak, aside = facts["times"], facts["peak"], facts["aside"]
     assert isinstance(times, list)
     assert isinstance(peak, int)
+    assert isinstance(aside, int)
     made, first, run = times
     whole = [one + other - again for one, other, again in zip(made, first, run, strict=True)]
     seconds = "".join(f"{item:>8.2f}" for item in (*whole, made[1], first[1], run[1]))
     aim = f"   target {target:.1f} s" if target else ""
-    return f"{name:14} {way:12}{seconds}{peak / 1e6:>9.0f}{aim}"
+    return f"{name:14} {way:12}{seconds}{peak / 1e6:>9.0f}{aside / 1e6:>7.0f}{aim}"
 
 
 def measure(name: str) -> None:
@@ -90,10 +92,11 @@ def measure(name: str) -> None:
 
 
 if __name__ == "__main__":
-    heads = ("wall", "CPU", "main", "load", "first", "run")
-    print(f"{'model':14} {'':12}{''.join(f'{word:>8}' for word in heads)}{'peak MB':>9}")
+    heads = ("wall", "CPU", "load", "first", "run")
+    print(f"{'model':14} {'':12}{''.join(f'{word:>8}' for word in heads)}{'peak MB':>9}{'aside':>7}")
     print(
-        "seconds until a result is there, less what a run takes; then CPU seconds of loading, first and second run"
+        "seconds until a result is there, less what a run takes; then CPU seconds of loading, first and second run;\n"
+        "the most memory that the process held, and that another one held which compiled for it"
     )
     for chosen in sys.argv[1:] or NAMES:
         measure(chosen)

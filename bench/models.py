@@ -64,7 +64,9 @@ def head(names: Sequence[str]) -> str:
     """The names of the columns."""
     words = "".join(f"{name[:11]:>12}" for name in names)
     start = f"{'compile':>9}{'CPU':>7}{'cached':>8}{'CPU':>7}"
-    tail = f"{'bound':>9}{'ratio':>7}{start}{'peak MB':>9}{'cached':>8}{'ORT MB':>8}{'differs':>9}"
+    tail = (
+        f"{'bound':>9}{'ratio':>7}{start}{'peak MB':>9}{'aside':>7}{'cached':>8}{'ORT MB':>8}{'differs':>9}"
+    )
     return f"{'model':16}{'batch':>6}{'thr':>4}{words}{tail}"
 
 
@@ -76,7 +78,9 @@ def told(name: str, heat: Heat) -> Iterator[str]:
     start = f"{ours.load + ours.first:>8.2f}s{ours.busy:>6.2f}s{heat.cached:>7.2f}s{heat.again.busy:>6.2f}s"
     runtime = next((item.peak for item in heat.standings if item.name == "onnxruntime"), 0)
     apart = heat.differs(ours)
-    peaks = f"{ours.peak / 1e6:>9.0f}{heat.again.peak / 1e6:>8.0f}{runtime / 1e6:>8.0f}"
+    peaks = (
+        f"{ours.peak / 1e6:>9.0f}{ours.aside / 1e6:>7.0f}{heat.again.peak / 1e6:>8.0f}{runtime / 1e6:>8.0f}"
+    )
     tail = f"{peaks}{math.nan if apart is None else apart[1]:>9.1e}"
     yield f"{name:16}{heat.batch:>6}{heat.threads:>4}{times}{bound:>9.2f}{heat.ratio:>7.2f}{start}{tail}"
     for item in heat.standings:
