@@ -1,7 +1,8 @@
 """Measure whole models: ours beside onnxruntime, OpenVINO and torch, each in its own process, in turn, in one run.
 
 usage: python -m bench.models [NAME …] [--threads 1,2] [--batch 1,8] [--against torch,onnxruntime,openvino,inductor]
-                              [--backend cpu] [--quick] [--rounds N] [--seconds S] [--patience S] [--apart]
+                              [--backend cpu] [--precision f32|bf16|w8|w4|int8] [--quick] [--rounds N] [--seconds S]
+                              [--patience S] [--apart]
 Without names all networks of bench/networks; results are also written to build/bench/models.json.
 """
 
@@ -50,7 +51,7 @@ def measure(name: str, batch: int, threads: int, wanted: argparse.Namespace) -> 
             wanted.apart or work.fixed > LARGE_BYTES,
             Path(cache),
         )
-        options = Options(threads=threads)
+        options = Options(threads=threads, precision=wanted.precision)
         standings = hold([*wanted.backend, *wanted.against], material, terms, options)
         again = hold(wanted.backend[:1], material, replace(terms, rounds=0), options)[0]
     ceilings = measure_ceilings(threads)
@@ -110,6 +111,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--batch", type=numbers, default=[1])
     parser.add_argument("--against", type=words, default=["torch", "onnxruntime", "openvino"])
     parser.add_argument("--backend", type=words, default=["cpu"])
+    parser.add_argument("--precision", default=None, help="of ours; peers compute in f32")
     parser.add_argument("--quick", action="store_true", help="few samples")
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0.0, help="of each contestant in a round")
