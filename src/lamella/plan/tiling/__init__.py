@@ -23,7 +23,7 @@ from lamella.lang.nem.nodes import Document, Integer, Name
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.resolved import Plan, Region
 from lamella.plan.operands import Codes
-from lamella.plan.tiling.choice import TACTICS, Choice, Effort, Tactic
+from lamella.plan.tiling.choice import COLD_TACTICS, LATENCIES, TACTICS, Choice, Effort, Tactic
 from lamella.plan.tiling.emit import Generator
 from lamella.plan.tiling.engines import LAYERS, OTHERS, allot
 from lamella.plan.tiling.fill import choose_fill
@@ -118,7 +118,7 @@ class _Search:
         """The plan that the simulator likes best among those of some tactics."""
         self.bases, self.made = {}, {}
         refused: list[Unsupported] = []
-        for tactic in self.options.tactics:
+        for tactic in (*self.options.tactics, *self._cold_tactics(network)):
             # What codecs store takes whole blocks, for which L2 may be too small.
             for tried in (tactic, replace(tactic, coded=False))[: 1 if self.codes is None else 2]:
                 try:
@@ -138,13 +138,20 @@ class _Search:
             cycles[is_solved] = min(item.cycles, cycles.get(is_solved, item.cycles))
         return replace(self._best().tiled, cycles=cycles, effort=self.effort, untried=self.untried)
 
+    def _cold_tactics(self, network: Network) -> tuple[Tactic, ...]:
+        """Attempts that are worth it where all weights come in a few latencies."""
+        machine = Machine(MachineModel(self.device), 1)
+        sizes = (item.size for item in network.plan.buffers if item.name in network.weights)
+        few = sum(sizes) <= LATENCIES * machine.sdma_overhead * machine.sdma * machine.counts["sDMA"]
+        return COLD_TACTICS if few and self.options.tactics == TACTICS else ()
+
     def _attempt(self, network: Network, tactic: Tactic) -> None:
         """Make a plan and simulate it; the first one in any case."""
         if self.made and self.effort.over:
             self.untried += 1
             return
         # What the search prices depends on these.
-        key = tactic.weights_hidden, tactic.stripes, tactic.grain
+        key = tactic.weights_hidden, tactic.stripes, tactic.grain, tactic.engines
         if key not in self.bases:
             self.bases[key] = _Base(network, self.device, self.options, tactic, self.effort)
         item = self.bases[key].attempt(tactic, self.codes if tactic.coded else None)
@@ -176,9 +183,10 @@ class _Search:
         """The fastest plan, or a shorter one that is hardly slower."""
         plans = list(self.made.values())
         least = min(item.cycles for item in plans)
-        near = [item for item in plans if item.cycles <= 1.005 * least]
         short = [item for item in plans if item.lines <= LONGEST and item.cycles <= UNREADABLE * least]
-        return min(short or near, key=lambda item: (item.cycles > 1.005 * least, item.lines))
+        able = short or plans
+        fastest = min(item.cycles for item in able)
+        return min((item for item in able if item.cycles <= 1.005 * fastest), key=lambda item: item.lines)
 
 
 def lines_each(stages: Collection[StageReport]) -> int:
@@ -227,7 +235,8 @@ class _Base:
         effort: Effort,
     ) -> None:
         model = MachineModel(device)
-        self.machine = Machine(model, min(model.engines, options.engines or model.engines), tactic, effort)
+        engines = min(model.engines, options.engines or model.engines, tactic.engines or model.engines)
+        self.machine = Machine(model, engines, tactic, effort)
         self.network = network = with_stripes(network, self.machine) if tactic.stripes else network
         self.halos = find_halos(network, self.machine.l1 // SMALL) if network.length else {}
         self.machine.l1 -= padding_bytes(self.halos.values())

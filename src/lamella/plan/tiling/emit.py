@@ -7,8 +7,9 @@ starts as soon as its bytes are there, in whatever order the text has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from lamella.base.arena import aligned
 from lamella.plan.operands import Codes
@@ -54,6 +55,8 @@ class Generator(Placement):
         """About when what each stage fetches is there."""
         self.pending: list[Step] = []
         """Loads of whole weights that come together with the tile of a stage."""
+        self.latest = 0
+        """Where weights begin in L2 that come later than the others, where all come at once."""
         self.aliases = aliases([item.label for item in stages])
         """What the tasks and regions of each stage are called: long names make long lines."""
 
@@ -268,7 +271,7 @@ class Generator(Placement):
         self.arrival = max(self.arrival, self.clock) + item.moved / rate
         for stage in range(item.use, item.block.last + 1):
             self.arrivals[stage] = self.arrival + self.machine.sdma_overhead
-        for low, size in divide(item.size, item.pieces, item.grain):
+        for low, size in self._cuts(item):
             source = Bytes(item.buffer, Place(item.offset + low), size)
             target = self._near(item, low, size)
             self.fetched += 1
@@ -277,6 +280,36 @@ class Generator(Placement):
             step = Step("transfer", (source,), (target,), label=item.name, sequencer=engine)
             step.after = list(after)
             self.lines.append(step)
+
+    def _cuts(self, item: Fetch) -> list[tuple[int, int]]:
+        """The pieces of a fetch: equal ones, but where all weights come at once such that all sDMAs end together.
+
+        Some bring inputs first. What one of them brings behind those is needed last, and may come later by as much as
+        the others have to wait for their way into L1.
+        """
+        machine = self.machine
+        if not machine.tactic.cold or item.packed is None or item.use < 0:
+            return divide(item.size, item.pieces, item.grain)
+        busy = [0] * machine.counts["sDMA"]
+        for other in self.fetches:
+            if other.packed is None and other.use == item.use:
+                busy[busy.index(min(busy))] += machine.fetch(other.size)
+        largest = max((piece.region.extent for piece in item.packed.pieces), default=0)
+        slack = machine.load(largest // machine.counts["DMA"])
+        starts = sorted(max(0, cycles - slack) if cycles else 0 for cycles in busy)
+        while True:
+            end = (item.size / machine.sdma + sum(starts)) / len(starts)
+            if len(starts) == 1 or starts[-1] < end:
+                break
+            starts.pop()
+        found, low = [], 0
+        for start in starts[:-1]:
+            size = min(aligned(int((end - start) * machine.sdma), item.grain), item.size - low)
+            found.append((low, size))
+            low += size
+        found.append((low, item.size - low))
+        self.latest = self._near(item, low, 0).place.start
+        return [span for span in found if span[1]]
 
     def _prepare(self, tiled: TiledStage, early: bool = False) -> None:
         """Load what lies whole in L1: weights that are not taken in chunks, or chunks that all stay.
@@ -288,10 +321,9 @@ class Generator(Placement):
             return
         self._settle_weights(tiled)
         moves = self._whole_moves(tiled)
-        if early:
+        if early or self.machine.tactic.cold:
             for step in moves:
-                size = step.outputs[0].extent
-                for low, part in divide(size, load_pieces(self.machine, size)):
+                for low, part in self._load_cuts(step.inputs[0]):
                     ends = (piece(step.inputs[0], low, part),), (piece(step.outputs[0], low, part),)
                     self.lines.append(Step("transfer", *ends, label=step.label))
         elif tiled.run is None:
@@ -301,6 +333,14 @@ class Generator(Placement):
         if tiled.choice.chunk and tiled.resident and len(tiled.chunks()) > 1:
             for number in range(len(tiled.chunks())):
                 self._load_chunks(tiled, number, self._engines(tiled))
+
+    def _load_cuts(self, source: Bytes) -> Iterator[tuple[int, int]]:
+        """The pieces in which bytes of L2 are loaded: what comes later does not hold back what comes before."""
+        size = source.extent
+        first = min(size, max(0, self.latest - source.place.start))
+        for start, end in pairwise(sorted({0, first, size})):
+            pieces = load_pieces(self.machine, end - start)
+            yield from ((start + low, part) for low, part in divide(end - start, pieces))
 
     def _whole_moves(self, tiled: TiledStage) -> list[Step]:
         """The loads of what lies whole in L1, each in one piece; also of weights of one chunk."""

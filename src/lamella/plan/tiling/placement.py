@@ -304,6 +304,8 @@ class Placement:
         last = next((item for item in reversed(self.fetches) if item.packed is target), None)
         before = sum(item.size for item in self.fetches if item.use >= 0)
         most = min(self.machine.tactic.grain.together, self.machine.l2 // 32, before)
+        if self.machine.tactic.cold:
+            most = self.machine.l2
         if self.packing.coded and not target.codec:
             # What stands beside coded weights is small: a fetch for each stage would take lines and tokens.
             most = max(most, min(BESIDE, self.machine.l2 // 32))
