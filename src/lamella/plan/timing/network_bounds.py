@@ -8,8 +8,8 @@ each other as far as single output elements allow, and keep every tensor between
 
 - compute: MACs or elements at the peak rate of all units that may run them, after the least that must come before the
   first of them (loads, operations before) and before the least that must follow the last (operations, stores);
-- ddr: each byte of inputs and weights once, each byte of results once; inputs lie in buffers of their own, so each takes
-  a transfer beside those of the weights; after the last load something must still use it;
+- ddr: each byte of inputs and weights once, each byte of results once; inputs lie in buffers of their own, so each has
+  a transfer of its own; after the last load something must still use it;
 - l1: the same bytes from L2 to L1, results back;
 - path: the longest chain of operations, each as fast as all units together, overlapping as far as possible.
 """
