@@ -43,6 +43,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Operation, Pack, Tensor, tensors
 from lamella.graph.passes.fold_batch_norm import fold_batch_norm
 from lamella.graph.passes.fold_constants import Evaluate, array_of
+from lamella.graph.passes.unroll_loops import unroll_loops
 from lamella.graph.rewrite import operands_of, results_of, uses
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import DeviceRef, Document
@@ -97,7 +98,7 @@ def graph_to_plan(
 
     LamellaError holds one finding for each operation that the device cannot compute.
     """
-    kept = decompose(model, lambda name: name in TABLE)
+    kept = decompose(unroll_loops(model), lambda name: name in TABLE)
     selection = _Selection(
         fold_batch_norm(join_parts(kept)), evaluate, Emitter(Assembly(), Offers(device), real)
     )
@@ -172,7 +173,8 @@ class _Selection:
                 self._operation(node)
             else:
                 kind = type(node).__name__.lower()
-                self._refuse(node.origin, f"a {kind} of the run", "NEM has no control flow but counted loops")
+                why = "NEM has no control flow, and the number of steps is not known before the run"
+                self._refuse(node.origin, f"a {kind} of the run", why)
                 self.lost.update(item.name for item in results_of(node))
         if not self.findings:
             self._finish()
