@@ -85,6 +85,8 @@ class SelectedPlan:
     real: str
     kernels: str = ""
     """The tensor-language program of its compute tasks; empty where it has none."""
+    operations: tuple[str, ...] = ()
+    """For each task, in the order of the text, the first result of the operation that it belongs to."""
 
 
 def graph_to_plan(
@@ -481,7 +483,11 @@ class _Selection:
         document, names = write_document(self.emit.assembly, target, self.ports)
         weights = {name: item.array for item, name in names.items() if item.array is not None}
         kernels = self.vpu.text()
-        return SelectedPlan(document, weights, tuple(self.report), self.ports, self.emit.real, kernels)
+        origins = (task.origin for task in self.emit.assembly.tasks)
+        made = ((() if item is None else results_of(item)) for item in origins)
+        operations = tuple(next((item.name for item in results), "") for results in made)
+        report, real = tuple(self.report), self.emit.real
+        return SelectedPlan(document, weights, report, self.ports, real, kernels, operations)
 
 
 def _fills(value: Value) -> bool:

@@ -31,7 +31,17 @@ from lamella.plan.tiling.halo import SMALL, Halo, find_halos, with_halo
 from lamella.plan.tiling.layouts import settle_layouts
 from lamella.plan.tiling.pack import PackedBuffer, Packing
 from lamella.plan.tiling.placement import TiledStage, padding_bytes, tiled_stage
-from lamella.plan.tiling.program import L2_BUFFER, Bytes, Line, Place, Repeat, Step, l1_buffer, order
+from lamella.plan.tiling.program import (
+    L2_BUFFER,
+    Bytes,
+    Line,
+    Place,
+    Repeat,
+    Step,
+    l1_buffer,
+    order,
+    steps_of,
+)
 from lamella.plan.tiling.shape import Machine, StageShape
 from lamella.plan.tiling.stages import ALONE, LONG, SHORT, Network, Stage, group
 from lamella.plan.tiling.stripes import with_stripes
@@ -83,6 +93,8 @@ class Tiled:
     """What the search took."""
     untried: int = 0
     """Tactics for which there were no steps left."""
+    origins: tuple[int, ...] = ()
+    """For each task, in the order of the text, the number of the task of the selected plan that it belongs to."""
 
 
 def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = None) -> Tiled:
@@ -143,7 +155,7 @@ class _Search:
         machine = Machine(MachineModel(self.device), 1)
         sizes = (item.size for item in network.plan.buffers if item.name in network.weights)
         few = sum(sizes) <= LATENCIES * machine.sdma_overhead * machine.sdma * machine.counts["sDMA"]
-        return COLD_TACTICS if few and self.options.tactics == TACTICS else ()
+        return COLD_TACTICS if few and self.options.tactics[: len(TACTICS)] == TACTICS else ()
 
     def _attempt(self, network: Network, tactic: Tactic) -> None:
         """Make a plan and simulate it; the first one in any case."""
@@ -258,7 +270,9 @@ class _Base:
                 spilled.append(victim)
         lines = order(generator.generate(), self.machine.tokens)
         reports = tuple(_report(item) for item in generator.stages)
-        return Tiled(_document(self.network, generator, lines), generator.packing, reports)
+        origins = tuple(step.origin for line in lines for step in steps_of(line))
+        document = _document(self.network, generator, lines)
+        return Tiled(document, generator.packing, reports, origins=origins)
 
 
 class Shapes:

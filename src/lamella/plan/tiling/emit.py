@@ -17,7 +17,7 @@ from lamella.plan.tiling.fill import new_rows
 from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, lowest
 from lamella.plan.tiling.placement import GRAIN, LONG, Fetch, Placement, TiledStage
-from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
+from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer, steps_of
 from lamella.plan.tiling.search import SHARE, chunk_pieces, load_pieces, stream_slots
 from lamella.plan.tiling.shape import ALIGN, Machine
 from lamella.plan.tiling.split import Part
@@ -66,37 +66,43 @@ class Generator(Placement):
         """All lines, in order."""
         for number, tiled in enumerate(self.stages):
             start = len(self.lines)
-            if tiled.choice.eager:
-                self._fill(tiled)
-            self._prefetch(number)
-            if number == 0:
-                self._load_padding()
-            self._pad(number)
-            if tiled.choice.eager:
-                self._write_back(tiled)
-                continue
-            if tiled.choice.remote:
-                self._stay(tiled)
-                self._write_back(tiled)
-                continue
-            self.clock = max(self.clock, self.arrivals.get(number, 0.0))
-            self._prepare(tiled)
-            later = self.stages[number + 1] if number + 1 < len(self.stages) else None
-            begin = len(self.lines)
-            if self._body(tiled, later):
-                steps = [line for line in self.lines[begin:] if isinstance(line, Step)]
-                if tiled.distant:
-                    self._prefetch(number, _index_loads(steps))
-                if later is not None:
-                    self._prepare_early(later)
-                    self._begin_stream(later)
-                self.lines.append(Settle(steps))
-            self._write_back(tiled)
-            self.clock += tiled.choice.cycles
-            first = self.lines[start]
-            if not isinstance(first, Settle):
-                first.comments = (*self._headline(tiled), *first.comments)
+            self._stage_lines(number, tiled)
+            belong(self.lines[start:], tiled)
         return self.lines
+
+    def _stage_lines(self, number: int, tiled: TiledStage) -> None:
+        """The lines of one stage, and of what is fetched and loaded beside it."""
+        start = len(self.lines)
+        if tiled.choice.eager:
+            self._fill(tiled)
+        self._prefetch(number)
+        if number == 0:
+            self._load_padding()
+        self._pad(number)
+        if tiled.choice.eager:
+            self._write_back(tiled)
+            return
+        if tiled.choice.remote:
+            self._stay(tiled)
+            self._write_back(tiled)
+            return
+        self.clock = max(self.clock, self.arrivals.get(number, 0.0))
+        self._prepare(tiled)
+        later = self.stages[number + 1] if number + 1 < len(self.stages) else None
+        begin = len(self.lines)
+        if self._body(tiled, later):
+            steps = [line for line in self.lines[begin:] if isinstance(line, Step)]
+            if tiled.distant:
+                self._prefetch(number, _index_loads(steps))
+            if later is not None:
+                self._prepare_early(later)
+                self._begin_stream(later)
+            self.lines.append(Settle(steps))
+        self._write_back(tiled)
+        self.clock += tiled.choice.cycles
+        first = self.lines[start]
+        if not isinstance(first, Settle):
+            first.comments = (*self._headline(tiled), *first.comments)
 
     def _write_back(self, tiled: TiledStage) -> None:
         """Send outputs that have a home in L2 to DDR; nobody waits for that."""
@@ -278,6 +284,7 @@ class Generator(Placement):
             # Its token lives long: the sequencers take turns.
             engine = self.fetched % self.machine.engines
             step = Step("transfer", (source,), (target,), label=item.name, sequencer=engine)
+            step.origin = self.stages[max(0, item.use)].stage.task.number
             step.after = list(after)
             self.lines.append(step)
 
@@ -320,7 +327,8 @@ class Generator(Placement):
         if tiled.prepared:
             return
         self._settle_weights(tiled)
-        moves = self._whole_moves(tiled)
+        start, moves = len(self.lines), self._whole_moves(tiled)
+        belong(moves, tiled)
         if early or self.machine.tactic.cold:
             for step in moves:
                 for low, part in self._load_cuts(step.inputs[0]):
@@ -333,6 +341,7 @@ class Generator(Placement):
         if tiled.choice.chunk and tiled.resident and len(tiled.chunks()) > 1:
             for number in range(len(tiled.chunks())):
                 self._load_chunks(tiled, number, self._engines(tiled))
+        belong(self.lines[start:], tiled)
 
     def _load_cuts(self, source: Bytes) -> Iterator[tuple[int, int]]:
         """The pieces in which bytes of L2 are loaded: what comes later does not hold back what comes before."""
@@ -372,7 +381,7 @@ class Generator(Placement):
         for step in best:
             size = step.outputs[0].extent // count
             ends = (moving(piece(item, 0, size), size) for item in (step.inputs[0], step.outputs[0]))
-            body.append(Step(step.opcode, (next(ends),), (next(ends),), label=step.label))
+            body.append(Step(step.opcode, (next(ends),), (next(ends),), label=step.label, origin=step.origin))
         return [*found, Repeat(count, count, body)] if body else found
 
     def _settle_weights(self, tiled: TiledStage) -> None:
@@ -389,6 +398,7 @@ class Generator(Placement):
     def _load_along(self, tiled: TiledStage) -> list[Step]:
         """Load the weights of the next stage with the iterations of a loop, a piece with each."""
         self._settle_weights(tiled)
+        start = len(self.lines)
         found: list[Step] = []
         for index, region in tiled.shape.wholes:
             chunked = index == 1 and bool(tiled.choice.chunk)
@@ -408,6 +418,7 @@ class Generator(Placement):
                 near = moving(self.source(tiled, region, low, step), step)
                 here = Bytes(l1_buffer(engine), Place(at, step), step)
                 found.append(Step("transfer", (near,), (here,), label=label))
+        belong([*found, *self.lines[start:]], tiled)
         return found
 
     def _load_chunks(self, tiled: TiledStage, number: int, engines: Sequence[int]) -> None:
@@ -452,8 +463,10 @@ class Generator(Placement):
         """Fetch the first chunks of weights of the next stage, where they pass through L2 one by one."""
         if tiled.stream is None or tiled.choice.across or tiled.choice.eager or tiled.choice.remote:
             return
+        start = len(self.lines)
         for turn in range(min(len(tiled.chunks()), stream_slots(self.machine, tiled.chunk_bytes))):
             self._stream(tiled, self._chunk(tiled, turn, 0), turn)
+        belong(self.lines[start:], tiled)
 
     @staticmethod
     def _chunk(tiled: TiledStage, number: int, engine: int) -> Part:
@@ -537,6 +550,13 @@ class Generator(Placement):
                 # be loaded to where they read.
                 self._prepare_early(later)
             self.lines += self._in_pieces(stores, "CSTL")
+
+
+def belong(lines: Sequence[Draft], tiled: TiledStage) -> None:
+    """Let steps that belong to no task yet belong to the main task of a stage."""
+    for step in (step for line in lines for step in steps_of(line)):
+        if step.origin < 0:
+            step.origin = tiled.stage.task.number
 
 
 def _index_loads(steps: Sequence[Step]) -> list[Step]:

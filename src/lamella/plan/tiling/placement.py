@@ -413,11 +413,16 @@ class Placement:
     def _read_again(self) -> set[str]:
         """Outputs that stages read, states of the model above all: they have a home, and go to DDR from there.
 
-        So have those of tasks that work where their operands lie.
+        So have those of tasks that work where their operands lie, and those whose tiles are shorter than the way there.
         """
         used = {region.buffer.name for tiled in self.stages for region in tiled.stage.inputs()}
+        machine, least = self.machine, self.machine.sdma * self.machine.sdma_overhead
         for tiled in self.stages:
-            used |= {region.buffer.name for region in tiled.stage.outputs if tiled.choice.remote}
+            count = sum(len(tiles) for tiles in tiled.tiles)
+            for region in tiled.stage.outputs:
+                small = count > machine.counts["sDMA"] and region.extent < min(count * least, machine.l2 // 8)
+                if tiled.choice.remote or (small and not tiled.choice.eager):
+                    used.add(region.buffer.name)
         return used & self.network.outputs
 
     def lead(self, name: str) -> int:

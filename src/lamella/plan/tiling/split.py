@@ -316,6 +316,8 @@ def _windowed(task: Task) -> Split | None:
     else:
         reach = (_type(task.inputs[1]).shape[0] - 1) * _integers(task, "dilations")[0] + 1
     period = output.shape[1]
+    if period == 1 and output.shape[0] > 1:
+        return _by_images(task, image, output)
     window = Window(task.inputs[0], period, strides[0], reach, pads[0], pads[2])
     rest = tuple(Whole(region) for region in task.inputs[1:])
     rows = Rows(task.outputs[0], (1,), output.shape[2:], output.layout, output.quant)
@@ -327,6 +329,14 @@ def _windowed(task: Task) -> Split | None:
     if task.opcode == "conv2d" and task.attributes.get("groups", 1) == 1:
         return replace(split, chunks=_chunks(task))
     return split
+
+
+def _by_images(task: Task, image: TensorType, output: TensorType) -> Split:
+    """Images of which each gives one row, means and maxima above all: several of them are one tile."""
+    source = Rows(task.inputs[0], (), image.shape[1:], image.layout, image.quant)
+    rows = Rows(task.outputs[0], (), output.shape[1:], output.layout, output.quant)
+    inputs: list[OperandSplit] = [source, *(Whole(region) for region in task.inputs[1:])]
+    return Split(task, output.shape[0], output.shape[0], tuple(inputs), (rows,), task.attributes)
 
 
 def _chunks(task: Task) -> Chunks | None:
