@@ -239,13 +239,11 @@ def test_an_expanded_tensor_is_never_stored() -> None:
 
 
 def test_what_fits_nowhere_is_refused_with_its_size() -> None:
-    net = Selected(device=NPU_2048.replace("L2", "1048576").replace("393216", "4096"))
+    net = Selected(device=NPU_2048.replace("L2", "1048576").replace("393216", "512"))
     net.conv(net.tensor("i8", (1, 8, 64, 64), name="x"), 8, 3, 1, 1)
     plan = net.plan()
     assert plan.device is not None
-    with pytest.raises(
-        Unsupported, match=r"conv2d_t4 needs \d+ bytes of L1 for its smallest tile.* has 4096"
-    ):
+    with pytest.raises(Unsupported, match=r"conv2d_t4 needs \d+ bytes of L1 for its smallest tile.* has 512"):
         tile(plan, plan.device, TilingOptions())
 
 
@@ -277,6 +275,33 @@ def test_images_that_give_one_row_each_share_tiles() -> None:
     plan = net.plan()
     found, result, _ = tiled_plan(plan)
     assert simulate(result).instances < 60
+    same_bytes(plan, found, result)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "pad"), [(3, 1, 1), (5, 2, 2), (1, 1, 0), (4, 3, 1)])
+def test_rows_that_are_too_wide_are_cut_into_columns(kernel: int, stride: int, pad: int) -> None:
+    net = Selected(device=NPU_2048.replace("L2", "1048576").replace("393216", "4096"))
+    y = net.conv(net.tensor("i8", (1, 7, 211, 16), name="x"), 8, kernel, stride, pad)
+    net.pool(net.conv(y, 32, 1, 1, 0), "avgpool", 2, 1, 1)
+    plan = net.plan()
+    found, result, _ = tiled_plan(plan, tactics=TACTICS[:1])
+    same_bytes(plan, found, result)
+    assert set(found.origins) == {task.number for task in plan.tasks()}
+
+
+def test_tiles_in_the_middle_have_the_most_rows_under_them() -> None:
+    net = Selected(device=NPU_2048.replace("L2", "1048576").replace("393216", "40960"))
+    net.conv(net.tensor("i8", (1, 16, 96, 32), name="x"), 8, 9, 1, 4)
+    plan = net.plan()
+    found, result, _ = tiled_plan(plan, tactics=TACTICS[:1])
+    same_bytes(plan, found, result)
+
+
+def test_long_vectors_are_divided() -> None:
+    net = Selected(device=NPU_2048.replace("L2", "1048576").replace("393216", "8192"))
+    net.unary("relu", net.tensor("i8", (1, 3 * 5 * 7 * 1024), name="x"))
+    plan = net.plan()
+    found, result, _ = tiled_plan(plan, tactics=TACTICS[:1])
     same_bytes(plan, found, result)
 
 

@@ -24,6 +24,7 @@ from lamella.lang.nem.parse import parse
 from lamella.lang.nem.resolved import Plan, Region
 from lamella.plan.operands import Codes
 from lamella.plan.tiling.choice import COLD_TACTICS, LATENCIES, TACTICS, Choice, Effort, Tactic
+from lamella.plan.tiling.columns import cut_columns
 from lamella.plan.tiling.emit import Generator
 from lamella.plan.tiling.engines import LAYERS, OTHERS, allot
 from lamella.plan.tiling.fill import choose_fill
@@ -110,7 +111,18 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
             return search.fastest(group(plan, options.outputs, length))
         except Unsupported:
             continue
-    return search.fastest(group(plan, options.outputs, ALONE))
+    try:
+        return search.fastest(group(plan, options.outputs, ALONE))
+    except Unsupported as problem:
+        refusal = problem
+    cut = cut_columns(plan, Machine(MachineModel(device), 1).l1)
+    if cut is None:
+        raise refusal
+    try:
+        found = tile(cut.plan, device, options)
+    except Unsupported:
+        raise refusal from None
+    return replace(found, origins=tuple(cut.origins[number] for number in found.origins))
 
 
 class _Search:

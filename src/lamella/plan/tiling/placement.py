@@ -444,7 +444,7 @@ class Placement:
         end = 0
         if tiled.choice.remote:
             return None
-        for first, count in {tile for tiles in tiled.tiles for tile in (tiles[:2] + tiles[-2:])}:
+        for first, count in different_tiles(tiled.stage, tiled.tiles):
             for key, region, part in self._moving(tiled, first, count):
                 if region.buffer.name in self.ddr:
                     tiled.staged[key] = max(tiled.staged.get(key, 0), aligned(part.extent, ALIGN))
@@ -572,5 +572,13 @@ def tiled_stage(stage: Stage, shape: StageShape, choice: Choice) -> TiledStage:
         tiles = tapered(split.units, choice.height, choice.edge)
         return TiledStage(stage, shape, choice, [tiles], shape.slot(tiles))
     shared = assign(tiles, choice.engines)
-    edge = [tile for engine in shared for tile in (*engine[:2], *engine[-2:])]
-    return TiledStage(stage, shape, choice, shared, shape.slot(edge))
+    return TiledStage(stage, shape, choice, shared, shape.slot(different_tiles(stage, shared)))
+
+
+def different_tiles(stage: Stage, shared: Iterable[Iterable[Tile]]) -> list[Tile]:
+    """One of all tiles that have as many rows, of the output and under its kernels."""
+    found: dict[tuple[int, ...], Tile] = {}
+    for tile in (tile for tiles in shared for tile in tiles):
+        under = (count for _, count in stage.stripes(*tile))
+        found.setdefault((tile[1], stage.split.rows_under(*tile)[1], *under), tile)
+    return list(found.values())

@@ -22,6 +22,8 @@ from lamella.lang.nem.resolved import AttributeValue, Region, Task, TensorType
 Attributes: TypeAlias = Mapping[str, AttributeValue]
 Tile: TypeAlias = tuple[int, int]
 """A tile: its first unit and how many."""
+LONG_ROW, ROW_PIECE = 1 << 14, 1 << 10
+"""Elements of a row from which on element-wise tasks divide it, and of the pieces at most."""
 ROWS_LAYOUT = "ROWS"
 """The layout word of tiles whose leading axes were joined: row-major as written."""
 
@@ -447,7 +449,22 @@ def _elementwise(task: Task) -> Split | None:
     inner = shape[-1:]
     if not all(_whole_bytes(item, inner) for item in types):
         return None
+    if inner[0] > LONG_ROW and all(map(_per_tensor, types)):
+        return _by_pieces(task, types)
     return _by_rows(task, prod(shape[:-1]), len(shape) - 1, {})
+
+
+def _by_pieces(task: Task, types: list[TensorType]) -> Split:
+    """Rows that are much longer than others: pieces of them are as good."""
+    length, total = types[0].shape[-1], prod(types[0].shape)
+    able = (size for size in range(ROW_PIECE, 0, -1) if length % size == 0)
+    size = next((size for size in able if all(_whole_bytes(item, (size,)) for item in types)), length)
+    regions = (*task.inputs, *task.outputs)
+    parts = [Rows(region, (), (size,), None, _type(region).quant) for region in regions]
+    count = len(task.inputs)
+    return Split(
+        task, total // size, total // size, tuple(parts[:count]), tuple(parts[count:]), task.attributes
+    )
 
 
 def _last_axis_quant(type: TensorType) -> bool:
