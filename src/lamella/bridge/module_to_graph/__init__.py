@@ -113,7 +113,7 @@ def _chosen(mark: Mark) -> Sequence[BuiltStep]:
     return mark.steps
 
 
-__all__ = ["Compiled", "Mark", "Settings", "Weight", "graph_name", "module_to_graph"]
+__all__ = ["Compiled", "Held", "Mark", "Settings", "Weight", "graph_name", "module_to_graph"]
 _LONGEST = (1 << 31) - 1
 """The largest extent of a dimension that is known only at run time."""
 _DEEPEST = 8
