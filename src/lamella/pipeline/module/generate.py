@@ -164,12 +164,12 @@ class SequenceGenerator:
     def run(self, start: Sequence[int], sampling: Sampling) -> Iterator[int]:
         """The tokens that are written for those of a text, each as it is chosen."""
         self._read_tokens(start)
-        return decode(self._rate, self._start, sampling, self.stops)
+        return decode(self.rate_next, self._start, sampling, self.stops)
 
     def rate(self, start: Sequence[int]) -> Array:
         """The scores of the first token that is written for a text."""
         self._read_tokens(start)
-        return self._rate(self._start)
+        return self.rate_next(self._start)
 
     def read(self, **inputs: Array) -> None:
         """Read what is to be answered, and forget what was written."""
@@ -182,7 +182,7 @@ class SequenceGenerator:
 
         def rate(new: Sequence[int]) -> Array:
             nonlocal written
-            scores = self._rate(new)
+            scores = self.rate_next(new)
             for most, tokens in hidden:
                 if written < most:
                     scores[[token for token in tokens if token < len(scores)]] = -np.inf
@@ -204,7 +204,8 @@ class SequenceGenerator:
             )
         self.read(**{TOKENS: np.asarray([start], np.int64)})
 
-    def _rate(self, new: Sequence[int]) -> Array:
+    def rate_next(self, new: Sequence[int]) -> Array:
+        """The scores of the token behind further ones of what is written."""
         found = self.executable(**{DECODER_TOKENS: np.asarray([new], np.int64)}, **self._held)
         scores: Array = found[LOGITS][0, -1].copy()
         return scores
