@@ -79,7 +79,9 @@ def test_what_is_written_for_another_sequence_is_what_transformers_writes(name: 
     chance = np.random.default_rng(3)
     for length in (5, 9):
         given = (
-            chance.integers(0, 60, (1, length)) if asked == "token_ids" else chance.random((1, 8, 24), np.float32)
+            chance.integers(0, 60, (1, length))
+            if asked == "token_ids"
+            else chance.random((1, 8, 24), np.float32)
         )
         generator.read(**{asked: given})
         start = [3, 7]

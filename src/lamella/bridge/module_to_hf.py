@@ -518,7 +518,8 @@ def _put(config: dict[str, object], key: str, value: object) -> None:
         if not isinstance(found, dict):
             # RoPE values say of what kind they are; some models have some for each kind of layer.
             innermost = folders[0] == "rope_parameters" and number == len(folders) - 1
-            found = place[part] = {"rope_type": "default"} if innermost else {}
+            made: dict[str, object] = {"rope_type": "default"} if innermost else {}
+            found = place[part] = made
         place = found
     place[last] = value
 

@@ -84,7 +84,12 @@ T5 = {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 12, "d_ff": 48, "num_laye
 T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10, "num_decoder_layers": 1}
 T5 |= {"decoder_start_token_id": 0, "eos_token_id": None}
 BOTH = {"vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 1, "decoder_layers": 2}
-BOTH |= {"encoder_attention_heads": 4, "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 24}
+BOTH |= {
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 24,
+}
 BOTH |= {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": None, "decoder_start_token_id": 3}
 SPEECH = {**BOTH, "num_mel_bins": 8, "max_source_positions": 12, "max_target_positions": 96}
 SPEECH |= {"suppress_tokens": [5, 7], "begin_suppress_tokens": [9]}

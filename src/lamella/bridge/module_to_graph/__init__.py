@@ -152,7 +152,9 @@ def _build(frame: InstanceFrame, lowering: GraphLowering) -> Graph | None:
         return None
     if lowering.settings.held is Held.INSIDE:
         return finish(tensors, lowering)
-    return _part(finish(lowering.held if lowering.settings.held is Held.OUTPUTS else tensors, lowering), lowering)
+    return _part(
+        finish(lowering.held if lowering.settings.held is Held.OUTPUTS else tensors, lowering), lowering
+    )
 
 
 def _part(graph: Graph, lowering: GraphLowering) -> Graph:

@@ -54,6 +54,8 @@ TOKENS, DECODER_TOKENS = "token_ids", "decoder_token_ids"
 """What models of the library call the tokens that they read, and those that they write."""
 HiddenTokens: TypeAlias = Sequence[tuple[float, Sequence[int]]]
 """Tokens that are not chosen before so many are written."""
+MOST_WRITTEN, MOST_FIRST = 256, 8
+"""Tokens that a task writes at most unless it is told otherwise, and those with which a decoder may begin."""
 LONGEST = ("max_seq", "max_position_embeddings")
 """Parameters that say how many positions a model has."""
 
@@ -138,13 +140,16 @@ class SequenceGenerator:
 
     def __init__(self, path: Path, options: Options) -> None:
         source = read_source(path, options)
-        self._said = _generation_values(source, options)
-        self._start = list(_first_tokens(self._said, path))
+        self.said = _generation_values(source, options)
+        """What the folder says about generation."""
+        self.start = tuple(_first_tokens(self.said, path))
+        """The tokens with which the decoder begins."""
         self._longest = _longest(source)
-        _require_room(source, len(self._start) + options.max_tokens)
+        _require_room(source, len(self.start) + options.max_tokens)
+        room = options.max_tokens + MOST_FIRST
         library = library_of(source.program, options)
         read = Settings(library=library, extents={BATCH: 1}, held=Held.OUTPUTS)
-        written = replace(read, cached=len(self._start) + options.max_tokens, held=Held.INPUTS)
+        written = replace(read, cached=room, held=Held.INPUTS)
         reader, writer = (build(source, options, settings) for settings in (read, written))
         writer = rate_last(writer, LOGITS)
         self._reader = make_executable(reader, options.backend, options)
@@ -153,7 +158,7 @@ class SequenceGenerator:
             item.variable.name: self.executable.state[item.variable.name] for item in writer.graph.updates
         }
         self._held: Mapping[str, Array] = {}
-        self.stops = frozenset(stop_tokens(self._said))
+        self.stops = frozenset(stop_tokens(self.said))
         self.findings = reader.findings
 
     @property
@@ -164,12 +169,12 @@ class SequenceGenerator:
     def run(self, start: Sequence[int], sampling: Sampling) -> Iterator[int]:
         """The tokens that are written for those of a text, each as it is chosen."""
         self._read_tokens(start)
-        return decode(self.rate_next, self._start, sampling, self.stops)
+        return decode(self.rate_next, self.start, sampling, self.stops)
 
     def rate(self, start: Sequence[int]) -> Array:
         """The scores of the first token that is written for a text."""
         self._read_tokens(start)
-        return self.rate_next(self._start)
+        return self.rate_next(self.start)
 
     def read(self, **inputs: Array) -> None:
         """Read what is to be answered, and forget what was written."""
@@ -325,6 +330,15 @@ def _longest(source: Source) -> int | None:
     values = source.instance.values
     longest = next((values[name].value for name in LONGEST if name in values), None)
     return longest if isinstance(longest, int) else None
+
+
+def with_room(path: Path, options: Options, most: int = MOST_WRITTEN) -> Options:
+    """The options with as many tokens as a text may take, where they do not say how many."""
+    if "max_tokens" in options.given:
+        return options
+    longest = _longest(read_source(path, options)) or most
+    # The first of them are those with which a decoder begins.
+    return replace(options, max_tokens=max(1, min(most, longest - MOST_FIRST)))
 
 
 def _require_room(source: Source, length: int) -> None:
