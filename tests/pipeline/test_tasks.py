@@ -24,7 +24,7 @@ WORDS = [
     "[CLS]",
     "[SEP]",
     "[MASK]",
-    *"the cat sat on a mat dog ran in big red house who where".split(),
+    *("the", "cat", "sat", "on", "a", "mat", "dog", "ran", "in", "big", "red", "house", "who", "where"),
 ]
 TEXT = "the cat sat on a mat"
 QUESTION, CONTEXT = "who sat on a mat", "the big cat sat on a red mat in the house"
@@ -50,6 +50,12 @@ def add_tokenizer(folder: Path) -> Any:
 def make(name: str, folder: Path, **changes: Any) -> tuple[Any, Any]:
     model = save(name, folder, seed=5, **changes)
     return model, add_tokenizer(folder)
+
+
+def without_kinds(folder: Path) -> None:
+    """Let the tokenizer say that its model takes no kinds of tokens."""
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "model_input_names": ["input_ids"]}))
 
 
 def run(folder: Path, *given: object) -> Any:
@@ -98,7 +104,9 @@ def test_labels_of_tokens(tmp_path: Path) -> None:
 def test_answers_to_questions(tmp_path: Path) -> None:
     """All parts of the text by the rule itself: shares of beginnings times shares of ends."""
     model, tokenizer = make("bert spans", tmp_path)
-    given = tokenizer(QUESTION, CONTEXT, return_tensors="pt", return_offsets_mapping=True)
+    given = tokenizer(
+        QUESTION, CONTEXT, return_tensors="pt", return_offsets_mapping=True, return_token_type_ids=True
+    )
     offsets = given.pop("offset_mapping")[0].tolist()
     with torch.no_grad():
         found = model(**given)
@@ -115,6 +123,8 @@ def test_answers_to_questions(tmp_path: Path) -> None:
         for span in best
     ]
     assert_alike(run(tmp_path, "--text", QUESTION, "--context", CONTEXT)[0], wanted)
+    without_kinds(tmp_path)
+    assert run(tmp_path, "--text", QUESTION, "--context", CONTEXT)[0][0]["score"] != wanted[0]["score"]
     assert "--context TEXT" in call("run", tmp_path, "--text", QUESTION).stderr
 
 

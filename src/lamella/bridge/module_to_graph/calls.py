@@ -495,7 +495,7 @@ def _full_attention(request: PrimitiveCall, lowering: GraphLowering) -> Primitiv
 
 
 def _biased_attention(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
-    """Attention that adds nothing to its scores and hides no key by a mask is the plain one, which kernels know best."""
+    """Attention that adds nothing to its scores and has no mask is the plain one, which kernels know best."""
     *operands, bias, mask, sinks, position = request.inputs
     said = request.attributes
     narrow = said.get("window_size") is not None and not said.get("causal", True)

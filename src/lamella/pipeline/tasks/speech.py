@@ -46,7 +46,8 @@ def perform(task: str, path: Path, config: Mapping[str, object], options: Option
     """Write what is said in each file."""
     found = [_transcribe(path, Path(name), options) for name in options.audio]
     texts = tuple(text for text, _ in found)
-    lines = texts if len(texts) == 1 else [f"{name}: {text}" for name, text in zip(options.audio, texts)]
+    named = zip(options.audio, texts, strict=True)
+    lines = texts if len(texts) == 1 else [f"{name}: {text}" for name, text in named]
     generator = found[0][1]
     placed = tuple(placement_of(generator.executable))
     return Outcome(tuple({"text": text} for text in texts), tuple(lines), generator.findings, placed)
@@ -199,7 +200,7 @@ def mel_features(samples: Array, hearing: Hearing) -> Array:
 
 
 def mel_bands(hearing: Hearing) -> Array:
-    """How much of each frequency belongs to each band: triangles of one area, evenly spaced as the ear tells pitches."""
+    """How much of each frequency belongs to each band: triangles of one area, spaced as the ear tells pitches."""
     frequencies = np.linspace(0, hearing.rate / 2, hearing.window // 2 + 1)
     edges = _hertz(np.linspace(_mels(0.0), _mels(8000.0), hearing.bands + 2))
     widths = np.diff(edges)

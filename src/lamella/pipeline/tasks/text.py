@@ -81,11 +81,14 @@ class TextModel:
         self.tokenizer = cast("Tokenizer", open_tokenizer(path, options.limits))
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
+        said = read_object(path, TYPES, options.limits) if is_there(path / TYPES) else {}
+        names = said.get("model_input_names")
+        self._has_kinds = not isinstance(names, list) or KINDS in names
         self._compiled: dict[bool, tuple[Model, Executable]] = {}
 
     def run(self, found: Encoding) -> dict[str, Array]:
         """What the model gives for one text, or for a pair of them."""
-        pair = any(found.type_ids)
+        pair = self._has_kinds and any(found.type_ids)
         if pair not in self._compiled:
             given = {KINDS: np.asarray([found.type_ids], np.int64)} if pair else {}
             model = load(self.path, replace(self.options, contents=given))
