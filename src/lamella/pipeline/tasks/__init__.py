@@ -17,7 +17,8 @@ from lamella.base.optional import load_late
 from lamella.base.paths import is_there, shown
 from lamella.base.records import dataclass
 from lamella.bridge.hf_to_module import find_architecture
-from lamella.bridge.hf_to_module.folder import CONFIG, read_object
+from lamella.bridge.hf_to_module.checkpoint import read_object
+from lamella.bridge.hf_to_module.folder import CONFIG
 from lamella.pipeline.effects import TASK_INPUTS
 from lamella.pipeline.options import Options
 

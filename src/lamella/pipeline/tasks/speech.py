@@ -18,7 +18,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import is_there, read_bytes, shown
 from lamella.base.placement import placement_of
-from lamella.bridge.hf_to_module.folder import read_object
+from lamella.bridge.hf_to_module.checkpoint import read_object
 from lamella.pipeline.generate import sampling_of
 from lamella.pipeline.module.generate import (
     SequenceGenerator,

@@ -16,7 +16,7 @@ from lamella.base.jsontext import parse_json
 from lamella.base.paths import is_there, read_text_in, shown
 from lamella.base.placement import placement_of
 from lamella.base.source import Source
-from lamella.bridge.hf_to_module.folder import read_object
+from lamella.bridge.hf_to_module.checkpoint import read_object
 from lamella.graph.data.safetensors import read_safetensors
 from lamella.graph.model import Model
 from lamella.pipeline.backends import make_executable
