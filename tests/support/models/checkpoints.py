@@ -78,6 +78,14 @@ LONG = {
 BLOOM = {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4}
 FALCON = {"num_attention_heads": 4, "num_kv_heads": 2, "bias": True}
 
+LATENT = {
+    **{**SIZES, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 12, "qk_rope_head_dim": 4},
+    **{"qk_nope_head_dim": 8, "v_head_dim": 6, "first_k_dense_replace": 1, "moe_intermediate_size": 16},
+    **{"n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "n_shared_experts": 2},
+}
+RAISED = {**YARN, "mscale": 0.7, "mscale_all_dim": 0.9}
+GROUPS = {"topk_method": "group_limited_greedy", "routed_scaling_factor": 1.5}
+
 Made = tuple[str, Mapping[str, Any]]
 ONE_STREAM: Mapping[str, Made] = MappingProxyType(
     {
@@ -160,6 +168,14 @@ MODELS: Mapping[str, Made] = MappingProxyType(
         "distilbert spans": ("DistilBertForQuestionAnswering", DISTILLED),
         "opt": ("OPT", {**SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32}),
         **ONE_STREAM,
+        "deepseek v3": ("DeepseekV3", LATENT),
+        "deepseek v3 yarn": (
+            "DeepseekV3",
+            {**LATENT, "q_lora_rank": None, "rope_parameters": RAISED, "rope_interleave": False},
+        ),
+        "deepseek v3 biases": ("DeepseekV3", {**LATENT, "attention_bias": True, "norm_topk_prob": False}),
+        "deepseek v2": ("DeepseekV2", LATENT),
+        "deepseek v2 groups": ("DeepseekV2", {**LATENT, **GROUPS, "rope_parameters": RAISED, "mlp_bias": True}),
     }
 )
 """For each checkpoint its architecture and the values of its config."""

@@ -495,11 +495,15 @@ def _full_attention(request: PrimitiveCall, lowering: GraphLowering) -> Primitiv
 
 
 def _remember(request: PrimitiveCall, caches: DecodeCaches) -> None:
-    """Keys and values of all positions so far in the place of those of this call."""
-    for number, name in ((1, "keys"), (2, "values")):
-        tensor = request.inputs[number]
-        if isinstance(tensor, Tensor):
-            request.inputs[number] = caches.remember(request.frame.place(name), tensor, request.place.origin)
+    """Keys and values of all positions so far in the place of those of this call; what is both is kept once."""
+    keys, values = request.inputs[1:3]
+    if isinstance(keys, Tensor) and isinstance(values, Tensor):
+        found = caches.remember(request.frame.place("keys"), keys, request.place.origin)
+        if keys is values:
+            request.inputs[1:3] = found, found
+        else:
+            kept = caches.remember(request.frame.place("values"), values, request.place.origin)
+            request.inputs[1:3] = found, kept
     request.inputs[-1] = caches.seen
 
 
