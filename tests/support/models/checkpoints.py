@@ -85,6 +85,15 @@ LATENT = {
 }
 RAISED = {**YARN, "mscale": 0.7, "mscale_all_dim": 0.9}
 GROUPS = {"topk_method": "group_limited_greedy", "routed_scaling_factor": 1.5}
+MAMBA2 = {
+    **{"vocab_size": VOCABULARY, "hidden_size": 32, "state_size": 6, "num_hidden_layers": 2, "chunk_size": 8},
+    **{"num_heads": 8, "head_dim": 8, "n_groups": 2, **ENDLESS},
+}
+RWKV = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "context_length": 96, **ENDLESS}
+OSS = {
+    **{**SIZES, "head_dim": 12, "sliding_window": 5, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}
 
 Made = tuple[str, Mapping[str, Any]]
 ONE_STREAM: Mapping[str, Made] = MappingProxyType(
@@ -174,6 +183,12 @@ MODELS: Mapping[str, Made] = MappingProxyType(
             {**LATENT, "q_lora_rank": None, "rope_parameters": RAISED, "rope_interleave": False},
         ),
         "deepseek v3 biases": ("DeepseekV3", {**LATENT, "attention_bias": True, "norm_topk_prob": False}),
+        "mamba2": ("Mamba2", MAMBA2),
+        "mamba2 biases": ("Mamba2", {**MAMBA2, "use_bias": True, "use_conv_bias": False, "tie_word_embeddings": True}),
+        "rwkv": ("Rwkv", RWKV),
+        "rwkv halved": ("Rwkv", {**RWKV, "rescale_every": 1, "attention_hidden_size": 24, "intermediate_size": 40}),
+        "gpt oss": ("GptOss", {**OSS, "swiglu_limit": 1.0}),
+        "gpt oss plain": ("GptOss", {**OSS, "attention_bias": False, "rope_parameters": {**YARN, "truncate": False}}),
         "deepseek v2": ("DeepseekV2", LATENT),
         "deepseek v2 groups": ("DeepseekV2", {**LATENT, **GROUPS, "rope_parameters": RAISED, "mlp_bias": True}),
     }

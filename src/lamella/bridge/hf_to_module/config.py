@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -255,6 +256,9 @@ def _listed(kind: ConfigType, found: object, negative: bool) -> Value:
 
 def _item(kind: ConfigType, found: object, negative: bool) -> Value:
     """An item of a list; one that is wrong is named itself."""
+    if kind.name == "float" and found in (math.inf, {"__float__": "Infinity"}):
+        # As a bound it is the largest number: constants are finite.
+        return sys.float_info.max
     try:
         return _one(kind, found, negative)
     except Malformed as problem:
