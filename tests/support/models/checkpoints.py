@@ -90,6 +90,11 @@ MAMBA2 = {
     **{"num_heads": 8, "head_dim": 8, "n_groups": 2, **ENDLESS},
 }
 RWKV = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "context_length": 96, **ENDLESS}
+NEXT = {
+    **{**SIZES, **MOE, "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4},
+    **{"linear_key_head_dim": 6, "linear_value_head_dim": 5, "shared_expert_intermediate_size": 20},
+    "layer_types": ["linear_attention", "full_attention"],
+}
 OSS = {
     **{**SIZES, "head_dim": 12, "sliding_window": 5, "num_local_experts": 4, "num_experts_per_tok": 2},
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
@@ -186,7 +191,12 @@ MODELS: Mapping[str, Made] = MappingProxyType(
         "mamba2": ("Mamba2", MAMBA2),
         "mamba2 biases": ("Mamba2", {**MAMBA2, "use_bias": True, "use_conv_bias": False, "tie_word_embeddings": True}),
         "rwkv": ("Rwkv", RWKV),
-        "rwkv halved": ("Rwkv", {**RWKV, "rescale_every": 1, "attention_hidden_size": 24, "intermediate_size": 40}),
+        "rwkv halved": ("Rwkv", {**RWKV, "rescale_every": 1, "intermediate_size": 40}),
+        "qwen3 next": ("Qwen3Next", NEXT),
+        "qwen3 next dense first": (
+            "Qwen3Next",
+            {**NEXT, "mlp_only_layers": [0], "attention_bias": True, "norm_topk_prob": False},
+        ),
         "gpt oss": ("GptOss", {**OSS, "swiglu_limit": 1.0}),
         "gpt oss plain": ("GptOss", {**OSS, "attention_bias": False, "rope_parameters": {**YARN, "truncate": False}}),
         "deepseek v2": ("DeepseekV2", LATENT),
