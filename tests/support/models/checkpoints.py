@@ -189,7 +189,10 @@ MODELS: Mapping[str, Made] = MappingProxyType(
         ),
         "deepseek v3 biases": ("DeepseekV3", {**LATENT, "attention_bias": True, "norm_topk_prob": False}),
         "mamba2": ("Mamba2", MAMBA2),
-        "mamba2 biases": ("Mamba2", {**MAMBA2, "use_bias": True, "use_conv_bias": False, "tie_word_embeddings": True}),
+        "mamba2 biases": (
+            "Mamba2",
+            {**MAMBA2, "use_bias": True, "use_conv_bias": False, "tie_word_embeddings": True},
+        ),
         "rwkv": ("Rwkv", RWKV),
         "rwkv halved": ("Rwkv", {**RWKV, "rescale_every": 1, "intermediate_size": 40}),
         "qwen3 next": ("Qwen3Next", NEXT),
@@ -198,9 +201,15 @@ MODELS: Mapping[str, Made] = MappingProxyType(
             {**NEXT, "mlp_only_layers": [0], "attention_bias": True, "norm_topk_prob": False},
         ),
         "gpt oss": ("GptOss", {**OSS, "swiglu_limit": 1.0}),
-        "gpt oss plain": ("GptOss", {**OSS, "attention_bias": False, "rope_parameters": {**YARN, "truncate": False}}),
+        "gpt oss plain": (
+            "GptOss",
+            {**OSS, "attention_bias": False, "rope_parameters": {**YARN, "truncate": False}},
+        ),
         "deepseek v2": ("DeepseekV2", LATENT),
-        "deepseek v2 groups": ("DeepseekV2", {**LATENT, **GROUPS, "rope_parameters": RAISED, "mlp_bias": True}),
+        "deepseek v2 groups": (
+            "DeepseekV2",
+            {**LATENT, **GROUPS, "rope_parameters": RAISED, "mlp_bias": True},
+        ),
     }
 )
 """For each checkpoint its architecture and the values of its config."""
