@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -133,6 +132,7 @@ def find_value(config: Mapping[str, object], keys: tuple[str, ...]) -> tuple[str
 
 
 FILE = "config.json"
+LARGEST = 3.4028234663852886e38
 _PLURALS = MappingProxyType({"int": "integers", "float": "numbers", "string": "texts"})
 
 
@@ -257,8 +257,8 @@ def _listed(kind: ConfigType, found: object, negative: bool) -> Value:
 def _item(kind: ConfigType, found: object, negative: bool) -> Value:
     """An item of a list; one that is wrong is named itself."""
     if kind.name == "float" and found in (math.inf, {"__float__": "Infinity"}):
-        # As a bound it is the largest number: constants are finite.
-        return sys.float_info.max
+        # As a bound it is the largest number of 32 bits: constants are finite.
+        return LARGEST
     try:
         return _one(kind, found, negative)
     except Malformed as problem:
