@@ -69,3 +69,13 @@ def test_packed_sequences(sizes: list[int], causal: bool, data: Data) -> None:
     agree("flash_attention", [q, k, v, begins], [out, lse], causal=causal)
     agree("flash_attention_backward", [back, q, k, v, out, lse, begins], grads, causal=causal)
     agree("flash_attention_backward", [back, q, k, v, None, None, begins], grads, causal=causal)
+
+
+@judged("numpy", "llm.last_token")
+@given(st.integers(1, 3), st.integers(1, 5), st.data())
+def test_vectors_of_last_tokens(batch: int, length: int, data: st.DataObject) -> None:
+    """The first counts where all are padding."""
+    ids = data.draw(arrays(np.int64, (batch, length), elements=st.integers(0, 2)))
+    x = np.arange(batch * length * 2.0).reshape(batch, length, 2)
+    places = [max((place for place, one in enumerate(row) if one != 1), default=0) for row in ids]
+    same(one("llm.last_token", x, ids, pad=1), x[np.arange(batch), places])

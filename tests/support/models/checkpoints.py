@@ -68,6 +68,7 @@ HYBRID = {
     "chunk_size": 8,
 }
 
+HEADED = {**SIZES, "num_labels": 5, "pad_token_id": 5}
 LOCAL = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
 TURNED = {"rope_theta": 10000.0, "partial_rotary_factor": 0.5, "rope_type": "default"}
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0, "original_max_position_embeddings": 24}
@@ -188,6 +189,20 @@ MODELS: Mapping[str, Made] = MappingProxyType(
             {**LATENT, "q_lora_rank": None, "rope_parameters": RAISED, "rope_interleave": False},
         ),
         "deepseek v3 biases": ("DeepseekV3", {**LATENT, "attention_bias": True, "norm_topk_prob": False}),
+        "llama classes": ("LlamaForSequenceClassification", HEADED),
+        "llama tokens": ("LlamaForTokenClassification", HEADED),
+        "llama spans": ("LlamaForQuestionAnswering", HEADED),
+        "mistral spans": ("MistralForQuestionAnswering", {**HEADED, "sliding_window": 5}),
+        "qwen2 classes": ("Qwen2ForSequenceClassification", {**HEADED, "tie_word_embeddings": True}),
+        "gemma2 classes": ("Gemma2ForSequenceClassification", {**HEADED, **LOCAL, "head_dim": 12}),
+        "phi3 tokens": ("Phi3ForTokenClassification", HEADED),
+        "gpt neox tokens": ("GPTNeoXForTokenClassification", HEADED),
+        "falcon spans": ("FalconForQuestionAnswering", {**HEADED, "num_kv_heads": 1}),
+        "deepseek v3 classes": (
+            "DeepseekV3ForSequenceClassification",
+            {**LATENT, "num_labels": 3, "pad_token_id": 5},
+        ),
+        "gpt oss classes": ("GptOssForSequenceClassification", {**OSS, "num_labels": 3, "pad_token_id": 5}),
         "mamba2": ("Mamba2", MAMBA2),
         "mamba2 biases": (
             "Mamba2",

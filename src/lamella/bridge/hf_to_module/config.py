@@ -153,6 +153,29 @@ def find_architecture(config: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(names)
 
 
+HEADS = MappingProxyType(
+    {"SequenceClassification": "classes", "TokenClassification": "tokens", "QuestionAnswering": "spans"}
+)
+"""The heads of decoders beside that of words, by how names of architectures end behind `For`."""
+
+
+def split_head(name: str) -> tuple[str, str | None]:
+    """The name of an architecture with the head of words, and the head that it has in its place."""
+    stem, _, task = name.rpartition("For")
+    return (f"{stem}ForCausalLM", HEADS[task]) if stem and task in HEADS else (name, None)
+
+
+def with_head(name: str, head: object) -> str:
+    """The name of an architecture with another head than that of words."""
+    task = next((task for task, item in HEADS.items() if item == head), None)
+    return name if task is None else f"{name.removesuffix('ForCausalLM')}For{task}"
+
+
+def head_of(config: Mapping[str, object]) -> str | None:
+    """The head that the architecture of a config has in the place of that of words."""
+    return next((head for name in find_architecture(config) if (head := split_head(name)[1])), None)
+
+
 def read_config(
     fields: tuple[Field, ...], params: Sequence[ConfigParam], config: Mapping[str, object]
 ) -> ReadConfig:
@@ -175,6 +198,9 @@ def read_config(
             values |= _value(declared[entry.name], key, found, entry.span)
         except Malformed as problem:
             findings.append(_wrong(entry.span, key, found, problem))
+    if "head" in declared and (head := head_of(config)) is not None:
+        kind = type_of(declared["head"])
+        values["head"] = Known(head, f"{FILE} 'architectures'", declared["head"].span, kind.choices)
     return ReadConfig(values, tuple(findings))
 
 
