@@ -177,11 +177,16 @@ class Fit:
     @property
     def ports(self) -> tuple[Tensor, ...]:
         """The inputs of the model."""
-        other = {*self.source.seeds.values(), *self.source.targets}
+        other = {*self.source.seeds.values(), *self.source.targets, self._draws}
         if self.source.auxiliary is not None:
             other.add(self.source.auxiliary.seed)
         found = members(self.source.model.graph.inputs)
         return tuple(item for item in found if isinstance(item, Tensor) and item.name not in other)
+
+    @property
+    def _draws(self) -> str:
+        """The input that says what dropout drops; empty where there is none."""
+        return "" if self.adapters is None else self.adapters.adapted.draws
 
     def _request(self) -> DataRequest:
         """What the data are for."""
@@ -209,7 +214,7 @@ class Fit:
         size = self.options.batch or own or min(BATCH, max(1, found.size))
         if is_evaluated and own is None:
             size = min(size, max(1, found.size))
-        batches = Batches(found, size, shuffled, self.options.start_seed)
+        batches = Batches(found, size, shuffled, self.options.start_seed, self._draws, is_evaluated)
         require_batches(batches)
         if own is not None and own != size:
             hint = (
