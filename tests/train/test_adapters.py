@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 import lamella
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import I64
 from lamella.base.errors import InputError
+from lamella.cli import lamella as command
 from lamella.graph.nodes import Tensor
 from lamella.pipeline.options import Options
 from lamella.train.adapters.base import BLOCK, NF4, decode_nf4, encode_int8, encode_nf4
@@ -85,11 +87,14 @@ def test_adapters_begin_as_nothing_and_leave_the_rest(llama: Path, tokens: Path,
     plain = lamella.train(llama, rows, **{**words, "steps": 1})
     done = lamella.train(llama, rows, adapters="lora:rank=2,targets=q,down", save=tmp_path / "a", **words)
     assert done.losses[0] == pytest.approx(plain.losses[0], rel=1e-6)
-    merge_adapter(llama, tmp_path / "a", tmp_path / "merged")
+    merging = ["convert", str(llama), str(tmp_path / "merged"), "--adapter", str(tmp_path / "a")]
+    found = CliRunner().invoke(command, merging)
+    assert found.exit_code == 0, found.output
     again = lamella.train(llama, rows, adapters=str(tmp_path / "a"), eval_data=tokens, **{**words, "lr": 0.0})
     merged = lamella.train(tmp_path / "merged", rows, eval_data=tokens, **{**words, "lr": 0.0})
     assert again.evaluations[-1][1] == pytest.approx(merged.evaluations[-1][1], rel=1e-6)
     unmerge_adapter(tmp_path / "merged", tmp_path / "a", tmp_path / "back")
+    merge_adapter(tmp_path / "back", tmp_path / "a", tmp_path / "again.safetensors")
     first, other, back = (
         load_file(folder / "model.safetensors") for folder in (llama, tmp_path / "merged", tmp_path / "back")
     )
@@ -97,6 +102,23 @@ def test_adapters_begin_as_nothing_and_leave_the_rest(llama: Path, tokens: Path,
     assert changed == {f"model.layers.0.{name}.weight" for name in ("self_attn.q_proj", "mlp.down_proj")}
     for name, array in first.items():
         np.testing.assert_allclose(back[name], array, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--unmerge",), "--unmerge cannot have an effect"),
+        (("--adapter", "lora:rank=2"), "is no folder of an adapter"),
+        (("--adapter", "."), "adapter_config.json"),
+    ],
+)
+def test_merging_without_an_adapter_is_said(
+    words: tuple[str, ...], message: str, llama: Path, tmp_path: Path
+) -> None:
+    done = CliRunner().invoke(command, ["convert", str(llama), str(tmp_path / "out"), *words])
+    assert done.exit_code
+    assert message in done.output
+    assert not (tmp_path / "out").exists()
 
 
 def mask(module: str, draws: np.ndarray, width: int, rate: float) -> np.ndarray:
@@ -110,7 +132,7 @@ def mask(module: str, draws: np.ndarray, width: int, rate: float) -> np.ndarray:
 def test_dropout_is_that_of_a_torch_model_with_the_same_masks(
     llama: Path, tokens: Path, tmp_path: Path
 ) -> None:
-    """Steps with dropout, judged by transformers' model with LoRA beside a projection; parts of a batch change nothing."""
+    """Steps with dropout, judged by transformers' model with LoRA beside a projection; parts of a batch are one."""
     module, rate, rows = "model.layers.0.self_attn.q_proj", 0.4, np.load(tokens).astype(np.int64)
     words: dict[str, Any] = {"steps": 3, "batch": 2, "sequence": 8, "lr": 0.05, "eval_data": tokens}
     kind = f"lora:rank=2,alpha=4,dropout={rate},targets=q"

@@ -240,8 +240,7 @@ class AdapterRewrite:
         salt = zlib.crc32(place.module.encode()) % PRIME
         call = self.builder.call
         keys = call("optim.draw_keys", self.draws, salt=salt)
-        flat = (given.shape[0], reduce(mul, given.shape[1:], 1))
-        rows = call("aten.reshape", given, shape=flat)
+        rows = call("aten.reshape", given, shape=(given.shape[0], reduce(mul, given.shape[1:])))
         return call(
             "aten.reshape", call("optim.dropout", rows, keys, rate=place.spec.dropout), shape=given.shape
         )

@@ -92,8 +92,9 @@ def _with(spec: AdapterSpec, name: str, value: str) -> AdapterSpec:
     if name == "dropout":
         return replace(spec, dropout=_share(value))
     number = int(_positive(name, value, int))
-    sizes: dict[str, int] = {name: number}
-    return replace(spec, **sizes)
+    if name in ("rank", "length"):
+        return replace(spec, rank=number) if name == "rank" else replace(spec, length=number)
+    return replace(spec, dim=number) if name == "dim" else replace(spec, hidden_dim=number)
 
 
 def _share(value: str) -> float:
