@@ -19,6 +19,7 @@ from lamella.graph.passes.recompute import AFTER
 from lamella.graph.rewrite import results_of
 from lamella.pipeline.options import Options
 from lamella.train import StepSettings, Trainer
+from lamella.train.adapters.model import find_adapters
 from lamella.train.gradients import trainable
 from lamella.train.memory import MemoryPlan, plan_memory, within_budget
 
@@ -120,6 +121,19 @@ def test_frontier(tmp_path: Path) -> None:
     source = trainable(write(tmp_path, whole="@checkpoint"), Options())
     assert source.kept is not None
     assert not source.kept & WHOLE
+
+
+def test_adapters_obey_the_policy_of_the_text(tmp_path: Path) -> None:
+    """What the gradients of adapters read is computed again, or lies in a file, as the text says."""
+    curves = []
+    for number, marks in enumerate(({}, {"whole": "@checkpoint(full)"}, {"h": "@memory(offload)"})):
+        model = find_adapters(write(tmp_path, 3, **marks), Options(adapters=("lora:rank=2,targets=*",)))
+        assert model is not None
+        trainer = Trainer(model.trainable, backend="reference")
+        assert (recomputed(trainer) >= WHOLE) == (number == 1)
+        assert (len(model.trainable.moved) == 3) == (number == 2)
+        curves.append(losses(trainer))
+    assert curves[0] == curves[1] == curves[2]
 
 
 POLICIES = {"plain": {}, "checkpoint": {"whole": "@checkpoint(full)"}, "offload": {"h": "@memory(offload)"}}

@@ -75,6 +75,9 @@ def _take_first(file: Path, options: Options, world: World | None) -> None:
         fit = Fit(file, options, None, world)
         if options.html is not None:
             require_room(options.html)
+    traced: list[str] = []
+    if options.observe:
+        fit.trainer.enable_traces(traced.append if options.as_json else click.echo)
     log = None if options.log is None else TrainingLog(options.log, fit.resumed)
     if not options.as_json:
         print_findings(without_notes(fit.source.model.findings))
@@ -86,7 +89,7 @@ def _take_first(file: Path, options: Options, world: World | None) -> None:
     if log is not None:
         log.flush()
     files, findings = ((), ()) if options.save is None else fit.save(options.save)
-    facts = _facts(fit, files)
+    facts = _facts(fit, files) | ({"traces": traced} if traced else {})
     if options.html is not None:
         title = f"lamella train {printable(file.name)}"
         write_text(options.html, training_page(title, fit.loop.losses, fit.loop.evaluations, facts))
