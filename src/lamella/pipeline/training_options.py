@@ -255,7 +255,6 @@ class TrainingOptions(ComparisonOptions):
             "Keep the frozen weights that adapters add to in so few bits.",
             FIT,
             "--base | train | adapters",
-            needs=(Need(("adapters",)),),
             choices=BASES,
         ),
     )

@@ -219,12 +219,22 @@ class Fit:
             size = min(size, max(1, found.size))
         batches = Batches(found, size, shuffled, self.options.start_seed, self._draws, is_evaluated)
         require_batches(batches)
+        if not is_evaluated:
+            self._require_parts(size)
         if own is not None and own != size:
             hint = (
                 f"say --batch {own}, or let the model take another: its text may have an attribute for --set"
             )
             raise InputError(f"the model takes {own} examples at once, not {size}", hint=hint)
         return batches
+
+    def _require_parts(self, size: int) -> None:
+        """InputError for a batch that ranks and accumulation cannot cut into equal parts, before ranks begin."""
+        ranks, parts = 1 if self.world is None else self.world.mesh.shares, self.options.accumulate
+        if size % (ranks * parts):
+            whose = f"{ranks} ranks with {parts} parts each" if ranks > 1 else f"--accumulate {parts}"
+            hint = f"say --batch {-(-size // (ranks * parts)) * ranks * parts}"
+            raise InputError(f"a batch of {size} has no equal parts for {whose}", hint=hint)
 
     def _loop_settings(self) -> LoopSettings:
         options = self.options
