@@ -375,7 +375,7 @@ def test_ranks_scale_by_the_largest_numbers_of_all(tmp_path: Path, mesh: Mesh) -
 
 @pytest.mark.parametrize(
     ("types", "scaling", "sent"),
-    [(("bf16",) * 3, "none", 4), (("fp8_e4m3", "fp8_e5m2", "bf16"), "delayed", 6)],
+    [(("bf16",) * 3, "per_tensor", 4), (("fp8_e4m3", "fp8_e5m2", "bf16"), "delayed", 6)],
     ids=["bf16", "fp8"],
 )
 def test_experts_of_narrow_types_are_computed_where_they_are(
