@@ -23,7 +23,7 @@ from lamella.backend.cpu.run.lists import NativeMachine
 from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
 from lamella.backend.cpu.run.proving import ProvingSource
-from lamella.backend.cuda.compile import device_target, with_sizes
+from lamella.backend.cuda.compile import device_target, fit_kernels
 from lamella.backend.cuda.copies import DeviceCopies
 from lamella.backend.cuda.lists import CudaMachine, DeviceArena
 from lamella.backend.drawing import Drawn, name_inputs, refuse_missing, types_of
@@ -191,7 +191,7 @@ def _tell_open(model: Model, extents: Mapping[str, int]) -> list[Diagnostic]:
 
 def _specialised(program: KernelGraph, backend: str, options: Options, memory: SharedMemory) -> Specialised:
     if backend == CUDA:
-        program = replace(program, program=with_sizes(program.program))
+        program = fit_kernels(program)
     kernels = compile_kernels(program.program, backend, options)
     machine: ListMachine | None = None
     if isinstance(kernels, cuda.CudaKernels):

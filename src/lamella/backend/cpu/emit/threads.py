@@ -139,9 +139,7 @@ def emit_operation(context: EmitContext, instruction: SubgroupOperation) -> Scal
     value, function = context.scalar(instruction.operand.name), instruction.function
     distances = [1 << step for step in range(context.subgroup_size.bit_length() - 1)]
     if instruction.form == "reduce":
-        for distance in reversed(distances):
-            value = combine(context, function, value, _shuffle(context, "bfly", value, str(distance)))
-        return value
+        return reduce_lanes(context, function, value)
     for distance in distances:
         below = _shuffle(context, "up", value, str(distance))
         value = _select(
@@ -154,6 +152,16 @@ def emit_operation(context: EmitContext, instruction: SubgroupOperation) -> Scal
         return value
     before = _shuffle(context, "up", value, "1")
     return _select(context, f"icmp eq i32 {context.lane}, 0", identity(function, value.element), before)
+
+
+def reduce_lanes(
+    context: EmitContext, function: str, value: ScalarValue, distances: Sequence[int] = ()
+) -> ScalarValue:
+    """What values come to over the subgroup, or over the lanes that differ in some bits of their numbers."""
+    every = [1 << step for step in reversed(range(context.subgroup_size.bit_length() - 1))]
+    for distance in distances or every:
+        value = combine(context, function, value, _shuffle(context, "bfly", value, str(distance)))
+    return value
 
 
 def _select(context: EmitContext, condition: str, then: ScalarValue, otherwise: ScalarValue) -> ScalarValue:
