@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
 from lamella.base.writer import write_text
@@ -61,6 +62,10 @@ def make_page(models: Sequence[Model | Path], options: Options, served: str = ""
             f"{len(models)} models are given", hint="a page shows one model, or two side by side"
         )
     found = [gather(item, options) for item in models]
+    if len(found) == 2 and found[0].title == found[1].title:
+        for item, made in zip(models, found, strict=True):
+            if isinstance(item, Path):
+                made.title = printable(f"{item.resolve().parent.name}/{made.title}", 200)
     comparison = add_comparison(found[0], found[1]) if len(found) == 2 else None
     if options.errors:
         add_errors(found, options)
