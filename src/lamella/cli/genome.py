@@ -6,23 +6,25 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, printable
 from lamella.base.errors import InputError
+from lamella.base.optional import Late
 from lamella.base.suggest import nearest
 from lamella.base.writer import write_text
 from lamella.cli.colour import print_report
 from lamella.cli.options import Command, Words, print_findings, print_json
 from lamella.cli.progress import show_progress
 from lamella.cli.waiting import waiting
-from lamella.genome import Collection, Entry, Kinship, align, describe_model, find_models, tree_page
-from lamella.genome.align import lines_of
-from lamella.genome.collection import distances
-from lamella.genome.report import SURE
-from lamella.genome.tree import METHODS, agreement, count_support
 from lamella.pipeline.options import Options
+
+if TYPE_CHECKING:
+    from lamella import genome as kin
+else:
+    kin = Late("lamella.genome")  # which the help of the commands does without
 
 DATABASE = Path("genome.json")
 DIFFERENCES = 3
@@ -72,15 +74,15 @@ def add(models: tuple[Path, ...], database: Path, as_json: bool) -> None:
     A model that is there already from the same path is read again. What cannot be read is named, the others are added,
     and the status is 1.
     """
-    collection = Collection.load(database)
-    paths = list(dict.fromkeys(find_models(models)))
+    collection = kin.Collection.load(database)
+    paths = list(dict.fromkeys(kin.find_models(models)))
     if not paths:
         raise InputError("there are no models in it", path=models[0], hint="a folder is searched for models")
     before = len(collection.entries)
     refused: list[Diagnostic] = []
     for path in show_progress(paths, len(paths)):
         try:
-            entry, _, words = describe_model(path, Options())
+            entry, _, words = kin.describe_model(path, Options())
             collection.add(entry, words)
         except LamellaError as problem:
             first = problem.findings[0]
@@ -114,7 +116,7 @@ def near(model: Path, database: Path, count: int, as_json: bool) -> None:
     """Find the relatives of MODEL in a collection: by what they compute, then by their weights."""
     collection = _open(database)
     with waiting(f"reading {printable(str(model))}"):
-        entry, _, words = describe_model(model, Options())
+        entry, _, words = kin.describe_model(model, Options())
     found = collection.near(entry, words)[:count]
     if as_json:
         print_json({"ok": True, "diagnostics": [], "near": [_kin_json(item) for item in found]})
@@ -128,7 +130,7 @@ def near(model: Path, database: Path, count: int, as_json: bool) -> None:
     print_report("\n".join(lines))
 
 
-def _differences(item: Kinship) -> str:
+def _differences(item: kin.Kinship) -> str:
     """The smallest genes that one of two has alone."""
     words = []
     for sign, side in (("+", item.more), ("-", item.less)):
@@ -138,11 +140,11 @@ def _differences(item: Kinship) -> str:
     return ", ".join(words)
 
 
-def _weight_words(entry: Entry, item: Kinship) -> str:
+def _weight_words(entry: kin.Entry, item: kin.Kinship) -> str:
     return f"weights: {item.weights}" if entry.samples and item.entry.samples and not item.distance else ""
 
 
-def _kin_json(item: Kinship) -> dict[str, object]:
+def _kin_json(item: kin.Kinship) -> dict[str, object]:
     return {
         "model": item.entry.name,
         "path": item.entry.path,
@@ -160,7 +162,7 @@ def _kin_json(item: Kinship) -> dict[str, object]:
 @_sub("tree")
 @_db
 @click.option(
-    "--method", type=Words(tuple(METHODS)), default="upgma", show_default=True,
+    "--method", type=Words(("upgma", "nj")), default="upgma", show_default=True,
     help="By the nearest groups, or by neighbours.",
 )  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the tree in Newick's format.")
@@ -178,22 +180,22 @@ def tree(
     collection = _open(database, 2)
     names = list(collection.entries)
     presence = collection.presence()
-    apart = distances(presence)
+    apart = kin.distances(presence)
     with waiting("growing trees"):
-        made = METHODS[method](apart)
-        support = count_support(presence, METHODS[method], rounds, seed)
+        made = kin.METHODS[method](apart)
+        support = kin.count_support(presence, kin.METHODS[method], rounds, seed)
     inner = [part for part in made.walk() if part.branches and len(part.leaves) < len(names)]
-    sure = sum(support[part.leaves] >= SURE * rounds for part in inner)
-    follows = agreement(apart, made)
+    sure = sum(support[part.leaves] >= kin.SURE * rounds for part in inner)
+    follows = kin.agreement(apart, made)
     newick = made.newick(names, support, rounds)
     words = (
         f"{len(names)} models by {method}: correlation with the distances {follows:.2f}, "
-        f"{sure} of {len(inner)} branches in at least {SURE:.0%} of {rounds} trees of resampled genes"
+        f"{sure} of {len(inner)} branches in at least {kin.SURE:.0%} of {rounds} trees of resampled genes"
     )
     if output is not None:
         write_text(output, newick)
     if html is not None:
-        write_text(html, tree_page(names, made, apart, support, rounds, words))
+        write_text(html, kin.tree_page(names, made, apart, support, rounds, words))
     if as_json:
         facts = {
             "models": names,
@@ -216,8 +218,8 @@ def tree(
 def align_models(left: Path, right: Path, as_json: bool) -> None:
     """Write the instructions of two models side by side, with gaps: = the same, ~ akin, - only LEFT, + only RIGHT."""
     with waiting("aligning"):
-        one, other = (describe_model(path, Options())[1] for path in (left, right))
-        pairs = align(one, other)
+        one, other = (kin.describe_model(path, Options())[1] for path in (left, right))
+        pairs = kin.align(one, other)
     same = sum(
         a is not None and b is not None and str(one.instructions[a]) == str(other.instructions[b])
         for a, b in pairs
@@ -226,15 +228,15 @@ def align_models(left: Path, right: Path, as_json: bool) -> None:
         sides = [[str(item) for item in side.instructions] for side in (one, other)]
         print_json({"ok": True, "diagnostics": [], "left": sides[0], "right": sides[1], "pairs": pairs})
         return
-    for line in lines_of(one, other, pairs):
+    for line in kin.lines_of(one, other, pairs):
         click.echo(line)
     counts = len(one.instructions), len(other.instructions)
     click.echo(f"{same} of {counts[0]} and {counts[1]} instructions are the same")
 
 
-def _open(database: Path, least: int = 1) -> Collection:
+def _open(database: Path, least: int = 1) -> kin.Collection:
     """The collection of a file, which must have models."""
-    collection = Collection.load(database)
+    collection = kin.Collection.load(database)
     if len(collection.entries) < least:
         count = len(collection.entries)
         raise InputError(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from lamella.genome.align import Aligned, align
-from lamella.genome.collection import Collection, Entry, Kinship, describe_model, find_models
-from lamella.genome.report import tree_page
+from lamella.genome.align import Aligned, align, lines_of
+from lamella.genome.collection import Collection, Entry, Kinship, describe_model, distances, find_models
+from lamella.genome.report import SURE, tree_page
 from lamella.genome.sequence import Genome, Instruction, read_genome
-from lamella.genome.tree import Tree, grow, join_neighbours
+from lamella.genome.tree import METHODS, Tree, agreement, count_support, grow, join_neighbours
 
 __all__ = [
+    "METHODS",
+    "SURE",
     "Aligned",
     "Collection",
     "Entry",
@@ -16,11 +18,15 @@ __all__ = [
     "Instruction",
     "Kinship",
     "Tree",
+    "agreement",
     "align",
+    "count_support",
     "describe_model",
+    "distances",
     "find_models",
     "grow",
     "join_neighbours",
+    "lines_of",
     "read_genome",
     "tree_page",
 ]
