@@ -82,9 +82,13 @@ def test_help_does_not_wait_for_what_a_command_loads(name: str) -> None:
     asked = help_command(name)
     real = lamella.get_command(click.Context(lamella), name)
     assert real is not None
-    assert (asked is None) == (name in ("demo", "explain", "genome", "lsp"))
+    assert (asked is None) == (name in ("demo", "explain", "genome", "lsp", "rules"))
     if asked is not None:
-        pages = [item.get_help(click.Context(item, info_name=name)) for item in (asked, real)]
+        # click keeps the option `--help` of a command that was asked for it once, as tests before this one do
+        pages = [
+            item.get_help(click.Context(item, info_name=name)).replace("-h, --help", "--help    ")
+            for item in (asked, real)
+        ]
         assert pages[0] == pages[1]
 
 

@@ -48,6 +48,11 @@ def _arguments(function: ast.FunctionDef, name: str) -> Iterator[click.Argument 
         if words == "file_argument":
             yield click.Argument(["file"])
         elif isinstance(item, ast.Call) and words.startswith("click.argument("):
+            kind = next(
+                (ast.unparse(word.value) for word in item.keywords if word.arg == "type"), "click.Path()"
+            )
+            if not kind.startswith("click.Path("):  # one whose help lists what it may be
+                yield None
             given = {word.arg: word.value for word in item.keywords if word.arg in _LITERAL}
             values = {key: ast.literal_eval(value) for key, value in given.items()}
             if any(word.arg == "default" for word in item.keywords):

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
+from lamella.pipeline.api_options import LoadOptions
 from lamella.pipeline.given import options_of
 from lamella.pipeline.options import Options
+from lamella.pipeline.signatures import documented
 from lamella.train.adapters.model import AdapterModel, find_adapters
 from lamella.train.adapters.places import Place, find_biased
 from lamella.train.adapters.specs import DORA, IA3, LORA
@@ -83,15 +86,17 @@ def _changes(
         yield bias, rows, _Change(factor=scale)
 
 
+@documented(LoadOptions)
 def merge_adapter(
-    model: str | Path, adapter: str | Path, target: str | Path, /, **options: object
+    model: str | Path, adapter: str | Path, target: str | Path, /, **options: Unpack[LoadOptions]
 ) -> tuple[Path, ...]:
     """Write the model of a path with the adapter of a folder in its weights; gives the files written."""
     return _write(Path(model), Path(adapter), Path(target), options_of(options, by_command=True), 1.0)
 
 
+@documented(LoadOptions)
 def unmerge_adapter(
-    model: str | Path, adapter: str | Path, target: str | Path, /, **options: object
+    model: str | Path, adapter: str | Path, target: str | Path, /, **options: Unpack[LoadOptions]
 ) -> tuple[Path, ...]:
     """Write the model of a path, whose weights hold the adapter of a folder, without it; gives the files written."""
     return _write(Path(model), Path(adapter), Path(target), options_of(options, by_command=True), -1.0)
