@@ -24,8 +24,9 @@ from lamella.base.shape import bytes_for, element_count
 from lamella.base.source import NOWHERE
 from lamella.base.writer import make_folder, write_bytes, write_pieces, write_text
 from lamella.bridge.hf_to_module.assignments import Assignment, expand
+from lamella.bridge.hf_to_module.checkpoint import EMPTY, INDEX, SINGLE, Checkpoint
 from lamella.bridge.hf_to_module.config import MISSING, find_value, mapped_keys, spellings, text_of
-from lamella.bridge.hf_to_module.folder import CONFIG, EMPTY, INDEX, SINGLE, Checkpoint, Folder
+from lamella.bridge.hf_to_module.folder import CONFIG, Folder
 from lamella.bridge.hf_to_module.mapping import RecipeShapes, check_ranges, show, spelled
 from lamella.bridge.hf_to_module.weights import (
     FUNCTIONS,
@@ -239,9 +240,9 @@ class TensorEncoder:
 
     def image(self, item: OutgoingTensor, element: ElementType) -> memoryview | bytes:
         """The bytes of a tensor: those of the source where the numbers are still what it gives."""
-        if item.weight is None:
+        if item.weight is None and item.name not in self._source.coded:
             return self._source.bytes_of(item.name)
-        part = self._array(item)
+        part = self._source.read(item.name) if item.weight is None else self._array(item)
         for step in item.steps:
             part = part[step]
         # What did not change keeps its bytes, also where a cast there and back would not.
@@ -268,7 +269,7 @@ class TensorEncoder:
     def _is_unchanged(self, item: OutgoingTensor, part: Array) -> bool:
         """Whether the tensor of the source makes these numbers, bit for bit."""
         stored = self._source.tensors.get(item.name)
-        if stored is None or stored.shape != item.shape:
+        if stored is None or stored.shape != item.shape or item.name in self._source.coded:
             return False
         values = self._source.read(item.name)
         if item.back:
@@ -439,7 +440,7 @@ def _copy_beside(destination: Path, source: Folder | None, limits: Limits) -> li
 def _write_config(path: Path, export: Export, limits: Limits) -> None:
     """The config; one that has not changed is copied as it is."""
     source = export.source
-    if source is not None and source.config == export.config:
+    if source is not None and source.config == export.config and is_there(source.path / CONFIG):
         write_bytes(path, read_bytes_in(source.path, CONFIG, limits))
     else:
         write_text(path, f"{json.dumps(dict(export.config), indent=2)}\n")

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Found
@@ -20,14 +19,14 @@ from lamella.base.gc import gc_paused
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
 from lamella.bridge.hf_to_module.assignments import _DIGITS, Assignment, Expanded, expand, template_of
-from lamella.bridge.hf_to_module.folder import Checkpoint, CheckpointTensor, whole
+from lamella.bridge.hf_to_module.checkpoint import Checkpoint, CheckpointTensor, whole
 from lamella.bridge.hf_to_module.weights import (
     FUNCTIONS,
     Alias,
     Joined,
-    LazyWeights,
     MappingContext,
     Stacked,
+    StoredWeights,
     Weight,
     WeightImport,
     WeightRecipe,
@@ -290,12 +289,12 @@ class ImportPlan:
     head_dim: int = 0
     absent: tuple[str, ...] = field(default=())
 
-    def data(self, element: str | None = None) -> Mapping[str, Array]:
+    def data(self, element: str | None = None) -> StoredWeights:
         """The arrays of weights by path, each made when it is asked for.
 
         Floating weights come in `element` where one is named, else in the type that the plan has for each.
         """
-        return LazyWeights(self.items, self.checkpoint, self.head_dim, element_named(element or ""))
+        return StoredWeights(self.items, self.checkpoint, self.head_dim, element_named(element or ""))
 
 
 def plan_import(

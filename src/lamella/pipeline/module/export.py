@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import replace
@@ -18,8 +19,17 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.dim import Extent
 from lamella.base.errors import InputError
 from lamella.base.paths import Mapped as MappedFile
-from lamella.bridge.hf_to_module import Folder, is_model_folder, open_folder, plan_import, read_config
-from lamella.bridge.hf_to_module.folder import Checkpoint, CheckpointTensor
+from lamella.bridge.hf_to_module import (
+    Folder,
+    is_gguf,
+    is_model_folder,
+    open_folder,
+    open_gguf_tokenizer,
+    plan_import,
+    read_config,
+)
+from lamella.bridge.hf_to_module.checkpoint import Checkpoint, CheckpointTensor
+from lamella.bridge.hf_to_module.quantised import QUANTIZATION
 from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
 from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.bridge.module_to_hf import (
@@ -307,10 +317,15 @@ def export_source(
         raise InputError(f"'{module.name}' does not say what it is called in Hugging Face", hint=hint)
     folder = source.folder or _given_folder(options)
     config = write_config(module.hf_config, source.instance.values, None if folder is None else folder.config)
+    if folder is not None and folder.checkpoint.coded:
+        # Numbers are written, not codes.
+        config.pop(QUANTIZATION, None)
     mapped = ExportMapping(
         weights_of(source.instance), module.hf_mapping, module.hf_export or (), context_of(source.instance)
     )
     beside = _travelling(source, config, options)
+    if folder is not None and is_gguf(folder.path):
+        beside["tokenizer.json"] = json.dumps(open_gguf_tokenizer(folder.path, options.limits))
     numbers, findings = _numbers(source, folder, options)
     if changed:
         numbers = ChainMap(dict(changed), cast("MutableMapping[str, Array]", numbers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,9 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import need
 from lamella.base.paths import is_there, shown
-from lamella.bridge.hf_to_module import find_architecture
-from lamella.bridge.hf_to_module.folder import CONFIG, read_object
+from lamella.bridge.hf_to_module import find_architecture, is_gguf, open_gguf_tokenizer
+from lamella.bridge.hf_to_module.checkpoint import read_object
+from lamella.bridge.hf_to_module.folder import CONFIG
 from lamella.bridge.module_to_graph import Settings
 from lamella.graph.build import call
 from lamella.graph.model import Model
@@ -71,6 +73,9 @@ class Encoding(Protocol):
 
 def open_tokenizer(folder: Path, limits: Limits = DEFAULT) -> Tokenizer:
     """The tokenizer of a folder."""
+    if is_gguf(folder):
+        text = json.dumps(open_gguf_tokenizer(folder, limits))
+        return cast("Tokenizer", need("tokenizers").Tokenizer.from_str(text))
     path = folder / TOKENIZER
     if not is_there(path):
         hint = "give the numbers of tokens with --tokens instead of --prompt"

@@ -16,7 +16,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import map_bytes_in, shown
 from lamella.base.writer import whole_folder, write_text
-from lamella.bridge.hf_to_module.folder import read_object
+from lamella.bridge.hf_to_module.checkpoint import read_object
 from lamella.graph.data.safetensors import decode_safetensors, write_safetensors
 from lamella.train.adapters.places import Place
 from lamella.train.adapters.rewrite import FEED_FORWARD, Adapted, AdapterWeight
