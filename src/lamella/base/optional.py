@@ -58,7 +58,7 @@ class Late:
 def need(name: str) -> ModuleType:
     """Import an optional or heavy package, or say what to install."""
     package = name.partition(".")[0]
-    wanted = package if package in CORE else f"lamella[{EXTRAS[package]}]"
+    wanted = package if package in CORE else f"'lamella[{EXTRAS[package]}]'"
     try:
         return load_late(name)
     except ImportError as problem:

@@ -88,18 +88,18 @@ def _changes(
 
 @documented(LoadOptions)
 def merge_adapter(
-    model: str | Path, adapter: str | Path, target: str | Path, /, **options: Unpack[LoadOptions]
+    path: str | Path, adapter: str | Path, target: str | Path, /, **options: Unpack[LoadOptions]
 ) -> tuple[Path, ...]:
     """Write the model of a path with the adapter of a folder in its weights; gives the files written."""
-    return _write(Path(model), Path(adapter), Path(target), options_of(options, by_command=True), 1.0)
+    return _write(Path(path), Path(adapter), Path(target), options_of(options, by_command=True), 1.0)
 
 
 @documented(LoadOptions)
 def unmerge_adapter(
-    model: str | Path, adapter: str | Path, target: str | Path, /, **options: Unpack[LoadOptions]
+    path: str | Path, adapter: str | Path, target: str | Path, /, **options: Unpack[LoadOptions]
 ) -> tuple[Path, ...]:
     """Write the model of a path, whose weights hold the adapter of a folder, without it; gives the files written."""
-    return _write(Path(model), Path(adapter), Path(target), options_of(options, by_command=True), -1.0)
+    return _write(Path(path), Path(adapter), Path(target), options_of(options, by_command=True), -1.0)
 
 
 def _write(path: Path, adapter: Path, target: Path, options: Options, sign: float) -> tuple[Path, ...]:
