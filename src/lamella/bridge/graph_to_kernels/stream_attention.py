@@ -227,7 +227,7 @@ class _StreamWriter:
                     raise Unsupported("it is not narrow")
                 flat, own = flatten_factor(access, *line), key
             except Unsupported:
-                kernels.append(write_laid(access, (key, own), loops, roles.extents, NARROW))
+                kernels.append(write_laid(access, (key, own), loops, roles.extents, element=NARROW))
                 flat = flatten_factor(lay_factor(access, loops, roles.extents, NARROW), *line)
             sides.append(self.parameters.add(own, flat))
         return [*kernels, self._write_attention(sides)]
