@@ -38,7 +38,7 @@ from lamella.backend.cpu.emit.pipeline_plan import WIDE, PipelinePlan, find_pipe
 from lamella.backend.cpu.emit.pipelines import ProductEmitter
 from lamella.backend.cpu.emit.scalars import emit_constant
 from lamella.backend.cpu.emit.text import IrWriter
-from lamella.backend.cpu.emit.threads import enter_thread, wait_for_kernel
+from lamella.backend.cpu.emit.threads import enter_thread, fetch_matrix, let_next_start, wait_for_kernel
 from lamella.backend.cpu.emit.tile_streams import StreamEmitter, StreamPlan, find_stream
 from lamella.backend.cpu.emit.values import LLVM, MemrefValue, RunValue, ScalarValue
 from lamella.backend.cpu.emit.varying import find_varying
@@ -538,6 +538,9 @@ def _emit_thread(
     enter_thread(context, default_sizes(function).work_group_size[0], local_bytes(function), together)
     _load_parameters(context, function)
     if context.early:
+        let_next_start(context)
+        if plan is None:
+            fetch_matrix(context, function)
         wait_for_kernel(context)
     if plan is not None:
         emitter = StreamEmitter if isinstance(plan, StreamPlan) else ProductEmitter

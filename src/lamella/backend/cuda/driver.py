@@ -136,6 +136,13 @@ class Device:
     context: int
 
     @property
+    def memory_bytes(self) -> int:
+        """All memory of the device, whoever has it."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return total.value
+
+    @property
     def architecture(self) -> str:
         """How LLVM names it: instructions of Hopper alone have a name of their own."""
         return "sm_90a" if (self.major, self.minor) == (9, 0) else f"sm_{self.major}{self.minor}"
