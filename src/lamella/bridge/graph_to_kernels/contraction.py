@@ -520,7 +520,8 @@ def _open_loops(
     window = steps.windows.get(names[0])
     zero, end = builder.constant(0), builder.constant(writing.extents[names[0]])
     ends = (zero, end) if window is None else _ends(writing, window)
-    short = window is None and writing.extents[names[0]] <= SHORT
+    extent = writing.extents[names[0]]
+    short = window is None and not is_open(extent) and extent <= SHORT
     with builder.loop(*ends, carried=carried, attributes=UNROLLED if short else None) as loop:
         writing.levels.append(loop.body)
         writing.open_index(names[0], loop.variable)

@@ -75,10 +75,10 @@ class CoreProduct:
     subgroups: int
     laid: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """The loops along which kernels of their own lay both factors, the sum last; none where one lies well."""
-    sums: tuple[str, ...] = ()
-    """The loops that the sum is made of; where there are several, both factors are laid along all of them."""
     rounded: str = ""
     """The type to which those round them, where they do."""
+    sums: tuple[str, ...] = ()
+    """The loops that the sum is made of; where there are several, both factors are laid along all of them."""
 
     @property
     def columns(self) -> int:
@@ -139,7 +139,7 @@ def find_core_product(
     rows, subgroups = choose_tile((found.extents[row], found.extents[column]), many, target)
     return CoreProduct(
         found, row, column, inner, outer, sides[0], row_key, sides[1], found.keys[not flipped],
-        rows, subgroups, (laid[0], laid[1]), tuple(roles.sums), rounded,
+        rows, subgroups, (laid[0], laid[1]), rounded, tuple(roles.sums),
     )  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def _laid_loops(
     Unsupported: each element would be laid more than once, as those of windows are.
     """
     inner = "/".join(sums)
-    if len(sums) == 1 and access.stride(inner) == 1 and _is_matrix(access, kept[-1], inner) and not always:
+    if not always and len(sums) == 1 and access.stride(inner) == 1 and _is_matrix(access, kept[-1], inner):
         return ()
     loops = access.loops()
     lies = len(sums) > 1 or access.stride(inner) == 1

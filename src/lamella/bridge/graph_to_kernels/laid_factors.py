@@ -48,16 +48,13 @@ def write_laid(
     """The kernel that lays a factor; keys are those of the factor and of where it is laid.
 
     A work-group lays a row, or a tile where elements lie closest along another loop than the sum. A sum that is made
-    of several loops counts through the last of them first.
-    Rows behind the end of a loop, where one is said, are the last one again.
+    of several loops counts through the last of them first. Rows behind the end of a loop, where one is said, are the
+    last one again.
     """
     parameters, (*outer, inner) = Parameters(), loops
     across = next((name for name in outer if source.stride(name) == 1), None)
-    if across is not None and min(extents[across], extents[inner]) >= TILE and not ends:
-        target = parameters.add(keys[1], lay_factor(source, loops, extents, element))
-        return _write_tiles(
-            (parameters.add(keys[0], source), target), parameters, (loops, sums), across, extents
-        )
+    if across is not None and not ends and min(extents[across], extents[inner]) >= TILE:
+        return _write_tiles(source, keys, loops, across, extents, sums, element)
     target, key = parameters.add(keys[1], lay_factor(source, loops, extents, element)), keys[0]
     source = parameters.add(key, source)
     builder = parameters.builder()
@@ -72,29 +69,34 @@ def write_laid(
     return parameters.close(builder, prod(extents[name] for name in outer))
 
 
+def _inside(builder: Builder, values: Mapping[str, Value], ends: Mapping[str, int]) -> dict[str, Value]:
+    """Steps of loops that do not go beyond their ends."""
+    return {name: builder.arith("min", values[name], builder.constant(end - 1)) for name, end in ends.items()}
+
+
 def _write_tiles(
-    sides: tuple[Access, Access],
-    parameters: Parameters,
-    counted: tuple[Sequence[str], Sequence[str]],
+    source: Access,
+    keys: tuple[Key, Key],
+    loops: Sequence[str],
     across: str,
     extents: Mapping[str, int],
+    sums: Sequence[str],
+    laid: str,
 ) -> TileKernel:
-    """The kernel that turns a factor tile by tile in local memory, so that both sides are read and written in rows.
-
-    Sides are what is read and what is written; what is counted are the loops of the second, and those of the sum.
-    """
-    (source, target), (loops, sums) = sides, counted
-    inner = loops[-1]
+    """The kernel that turns a factor tile by tile in local memory, so that both sides are read and written in rows."""
+    parameters, inner = Parameters(), loops[-1]
+    target = parameters.add(keys[1], lay_factor(source, loops, extents, laid))
+    source = parameters.add(keys[0], source)
     builder = parameters.builder()
     others = [name for name in loops if name not in (across, inner)]
     tiles = {"across": -(-extents[across] // TILE), "inner": -(-extents[inner] // TILE)}
     values = split_group(builder, [*others, "inner", "across"], {**extents, **tiles})
-    size, element = builder.constant(TILE), Scalar(target.element)
+    size, element = builder.constant(TILE), Scalar(source.element)
     starts = {
         name: builder.arith("mul", values[key], size) for name, key in ((across, "across"), (inner, "inner"))
     }
     # One element more from row to row: those of a column then lie in other banks.
-    room = builder.alloca(make_memref(target.element, (TILE + 2, TILE), local=True))
+    room = builder.alloca(make_memref(source.element, (TILE + 2, TILE), local=True))
     for is_read in (True, False):
         with builder.foreach([builder.constant(TILE * TILE)]) as (region, (step,)):
             width = region.constant(TILE)
@@ -110,12 +112,12 @@ def _write_tiles(
             inside = region.inner() if conditions else region
             here |= _digits(inside, here[inner], sums, extents)
             if is_read:
-                places = source.places(inside, {**values, **here})
-                value = inside.load(source.memref, places, Scalar(source.element))
-                value = value if source.element == target.element else inside.cast(value, element)
+                value = inside.load(source.memref, source.places(inside, {**values, **here}), element)
                 inside.store(value, room, place)
             else:
                 value = inside.load(room, place, element)
+                if target.element != source.element:
+                    value = inside.cast(value, Scalar(target.element))
                 inside.store(value, target.memref, target.places(inside, {**values, **here}))
             if conditions:
                 both = conditions[0] if len(conditions) == 1 else region.arith("and", *conditions, type_=BOOL)
@@ -132,8 +134,3 @@ def _digits(
         size = builder.constant(extents[name])
         found[name], step = builder.arith("rem", step, size), builder.arith("div", step, size)
     return {**found, sums[0]: step} if found else {}
-
-
-def _inside(builder: Builder, values: Mapping[str, Value], ends: Mapping[str, int]) -> dict[str, Value]:
-    """Steps of loops that do not go beyond their ends."""
-    return {name: builder.arith("min", values[name], builder.constant(end - 1)) for name, end in ends.items()}

@@ -234,7 +234,7 @@ class _StreamWriter:
                 flat, own = flatten_factor(access, *line), key
             except Unsupported:
                 ends = {line[0]: count} if count % TILE else {}
-                kernels.append(write_laid(access, (key, own), loops, extents, (), NARROW, ends))
+                kernels.append(write_laid(access, (key, own), loops, extents, element=NARROW, ends=ends))
                 flat = flatten_factor(lay_factor(access, loops, extents, NARROW), *line)
             sides.append(self.parameters.add(own, flat))
         return [*kernels, self._write_attention(sides)]

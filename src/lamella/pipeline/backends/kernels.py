@@ -154,7 +154,7 @@ def compile_open(model: Model, backend: str, options: Options) -> KernelExecutab
         program = to_kernels(flat, options, extents, native, _target_of(backend))
         if not (native and extents and program.program.functions):
             return replace(_specialised(program, backend, options, memory), replaces=flat.graph.nodes)
-        kernels = families.take(program.program)
+        kernels = families.take(program.program, program.renaming)
         machine = NativeMachine(ProvingSource(kernels), memory.host)
         return Specialised(
             program, kernels.call, options.strict_backend, machine, flat.graph.nodes, kernels.compiled
