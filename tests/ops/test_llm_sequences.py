@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ with warnings.catch_warnings():
     from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
 Data = st.DataObject
+bucket_of: Any = T5Attention._relative_position_bucket
+places_of: Any = RobertaEmbeddings.create_position_ids_from_input_ids
 T5_BUCKETS = ((32, 128), (8, 10), (12, 20))
 """Numbers of buckets and greatest distances; those of the published models first."""
 
@@ -33,7 +36,7 @@ def test_buckets_of_distances(buckets: int, farthest: int, both: bool) -> None:
     count, heads = 300, 2
     weight = np.random.default_rng(0).standard_normal((buckets, heads)).astype(np.float32)
     ahead = torch.arange(count)[None, :] - torch.arange(count)[:, None]
-    places = T5Attention._relative_position_bucket(ahead, both, buckets, farthest)
+    places = bucket_of(ahead, both, buckets, farthest)
     wanted = torch.from_numpy(weight)[places].permute(2, 0, 1)[None].numpy()
     attributes = {"bidirectional": both, "max_distance": farthest, "keys": count}
     agree("relative_position_bias", [weight, None], [wanted], queries=count, **attributes)
@@ -70,7 +73,7 @@ def test_distances_that_meet_queries_and_keys(buckets: int, farthest: int, sides
 @given(st.integers(1, 3), st.integers(1, 6), st.integers(0, 3), st.data())
 def test_positions_behind_padding(batch: int, count: int, pad: int, data: Data) -> None:
     tokens = data.draw(arrays((batch, count), ("int64",), 0, 3))
-    wanted = RobertaEmbeddings.create_position_ids_from_input_ids(torch.from_numpy(tokens), pad)
+    wanted = places_of(torch.from_numpy(tokens), pad)
     agree("padded_positions", [tokens], [wanted.numpy()], pad=pad)
 
 
