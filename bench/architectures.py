@@ -39,30 +39,6 @@ TEXT |= {"num_attention_heads": 4, "max_position_embeddings": 96, "pad_token_id"
 SHARED = {**TEXT, "num_key_value_heads": 2}
 PICTURES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 PICTURES |= {"image_size": 32, "patch_size": 8}
-LATENT = {
-    "q_lora_rank": 16,
-    "kv_lora_rank": 12,
-    "qk_rope_head_dim": 4,
-    "qk_nope_head_dim": 8,
-    "v_head_dim": 8,
-}
-EXPERTS = {
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 16,
-    "n_group": 1,
-    "topk_group": 1,
-}
-DEEP = {
-    **TEXT,
-    "num_key_value_heads": 4,
-    **LATENT,
-    **EXPERTS,
-    "n_shared_experts": 1,
-    "first_k_dense_replace": 1,
-}
-LINEAR: dict[str, object] = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8}
-LINEAR |= {"linear_value_head_dim": 8, "layer_types": ["linear_attention", "full_attention"], "head_dim": 8}
 TOWERS = {"text_config": {**TEXT, "projection_dim": 16}, "vision_config": PICTURES}
 SOUND: dict[str, object] = {
     "hidden_size": 32,
@@ -82,20 +58,9 @@ OTHERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "GPTJForCausalLM": {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4},
         "GPTBigCodeForCausalLM": {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4},
         "Glm4ForCausalLM": {**SHARED, "head_dim": 8},
-        "DeepseekV2ForCausalLM": DEEP,
-        "DeepseekV3ForCausalLM": DEEP,
-        "GptOssForCausalLM": {**SHARED, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2},
         "Qwen2MoeForCausalLM": {**SHARED, "num_experts": 4, "moe_intermediate_size": 16},
         "OlmoeForCausalLM": {**SHARED, "num_experts": 4},
-        "Qwen3NextForCausalLM": {**SHARED, **LINEAR, "num_experts": 4, "moe_intermediate_size": 16},
-        "RwkvForCausalLM": {
-            "vocab_size": 61,
-            "hidden_size": 32,
-            "num_hidden_layers": 2,
-            "context_length": 96,
-        },
         "xLSTMForCausalLM": {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 4},
-        "Mamba2ForCausalLM": {**TEXT, "num_heads": 8, "head_dim": 8, "state_size": 8, "n_groups": 2},
         "ViTForImageClassification": PICTURES,
         "Dinov2Model": PICTURES,
         "DeiTForImageClassification": PICTURES,

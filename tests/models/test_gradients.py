@@ -21,6 +21,7 @@ NAMES = (
     *("llama", "llama tied", "llama biases", "qwen3", "mistral", "mixtral", "qwen3 moe plain"),
     *("t5", "bart", "whisper", "modernbert masked", "deberta masked"),
     *("gpt2", "mamba", "nemotron latent", "gemma2", "gemma3", "olmo2", "cohere2", "bloom", "falcon newer"),
+    *("deepseek v3", "deepseek v2 groups", "gpt oss", "qwen3 next", "rwkv", "mamba2"),
 )
 
 FROZEN = ("correction", "logits_bias", "positions")
@@ -40,6 +41,7 @@ def test_gradients_of_all_weights_are_those_of_transformers(name: str, tmp_path:
     inputs = inputs_of(found.model, length=7, seed=3)
     seed = inputs.pop(found.seeds["logits"])
     given = {GIVEN.get(key, key): torch.from_numpy(item) for key, item in inputs.items()}
+    model.config.use_cache = False
     model(**given).logits.backward(torch.from_numpy(seed))
     with torch.no_grad():
         for tensor in model.parameters():

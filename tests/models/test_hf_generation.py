@@ -22,6 +22,7 @@ from tests.support.models.checkpoints import first_of, logits, results_of, save,
 STATEFUL = (
     *("llama 3.1", "qwen2 window", "qwen3", "mistral", "qwen3 moe plain", "gpt2", "mamba", "nemotron"),
     *("gemma2", "gemma3", "cohere2", "bloom", "opt", "falcon newer", "phi3 long"),
+    *("deepseek v3 yarn", "gpt oss", "qwen3 next", "rwkv", "mamba2"),
 )
 SHORT = MappingProxyType(
     {

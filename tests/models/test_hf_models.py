@@ -36,7 +36,9 @@ def test_a_checkpoint_gives_the_logits_of_transformers_and_goes_back_byte_by_byt
     for key, value in before.items():
         assert (value.shape, value.tobytes()) == (after[key].shape, after[key].tobytes()), key
     again = type(model).from_pretrained(tmp_path / "out").eval()
-    np.testing.assert_array_equal(results_of(again, inputs), wanted)
+    # Not bit by bit: its triangular solvers take other roads for numbers that lie elsewhere.
+    found = results_of(again, inputs)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

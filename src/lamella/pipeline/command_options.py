@@ -215,7 +215,7 @@ class CommandOptions(PlanOptions):
             {**on("observe", SOURCES), **on("fit", SOURCES)},
             "--observe | run train | output",
             helps={
-                "train": "Module DSL: test the assertions of the model in every step, and end where one is false."
+                "train": "Module DSL: print what traces tell of every step; end where an assertion is false."
             },
         ),
     )

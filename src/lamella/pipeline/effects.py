@@ -72,6 +72,7 @@ STEPS = MappingProxyType(
         "write nac": "that becomes NAC",
         "write graph": "that is written as it is",
         "export": "that becomes a Hugging Face folder",
+        "merge": "that takes an adapter into its weights",
         "unit": "that becomes a compiled unit",
         "lower": "that is lowered",
     }
@@ -95,7 +96,7 @@ COMMANDS = MappingProxyType(
             ("load", "answer"),
         ),
         "train": (("load", "compile", "train"), ("load", "fit")),
-        "convert": tuple(("load", step) for step in ("write nac", "write graph", "export")),
+        "convert": tuple(("load", step) for step in ("write nac", "write graph", "export", "merge")),
         "lower": (("load", "lower"), ("load", "unit")),
         "diff": (("load", "diff"),),
         "bench": (("load", "bench"),),
@@ -125,6 +126,8 @@ def steps_of(command: str, subject: str, given: Mapping[str, object], target: Pa
         return ("load", "ranks")
     if command == "lower":
         return ("load", "unit" if given.get("to") == "ir" else "lower")
+    if command == "convert" and ("adapters" in given or "unmerge" in given):
+        return ("load", "merge")
     if command == "convert":
         is_nac = target is not None and target.suffix.lower() in (".nac", ".nacs")
         is_export = subject in SOURCES and target is not None and not target.suffix

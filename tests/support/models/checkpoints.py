@@ -69,6 +69,7 @@ HYBRID = {
     "chunk_size": 8,
 }
 
+HEADED = {**SIZES, "num_labels": 5, "pad_token_id": 5}
 LOCAL = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
 TURNED = {"rope_theta": 10000.0, "partial_rotary_factor": 0.5, "rope_type": "default"}
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0, "original_max_position_embeddings": 24}
@@ -78,6 +79,28 @@ LONG = {
 }
 BLOOM = {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4}
 FALCON = {"num_attention_heads": 4, "num_kv_heads": 2, "bias": True}
+
+LATENT = {
+    **{**SIZES, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 12, "qk_rope_head_dim": 4},
+    **{"qk_nope_head_dim": 8, "v_head_dim": 6, "first_k_dense_replace": 1, "moe_intermediate_size": 16},
+    **{"n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "n_shared_experts": 2},
+}
+RAISED = {**YARN, "mscale": 0.7, "mscale_all_dim": 0.9}
+GROUPS = {"topk_method": "group_limited_greedy", "routed_scaling_factor": 1.5}
+MAMBA2 = {
+    **{"vocab_size": VOCABULARY, "hidden_size": 32, "state_size": 6, "num_hidden_layers": 2, "chunk_size": 8},
+    **{"num_heads": 8, "head_dim": 8, "n_groups": 2, **ENDLESS},
+}
+RWKV = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "context_length": 96, **ENDLESS}
+NEXT = {
+    **{**SIZES, **MOE, "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4},
+    **{"linear_key_head_dim": 6, "linear_value_head_dim": 5, "shared_expert_intermediate_size": 20},
+    "layer_types": ["linear_attention", "full_attention"],
+}
+OSS = {
+    **{**SIZES, "head_dim": 12, "sliding_window": 5, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}
 
 Made = tuple[str, Mapping[str, Any]]
 T5: dict[str, Any] = {
@@ -218,6 +241,48 @@ MODELS: Mapping[str, Made] = MappingProxyType(
         **ONE_STREAM,
         **SEQUENCES,
         **ENCODERS,
+        "deepseek v3": ("DeepseekV3", LATENT),
+        "deepseek v3 yarn": (
+            "DeepseekV3",
+            {**LATENT, "q_lora_rank": None, "rope_parameters": RAISED, "rope_interleave": False},
+        ),
+        "deepseek v3 biases": ("DeepseekV3", {**LATENT, "attention_bias": True, "norm_topk_prob": False}),
+        "llama classes": ("LlamaForSequenceClassification", HEADED),
+        "llama tokens": ("LlamaForTokenClassification", HEADED),
+        "llama spans": ("LlamaForQuestionAnswering", HEADED),
+        "mistral spans": ("MistralForQuestionAnswering", {**HEADED, "sliding_window": 5}),
+        "qwen2 classes": ("Qwen2ForSequenceClassification", {**HEADED, "tie_word_embeddings": True}),
+        "gemma2 classes": ("Gemma2ForSequenceClassification", {**HEADED, **LOCAL, "head_dim": 12}),
+        "phi3 tokens": ("Phi3ForTokenClassification", HEADED),
+        "gpt neox tokens": ("GPTNeoXForTokenClassification", HEADED),
+        "falcon spans": ("FalconForQuestionAnswering", {**HEADED, "num_kv_heads": 1}),
+        "deepseek v3 classes": (
+            "DeepseekV3ForSequenceClassification",
+            {**LATENT, "num_labels": 3, "pad_token_id": 5},
+        ),
+        "gpt oss classes": ("GptOssForSequenceClassification", {**OSS, "num_labels": 3, "pad_token_id": 5}),
+        "mamba2": ("Mamba2", MAMBA2),
+        "mamba2 biases": (
+            "Mamba2",
+            {**MAMBA2, "use_bias": True, "use_conv_bias": False, "tie_word_embeddings": True},
+        ),
+        "rwkv": ("Rwkv", RWKV),
+        "rwkv halved": ("Rwkv", {**RWKV, "rescale_every": 1, "intermediate_size": 40}),
+        "qwen3 next": ("Qwen3Next", NEXT),
+        "qwen3 next dense first": (
+            "Qwen3Next",
+            {**NEXT, "mlp_only_layers": [0], "attention_bias": True, "norm_topk_prob": False},
+        ),
+        "gpt oss": ("GptOss", {**OSS, "swiglu_limit": 1.0}),
+        "gpt oss plain": (
+            "GptOss",
+            {**OSS, "attention_bias": False, "rope_parameters": {**YARN, "truncate": False}},
+        ),
+        "deepseek v2": ("DeepseekV2", LATENT),
+        "deepseek v2 groups": (
+            "DeepseekV2",
+            {**LATENT, **GROUPS, "rope_parameters": RAISED, "mlp_bias": True},
+        ),
     }
 )
 """For each checkpoint its architecture and the values of its config."""

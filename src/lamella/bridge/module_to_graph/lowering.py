@@ -269,6 +269,7 @@ class DecodeCaches:
         self._seen: Tensor | None = None
         self._positions: dict[Extent, Tensor] = {}
         self._is_advanced = False
+        self._kept: dict[str, Tensor] = {}
 
     @property
     def seen(self) -> Tensor:
@@ -318,8 +319,10 @@ class DecodeCaches:
         return kept
 
     def keep(self, path: str, element: ElementType, shape: tuple[Extent, ...]) -> Tensor:
-        """A variable for a state of this shape that the graph computes anew in each call."""
-        return self._builder.variable(graph_name(path), element, shape)
+        """The variable for a state of this shape that the graph computes anew in each call."""
+        if path not in self._kept:
+            self._kept[path] = self._builder.variable(graph_name(path), element, shape)
+        return self._kept[path]
 
 
 # --- declared types against the shapes of tensors; a new name binds a dimension -----------------------------

@@ -98,6 +98,7 @@ class Generator:
 
     def __init__(self, path: Path, length: int, options: Options, backend: str | None = None) -> None:
         source = read_source(path, options)
+        _require_words(source)
         _require_room(source, length)
         settings = Settings(library=library_of(source.program, options), extents={BATCH: 1}, cached=length)
         model = build(source, options, settings)
@@ -321,6 +322,14 @@ def rate_last(model: Model, output: str) -> Model:
     )
     outputs = tuple(rated.outputs[0] if item.name == output else item for item in members(graph.outputs))
     return replace(model, graph=replace(graph, nodes=nodes, outputs=outputs))
+
+
+def _require_words(source: Source) -> None:
+    """InputError says that a decoder has another head than that of words."""
+    head = source.instance.values.get("head")
+    if head is not None and head.value != "words":
+        hint = "run gives what it rates; one that continues tokens is called …ForCausalLM"
+        raise InputError(f"the head of '{source.instance.name}' rates {head.value}, not words", hint=hint)
 
 
 def writes_another(source: Source) -> bool:
