@@ -357,7 +357,7 @@ class TrainOptions(TypedDict, total=False):
     resume: bool | None
     """Go on behind the last checkpoint in OUT.training, bit by bit as if nothing had happened."""
     observe: bool | None
-    """Module DSL: test the assertions of the model in every step, and end where one is false."""
+    """Module DSL: print what traces tell of every step; end where an assertion is false."""
     language: Literal["module", "nac", "nem", "skriptnd", "tensor", "onnx"] | None
     """Read the file as this language, whatever its ending."""
     limits: Limits | None
