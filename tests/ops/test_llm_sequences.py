@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
-from transformers.models.t5.modeling_t5 import T5Attention
 
 from tests.support.judges.draws import arrays
 from tests.support.judges.harness import refuse
 from tests.support.judges.llm import agree, draw, few, torch
 from tests.support.judges.registry import Refusal, judged
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
-
 Data = st.DataObject
 T5_BUCKETS = ((32, 128), (8, 10), (12, 20))
 """Numbers of buckets and greatest distances; those of the published models first."""
+
+
+@cache
+def theirs(name: str) -> Any:
+    """A module of transformers, loaded by the tests alone: the table of judges reads this file too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return import_module(f"transformers.models.{name}.modeling_{name}")
 
 
 @judged("torch", "llm.relative_position_bias")
@@ -33,7 +38,7 @@ def test_buckets_of_distances(buckets: int, farthest: int, both: bool) -> None:
     count, heads = 300, 2
     weight = np.random.default_rng(0).standard_normal((buckets, heads)).astype(np.float32)
     ahead = torch.arange(count)[None, :] - torch.arange(count)[:, None]
-    places = T5Attention._relative_position_bucket(ahead, both, buckets, farthest)
+    places = theirs("t5").T5Attention._relative_position_bucket(ahead, both, buckets, farthest)
     wanted = torch.from_numpy(weight)[places].permute(2, 0, 1)[None].numpy()
     attributes = {"bidirectional": both, "max_distance": farthest, "keys": count}
     agree("relative_position_bias", [weight, None], [wanted], queries=count, **attributes)
@@ -52,7 +57,7 @@ def test_distances_that_meet_queries_and_keys(buckets: int, farthest: int, sides
         chance.standard_normal((1, 1, count, 2 * span)).astype(np.float32) if side else None for side in sides
     ]
     layer = torch.zeros(1, count, 1)
-    places = build_relative_position(layer, layer, buckets or -1, farthest)[0]
+    places = theirs("deberta_v2").build_relative_position(layer, layer, buckets or -1, farthest)[0]
     wanted = torch.zeros(1, 1, count, count)
     if given_[0] is not None:
         at = (places + span).clamp(0, 2 * span - 1)[None, None]
@@ -70,7 +75,9 @@ def test_distances_that_meet_queries_and_keys(buckets: int, farthest: int, sides
 @given(st.integers(1, 3), st.integers(1, 6), st.integers(0, 3), st.data())
 def test_positions_behind_padding(batch: int, count: int, pad: int, data: Data) -> None:
     tokens = data.draw(arrays((batch, count), ("int64",), 0, 3))
-    wanted = RobertaEmbeddings.create_position_ids_from_input_ids(torch.from_numpy(tokens), pad)
+    wanted = theirs("roberta").RobertaEmbeddings.create_position_ids_from_input_ids(
+        torch.from_numpy(tokens), pad
+    )
     agree("padded_positions", [tokens], [wanted.numpy()], pad=pad)
 
 

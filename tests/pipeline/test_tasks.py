@@ -28,6 +28,7 @@ WORDS = [
 ]
 TEXT = "the cat sat on a mat"
 QUESTION, CONTEXT = "who sat on a mat", "the big cat sat on a red mat in the house"
+EXTRACTOR: Any = transformers.WhisperFeatureExtractor
 LABELS = {0: "O", 1: "PER", 2: "LOC"}
 
 
@@ -42,7 +43,8 @@ def add_tokenizer(folder: Path) -> Any:
     )
     made.add_special_tokens(WORDS[:5])
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), WORDS, strict=False))
-    found = transformers.PreTrainedTokenizerFast(tokenizer_object=made, **names)
+    judge: Any = transformers.PreTrainedTokenizerFast
+    found = judge(tokenizer_object=made, **names)
     found.save_pretrained(folder)
     return found
 
@@ -58,7 +60,7 @@ def without_kinds(folder: Path) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), "model_input_names": ["input_ids"]}))
 
 
-def run(folder: Path, *given: object) -> Any:
+def run(folder: Path, *given: str | Path) -> Any:
     """The results of a task, one for each input."""
     found = call("run", folder, *given, "--json", "--backend", "reference")
     assert found.exit_code == 0, found.output
@@ -88,7 +90,7 @@ def test_masked_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["single_label_classification", "multi_label_classification"])
 def test_labels_of_texts(kind: str, tmp_path: Path) -> None:
     model, tokenizer = make("bert classes", tmp_path, problem_type=kind)
-    wanted = transformers.pipeline("text-classification", model=model, tokenizer=tokenizer, top_k=5)(
+    wanted: Any = transformers.pipeline("text-classification", model=model, tokenizer=tokenizer, top_k=5)(
         [TEXT, CONTEXT]
     )
     for ours, theirs in zip(run(tmp_path, "--text", TEXT, "--text", CONTEXT), wanted, strict=True):
@@ -212,7 +214,7 @@ def test_samples_of_files(width: int, tmp_path: Path) -> None:
 
 def test_features_are_those_of_transformers() -> None:
     for bands, seconds in ((80, 2), (128, 1)):
-        judge = transformers.WhisperFeatureExtractor(feature_size=bands, chunk_length=seconds)
+        judge = EXTRACTOR(feature_size=bands, chunk_length=seconds)
         samples = tone(20000)[: seconds * 16000]
         wanted = judge(samples, sampling_rate=16000, return_tensors="np").input_features
         found = mel_features(samples, Hearing(bands=bands, seconds=seconds))
@@ -221,7 +223,7 @@ def test_features_are_those_of_transformers() -> None:
 
 def test_what_is_said(tmp_path: Path) -> None:
     model, tokenizer = make("whisper", tmp_path, max_source_positions=50)
-    judge = transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=1)
+    judge = EXTRACTOR(feature_size=8, chunk_length=1)
     judge.save_pretrained(tmp_path)
     samples = tone(16000)
     write_wav(tmp_path / "a.wav", samples)

@@ -11,6 +11,7 @@ import click
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
+from lamella.base.optional import load_late
 from lamella.cli.options import (
     command,
     file_argument,
@@ -38,7 +39,6 @@ from lamella.pipeline.effects import steps_of
 from lamella.pipeline.languages import Model, architectures, fixed_inputs, subject_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.profile import Profile
-from lamella.pipeline.tasks import perform
 
 
 @command("run")
@@ -86,7 +86,8 @@ def _execute(file: Path, options: Options) -> None:
 def _perform(file: Path, options: Options) -> None:
     """Do what a folder is made for, and print what that gives."""
     with waiting(f"reading {printable(str(file))}"):
-        task, found = perform(file, options)
+        # Few runs are tasks, and every start would pay for what they load.
+        task, found = load_late("lamella.pipeline.tasks").perform(file, options)
     if options.as_json:
         diagnostics = [item.to_json() for item in found.findings]
         facts = {"task": task.name, "results": list(found.items), **placement_json(found.placement)}

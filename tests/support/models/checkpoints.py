@@ -103,10 +103,17 @@ OSS = {
 }
 
 Made = tuple[str, Mapping[str, Any]]
-T5 = {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 12, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+T5: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "d_model": 32,
+    "d_kv": 12,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_heads": 4,
+}
 T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10, "num_decoder_layers": 1}
 T5 |= {"decoder_start_token_id": 0, "eos_token_id": None}
-BOTH = {"vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 1, "decoder_layers": 2}
+BOTH: dict[str, Any] = {"vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 1, "decoder_layers": 2}
 BOTH |= {
     "encoder_attention_heads": 4,
     "decoder_attention_heads": 2,
