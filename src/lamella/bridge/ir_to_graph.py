@@ -18,7 +18,7 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.origin import Origin
 from lamella.base.paths import is_there
 from lamella.base.source import NOWHERE
-from lamella.bridge.hf_to_module.folder import refuse_link, wrong_file
+from lamella.bridge.hf_to_module.checkpoint import refuse_link, wrong_file
 from lamella.bridge.hf_to_module.weights import element_named
 from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.bridge.module_to_graph.lowering import SHAPES, shape_of

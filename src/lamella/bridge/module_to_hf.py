@@ -24,8 +24,9 @@ from lamella.base.shape import bytes_for, element_count
 from lamella.base.source import NOWHERE
 from lamella.base.writer import make_folder, write_bytes, write_pieces, write_text
 from lamella.bridge.hf_to_module.assignments import Assignment, expand
-from lamella.bridge.hf_to_module.config import MISSING, find_value, mapped_keys, spellings, text_of
-from lamella.bridge.hf_to_module.folder import CONFIG, EMPTY, INDEX, SINGLE, Checkpoint, Folder
+from lamella.bridge.hf_to_module.checkpoint import EMPTY, INDEX, SINGLE, Checkpoint
+from lamella.bridge.hf_to_module.config import MISSING, find_value, mapped_keys, spellings, text_of, with_head
+from lamella.bridge.hf_to_module.folder import CONFIG, Folder
 from lamella.bridge.hf_to_module.mapping import RecipeShapes, check_ranges, show, spelled
 from lamella.bridge.hf_to_module.weights import (
     FUNCTIONS,
@@ -239,9 +240,9 @@ class TensorEncoder:
 
     def image(self, item: OutgoingTensor, element: ElementType) -> memoryview | bytes:
         """The bytes of a tensor: those of the source where the numbers are still what it gives."""
-        if item.weight is None:
+        if item.weight is None and item.name not in self._source.coded:
             return self._source.bytes_of(item.name)
-        part = self._array(item)
+        part = self._source.read(item.name) if item.weight is None else self._array(item)
         for step in item.steps:
             part = part[step]
         # What did not change keeps its bytes, also where a cast there and back would not.
@@ -268,7 +269,7 @@ class TensorEncoder:
     def _is_unchanged(self, item: OutgoingTensor, part: Array) -> bool:
         """Whether the tensor of the source makes these numbers, bit for bit."""
         stored = self._source.tensors.get(item.name)
-        if stored is None or stored.shape != item.shape:
+        if stored is None or stored.shape != item.shape or item.name in self._source.coded:
             return False
         values = self._source.read(item.name)
         if item.back:
@@ -439,7 +440,7 @@ def _copy_beside(destination: Path, source: Folder | None, limits: Limits) -> li
 def _write_config(path: Path, export: Export, limits: Limits) -> None:
     """The config; one that has not changed is copied as it is."""
     source = export.source
-    if source is not None and source.config == export.config:
+    if source is not None and source.config == export.config and is_there(source.path / CONFIG):
         write_bytes(path, read_bytes_in(source.path, CONFIG, limits))
     else:
         write_text(path, f"{json.dumps(dict(export.config), indent=2)}\n")
@@ -459,7 +460,9 @@ def write_config(
     A key of the source whose value is still the same stays as it is; a default that the source does not say is not
     written either.
     """
-    config = _first(fields) if source is None else {key: deepcopy(value) for key, value in source.items()}
+    config = (
+        _first(fields, values) if source is None else {key: deepcopy(value) for key, value in source.items()}
+    )
     for entry, keys in mapped_keys(fields):
         known = values.get(entry.name)
         if known is not None and keys:
@@ -468,9 +471,11 @@ def write_config(
     return config
 
 
-def _first(fields: tuple[Field, ...]) -> dict[str, object]:
-    """A new config: what `hf_config:` says of the architecture."""
-    named = {"architectures": [text_of(fields, "architecture")], "model_type": text_of(fields, "model_type")}
+def _first(fields: tuple[Field, ...], values: Mapping[str, Known]) -> dict[str, object]:
+    """A new config: what `hf_config:` says of the architecture, with the head that it has."""
+    head = values["head"].value if "head" in values else None
+    called = with_head(text_of(fields, "architecture"), head)
+    named = {"architectures": [called], "model_type": text_of(fields, "model_type")}
     return {key: value for key, value in named.items() if value not in ("", [""])}
 
 
@@ -479,7 +484,8 @@ def _say(config: dict[str, object], keys: tuple[str, ...], value: object, defaul
     key, found = find_value(config, keys)
     place = key or _place(config, keys[0])
     wanted = _json_of(value, place)
-    if found is MISSING and (default or wanted is None):
+    # -1 is no token, as null is.
+    if (found is MISSING and (default or wanted in (None, -1))) or (found is None and wanted == -1):
         return
     if found is MISSING or found != wanted:
         _put(config, place, wanted)
@@ -513,19 +519,15 @@ def _put(config: dict[str, object], key: str, value: object) -> None:
     # Checked first above: a key of a file may hold a dot itself.
     *folders, last = key.split(".")
     place = config
-    for part in folders:
-        place = _inner(place, part)
+    for number, part in enumerate(folders):
+        found = place.get(part)
+        if not isinstance(found, dict):
+            # RoPE values say of what kind they are; some models have some for each kind of layer.
+            innermost = folders[0] == "rope_parameters" and number == len(folders) - 1
+            made: dict[str, object] = {"rope_type": "default"} if innermost else {}
+            found = place[part] = made
+        place = found
     place[last] = value
-
-
-def _inner(config: dict[str, object], key: str) -> dict[str, object]:
-    """The object under a key, made where there is none; RoPE values say of what kind they are."""
-    found = config.get(key)
-    if isinstance(found, dict):
-        return found
-    made: dict[str, object] = {"rope_type": "default"} if key == "rope_parameters" else {}
-    config[key] = made
-    return made
 
 
 __all__ = ["Export", "ExportMapping", "ExportPlan", "export_folder", "plan_export", "write_config"]

@@ -435,8 +435,10 @@ MODULE = Language(
     loads="module.execution",
     is_published=True,
 )
-FOLDER = Language("folder", files="module.folder_check", shows="module.describe", loads="module.execution")
-"""A checkpoint of Hugging Face."""
+FOLDER = Language(
+    "folder", (".gguf",), files="module.folder_check", shows="module.describe", loads="module.execution"
+)
+"""A checkpoint of Hugging Face, or a GGUF file, which is read as one."""
 UNIT = Language(
     "unit",
     files="module.units",
@@ -607,7 +609,7 @@ def language_of(path: Path, language: str | None) -> Language:
     row = REGISTRY.get(name or "")
     if row is None and name is None and is_folder(path):
         row = _language_of_folder(path)
-    if row is None or not (row.is_published or row in (DATA, TORCH, ONNX)):
+    if row is None or not (row.is_published or row in (DATA, TORCH, ONNX, FOLDER)):
         known = [ending for ending, name in ENDINGS.items() if name != DATA.name]
         hint = list_known(path.suffix.lower(), known, "known endings are")
         raise InputError(f"cannot tell the language of '{path}'", path=path, hint=hint)

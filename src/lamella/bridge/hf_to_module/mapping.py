@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Found
@@ -20,14 +19,14 @@ from lamella.base.gc import gc_paused
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
 from lamella.bridge.hf_to_module.assignments import _DIGITS, Assignment, Expanded, expand, template_of
-from lamella.bridge.hf_to_module.folder import Checkpoint, CheckpointTensor, whole
+from lamella.bridge.hf_to_module.checkpoint import Checkpoint, CheckpointTensor, whole
 from lamella.bridge.hf_to_module.weights import (
     FUNCTIONS,
     Alias,
     Joined,
-    LazyWeights,
     MappingContext,
     Stacked,
+    StoredWeights,
     Weight,
     WeightImport,
     WeightRecipe,
@@ -133,12 +132,20 @@ class NameSuggestions:
         return self._examples[template]
 
 
+OLDER = "transformer"
+"""What models were called inside of those with a head, before each had a prefix of its own."""
+
+
 def spelled(name: str, prefix: str, tensors: Container[str]) -> str:
-    """The name under which a tensor stands in a checkpoint, with the prefix of the model or without it."""
+    """The name under which a tensor stands in a checkpoint, with the prefix of the model, without it, or with another.
+
+    The other is that of models of spans, some of which keep the one that all had once.
+    """
     if not prefix or name in tensors:
         return name
-    short, long = name.removeprefix(f"{prefix}."), f"{prefix}.{name}"
-    return short if short in tensors else long if long in tensors else name
+    short = name.removeprefix(f"{prefix}.")
+    others = (short, f"{prefix}.{name}", *((f"{OLDER}.{short}",) if short != name else ()))
+    return next((item for item in others if item in tensors), name)
 
 
 # --- shape inference of recipes, from the headers of a checkpoint alone -------------------------------------
@@ -290,12 +297,12 @@ class ImportPlan:
     head_dim: int = 0
     absent: tuple[str, ...] = field(default=())
 
-    def data(self, element: str | None = None) -> Mapping[str, Array]:
+    def data(self, element: str | None = None) -> StoredWeights:
         """The arrays of weights by path, each made when it is asked for.
 
         Floating weights come in `element` where one is named, else in the type that the plan has for each.
         """
-        return LazyWeights(self.items, self.checkpoint, self.head_dim, element_named(element or ""))
+        return StoredWeights(self.items, self.checkpoint, self.head_dim, element_named(element or ""))
 
 
 def plan_import(
@@ -377,6 +384,8 @@ class _ImportPlanning:
         if lacking:
             if len(lacking) < len(names) or not to.weight.optional:
                 self._lacking += [(name, to) for name in lacking]
+                # the parts that are there belong to it: they are not what is wrong
+                self._use([name for name in names if name not in lacking], to)
             return None
         self._use(names, to)
         try:
@@ -478,6 +487,10 @@ class _ImportPlanning:
         for name, to in self._lacking[:_MOST_FINDINGS]:
             close = near.nearest(name)
             repair = f"the nearest that it has is '{close}'" if close else ""
+            parts = [item for item in names_in(to.recipe) if self._spell(item) in self._tensors]
+            if parts and (not unused or not close):
+                # what is near by its name belongs to the same weight, and is in its place
+                repair = f"the other parts of the weight are there, such as '{parts[0]}'"
             yield rules.ABSENT.at(to.span, name=name, path=to.weight.path, repair=repair)
 
     def _report_unused(self, unused: Sequence[str]) -> Iterator[Diagnostic]:

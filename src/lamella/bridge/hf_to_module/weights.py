@@ -11,9 +11,10 @@ from typing import TypeAlias
 import numpy as np
 
 from lamella.base.arrays import Array, cast, element_type_of, numpy_dtype
+from lamella.base.codes import CodeForm, Codes, join_forms, join_rows
 from lamella.base.dtype import ElementType, find, find_in
 from lamella.base.source import NOWHERE, Span
-from lamella.bridge.hf_to_module.folder import Checkpoint
+from lamella.bridge.hf_to_module.checkpoint import Checkpoint
 from lamella.lang.module.nodes import Expr, Path
 
 _INDEX = re.compile(r"\[(\d+)\]")
@@ -230,6 +231,14 @@ FUNCTIONS: Mapping[str, TransformFunction] = MappingProxyType(
 """Every function of one tensor, by name."""
 
 
+ROW_ORDERS = ("half_to_interleaved", "interleaved_to_half")
+"""The functions that change nothing but the order of rows."""
+
+
+def _row_order(count: int, function: str, head: int) -> Array:
+    return FUNCTIONS[function].apply(np.arange(count), head)
+
+
 def function_names() -> tuple[str, ...]:
     """Every name that may stand behind `fn:`."""
     return (*FUNCTIONS, STACK)
@@ -251,7 +260,7 @@ class WeightImport:
     span: Span = NOWHERE
 
 
-class LazyWeights(Mapping[str, Array]):
+class StoredWeights(Mapping[str, Array]):
     """Arrays of weights by path. Nothing is kept: who asks twice has it made twice.
 
     A tensor that is taken as it is stored is a read-only view of its file; all else is a new array, also read-only.
@@ -298,6 +307,41 @@ class LazyWeights(Mapping[str, Array]):
         # Whoever keeps it need not copy it: nobody else can change it.
         found.setflags(write=False)
         return found
+
+    def form_of(self, path: str) -> CodeForm | None:
+        """How the codes of a weight lie that a kernel may read as they are; None where it has numbers alone."""
+        return self._form(self._items[path].recipe) if path in self._items else None
+
+    def _form(self, recipe: WeightRecipe) -> CodeForm | None:
+        match recipe:
+            case Alias(path):
+                return self.form_of(path)
+            case Whole(name, function) if not function or function in ROW_ORDERS:
+                coded = self._checkpoint.coded.get(name)
+                return None if coded is None else coded.form
+            case Joined(parts, 0):
+                forms = [form for part in parts if (form := self._form(part)) is not None]
+                return join_forms(forms) if len(forms) == len(parts) else None
+        return None
+
+    def codes_of(self, path: str) -> Codes:
+        """The codes of a weight that has a form."""
+        return self._codes(self._items[path].recipe)
+
+    def _codes(self, recipe: WeightRecipe) -> Codes:
+        match recipe:
+            case Alias(path):
+                return self.codes_of(path)
+            case Whole(name, function):
+                found = self._checkpoint.coded[name].load()
+                self._checkpoint.release(name)
+                if isinstance(found, Codes):
+                    return (
+                        found.rows(_row_order(len(found.codes), function, self._head)) if function else found
+                    )
+            case Joined(parts):
+                return join_rows([self._codes(part) for part in parts])
+        raise TypeError("a weight without a form has numbers alone")
 
     def _lend(self, recipe: Whole) -> Array:
         """A view of a tensor; the memory of the one before is given back."""

@@ -13,7 +13,7 @@ from lamella.base.errors import Malformed
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import is_there
 from lamella.base.writer import make_folder, remove_file, write_text
-from lamella.bridge.hf_to_module.folder import read_object, wrong_file
+from lamella.bridge.hf_to_module.checkpoint import read_object, wrong_file
 from lamella.bridge.module_to_ir import codec
 from lamella.bridge.module_to_ir import nodes as ir
 from lamella.bridge.module_to_ir.graph import GRAPH_FORMAT, SymbolValues

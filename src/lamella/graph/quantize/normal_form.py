@@ -220,7 +220,9 @@ def _computed(model: Model, evaluate: Evaluate) -> Model:
     read = {item.name for node in kept for item in operands_of(node)}
     read |= {item.name for item in members(graph.outputs)} | {item.value.name for item in graph.updates}
     # Matrices in the text of a model are weights like others: those of a bilinear interpolation, say.
-    matrices = [item for item in graph.constants if item.tensor.element.is_float and len(item.tensor.shape) > 1]
+    matrices = [
+        item for item in graph.constants if item.tensor.element.is_float and len(item.tensor.shape) > 1
+    ]
     for item in matrices:
         known.know(item.tensor)
     made = [item for item in known.made.values() if item.name in read]

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.paths import is_folder, is_there, shown
-from lamella.bridge.hf_to_module import Folder, find_architecture, open_folder
-from lamella.bridge.hf_to_module.folder import CONFIG, INDEX, SINGLE
+from lamella.bridge.hf_to_module import Folder, find_architecture, is_gguf, open_folder
+from lamella.bridge.hf_to_module.checkpoint import INDEX, SINGLE
+from lamella.bridge.hf_to_module.folder import CONFIG
 from lamella.lang.module.check.settings import read_settings
 from lamella.lang.module.instantiate import Instance, Known, instantiate, walk
 from lamella.lang.module.instantiate.messages import show
@@ -36,7 +37,9 @@ WIDTH = 200
 def describe(name: str, options: Options) -> Description:
     """The declarations of a file and the chosen one with its parameters; or a folder as the model that it is."""
     path = Path(name)
-    return _describe_folder(path, options) if is_folder(path) else _describe_file(path, options)
+    return (
+        _describe_folder(path, options) if is_folder(path) or is_gguf(path) else _describe_file(path, options)
+    )
 
 
 # --- files ------------------------------------------------------------------------------------------------------
@@ -159,7 +162,7 @@ def _describe_folder(path: Path, options: Options) -> Description:
     lines = [*_config_lines(folder), *_store_lines(folder)]
     data = _folder_data(folder)
     source, findings = (None, broken) if broken else _read_folder(folder, options)
-    title = "Hugging Face"
+    title = "GGUF" if is_gguf(path) else "Hugging Face"
     if source is not None:
         home = source.program.resolved.unit
         title += (
@@ -237,8 +240,14 @@ def _store_lines(folder: Folder) -> Iterator[str]:
     if not tensors:
         yield f"  no tensors: there is neither {SINGLE} nor {INDEX}"
         return
-    size = sum(item.length for item in tensors)
-    types = ", ".join(sorted({str(item.dtype) for item in tensors}))
+    coded = folder.checkpoint.coded
+    parts = [
+        *(item for item in tensors if item.name not in coded),
+        *(part for item in coded.values() for part in item.parts),
+    ]
+    size = sum(item.length for item in parts)
+    kinds = {coded[item.name].kind if item.name in coded else str(item.dtype) for item in tensors}
+    types = ", ".join(sorted(kinds))
     files = _count(len(folder.checkpoint.files), "file")
     yield f"  {_count(len(tensors), 'tensor')}, {size:,} bytes, {types}, in {files}"
 

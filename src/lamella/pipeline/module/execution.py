@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lamella.base.codes import Codes
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError, Malformed
 from lamella.base.limits import Limits
 from lamella.base.optional import load_late
 from lamella.base.paths import is_folder, map_bytes
 from lamella.base.safetensors import read_index
-from lamella.bridge.hf_to_module import Folder, ImportPlan, is_model_folder, open_folder
+from lamella.bridge.hf_to_module import Folder, ImportPlan, StoredWeights, is_model_folder, open_folder
 from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
 from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.bridge.module_to_graph.precision import recipe_named
 from lamella.bridge.module_to_ir.annotations import find_streams
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model
+from lamella.graph.passes.keep_codes import CODES, OFFSETS, SCALES, keep_codes
 from lamella.lang.module.instantiate import Instance
 from lamella.pipeline.module.folders import Source, read_source, reason_for_torch
 from lamella.pipeline.module.operators import library_of
@@ -41,24 +43,57 @@ if TYPE_CHECKING:
 class LazyWeights(Mapping[str, "Array"]):
     """The numbers of the variables of a graph, each read when it is asked for."""
 
-    def __init__(self, compiled: Compiled, numbers: Mapping[str, Array], known: Mapping[str, Array]) -> None:
-        self._paths = {item.tensor.name: item.path for item in compiled.weights}
+    def __init__(
+        self,
+        compiled: Compiled,
+        numbers: StoredWeights,
+        known: Mapping[str, Array],
+        kept: frozenset[str] = frozenset(),
+    ) -> None:
+        self._paths = {
+            item.tensor.name: item.path for item in compiled.weights if item.tensor.name not in kept
+        }
         self._numbers = numbers
         self._known = known
+        self._parts: dict[str, tuple[str, str]] = {}
+        """The parts of weights that are codes: the path of the weight, and which part."""
+        self._last: tuple[str, Codes] | None = None
+        """The codes that were read last: their parts are asked for one after the other."""
+        for item in compiled.weights:
+            form = numbers.form_of(item.path) if item.tensor.name in kept else None
+            if form is not None:
+                parts = (CODES, SCALES, OFFSETS) if form.has_offsets else (CODES, SCALES)
+                self._parts |= {f"{item.tensor.name}{part}": (item.path, part) for part in parts}
 
     def __getitem__(self, name: str) -> Array:
-        return self._known[name] if name in self._known else self._numbers[self._paths[name]]
+        if name in self._known:
+            return self._known[name]
+        return self._part(*self._parts[name]) if name in self._parts else self._numbers[self._paths[name]]
+
+    def _part(self, path: str, part: str) -> Array:
+        if self._last is None or self._last[0] != path:
+            self._last = path, self._numbers.codes_of(path)
+        found = self._last[1]
+        if part == OFFSETS:
+            self._last = None
+            return found.offset_rows()
+        if part == SCALES:
+            self._last = self._last if found.offsets is not None else None
+            return found.scales[..., None]
+        rows, groups = found.scales.shape
+        return found.codes.reshape(rows, groups, -1)
 
     def __contains__(self, name: object) -> bool:
         # What a mapping does without this makes the numbers, only to see that they are there.
-        return name in self._known or name in self._paths
+        return name in self._known or name in self._paths or name in self._parts
 
     def __iter__(self) -> Iterator[str]:
         yield from self._known
         yield from self._paths
+        yield from self._parts
 
     def __len__(self) -> int:
-        return len(self._known) + len(self._paths)
+        return len(self._known) + len(self._paths) + len(self._parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +146,18 @@ def with_data(model: Model, compiled: Compiled, source: WeightSource, options: O
     if source.plan is None:
         return replace(model, data=known)
     numbers = source.plan.data("f64" if options.dtype == "f64" else None)
-    return replace(
-        model, data=LazyWeights(compiled, numbers, known), findings=(*model.findings, *source.findings)
-    )
+    model, kept = _with_codes(model, compiled, numbers, options)
+    data = LazyWeights(compiled, numbers, known, kept)
+    return replace(model, data=data, findings=(*model.findings, *source.findings))
+
+
+def _with_codes(
+    model: Model, compiled: Compiled, numbers: StoredWeights, options: Options
+) -> tuple[Model, frozenset[str]]:
+    """The model whose weights are codes where the checkpoint has codes that kernels read, and which these are."""
+    found = {item.tensor.name: numbers.form_of(item.path) for item in compiled.weights}
+    forms = {name: form for name, form in found.items() if form is not None}
+    return keep_codes(model, forms) if forms and options.dtype != "f64" else (model, frozenset())
 
 
 def _known(model: Model, compiled: Compiled, options: Options) -> dict[str, Array]:
@@ -161,7 +205,11 @@ def settings_of(program: Program, options: Options) -> Settings:
     extents = {BATCH: 1} if options.cache else {}
     precision = None if options.recipe is None else recipe_named(options.recipe, program.resolved.scope)
     return Settings(
-        library=library_of(program, options), extents=extents, cached=options.cache, precision=precision
+        library=library_of(program, options),
+        extents=extents,
+        cached=options.cache,
+        optional=frozenset(options.contents),
+        precision=precision,
     )
 
 

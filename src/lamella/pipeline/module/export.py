@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import replace
@@ -18,8 +19,17 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.dim import Extent
 from lamella.base.errors import InputError
 from lamella.base.paths import Mapped as MappedFile
-from lamella.bridge.hf_to_module import Folder, is_model_folder, open_folder, plan_import, read_config
-from lamella.bridge.hf_to_module.folder import Checkpoint, CheckpointTensor
+from lamella.bridge.hf_to_module import (
+    Folder,
+    is_gguf,
+    is_model_folder,
+    open_folder,
+    open_gguf_tokenizer,
+    plan_import,
+    read_config,
+)
+from lamella.bridge.hf_to_module.checkpoint import Checkpoint, CheckpointTensor
+from lamella.bridge.hf_to_module.quantised import QUANTIZATION
 from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
 from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.bridge.module_to_hf import (
@@ -39,7 +49,7 @@ from lamella.lang.module.rules.mappings import UNFAITHFUL
 from lamella.ops.library import Library
 from lamella.ops.modules import file_of
 from lamella.pipeline.module.execution import build
-from lamella.pipeline.module.folders import TRAVELLING, Source, architectures, find_known, pick, read_source
+from lamella.pipeline.module.folders import TRAVELLING, Source, find_known, pick, read_source
 from lamella.pipeline.module.operators import library_of, own_units
 from lamella.pipeline.module.program import build_instance, read_program
 from lamella.pipeline.module.weight_plan import context_of, plan_weights, weights_of
@@ -65,15 +75,10 @@ def require_faithful(
 
     An architecture that the library does not have judges nothing.
     """
-    named = config.get("architectures")
-    known = (
-        [architectures()[item] for item in named if item in architectures()]
-        if isinstance(named, list)
-        else []
-    )
-    if not known:
+    known = find_known(config) if isinstance(config.get("architectures"), list) else None
+    if known is None:
         return
-    file, name = known[0]
+    file, name = known
     judge = _judge(file, name, config, options)
     if _is_same(instance, judge):
         return
@@ -307,10 +312,15 @@ def export_source(
         raise InputError(f"'{module.name}' does not say what it is called in Hugging Face", hint=hint)
     folder = source.folder or _given_folder(options)
     config = write_config(module.hf_config, source.instance.values, None if folder is None else folder.config)
+    if folder is not None and folder.checkpoint.coded:
+        # Numbers are written, not codes.
+        config.pop(QUANTIZATION, None)
     mapped = ExportMapping(
         weights_of(source.instance), module.hf_mapping, module.hf_export or (), context_of(source.instance)
     )
     beside = _travelling(source, config, options)
+    if folder is not None and is_gguf(folder.path):
+        beside["tokenizer.json"] = json.dumps(open_gguf_tokenizer(folder.path, options.limits))
     numbers, findings = _numbers(source, folder, options)
     if changed:
         numbers = ChainMap(dict(changed), cast("MutableMapping[str, Array]", numbers))

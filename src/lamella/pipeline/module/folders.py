@@ -22,12 +22,14 @@ from lamella.base.suggest import nearest
 from lamella.bridge.hf_to_module import (
     Folder,
     find_architecture,
+    is_gguf,
     is_model_folder,
     open_folder,
     read_config,
     text_of,
 )
-from lamella.bridge.hf_to_module.config import mapped_keys
+from lamella.bridge.hf_to_module.config import mapped_keys, split_head
+from lamella.bridge.hf_to_module.quantised import QUANTIZATION, SCHEMES, schemes_of
 from lamella.lang.module.instantiate import Instance, Known
 from lamella.lang.module.nodes import Field, Module
 from lamella.lang.module.resolve import Declared
@@ -43,6 +45,7 @@ from lamella.pipeline.options import Options
 
 
 _MODEL = re.compile(r'^model +([A-Za-z_]\w*)|^ +(?:architecture|model_type): *"([^"]*)"', re.MULTILINE)
+_HEADED = re.compile(r"^  head: enum\(", re.MULTILINE)
 _HEAD = re.compile(r"(For[A-Z]\w*|LMHeadModel|Model)$")
 FOLDER = "models"
 TRAVELLING = "architecture.module"
@@ -89,9 +92,13 @@ def find_model(folder: Folder, options: Options) -> FoundArchitecture:
 
 
 def find_known(config: Mapping[str, object]) -> tuple[Path, str] | None:
-    """The file and the model of the library that a config names."""
+    """The file and the model of the library that a config names, itself or with another head than that of words."""
     known = architectures()
-    return next((known[name] for name in find_architecture(config) if name in known), None)
+    for name in find_architecture(config):
+        found = known.get(name) or known.get(split_head(name)[0])
+        if found is not None and (name in known or _HEADED.search(read_text(found[0], DEFAULT))):
+            return found
+    return None
 
 
 def names_of(folder: Folder) -> tuple[str, ...]:
@@ -208,7 +215,7 @@ class Source:
 
 def read_source(path: Path, options: Options) -> Source:
     """The instance of a file, or of a folder; LamellaError where something is wrong."""
-    if not is_folder(path):
+    if not is_folder(path) and not is_gguf(path):
         if options.architecture is not None:
             hint = f"leave it out: '{shown(path)}' declares its model itself"
             raise InputError("--architecture says what a Hugging Face folder is", hint=hint)
@@ -287,10 +294,16 @@ def _unread_keys(read: set[str], folder: Folder, options: Options) -> list[str]:
 def _find_refused(folder: Folder) -> Iterator[Diagnostic]:
     """What a config says that no model of ours does: quantised weights, two different tables of angles."""
     config, place = folder.config, Span(Text(shown(folder.path / CONFIG_FILE), ""), 0, 0)
-    if config.get("quantization_config") is not None:
-        repair = "weights that are quantised are not read; save them in a floating type"
+    settings = config.get(QUANTIZATION)
+    if settings is not None and not (isinstance(settings, dict) and schemes_of(settings)):
+        repair = f"those that are read are {', '.join(SCHEMES)}; save other weights in a floating type"
         yield CONFIG.at(
-            place, key="quantization_config", file=CONFIG_FILE, found="there", wanted="none", repair=repair
+            place,
+            key=QUANTIZATION,
+            file=CONFIG_FILE,
+            found=_method(settings),
+            wanted="a known method",
+            repair=repair,
         )
     new = config.get("rope_parameters")
     if not isinstance(new, dict):
@@ -302,6 +315,14 @@ def _find_refused(folder: Folder) -> Iterator[Diagnostic]:
         if first is not None and second is not None and first != second:
             repair = "keep 'rope_parameters', or the older keys"
             yield CONFIG.at(place, key=key, file=CONFIG_FILE, found=second, wanted=first, repair=repair)
+
+
+def _method(settings: object) -> str:
+    """What a config says of the method by which its weights are quantised."""
+    keys = ("quant_method", "format", "version")
+    given = settings if isinstance(settings, dict) else {}
+    said = [f"{key} {given[key]!s:.40}" for key in keys if key in given]
+    return printable(", ".join(said)) or "no quant_method"
 
 
 # --- folders that are read through PyTorch ----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from lamella.backend.reference import compile_model
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.base.paths import is_there, read_bytes
-from lamella.bridge.hf_to_module import is_model_folder
+from lamella.bridge.hf_to_module import is_gguf, is_model_folder
 from lamella.bridge.module_to_graph import Settings, is_complete
 from lamella.bridge.module_to_graph.backward.verify import Trial, Verification, verify_backward
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
@@ -80,7 +80,7 @@ def with_parts(source: Path, options: Options) -> Options:
 
     A tokenizer that the manifest of a file cannot say travels as it is.
     """
-    if not is_model_folder(source):
+    if not is_model_folder(source) or is_gguf(source):
         return options
     embed = {CONFIG: str(source / CONFIG), **options.embed}
     path = source / TOKENIZER

@@ -14,7 +14,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import is_there
 from lamella.base.records import dataclass
-from lamella.bridge.hf_to_module.folder import read_object
+from lamella.bridge.hf_to_module.checkpoint import read_object
 from lamella.pipeline.module.generate import TOKENIZER, open_tokenizer
 from lamella.train.data.chat import ChatTemplate, open_template
 from lamella.train.data.windows import TokenStream

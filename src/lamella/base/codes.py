@@ -1,0 +1,115 @@
+"""Weights that are stored as codes: number = code * scale + offset, where neighbours along the last axis share both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd, lcm
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lamella.base.arrays import element_type_of, numpy_dtype
+from lamella.base.dtype import I4, I8, ElementType
+from lamella.base.records import dataclass
+
+if TYPE_CHECKING:
+    from lamella.base.arrays import Array, DType
+
+
+@dataclass(frozen=True, slots=True)
+class CodeForm:
+    """What is known of a weight's codes before any is read."""
+
+    element: ElementType
+    """i4 or i8: what kernels read."""
+    group: int
+    """How many neighbours share a scale."""
+    has_offsets: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Codes:
+    """Codes `[…, n]` with the scales, and where there are some the offsets, `[…, n / group]` of their groups."""
+
+    codes: Array
+    scales: Array
+    offsets: Array | None = None
+
+    def decode(self) -> Array:
+        """The numbers that they stand for, in f32."""
+        *lead, count = self.codes.shape
+        groups = self.scales.shape[-1]
+        numbers = self.codes.astype(np.float32).reshape(*lead, groups, count // groups if groups else 0)
+        with np.errstate(all="ignore"):
+            numbers *= self.scales[..., None]
+            if self.offsets is not None:
+                numbers += self.offsets[..., None]
+        found: Array = numbers.reshape(self.codes.shape)
+        return found
+
+    def offset_rows(self) -> Array:
+        """The offsets; zeros where there are none."""
+        return np.zeros_like(self.scales) if self.offsets is None else self.offsets
+
+    def rows(self, order: Array) -> Codes:
+        """The same with its rows, along the axis before the last, in another order."""
+        offsets = None if self.offsets is None else self.offsets[..., order, :]
+        return Codes(self.codes[..., order, :], self.scales[..., order, :], offsets)
+
+
+def join_forms(forms: Sequence[CodeForm]) -> CodeForm:
+    """The form of codes one behind the other: it holds each of them."""
+    element = max((item.element for item in forms), key=lambda item: item.bits)
+    return CodeForm(element, gcd(*(item.group for item in forms)), any(item.has_offsets for item in forms))
+
+
+def join_rows(parts: Sequence[Codes]) -> Codes:
+    """Codes one behind the other along their rows, in the form that holds each of them."""
+    groups = lcm(*(item.scales.shape[-1] for item in parts))
+    widest = max((item.codes.dtype for item in parts), key=_bits)
+    offsets = None
+    if any(item.offsets is not None for item in parts):
+        offsets = np.concatenate([_finer(item.offset_rows(), groups) for item in parts])
+    codes = np.concatenate([item.codes.astype(widest) for item in parts])
+    return Codes(codes, np.concatenate([_finer(item.scales, groups) for item in parts]), offsets)
+
+
+def _bits(dtype: DType) -> int:
+    element = element_type_of(dtype)
+    return 0 if element is None else element.bits
+
+
+def _finer(scales: Array, groups: int) -> Array:
+    """Scales of larger groups as those of smaller ones."""
+    return np.repeat(scales, groups // scales.shape[-1], axis=-1)
+
+
+def signed_codes(codes: Array, bits: int, scales: Array, offsets: Array | None) -> Codes:
+    """Codes that count from 0 as signed ones of 4 or 8 bits: what is taken from each is in its offset."""
+    middle = 1 << bits - 1
+    element = I4 if bits <= 4 else I8
+    moved = (codes.astype(np.int16) - middle).astype(numpy_dtype(element))
+    shift = scales * np.float32(middle)
+    return Codes(moved, scales, shift if offsets is None else offsets + shift)
+
+
+def centred_codes(codes: Array, bits: int, scales: Array) -> Codes:
+    """Codes that count from 0 and whose middle one stands for 0."""
+    element = I4 if bits <= 4 else I8
+    moved = (codes.astype(np.int16) - (1 << bits - 1)).astype(numpy_dtype(element))
+    return Codes(moved, scales)
+
+
+def unpack_words(words: Array, bits: int, count: int) -> Array:
+    """The first codes of `bits` bits in rows of 32-bit words, the lowest bits first; a code may lie in two words."""
+    lead = words.shape[:-1]
+    image = np.ascontiguousarray(words).view(np.uint8).reshape(*lead, -1)
+    if bits == 8:
+        return image[..., :count]
+    if bits == 4:
+        pairs = np.stack([image & 15, image >> 4], axis=-1)
+        return pairs.reshape(*lead, -1)[..., :count]
+    single = np.unpackbits(image, axis=-1, bitorder="little")[..., : count * bits]
+    parts = single.reshape(*lead, count, bits)
+    found: Array = (parts << np.arange(bits, dtype=np.uint8)).sum(-1, dtype=np.uint8)
+    return found
