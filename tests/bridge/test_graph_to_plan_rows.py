@@ -139,6 +139,7 @@ ROWS: Mapping[str, tuple[tuple[int, ...], Case]] = {
     "llm.gelu": ((3, 4), call("llm.gelu", approximate=True)),
     **{name: ((3, 4), call(name)) for name in ("nn.elu", "nn.softplus")},
     "llm.bias_add": ((3, 4), call("llm.bias_add", (4,))),
+    "llm.add_kind": ((2, 3, 4), call("llm.add_kind", (2, 4), None)),
     "llm.swiglu": ((3, 4), call("llm.swiglu", (3, 4))),
     "layout.cast": ((1,), ids(lambda d, i: d.call("layout.cast", i, types={"R": F32}))),
     "nn.linear": ((3, 4), call("nn.linear", (5, 4), (5,))),

@@ -37,6 +37,19 @@ def call(*arguments: str | Path) -> Result:
     return result
 
 
+def test_bounds_of_stored_weights_need_their_numbers(tmp_path: Path) -> None:
+    text = 'device "npm_pro.nem"\nbuffer W : DDR (size=8192, align=64, importCODEC)\n'
+    text += "buffer A : L2 (size=8192, align=64)\ntransfer.async(dst=A, src=W)\n"
+    (tmp_path / "plan.nem").write_text(
+        text.replace("CODEC", ", codec=shared4, stored=4416"), encoding="utf-8"
+    )
+    (tmp_path / "untiled.nem").write_text(text.replace("CODEC", ""), encoding="utf-8")
+    result = call("sim", tmp_path / "plan.nem", "--against", tmp_path / "untiled.nem")
+    assert result.exit_code == 1
+    assert "untiled.safetensors" in result.output
+    assert call("sim", tmp_path / "plan.nem", "--against", tmp_path / "plan.nem").exit_code == 0
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of codes and one of real numbers, and their plans."""

@@ -63,6 +63,7 @@ def test_every_operation_is_found_at_every_level(llama: dict[str, Any], digits: 
         assert covered([kernel["things"] for kernel in model["kernels"]]) == whole
         assert covered([things for source in model["sources"] for things in source["things"]]) == whole
     assert covered(digits["plan"]["things"]) == set(range(8))
+    assert all(digits["plan"]["things"])
 
 
 def test_lines_of_sources_name_what_they_make(digits: dict[str, Any]) -> None:

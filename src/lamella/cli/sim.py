@@ -50,7 +50,16 @@ def sim(file: Path, options: Options) -> None:
     untiled = None
     if options.untiled is not None:
         untiled = plan_of(read_checked(options.untiled, options.device, limits, options.root))
-        network = network_of(untiled, read_numbers(options.untiled, limits), plan.device)
+        numbers = read_numbers(options.untiled, limits)
+        told = numbers is not None or any(item.codec for item in untiled.buffers)
+        if not told and any(item.codec for item in plan.buffers):
+            # How few bytes codecs store only the numbers tell; without them a plan may seem to beat its bound.
+            raise InputError(
+                "the plan has weights that codecs store, and the numbers of this program are not beside it",
+                path=options.untiled,
+                hint=f"'{options.untiled.stem}.safetensors' is written with it by lower",
+            )
+        network = network_of(untiled, numbers, plan.device)
         report = _against(report, network, options.untiled)
     if options.timeline is not None:
         write_text(options.timeline, json.dumps(chrome_trace(report, plan), allow_nan=False))

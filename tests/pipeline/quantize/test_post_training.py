@@ -172,6 +172,20 @@ def test_attention_keeps_its_islands_in_narrow_reals(tmp_path: Path) -> None:
         assert any(operator.endswith("softmax") for _, operator, _ in found.report.real)
 
 
+def test_matrices_in_the_text_of_a_model_are_weights(tmp_path: Path) -> None:
+    path = tmp_path / "matrix.sknd"
+    path.write_text(
+        "import linalg;\ngraph M { @input { x: real[8, 2]; } @output { y: real[8, 2]; }\n"
+        "@constant { m: real[2, 2] = [1.0, 2.0, -0.5, 3.25]; }\n@compose { y = linalg.matmul(x, m); } }\n",
+        encoding="utf-8",
+    )
+    x = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
+    found = quantize(lamella.load(path), data={"x": x}, scheme="int8", backend="reference").model
+    given = lamella.compile(found, backend="reference")(x=x)["y"]
+    wanted = x @ np.array([[1.0, 2.0], [-0.5, 3.25]], np.float32)
+    np.testing.assert_allclose(given, wanted, atol=0.02 * float(np.abs(wanted).max()))
+
+
 def test_what_cannot_be_done_is_said(network: Model, digits: tuple[Array, Array]) -> None:
     with pytest.raises(InputError, match="'nothing\\*' names no layer"):
         quantised(network, digits, "int8", rank=False, kept=("nothing*",))

@@ -579,6 +579,8 @@ def different_tiles(stage: Stage, shared: Iterable[Iterable[Tile]]) -> list[Tile
     """One of all tiles that have as many rows, of the output and under its kernels."""
     found: dict[tuple[int, ...], Tile] = {}
     for tile in (tile for tiles in shared for tile in tiles):
-        under = (count for _, count in stage.stripes(*tile))
-        found.setdefault((tile[1], stage.split.rows_under(*tile)[1], *under), tile)
+        own = zip((*stage.leads, stage), (*stage.stripes(*tile), tile), strict=True)
+        found.setdefault(
+            tuple(n for item, rows in own for n in (rows[1], item.split.rows_under(*rows)[1])), tile
+        )
     return list(found.values())

@@ -189,7 +189,18 @@ def group(plan: Plan, outputs: Collection[str] | None = None, length: int = LONG
     network = Network(plan, [], weights, inputs - weights, kept, length)
     fused = _Fusion(tasks, readers, writers, kept, inputs)
     fused.length = length
-    return placed(network, fused.stages())
+    return placed(network, (_unchunked(stage, weights) for stage in fused.stages()))
+
+
+def _unchunked(stage: Stage, weights: Collection[str]) -> Stage:
+    """A stage whose weights lie as they are, where they are not packed for it: channels of them are not in a row."""
+    inputs = stage.task.inputs
+    packed = len(inputs) > 1 and inputs[1].buffer.name in weights
+    return (
+        stage
+        if packed or stage.split.chunks is None
+        else replace(stage, split=replace(stage.split, chunks=None))
+    )
 
 
 def placed(network: Network, stages: Iterable[Stage]) -> Network:
@@ -204,24 +215,30 @@ def placed(network: Network, stages: Iterable[Stage]) -> Network:
     return found
 
 
-SHARED_PART = 16
-"""Of L2: the part that known numbers may take which several tasks read, each of them fetched once."""
+SHARED_PART, STEPS_PART = 16, 4
+"""Of L2: the parts that known numbers may take which several tasks read, each of them fetched once, and weights."""
+STEPS = 3
+"""Products from which on weights that they share are those of the steps of a recurrent layer."""
 
 
 def _shared(plan: Plan, readers: Mapping[str, list[Task]]) -> set[str]:
-    """Known numbers that several tasks read and that are no weights of products: masks, angles.
+    """Known numbers that several tasks read: masks, angles, and weights of the steps of recurrent layers.
 
     They are inputs of the plan as far as tiling goes: fetched once, they stay in L2 while anybody reads them.
     """
     topology = None if plan.device is None else plan.device.topology
-    room = 0 if topology is None else topology.l2_size_bytes // SHARED_PART
+    size = 0 if topology is None else topology.l2_size_bytes
+    rooms = {False: size // SHARED_PART, True: size // STEPS_PART}
     found: set[str] = set()
     for buffer in plan.buffers:
         used = readers.get(buffer.name, [])
-        often = len({task.number for task in used}) > 1 and buffer.imported
-        if often and buffer.size <= room and not any(_is_packed(task, buffer.name) for task in used):
+        count = len({task.number for task in used})
+        packed = any(_is_packed(task, buffer.name) for task in used)
+        steps = count >= STEPS and all(task.opcode in ("gemm", "matmul") for task in used)
+        often = buffer.imported and (steps if packed else count > 1)
+        if often and buffer.size <= rooms[packed]:
             found.add(buffer.name)
-            room -= buffer.size
+            rooms[packed] -= buffer.size
     return found
 
 

@@ -216,6 +216,17 @@ def _bias_add(call: RowCall) -> Value:
     return binary(call, "add", call.value(0), call.value(1))
 
 
+def _add_kind(call: RowCall) -> Value:
+    """The row of the kind of each token; all are of the first where nothing else is said."""
+    emit, kinds = call.emit, call.optional(2)
+    table = emit.as_real(call.value(1))
+    if kinds is None:
+        added = emit.reshape(emit.slice(table, 0, 0, 1), table.shape[1:])
+    else:
+        added = emit.gather(table, kinds, 0)
+    return binary(call, "add", call.value(0), added)
+
+
 def _swiglu(call: RowCall) -> Value:
     emit = call.emit
     return emit.elementwise("mul", [emit.elementwise("silu", [call.value(0)]), call.value(1)])
@@ -244,7 +255,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         **{"math.clamp": _clamp, "nn.gelu": _gelu, "aten.gelu": _gelu, "llm.gelu": _gelu},
         **{"aten.hardsigmoid": _hard_sigmoid, "aten.hardswish": _hard_swish},
         **{"nn.elu": _elu, "nn.softplus": _softplus, "math.select": _select},
-        **{"llm.bias_add": _bias_add, "llm.swiglu": _swiglu},
+        **{"llm.bias_add": _bias_add, "llm.add_kind": _add_kind, "llm.swiglu": _swiglu},
     }
 )
 """The rows of elementwise operators."""
