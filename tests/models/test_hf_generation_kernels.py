@@ -23,7 +23,10 @@ COUNT = 16
 MARGIN = 1e-4
 
 
-@pytest.mark.parametrize("name", ["llama tied", "qwen2 window", "mixtral", "gpt2", "mamba", "nemotron"])
+NAMES = ("llama tied", "qwen2 window", "mixtral", "gpt2", "mamba", "nemotron", "deepseek v3", "qwen3 next")
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_kernels_choose_the_tokens_of_transformers(name: str, tmp_path: Path) -> None:
     model = save(name, tmp_path, seed=6)
     generator = Generator(tmp_path, 9 + COUNT, Options(threads=1), "cpu")

@@ -59,6 +59,15 @@ class Binary(Source):
         return f"byte {offset}"
 
 
+class EditedSource(Source):
+    """A text that an editor shows: what it was cut into is asked for again, for its colours."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(name, text)
+        self.tokens: object = None
+        """What the lexer of its language last cut the whole text into."""
+
+
 class ShippedSource(Source):
     """A text that comes with the package: a model reads it, and did not write it."""
 
