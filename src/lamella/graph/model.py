@@ -44,7 +44,7 @@ class FusionHint:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tensor that the source lets others look at while the graph runs, or change: a hook, a probe, an assertion, a trace."""
+    """A tensor that others may look at while the graph runs, or change: a hook, a probe, an assertion, a trace."""
 
     kind: str
     """`hook`, `probe`, `assert` or `trace`."""

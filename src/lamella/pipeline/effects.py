@@ -68,6 +68,7 @@ STEPS = MappingProxyType(
         "train": "that is trained by its own graph",
         "fit": "that learns from data",
         "execute": "that is run once",
+        "task": "that does its task",
         "write nac": "that becomes NAC",
         "write graph": "that is written as it is",
         "export": "that becomes a Hugging Face folder",
@@ -77,6 +78,8 @@ STEPS = MappingProxyType(
     }
 )
 """Steps that exclude each other within a command, with the words that tell them apart in a message."""
+TASK_INPUTS = ("text", "audio")
+"""Options that give a task its input."""
 COMMANDS = MappingProxyType(
     {
         "check": (("check",), ("check", "verify")),
@@ -84,6 +87,7 @@ COMMANDS = MappingProxyType(
         "show": (("show",), ("load", "memory"), ("load", "ranks")),
         "run": (
             ("load", "compile", "execute"),
+            ("load", "compile", "task"),
             *(("load", step) for step in ("observe", "plan")),
         ),
         "generate": (
@@ -137,6 +141,8 @@ def steps_of(command: str, subject: str, given: Mapping[str, object], target: Pa
         return COMMANDS[command][0]
     if "observe" in given:
         return ("load", "observe")
+    if any(name in given for name in TASK_INPUTS):
+        return ("load", "compile", "task")
     if any(name in given for name in ("answers", "run_plan", "patch", "rewrite")):
         return ("load", "plan")
     return ("load", "compile", "execute")

@@ -121,6 +121,11 @@ class Trainer:
         return self._parts[-1].findings
 
     @property
+    def executables(self) -> tuple[WatchableExecutable, ...]:
+        """The compiled graphs, in the order of `graphs`."""
+        return tuple(self._parts)
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """What a batch holds."""
         numbers = {*self.graphs[0].scalars.values(), *self.source.gradients}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
@@ -11,9 +12,11 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder, shown
+from lamella.pipeline.api_options import LoadOptions
 from lamella.pipeline.given import options_of
 from lamella.pipeline.languages import Conversion
 from lamella.pipeline.options import Options
+from lamella.pipeline.signatures import documented
 from lamella.train.adapters.model import AdapterModel, find_adapters
 from lamella.train.adapters.places import Place, find_biased
 from lamella.train.adapters.specs import DORA, IA3, LORA
@@ -85,23 +88,23 @@ def _changes(
         yield bias, rows, _Change(factor=scale)
 
 
+@documented(LoadOptions)
 def merge_adapter(
-    model: str | Path, adapter: str | Path, target: str | Path, /, **options: object
+    path: str | Path, adapter: str | Path, target: str | Path, /, **options: Unpack[LoadOptions]
 ) -> tuple[Path, ...]:
     """Write the model of a path with the adapter of a folder in its weights; gives the files written."""
-    return _merged(Path(model), Path(adapter), Path(target), options, False)
+    return _merged(Path(path), Path(adapter), Path(target), options, False)
 
 
+@documented(LoadOptions)
 def unmerge_adapter(
-    model: str | Path, adapter: str | Path, target: str | Path, /, **options: object
+    path: str | Path, adapter: str | Path, target: str | Path, /, **options: Unpack[LoadOptions]
 ) -> tuple[Path, ...]:
     """Write the model of a path, whose weights hold the adapter of a folder, without it; gives the files written."""
-    return _merged(Path(model), Path(adapter), Path(target), options, True)
+    return _merged(Path(path), Path(adapter), Path(target), options, True)
 
 
-def _merged(
-    model: Path, adapter: Path, target: Path, options: Mapping[str, object], is_out: bool
-) -> tuple[Path, ...]:
+def _merged(model: Path, adapter: Path, target: Path, options: LoadOptions, is_out: bool) -> tuple[Path, ...]:
     chosen = options_of({**options, "adapters": (str(adapter),), "unmerge": is_out}, by_command=True)
     return merge(model, target, chosen).written
 
