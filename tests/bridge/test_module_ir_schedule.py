@@ -301,7 +301,7 @@ def test_memory_is_held_as_long_as_a_lifetime_says(life: str, tmp_path: Path) ->
 # --- random modules ---------------------------------------------------------------------------------------------
 
 UNARY = ("relu()", "silu()", "softmax()", "scale(0.5)", "copy()", "view([B, -1])", "contiguous()")
-MARKS = ("", "", "", " @memory(save)", " @memory(pin)", " @noalias", " @alias", " @lifetime(global)")
+MARKS = ("", "", "", " @memory(save)", " @memory(pin)", " @noalias", " @lifetime(global)")
 
 
 @st.composite
@@ -325,7 +325,8 @@ def modules(draw: st.DrawFn) -> str:
             lines.append(f"({name}, {name}) -> concat(dim=-1) -> {target}{mark}")
             width = 4
         elif kind == 3:
-            lines.append(f"{name}[:, 0:2] -> {target}")
+            alias = draw(st.sampled_from(["", " @alias"]))
+            lines.append(f"{name}[:, 0:2] -> {target}{alias}")
             width = 2
         elif kind == 4 and width == 4:
             lines.append(f"({name}, w) -> matmul(transpose=NT) -> {target}{mark}")

@@ -129,16 +129,14 @@ def test_frontier(tmp_path: Path) -> None:
     assert not source.kept & WHOLE
 
 
-def test_adapters_obey_the_policy_of_the_text(tmp_path: Path) -> None:
-    """What the gradients of adapters read is computed again, or lies in a file, as the text says."""
+def test_adapters_offload_what_the_text_says(tmp_path: Path) -> None:
+    """In machine code too: every bit stays."""
     curves = []
-    for number, marks in enumerate(({}, {"whole": "@checkpoint(full)"}, {"h": "@memory(offload)"})):
-        model = find_adapters(write(tmp_path, 3, **marks), Options(adapters=("lora:rank=2,targets=*",)))
+    for marks in ({}, {"h": "@memory(offload)"}, {"whole": "@checkpoint(full)"}):
+        model = find_adapters(write(tmp_path, 2, **marks), Options(adapters=("lora:rank=2,targets=*",)))
         assert model is not None
-        trainer = Trainer(model.trainable, backend="reference")
-        assert (recomputed(trainer) >= WHOLE) == (number == 1)
-        assert (len(model.trainable.moved) == 3) == (number == 2)
-        curves.append(losses(trainer))
+        assert len(model.trainable.moved) == 2 * ("h" in marks)
+        curves.append(losses(Trainer(model.trainable, backend="cpu")))
     assert curves[0] == curves[1] == curves[2]
 
 

@@ -122,13 +122,12 @@ def _derived_source(source: Source, options: Options) -> TrainableGraph:
 def annotated(graph: TrainableGraph, compiled: Compiled, source: Source) -> TrainableGraph:
     """A graph whose gradients are those of formulas, with what the text of the model says of its training.
 
-    The text cannot name what adapters add: the way back finds it where the way forward left it.
+    The way back finds everything where the way forward left it: machine code of such steps cannot compute again yet.
     """
     modes = find_memory_modes(compiled, source.instance)
-    again = frozenset(name for name, mode in modes.items() if mode not in KEPT)
     moved = frozenset(name for name, mode in modes.items() if mode in MOVED)
     kept = graph.kept
-    if kept is None and (again or moved):
+    if kept is None and moved:
         kept = frozenset(item.name for node in graph.model.graph.nodes for item in results_of(node))
     return replace(
         graph,
@@ -136,7 +135,7 @@ def annotated(graph: TrainableGraph, compiled: Compiled, source: Source) -> Trai
         policies={item.tensor.name: _policy(item, source.instance) for item in compiled.weights},
         stages={name: _stage(item) for name, item in find_stages(compiled, source.instance).items()},
         marks=_marks(compiled),
-        kept=None if kept is None else kept - again,
+        kept=kept,
         moved=moved,
         pinned=find_pinned(compiled),
     )
