@@ -48,6 +48,7 @@ KEPT = {
     "reduce_max": "gives everything to the first of equal maxima, which it is told",
     "embedding": "the signature of ATen",
     "elu": "may read what came out, as ATen does",
+    "solve": "the same system, turned round",
     "squared_error": "the gradient of a loss of training, by its own signature",
 }
 """Why backward operators stay that are written, by a part of their names; the first that fits."""

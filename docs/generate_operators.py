@@ -37,6 +37,7 @@ TITLES = {
     "llm": "language models: primitives of the module language, with their gradients",
     "moe": "mixtures of experts: primitives of the module language, with their gradients",
     "mamba": "state space models: primitives of the module language, with their gradients",
+    "recurrent": "recurrent layers: averages that decay, the delta rule",
 }
 INTRODUCTIONS = {
     "aten": """\

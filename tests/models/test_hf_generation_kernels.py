@@ -23,7 +23,10 @@ COUNT = 16
 MARGIN = 1e-4
 
 
-@pytest.mark.parametrize("name", ["llama tied", "qwen2 window", "mixtral", "gpt2", "mamba", "nemotron"])
+NAMES = ("llama tied", "qwen2 window", "mixtral", "gpt2", "mamba", "nemotron", "deepseek v3", "qwen3 next")
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_kernels_choose_the_tokens_of_transformers(name: str, tmp_path: Path) -> None:
     model = save(name, tmp_path, seed=6)
     generator = Generator(tmp_path, 9 + COUNT, Options(threads=1), "cpu")
@@ -48,12 +51,12 @@ def test_prompts_of_all_lengths_share_kernels(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(kernels, "compile_kernels", counted)
     generators = [Generator(tmp_path, 48, Options(), backend) for backend in ("cpu", "reference")]
-    for length in (9, 4, 5, 33, 11, 14, 1, 40):
+    for length in (9, 4, 5, 33, 2, 14, 1, 40):
         one, other = (list(item.run(range(1, length + 1), Sampling(2))) for item in generators)
         assert one == other
-        # For prompts, and for single tokens; a copy of rows is written once more where these fill its blocks.
-        assert sum(made[2:]) <= 1
-    assert len(made) >= 2
+        # For prompts, and for single tokens.
+        assert len(made) <= 2
+    assert len(made) == 2
     with pytest.raises(InputError, match="no tokens"):
         generators[0].run([], Sampling(2))
 

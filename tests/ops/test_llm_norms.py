@@ -124,6 +124,17 @@ def test_swiglu(lead: Shape, width: int, data: Data) -> None:
     agree("split_swiglu_backward", [back, whole], np.concatenate(grads, -1))
 
 
+@judged("torch", "llm.clamped_swiglu")
+@few
+@given(leads, st.integers(0, 4), st.data())
+def test_gates_within_limits(lead: Shape, width: int, data: Data) -> None:
+    """As GPT-OSS has it: gates and values in turn."""
+    x = draw(data, *lead, 2 * width)
+    gate, up = torch.tensor(x)[..., ::2].clamp(max=0.5), torch.tensor(x)[..., 1::2].clamp(-0.5, 0.5)
+    wanted = (up + 1) * gate * torch.sigmoid(1.3 * gate)
+    agree("clamped_swiglu", [x], [wanted.numpy()], alpha=1.3, limit=0.5)
+
+
 @judged("torch", "llm.geglu", "llm.geglu_backward", "llm.gelu", "llm.gelu_backward")
 @pytest.mark.parametrize("approximate", [False, True])
 @few
@@ -202,6 +213,8 @@ def test_far_values_stay_finite() -> None:
 
 GROUPS = "6 columns cannot be divided into 4 groups"
 REFUSALS = (
+    Refusal("llm.clamped_swiglu", "gates and values must be pairs", ((2, 3),)),
+    Refusal("llm.clamped_swiglu", "'limit' must be positive", ((2, 4),), {"limit": 0.0}),
     Refusal("llm.softmax", "'dim' must be at least -2 and below 2", ((2, 3),), {"dim": 2}),
     Refusal("llm.group_rmsnorm", GROUPS, ((2, 6), (6,)), {"n_groups": 4}),
     Refusal("llm.group_rmsnorm_backward", GROUPS, ((2, 6), (2, 6), (6,)), {"n_groups": 4}),

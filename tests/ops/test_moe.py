@@ -97,6 +97,38 @@ def test_a_correction_changes_the_choice_but_not_the_weights(drawn: Sizes, seed:
     gives("moe.router", [x, gate, correction], [weights, indices.int(), aux], told)
 
 
+@settings(max_examples=30)
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.data(), SEEDS)
+def test_experts_of_the_best_groups(
+    tokens: int, groups: int, size: int, data: st.DataObject, seed: int
+) -> None:
+    """As DeepSeek has it: a group is as good as the sum of its best experts, corrections included."""
+    best, left = data.draw(st.integers(1, size)), data.draw(st.integers(1, groups))
+    count = data.draw(st.integers(1, left * size))
+    logits, correction = draw_normal(seed, (tokens, groups * size), (groups * size,))
+    probs = torch.sigmoid(torch.tensor(logits))
+    rated = (probs + torch.tensor(correction)).view(tokens, groups, size)
+    sums = rated.topk(best, dim=-1).values.sum(-1)
+    kept = torch.zeros_like(sums).scatter(1, sums.topk(left, dim=-1).indices, 1)
+    shown = rated.masked_fill(kept[..., None] == 0, -np.inf).view(tokens, -1)
+    indices = shown.topk(count, dim=-1).indices
+    told: dict[str, Given] = {"groups": groups, "top_groups": left, "group_best": best}
+    whole = {"top_k": count, "normalize": False, **told}
+    gives("moe.topk", [probs.numpy(), correction], [probs.gather(1, indices), indices.int()], whole)
+    routed = run("moe.router_logits", [logits, correction], {**whole, "use_sigmoid": True})
+    same(np.asarray(routed[1]), indices.int().numpy())
+
+
+@judged("torch", "moe.grouped_bias")
+@given(sizes(), SEEDS)
+def test_biases_of_experts(drawn: Sizes, seed: int) -> None:
+    indices = draw_routes(drawn, seed)
+    offsets = offsets_of(indices, drawn.experts)
+    x, bias = draw_normal(seed, (drawn.tokens * drawn.top, drawn.columns), (drawn.experts, drawn.columns))
+    owners = torch.repeat_interleave(torch.arange(drawn.experts), torch.tensor(np.diff(offsets)))
+    gives("moe.grouped_bias", [x, bias, offsets], [torch.tensor(x) + torch.tensor(bias)[owners]])
+
+
 # --- the order of the experts -------------------------------------------------------------------------------
 
 
@@ -161,6 +193,15 @@ MANY = "'top_k' must be at least 1 and at most 3, the number of experts"
 PLACED = ((6, 4), (3, 2), (5,))
 SHARED = {"ranks": 2, "capacity": 4}
 REFUSALS = (
+    Refusal("moe.topk", "5 experts do not stand in 2 groups", ((3, 5),), {"top_k": 1, "groups": 2}),
+    Refusal(
+        "moe.topk", "'top_groups' must be at least 1", ((3, 4),), {"top_k": 1, "groups": 2, "top_groups": 3}
+    ),
+    Refusal("moe.topk", "1 of 2 groups have fewer than 3 of 4", ((3, 4),), {"top_k": 3, "groups": 2}),
+    Refusal(
+        "moe.topk", "'group_best' must be at least 1", ((3, 4),), {"top_k": 1, "groups": 2, "group_best": 3}
+    ),
+    Refusal("moe.grouped_bias", "there must be 4 places for 3", ((5, 2), (3, 2), (3,)), {}, "f32 f32 i32"),
     Refusal("moe.topk", MANY, ((2, 3),), {"top_k": 4}),
     Refusal("moe.router_logits", MANY, ((2, 3),), {"top_k": 0}),
     Refusal("moe.router", MANY, ((2, 4), (3, 4)), {"top_k": 4}),

@@ -17,6 +17,10 @@ class Source:
         self.name = name
         self.text = text
 
+    def __repr__(self) -> str:
+        # The same in every process: what is kept of a graph is found by how it is written.
+        return f"Source({self.name!r}, {len(self.text)} characters)"
+
     @cached_property
     def line_starts(self) -> list[int]:
         """Offsets at which the lines begin; a line ends with a newline alone."""

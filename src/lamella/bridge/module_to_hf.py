@@ -25,7 +25,7 @@ from lamella.base.source import NOWHERE
 from lamella.base.writer import make_folder, write_bytes, write_pieces, write_text
 from lamella.bridge.hf_to_module.assignments import Assignment, expand
 from lamella.bridge.hf_to_module.checkpoint import EMPTY, INDEX, SINGLE, Checkpoint
-from lamella.bridge.hf_to_module.config import MISSING, find_value, mapped_keys, spellings, text_of
+from lamella.bridge.hf_to_module.config import MISSING, find_value, mapped_keys, spellings, text_of, with_head
 from lamella.bridge.hf_to_module.folder import CONFIG, Folder
 from lamella.bridge.hf_to_module.mapping import RecipeShapes, check_ranges, show, spelled
 from lamella.bridge.hf_to_module.weights import (
@@ -460,7 +460,9 @@ def write_config(
     A key of the source whose value is still the same stays as it is; a default that the source does not say is not
     written either.
     """
-    config = _first(fields) if source is None else {key: deepcopy(value) for key, value in source.items()}
+    config = (
+        _first(fields, values) if source is None else {key: deepcopy(value) for key, value in source.items()}
+    )
     for entry, keys in mapped_keys(fields):
         known = values.get(entry.name)
         if known is not None and keys:
@@ -469,9 +471,11 @@ def write_config(
     return config
 
 
-def _first(fields: tuple[Field, ...]) -> dict[str, object]:
-    """A new config: what `hf_config:` says of the architecture."""
-    named = {"architectures": [text_of(fields, "architecture")], "model_type": text_of(fields, "model_type")}
+def _first(fields: tuple[Field, ...], values: Mapping[str, Known]) -> dict[str, object]:
+    """A new config: what `hf_config:` says of the architecture, with the head that it has."""
+    head = values["head"].value if "head" in values else None
+    called = with_head(text_of(fields, "architecture"), head)
+    named = {"architectures": [called], "model_type": text_of(fields, "model_type")}
     return {key: value for key, value in named.items() if value not in ("", [""])}
 
 
@@ -480,7 +484,8 @@ def _say(config: dict[str, object], keys: tuple[str, ...], value: object, defaul
     key, found = find_value(config, keys)
     place = key or _place(config, keys[0])
     wanted = _json_of(value, place)
-    if found is MISSING and (default or wanted is None):
+    # -1 is no token, as null is.
+    if (found is MISSING and (default or wanted in (None, -1))) or (found is None and wanted == -1):
         return
     if found is MISSING or found != wanted:
         _put(config, place, wanted)
@@ -514,19 +519,15 @@ def _put(config: dict[str, object], key: str, value: object) -> None:
     # Checked first above: a key of a file may hold a dot itself.
     *folders, last = key.split(".")
     place = config
-    for part in folders:
-        place = _inner(place, part)
+    for number, part in enumerate(folders):
+        found = place.get(part)
+        if not isinstance(found, dict):
+            # RoPE values say of what kind they are; some models have some for each kind of layer.
+            innermost = folders[0] == "rope_parameters" and number == len(folders) - 1
+            made: dict[str, object] = {"rope_type": "default"} if innermost else {}
+            found = place[part] = made
+        place = found
     place[last] = value
-
-
-def _inner(config: dict[str, object], key: str) -> dict[str, object]:
-    """The object under a key, made where there is none; RoPE values say of what kind they are."""
-    found = config.get(key)
-    if isinstance(found, dict):
-        return found
-    made: dict[str, object] = {"rope_type": "default"} if key == "rope_parameters" else {}
-    config[key] = made
-    return made
 
 
 __all__ = ["Export", "ExportMapping", "ExportPlan", "export_folder", "plan_export", "write_config"]

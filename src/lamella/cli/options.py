@@ -34,7 +34,6 @@ MOVED = {
         "--tokens": "lamella generate FILE --tokens 1,2,3",
         "--generate": "lamella generate FILE --tokens 1,2,3",
         "--start": "lamella generate FILE --tokens 1,2,3",
-        "--max-tokens": "lamella generate FILE --max-tokens N",
         "--temperature": "lamella generate FILE --temperature T",
         "--train-steps": "lamella train FILE --steps N",
         "--target": "lamella train FILE --target K=FILE.npy",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -68,6 +69,7 @@ HYBRID = {
     "chunk_size": 8,
 }
 
+HEADED = {**SIZES, "num_labels": 5, "pad_token_id": 5}
 LOCAL = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
 TURNED = {"rope_theta": 10000.0, "partial_rotary_factor": 0.5, "rope_type": "default"}
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0, "original_max_position_embeddings": 24}
@@ -78,7 +80,77 @@ LONG = {
 BLOOM = {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4}
 FALCON = {"num_attention_heads": 4, "num_kv_heads": 2, "bias": True}
 
+LATENT = {
+    **{**SIZES, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 12, "qk_rope_head_dim": 4},
+    **{"qk_nope_head_dim": 8, "v_head_dim": 6, "first_k_dense_replace": 1, "moe_intermediate_size": 16},
+    **{"n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "n_shared_experts": 2},
+}
+RAISED = {**YARN, "mscale": 0.7, "mscale_all_dim": 0.9}
+GROUPS = {"topk_method": "group_limited_greedy", "routed_scaling_factor": 1.5}
+MAMBA2 = {
+    **{"vocab_size": VOCABULARY, "hidden_size": 32, "state_size": 6, "num_hidden_layers": 2, "chunk_size": 8},
+    **{"num_heads": 8, "head_dim": 8, "n_groups": 2, **ENDLESS},
+}
+RWKV = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "context_length": 96, **ENDLESS}
+NEXT = {
+    **{**SIZES, **MOE, "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4},
+    **{"linear_key_head_dim": 6, "linear_value_head_dim": 5, "shared_expert_intermediate_size": 20},
+    "layer_types": ["linear_attention", "full_attention"],
+}
+OSS = {
+    **{**SIZES, "head_dim": 12, "sliding_window": 5, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}
+
 Made = tuple[str, Mapping[str, Any]]
+T5 = {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 12, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10, "num_decoder_layers": 1}
+T5 |= {"decoder_start_token_id": 0, "eos_token_id": None}
+BOTH = {"vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 1, "decoder_layers": 2}
+BOTH |= {
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 24,
+}
+BOTH |= {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": None, "decoder_start_token_id": 3}
+SPEECH = {**BOTH, "num_mel_bins": 8, "max_source_positions": 12, "max_target_positions": 96}
+SPEECH |= {"suppress_tokens": [5, 7], "begin_suppress_tokens": [9]}
+MODERN = {**ENCODER, "local_attention": 6, "num_hidden_layers": 3}
+V3 = {"relative_attention": True, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True}
+V3 |= {"pos_att_type": "p2c|c2p", "position_biased_input": False}
+V2 = {"relative_attention": True, "max_relative_positions": 9, "pos_att_type": ["c2p"], "type_vocab_size": 2}
+SEQUENCES: Mapping[str, Made] = MappingProxyType(
+    {
+        "t5": ("T5ForConditionalGeneration", T5),
+        "t5 gated": (
+            "T5ForConditionalGeneration",
+            {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        ),
+        "t5 encoder": ("T5EncoderModel", {**T5, "feed_forward_proj": "gated-silu"}),
+        "bart": ("BartForConditionalGeneration", {**BOTH, "max_position_embeddings": 96}),
+        "bart scaled": (
+            "BartForConditionalGeneration",
+            {**BOTH, "scale_embedding": True, "forced_bos_token_id": 7, "activation_function": "relu"},
+        ),
+        "whisper": ("WhisperForConditionalGeneration", SPEECH),
+    }
+)
+ENCODERS: Mapping[str, Made] = MappingProxyType(
+    {
+        "modernbert": ("ModernBertModel", MODERN),
+        "modernbert masked": ("ModernBertForMaskedLM", {**MODERN, "norm_bias": True}),
+        "modernbert classes": (
+            "ModernBertForSequenceClassification",
+            {**MODERN, "num_labels": 5, "classifier_pooling": "mean", "mlp_bias": True},
+        ),
+        "modernbert tokens": ("ModernBertForTokenClassification", {**MODERN, "attention_bias": True}),
+        "deberta": ("DebertaV2Model", {**ENCODER, **V2}),
+        "deberta masked": ("DebertaV2ForMaskedLM", {**ENCODER, **V3}),
+        "deberta classes": ("DebertaV2ForSequenceClassification", {**ENCODER, "num_labels": 5}),
+        "deberta spans": ("DebertaV2ForQuestionAnswering", {**ENCODER, **V3, "share_att_key": False}),
+    }
+)
 ONE_STREAM: Mapping[str, Made] = MappingProxyType(
     {
         "gemma": ("Gemma", {**SIZES, "head_dim": 12}),
@@ -160,6 +232,50 @@ MODELS: Mapping[str, Made] = MappingProxyType(
         "distilbert spans": ("DistilBertForQuestionAnswering", DISTILLED),
         "opt": ("OPT", {**SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32}),
         **ONE_STREAM,
+        **SEQUENCES,
+        **ENCODERS,
+        "deepseek v3": ("DeepseekV3", LATENT),
+        "deepseek v3 yarn": (
+            "DeepseekV3",
+            {**LATENT, "q_lora_rank": None, "rope_parameters": RAISED, "rope_interleave": False},
+        ),
+        "deepseek v3 biases": ("DeepseekV3", {**LATENT, "attention_bias": True, "norm_topk_prob": False}),
+        "llama classes": ("LlamaForSequenceClassification", HEADED),
+        "llama tokens": ("LlamaForTokenClassification", HEADED),
+        "llama spans": ("LlamaForQuestionAnswering", HEADED),
+        "mistral spans": ("MistralForQuestionAnswering", {**HEADED, "sliding_window": 5}),
+        "qwen2 classes": ("Qwen2ForSequenceClassification", {**HEADED, "tie_word_embeddings": True}),
+        "gemma2 classes": ("Gemma2ForSequenceClassification", {**HEADED, **LOCAL, "head_dim": 12}),
+        "phi3 tokens": ("Phi3ForTokenClassification", HEADED),
+        "gpt neox tokens": ("GPTNeoXForTokenClassification", HEADED),
+        "falcon spans": ("FalconForQuestionAnswering", {**HEADED, "num_kv_heads": 1}),
+        "deepseek v3 classes": (
+            "DeepseekV3ForSequenceClassification",
+            {**LATENT, "num_labels": 3, "pad_token_id": 5},
+        ),
+        "gpt oss classes": ("GptOssForSequenceClassification", {**OSS, "num_labels": 3, "pad_token_id": 5}),
+        "mamba2": ("Mamba2", MAMBA2),
+        "mamba2 biases": (
+            "Mamba2",
+            {**MAMBA2, "use_bias": True, "use_conv_bias": False, "tie_word_embeddings": True},
+        ),
+        "rwkv": ("Rwkv", RWKV),
+        "rwkv halved": ("Rwkv", {**RWKV, "rescale_every": 1, "intermediate_size": 40}),
+        "qwen3 next": ("Qwen3Next", NEXT),
+        "qwen3 next dense first": (
+            "Qwen3Next",
+            {**NEXT, "mlp_only_layers": [0], "attention_bias": True, "norm_topk_prob": False},
+        ),
+        "gpt oss": ("GptOss", {**OSS, "swiglu_limit": 1.0}),
+        "gpt oss plain": (
+            "GptOss",
+            {**OSS, "attention_bias": False, "rope_parameters": {**YARN, "truncate": False}},
+        ),
+        "deepseek v2": ("DeepseekV2", LATENT),
+        "deepseek v2 groups": (
+            "DeepseekV2",
+            {**LATENT, **GROUPS, "rope_parameters": RAISED, "mlp_bias": True},
+        ),
     }
 )
 """For each checkpoint its architecture and the values of its config."""
@@ -187,7 +303,14 @@ def randomise(model: Any) -> None:
 def _model_class(kind: str) -> Any:
     whole = kind.endswith("Model") or "For" in kind
     suffix = "Model" if kind.endswith("LMHead") else "" if whole else "ForCausalLM"
-    return getattr(transformers, "Gemma3ForCausalLM" if kind == "Gemma3Text" else f"{kind}{suffix}")
+    return class_named("Gemma3ForCausalLM" if kind == "Gemma3Text" else f"{kind}{suffix}")
+
+
+def class_named(name: str) -> Any:
+    """A class of transformers; some of its modules use what PyTorch will not have for ever."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return getattr(transformers, name)
 
 
 def _numbers(path: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -216,6 +339,40 @@ def logits(model: Any, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """What a model of transformers gives first for tokens: logits, or the last states of an encoder."""
     with torch.no_grad():
         out = model(torch.from_numpy(ids))
+    found: np.ndarray[Any, Any] = out.to_tuple()[0].numpy()
+    return found
+
+
+GIVEN = MappingProxyType(
+    {
+        "token_ids": "input_ids",
+        "decoder_token_ids": "decoder_input_ids",
+        "features": "input_features",
+    }
+)
+"""What transformers calls the inputs of models of the library, where it calls them otherwise."""
+
+
+def inputs_of(loaded: Any, length: int = 11, seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+    """Random tokens and numbers for all inputs of a model of ours, for two sequences."""
+    chance, found = np.random.default_rng(seed), {}
+    for item in loaded.graph.inputs:
+        sizes = [
+            size if isinstance(size, int) else {"B": 2, "S": length + 4}.get(str(size), length)
+            for size in item.shape
+        ]
+        found[item.name] = (
+            chance.integers(0, VOCABULARY, sizes)
+            if item.element.is_integer
+            else chance.standard_normal(sizes).astype(np.float32)
+        )
+    return found
+
+
+def results_of(model: Any, inputs: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """What a model of transformers gives first for the inputs of one of ours."""
+    with torch.no_grad():
+        out = model(**{GIVEN.get(name, name): torch.from_numpy(item) for name, item in inputs.items()})
     found: np.ndarray[Any, Any] = out.to_tuple()[0].numpy()
     return found
 

@@ -33,6 +33,13 @@ SMALL = MappingProxyType(
         "mamba_heads": 4,
         "mamba_head_dim": 8,
         "n_groups": 2,
+        "kv_rank": 6,
+        "width": 12,
+        "num_key_heads": 2,
+        "num_value_heads": 4,
+        "key_dim": 6,
+        "value_dim": 4,
+        "linear": "true",
     }
 )
 """A value for each parameter that has no default anywhere in the library."""

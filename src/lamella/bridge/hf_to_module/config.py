@@ -132,6 +132,7 @@ def find_value(config: Mapping[str, object], keys: tuple[str, ...]) -> tuple[str
 
 
 FILE = "config.json"
+LARGEST = 3.4028234663852886e38
 _PLURALS = MappingProxyType({"int": "integers", "float": "numbers", "string": "texts"})
 
 
@@ -150,6 +151,29 @@ def find_architecture(config: Mapping[str, object]) -> tuple[str, ...]:
     if not names and isinstance(kind, str):
         names = [kind]
     return tuple(names)
+
+
+HEADS = MappingProxyType(
+    {"SequenceClassification": "classes", "TokenClassification": "tokens", "QuestionAnswering": "spans"}
+)
+"""The heads of decoders beside that of words, by how names of architectures end behind `For`."""
+
+
+def split_head(name: str) -> tuple[str, str | None]:
+    """The name of an architecture with the head of words, and the head that it has in its place."""
+    stem, _, task = name.rpartition("For")
+    return (f"{stem}ForCausalLM", HEADS[task]) if stem and task in HEADS else (name, None)
+
+
+def with_head(name: str, head: object) -> str:
+    """The name of an architecture with another head than that of words."""
+    task = next((task for task, item in HEADS.items() if item == head), None)
+    return name if task is None else f"{name.removesuffix('ForCausalLM')}For{task}"
+
+
+def head_of(config: Mapping[str, object]) -> str | None:
+    """The head that the architecture of a config has in the place of that of words."""
+    return next((head for name in find_architecture(config) if (head := split_head(name)[1])), None)
 
 
 def read_config(
@@ -174,6 +198,9 @@ def read_config(
             values |= _value(declared[entry.name], key, found, entry.span)
         except Malformed as problem:
             findings.append(_wrong(entry.span, key, found, problem))
+    if "head" in declared and (head := head_of(config)) is not None:
+        kind = type_of(declared["head"])
+        values["head"] = Known(head, f"{FILE} 'architectures'", declared["head"].span, kind.choices)
     return ReadConfig(values, tuple(findings))
 
 
@@ -248,6 +275,9 @@ def _may_be_negative(default: Expr | None) -> bool:
 def _listed(kind: ConfigType, found: object, negative: bool) -> Value:
     if not kind.listed:
         return _one(kind, found, negative)
+    if isinstance(found, str) and kind.choices:
+        # As DeBERTa writes it: "c2p|p2c".
+        found = [word.strip() for word in found.lower().split("|")]
     if not isinstance(found, list):
         raise Malformed(f"a list of {_PLURALS.get(kind.name, kind.name)}")
     return tuple(_item(kind, item, negative) for item in found)
@@ -255,6 +285,9 @@ def _listed(kind: ConfigType, found: object, negative: bool) -> Value:
 
 def _item(kind: ConfigType, found: object, negative: bool) -> Value:
     """An item of a list; one that is wrong is named itself."""
+    if kind.name == "float" and found in (math.inf, {"__float__": "Infinity"}):
+        # As a bound it is the largest number of 32 bits: constants are finite.
+        return LARGEST
     try:
         return _one(kind, found, negative)
     except Malformed as problem:

@@ -132,12 +132,20 @@ class NameSuggestions:
         return self._examples[template]
 
 
+OLDER = "transformer"
+"""What models were called inside of those with a head, before each had a prefix of its own."""
+
+
 def spelled(name: str, prefix: str, tensors: Container[str]) -> str:
-    """The name under which a tensor stands in a checkpoint, with the prefix of the model or without it."""
+    """The name under which a tensor stands in a checkpoint, with the prefix of the model, without it, or with another.
+
+    The other is that of models of spans, some of which keep the one that all had once.
+    """
     if not prefix or name in tensors:
         return name
-    short, long = name.removeprefix(f"{prefix}."), f"{prefix}.{name}"
-    return short if short in tensors else long if long in tensors else name
+    short = name.removeprefix(f"{prefix}.")
+    others = (short, f"{prefix}.{name}", *((f"{OLDER}.{short}",) if short != name else ()))
+    return next((item for item in others if item in tensors), name)
 
 
 # --- shape inference of recipes, from the headers of a checkpoint alone -------------------------------------

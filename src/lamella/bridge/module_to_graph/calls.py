@@ -494,12 +494,43 @@ def _full_attention(request: PrimitiveCall, lowering: GraphLowering) -> Primitiv
     return request
 
 
+def _biased_attention(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
+    """Attention that adds nothing to its scores and has no mask is the plain one, which kernels know best."""
+    *operands, bias, mask, sinks, position = request.inputs
+    said = request.attributes
+    narrow = said.get("window_size") is not None and not said.get("causal", True)
+    if (bias, mask, sinks, said.get("softcap")) == (None,) * 4 and not narrow:
+        request.attributes = {name: value for name, value in said.items() if name != "softcap"}
+        request = _renamed(request, "flash_attention", [*operands, None, position])
+    return _full_attention(request, lowering)
+
+
+def _relative_bias(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
+    """In a graph with caches, the bias of causal attention is for all keys that there is room for."""
+    if lowering.caches is not None and request.attributes.get("bidirectional") is False:
+        request.attributes["keys"] = lowering.caches.length
+        request.inputs[1] = lowering.caches.seen
+    return request
+
+
+def _hold(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
+    """What is computed once while tokens are generated, by the path of the statement that names it."""
+    tensor, target = request.inputs[0], request.targets[0] if request.targets else request.name
+    if isinstance(tensor, Tensor):
+        request.inputs[0] = lowering.hold(request.frame.place(target), tensor)
+    return request
+
+
 def _remember(request: PrimitiveCall, caches: DecodeCaches) -> None:
-    """Keys and values of all positions so far in the place of those of this call."""
-    for number, name in ((1, "keys"), (2, "values")):
-        tensor = request.inputs[number]
-        if isinstance(tensor, Tensor):
-            request.inputs[number] = caches.remember(request.frame.place(name), tensor, request.place.origin)
+    """Keys and values of all positions so far in the place of those of this call; what is both is kept once."""
+    keys, values = request.inputs[1:3]
+    if isinstance(keys, Tensor) and isinstance(values, Tensor):
+        found = caches.remember(request.frame.place("keys"), keys, request.place.origin)
+        if keys is values:
+            request.inputs[1:3] = found, found
+        else:
+            kept = caches.remember(request.frame.place("values"), values, request.place.origin)
+            request.inputs[1:3] = found, kept
     request.inputs[-1] = caches.seen
 
 
@@ -516,29 +547,40 @@ def _split_heads(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCa
 # --- states -----------------------------------------------------------------------------------------------------
 
 
-def _convolution(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
-    """In a graph with caches, the last inputs of a convolution are there in the next call."""
-    x, weight = request.inputs[:2]
-    if lowering.caches is not None and isinstance(x, Tensor) and isinstance(weight, Tensor):
-        kept = dim.sub(weight.shape[-1], 1)
-        _carry(request, lowering, "conv_state", (*x.shape[:2], kept))
-    return request
+def _stateful(name: str, shape: Callable[..., tuple[Extent, ...]], updates: bool = True) -> Form:
+    """In a graph with caches, a variable is the state that flows in, where none does; it takes the one that flows out.
+
+    `shape` tells it by the shapes of the operands before it. A call that does not update it reads the state of the
+    call that does.
+    """
+
+    def form(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
+        operands = request.inputs[:-1]
+        first = operands[0]
+        if lowering.caches is None or request.inputs[-1] is not None or not isinstance(first, Tensor):
+            return request
+        shapes = [item.shape if isinstance(item, Tensor) else () for item in operands]
+        kept = lowering.caches.keep(request.frame.place(name), first.element, shape(*shapes))
+        request.inputs[-1] = kept
+        request.kept = kept if updates else None
+        return request
+
+    return form
 
 
-def _scan(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
-    """In a graph with caches, the state of a recurrence is there in the next call."""
-    u, decay = request.inputs[0], request.inputs[2]
-    if lowering.caches is not None and isinstance(u, Tensor) and isinstance(decay, Tensor):
-        _carry(request, lowering, "ssm_state", (*u.shape[:2], decay.shape[-1]))
-    return request
+Shape = Sequence[Extent]
 
 
-def _carry(request: PrimitiveCall, lowering: GraphLowering, name: str, shape: tuple[Extent, ...]) -> None:
-    """A variable as the state that flows in, where none does; it takes the one that flows out."""
-    first = request.inputs[0]
-    if request.inputs[-1] is None and lowering.caches is not None and isinstance(first, Tensor):
-        request.kept = lowering.caches.keep(request.frame.place(name), first.element, shape)
-        request.inputs[-1] = request.kept
+def _window(x: Shape, weight: Shape, *_: Shape) -> tuple[Extent, ...]:
+    return (*x[:2], dim.sub(weight[-1], 1))
+
+
+def _channels(u: Shape, _: Shape, rates: Shape, *__: Shape) -> tuple[Extent, ...]:
+    return (*u[:2], rates[-1])
+
+
+def _matrices(values: Shape, keys: Shape) -> tuple[Extent, ...]:
+    return (values[0], values[1], keys[-1], values[-1])
 
 
 def _router(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
@@ -643,7 +685,9 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "silu_mul": _gated("split_swiglu"),
         "rope": _rope,
         "flash_attention": _attention,
-        "attention": _full_attention,
+        "attention": _biased_attention,
+        "relative_position_bias": _relative_bias,
+        "hold": _hold,
         "embedding_with_position": _embedding,
         "split_and_reshape": _split_heads,
         "split_reshape": _split_heads,
@@ -663,9 +707,13 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "dequantize": _converted,
         "moe_experts": _experts,
         "moe_router": _router,
-        "mamba_conv1d": _convolution,
-        "mamba_causal_conv1d": _convolution,
-        "mamba_selective_scan": _scan,
+        "mamba_conv1d": _stateful("conv_state", _window),
+        "mamba_causal_conv1d": _stateful("conv_state", _window),
+        "mamba_selective_scan": _stateful("ssm_state", _channels),
+        "token_shift": _stateful("last_token", lambda x: (x[0], x[-1])),
+        "wkv": _stateful("wkv_state", lambda key, *_: (key[0], 3, key[-1])),
+        "delta_write": _stateful("delta_state", lambda v, k, *_: _matrices(v, k), updates=False),
+        "delta_read": _stateful("delta_state", lambda _, k, written, __: _matrices(written, k)),
     }
 )
 """What is done before a primitive is called, by its name."""

@@ -168,8 +168,9 @@ def run_graph(frame: InstanceFrame, forward: Forward, lowering: GraphLowering) -
 
 
 def _output(name: str, port: Port | None, frame: InstanceFrame, lowering: GraphLowering) -> Bound:
-    value = frame.bound.get(name, UNKNOWN)
     if name not in frame.bound and port is not None:
+        if isinstance(port.type, TensorType) and port.type.optional:
+            return None
         text = f"'{frame.name}'"
         finding = constants.MISSING_SECTION.at(
             port.span,
@@ -178,6 +179,7 @@ def _output(name: str, port: Port | None, frame: InstanceFrame, lowering: GraphL
             repair=f"bind it in the graph of {text}",
         )
         lowering.report(finding, frame.origin)
+    value = frame.bound.get(name, UNKNOWN)
     if isinstance(value, Tensor) and port is not None and isinstance(port.type, TensorType):
         try:
             for finding in match_type(name, value, port.type, frame, lowering.checks):

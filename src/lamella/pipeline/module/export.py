@@ -49,7 +49,7 @@ from lamella.lang.module.rules.mappings import UNFAITHFUL
 from lamella.ops.library import Library
 from lamella.ops.modules import file_of
 from lamella.pipeline.module.execution import build
-from lamella.pipeline.module.folders import TRAVELLING, Source, architectures, find_known, pick, read_source
+from lamella.pipeline.module.folders import TRAVELLING, Source, find_known, pick, read_source
 from lamella.pipeline.module.operators import library_of, own_units
 from lamella.pipeline.module.program import build_instance, read_program
 from lamella.pipeline.module.weight_plan import context_of, plan_weights, weights_of
@@ -75,15 +75,10 @@ def require_faithful(
 
     An architecture that the library does not have judges nothing.
     """
-    named = config.get("architectures")
-    known = (
-        [architectures()[item] for item in named if item in architectures()]
-        if isinstance(named, list)
-        else []
-    )
-    if not known:
+    known = find_known(config) if isinstance(config.get("architectures"), list) else None
+    if known is None:
         return
-    file, name = known[0]
+    file, name = known
     judge = _judge(file, name, config, options)
     if _is_same(instance, judge):
         return

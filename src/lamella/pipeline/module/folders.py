@@ -28,7 +28,7 @@ from lamella.bridge.hf_to_module import (
     read_config,
     text_of,
 )
-from lamella.bridge.hf_to_module.config import mapped_keys
+from lamella.bridge.hf_to_module.config import mapped_keys, split_head
 from lamella.bridge.hf_to_module.quantised import QUANTIZATION, SCHEMES, schemes_of
 from lamella.lang.module.instantiate import Instance, Known
 from lamella.lang.module.nodes import Field, Module
@@ -45,6 +45,7 @@ from lamella.pipeline.options import Options
 
 
 _MODEL = re.compile(r'^model +([A-Za-z_]\w*)|^ +(?:architecture|model_type): *"([^"]*)"', re.MULTILINE)
+_HEADED = re.compile(r"^  head: enum\(", re.MULTILINE)
 _HEAD = re.compile(r"(For[A-Z]\w*|LMHeadModel|Model)$")
 FOLDER = "models"
 TRAVELLING = "architecture.module"
@@ -91,9 +92,13 @@ def find_model(folder: Folder, options: Options) -> FoundArchitecture:
 
 
 def find_known(config: Mapping[str, object]) -> tuple[Path, str] | None:
-    """The file and the model of the library that a config names."""
+    """The file and the model of the library that a config names, itself or with another head than that of words."""
     known = architectures()
-    return next((known[name] for name in find_architecture(config) if name in known), None)
+    for name in find_architecture(config):
+        found = known.get(name) or known.get(split_head(name)[0])
+        if found is not None and (name in known or _HEADED.search(read_text(found[0], DEFAULT))):
+            return found
+    return None
 
 
 def names_of(folder: Folder) -> tuple[str, ...]:
