@@ -68,10 +68,13 @@ def run_aside(work: Callable[[Callable[[bytes], None]], None], told: Callable[[b
         _work_aside(work, sending)
     os.close(sending)
     try:
-        with open(receiving, "rb") as lines:
+        rest = b""
+        while piece := os.read(receiving, 1 << 16):
+            *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
-                told(line.rstrip(b"\n"))
+                told(line)
     finally:
+        os.close(receiving)
         _, status = os.waitpid(child, 0)
     return status == 0
 
