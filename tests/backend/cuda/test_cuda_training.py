@@ -15,7 +15,7 @@ from lamella.backend.cpu.compile import emit
 from lamella.backend.cpu.run.lists import NativeMachine
 from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.proving import ProvingSource
-from lamella.backend.cuda.compile import with_sizes
+from lamella.backend.cuda.compile import fit_kernels
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.arrays import Array
 from lamella.graph.passes.specialise_shapes import specialise_shapes
@@ -44,7 +44,7 @@ def plan(trainer: Trainer, options: Options) -> KernelGraph:
     """The kernels of a step for Hopper."""
     model = specialise_shapes(trainer.graphs[0].model, {"B": BATCH, "T": LENGTH})
     made = to_kernels(prepare(model, options, True), options, {}, True, find_target("sm_90a"))
-    return replace(made, program=with_sizes(made.program))
+    return fit_kernels(made)
 
 
 def _never(*_: object) -> None:

@@ -43,15 +43,17 @@ def write_laid(
     extents: Mapping[str, int],
     sums: Sequence[str] = (),
     element: str = "",
+    ends: Mapping[str, int] | None = None,
 ) -> TileKernel:
     """The kernel that lays a factor; keys are those of the factor and of where it is laid.
 
     A work-group lays a row, or a tile where elements lie closest along another loop than the sum. A sum that is made
-    of several loops counts through the last of them first.
+    of several loops counts through the last of them first. Rows behind the end of a loop, where one is said, are the
+    last one again.
     """
     parameters, (*outer, inner) = Parameters(), loops
     across = next((name for name in outer if source.stride(name) == 1), None)
-    if across is not None and min(extents[across], extents[inner]) >= TILE:
+    if across is not None and not ends and min(extents[across], extents[inner]) >= TILE:
         return _write_tiles(source, keys, loops, across, extents, sums, element)
     target, key = parameters.add(keys[1], lay_factor(source, loops, extents, element)), keys[0]
     source = parameters.add(key, source)
@@ -59,11 +61,17 @@ def write_laid(
     values = split_group(builder, outer, extents)
     with builder.foreach([builder.constant(extents[inner])]) as (region, (step,)):
         here = {**values, inner: step, **_digits(region, step, sums, extents)}
-        value = region.load(source.memref, source.places(region, here), Scalar(source.element))
+        inside = {**here, **_inside(region, here, ends or {})}
+        value = region.load(source.memref, source.places(region, inside), Scalar(source.element))
         if target.element != source.element:
             value = region.cast(value, Scalar(target.element))
         region.store(value, target.memref, target.places(region, here))
     return parameters.close(builder, prod(extents[name] for name in outer))
+
+
+def _inside(builder: Builder, values: Mapping[str, Value], ends: Mapping[str, int]) -> dict[str, Value]:
+    """Steps of loops that do not go beyond their ends."""
+    return {name: builder.arith("min", values[name], builder.constant(end - 1)) for name, end in ends.items()}
 
 
 def _write_tiles(

@@ -4,8 +4,9 @@
 
 A work-group has 128 queries of one head, a subgroup 16 of them as columns; no score leaves its registers. The products
 of the next scores and of the last weights are begun together, so that the rows of one tile are computed while those of
-another are multiplied. Tiles come last first: of a causal mask only the first one needs to be tested. Queries, keys and
-values are rounded to bf16 by kernels of their own where they are not.
+another are multiplied. Tiles come last first: of a causal mask, and of keys that end inside a tile, only the first one
+needs to be tested. Queries, keys and values are rounded to bf16, in whole tiles, by kernels of their own where they are
+not.
 """
 
 from __future__ import annotations
@@ -80,17 +81,20 @@ def write_stream_attention(
 
 
 def _verify(roles: AttentionRoles) -> None:
-    """Refuse extents that are no whole tiles, and rows that others read."""
+    """Refuse vectors that are no panels, and rows that others read."""
     extents = roles.extents
     if any(map(is_open, extents.values())) or len(roles.depth) != 1:
         raise Unsupported("its extents are open, or its scores sums over several loops")
-    if extents[roles.query] % TILE or extents[roles.key] % TILE:
-        raise Unsupported("its queries or keys are no whole tiles")
     if any(item % PANEL or item > MOST_WIDE for item in (extents[roles.depth[0]], extents[roles.width])):
         raise Unsupported("its vectors are no panels")
     made = {item.formula.targets[0].tensor for item in roles.stages}
     if made & roles.attention.outputs or roles.sums or any(key[0] in roles.places for key in roles.keys):
         raise Unsupported("others read its rows")
+
+
+def _padded(count: int) -> int:
+    """So many queries or keys in whole tiles."""
+    return -(-count // TILE) * TILE
 
 
 # --- softmax ------------------------------------------------------------------------------------------------------
@@ -222,19 +226,22 @@ class _StreamWriter:
         for number, (line, access, key) in enumerate(zip(lines, accesses, roles.keys, strict=True)):
             loops = tuple(name for name in (*roles.outer, *line) if name in access.loops())
             own: Key = (f"{PACKED[0]}_{('queries', 'keys', 'values')[number]}", None)
+            count = roles.extents[line[0]]
+            extents = {**roles.extents, line[0]: _padded(count)}
             try:
-                if access.element != NARROW:
-                    raise Unsupported("it is not narrow")
+                if access.element != NARROW or count % TILE:
+                    raise Unsupported("it is not narrow, or no whole tiles")
                 flat, own = flatten_factor(access, *line), key
             except Unsupported:
-                kernels.append(write_laid(access, (key, own), loops, roles.extents, element=NARROW))
-                flat = flatten_factor(lay_factor(access, loops, roles.extents, NARROW), *line)
+                ends = {line[0]: count} if count % TILE else {}
+                kernels.append(write_laid(access, (key, own), loops, extents, element=NARROW, ends=ends))
+                flat = flatten_factor(lay_factor(access, loops, extents, NARROW), *line)
             sides.append(self.parameters.add(own, flat))
         return [*kernels, self._write_attention(sides)]
 
     def _write_attention(self, sides: Sequence[Access]) -> TileKernel:
         roles, extents = self.roles, self.roles.extents
-        blocks, builder = extents[roles.query] // TILE, self.parameters.builder()
+        blocks, builder = _padded(extents[roles.query]) // TILE, self.parameters.builder()
         with builder.parallel() as region:
             values = split_group(region, [*roles.outer, BLOCK], {**extents, BLOCK: blocks})
             block = region.arith("sub", region.constant(blocks - 1), values[BLOCK])
@@ -252,7 +259,7 @@ class _StreamWriter:
     def _tiles(self, builder: Builder, first: Value) -> Value:
         """How many tiles of keys the queries of a work-group see."""
         if self.bound is None:
-            return builder.constant(self.roles.extents[self.roles.key] // TILE)
+            return builder.constant(_padded(self.roles.extents[self.roles.key]) // TILE)
         last = builder.arith("add", first, builder.constant(TILE + self.bound))
         return builder.arith("div", last, builder.constant(TILE))
 
@@ -261,7 +268,7 @@ class _StreamWriter:
         lines, along = side.axes
         none: Affine[str] = Affine(0)
         start = form_value(builder, lines.index.replace(line, none), values)
-        count, width = self.roles.extents[line], along.size
+        count, width = _padded(self.roles.extents[line]), along.size
         slices = [Slice(builder.constant(0), width), Slice(start, count)]
         return builder.subview(side.memref, slices, Memref(side.element, (width, count), (1, lines.stride)))
 
@@ -282,7 +289,7 @@ class _StreamWriter:
         at = builder.arith("mul", rest, tile)
         key = builder.value(CoopLoad(keys, zero, at, left[0], True))
         scores = builder.value(CoopMulAdd(key, query, none, SCORES))
-        if self.bound is not None:
+        if self.bound is not None or roles.extents[roles.key] % TILE:
             scores = self._hide(builder, scores, at, values[roles.query])
         state = self._weigh(builder, scores, *before)
         weights = builder.cast(state.weights, WEIGHTS)
@@ -308,8 +315,11 @@ class _StreamWriter:
         row, column, value = (builder.names.new() for _ in range(3))
         inner = builder.inner()
         key = inner.arith("add", at, inner.cast(row, INDEX))
-        seen = inner.arith("add", query, inner.cast(column, INDEX))
-        last = inner.arith("add", seen, inner.constant(self.bound or 0))
+        if self.bound is None:
+            last = inner.constant(self.roles.extents[self.roles.key] - 1)
+        else:
+            seen = inner.arith("add", query, inner.cast(column, INDEX))
+            last = inner.arith("add", seen, inner.constant(self.bound))
         hidden = inner.compare("gt", key, last)
         inner.give(inner.arith("select", hidden, inner.constant(HIDDEN, REAL), value, type_=REAL))
         return builder.value(CoopApply(row, column, value, scores, SCORES, inner.region()))
@@ -360,7 +370,8 @@ class _StreamWriter:
         view = matrix_view(builder, access, spans, whole)
         if view.transposed:
             raise Unsupported("vectors do not lie closest in its output")
-        builder.put(CoopStore(mixture, view.value, zero, values[roles.query]))
+        cut = "cols" if roles.extents[roles.query] % TILE else ""
+        builder.put(CoopStore(mixture, view.value, zero, values[roles.query], cut))
 
     def _apply(
         self, builder: Builder, end: End, values: Mapping[str, Value], mixture: Value, sums: Coopmatrix
@@ -370,6 +381,9 @@ class _StreamWriter:
         row, column, value = (builder.names.new() for _ in range(3))
         inner = builder.inner()
         query = inner.arith("add", values[roles.query], inner.cast(column, INDEX))
+        if roles.extents[roles.query] % TILE:
+            # What lies behind the last query is computed from it, and never stored.
+            query = inner.arith("min", query, inner.constant(roles.extents[roles.query] - 1))
         writing = EndWriter(roles.real, self.tensors, end.extents, [inner])
         writing.accesses = self.accesses
         writing.loops = {**values, roles.query: query, roles.width: inner.cast(row, INDEX)}

@@ -31,8 +31,8 @@ from lamella.graph.rewrite import members, operands_of, results_of
 FEWEST_QUERIES, MOST_KEYS, FRAGMENTS = 16, 256, 32
 """Of an attention that one kernel of a GPU computes with all scores of its queries at hand: vectors are multiples."""
 
-TILE, PANEL, MOST_WIDE = 128, 64, 128
-"""Of one whose keys stream by: queries and keys are whole tiles, vectors whole panels of memory, and this wide."""
+PANEL, MOST_WIDE = 64, 128
+"""Of one whose keys stream by: queries are at least so many, vectors are multiples, and this wide."""
 
 __all__ = ["Fusion", "GroupKind", "Kind", "Machine", "fuse", "fuse_model", "kind_of"]
 
@@ -47,6 +47,8 @@ class FusedGroup:
     bytes_saved: int
     made: tuple[Tensor, ...] = ()
     """What its operations make."""
+    outputs: int = 1
+    """How many of these are read outside of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,9 @@ class Fusion:
 
     def attentions(self) -> frozenset[str]:
         """The tensors that attentions make which one kernel of a GPU computes: it rounds their factors itself."""
-        found = [item.made for item in self.groups if item.kind is GroupKind.ATTENTION]
-        return frozenset(item.name for made in found if _is_one_kernel(made) for item in made)
+        found = [item for item in self.groups if item.kind is GroupKind.ATTENTION]
+        chosen = [item.made for item in found if _is_one_kernel(item.made, item.outputs)]
+        return frozenset(item.name for made in chosen for item in made)
 
     def lines(self) -> list[str]:
         """What was fused and what was not, for people: one line in all, then one for each."""
@@ -79,14 +82,18 @@ class Fusion:
         return found
 
 
-def _is_one_kernel(made: Sequence[Tensor]) -> bool:
-    """Whether the largest tensor of an attention, its scores, has few keys or whole tiles, the last one vectors."""
+def _is_one_kernel(made: Sequence[Tensor], outputs: int) -> bool:
+    """Whether the largest tensor of an attention, its scores, has few keys or whole tiles, the last one vectors.
+
+    Of many keys the sums of rows are nowhere: where others read them, as the way back does, it is no one kernel.
+    """
     shapes = [[extent for extent in item.shape if isinstance(extent, int)] for item in made]
     if any(len(known) < len(item.shape) for known, item in zip(shapes, made, strict=True)):
         return False
     *_, queries, keys = [1, 1, *max(shapes, key=prod)]
     width = shapes[-1][-1] if shapes[-1] else 1
-    if queries % TILE == keys % TILE == width % PANEL == 0 and width <= MOST_WIDE:
+    is_streamed = outputs == 1 and queries >= PANEL and keys > MOST_KEYS
+    if is_streamed and width % PANEL == 0 and width <= MOST_WIDE:
         return True
     return queries >= FEWEST_QUERIES and keys <= MOST_KEYS and width % FRAGMENTS == 0
 
@@ -234,7 +241,7 @@ class _Fusing:
         results = tuple(
             item for operation in operations for item in results_of(operation) if isinstance(item, Tensor)
         )
-        self.groups.append(FusedGroup(call.operator, worth[0], names, worth[1], results))
+        self.groups.append(FusedGroup(call.operator, worth[0], names, worth[1], results, len(outputs)))
         return call
 
 
