@@ -62,7 +62,7 @@ def test_contests_for_batches_as_data(place: Path, monkeypatch: pytest.MonkeyPat
         assert ours["peak_bytes"] > 1e6
         assert sum(step["macs"] for step in ours["kernels"]) == contest["macs"]
         assert {item["name"]: item["problem"] for item in others} == {
-            "openvino": "package 'openvino' is not installed; pip install lamella[bench]",
+            "openvino": "package 'openvino' is not installed; pip install 'lamella[bench]'",
             "onnxruntime": "its process was ended by signal 9",
             "torch": "torch runs what torch exported: a .pt2 file",
         }

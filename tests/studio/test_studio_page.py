@@ -248,3 +248,40 @@ def test_texts_have_the_colours_of_their_lexers(browser: Chromium, tmp_path: Pat
         mine = [part for part in parts if part[0] in judged]
         theirs = [part for part in wanted.get(line, []) if part[0] in judged]
         assert mine == theirs, lines[line]
+
+
+def test_nobody_is_shut_out(browser: Chromium, digits: Path) -> None:
+    """Contrasts, names, ids and roles of every view, light and dark."""
+    audit = (ROOT / "tests/support/studio/audit.js").read_text(encoding="utf-8")
+    browser.open(digits)
+    for _ in ("light", "dark"):
+        for view in ("source", "nac", "kernels", "plan", "weights"):
+            browser.click_on(f"#pane-1 .tab-{view}-0")
+            assert browser.run(audit) == [], view
+        browser.press("t")
+    assert browser.problems() == []
+
+
+def test_all_is_reached_with_the_keyboard(browser: Chromium, digits: Path) -> None:
+    browser.open(digits)
+    seen: list[object] = []
+    place = "((e) => e.id || e.getAttribute('aria-label') || e.textContent)(document.activeElement)"
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    for _ in range(40):
+        for kind in ("keyDown", "keyUp"):
+            browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        here = browser.run(place)
+        if here in seen or browser.run("document.activeElement === document.body"):
+            break
+        seen.append(here)
+        assert browser.run(outline) != "none", here
+    names = [str(item) for item in seen]
+    for wanted in ("search", "overlay", "theme", "modules of", "graph of", "Graph", "Source", "splitter"):
+        assert any(wanted in name for name in names), (wanted, names)
+    browser.run("document.getElementById('splitter').focus()")
+    before = browser.run("document.getElementById('pane-0').offsetWidth")
+    browser.press("ArrowRight")
+    after = browser.run("document.getElementById('pane-0').offsetWidth")
+    assert isinstance(before, int)
+    assert isinstance(after, int)
+    assert after > before

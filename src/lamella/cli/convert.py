@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from lamella.base.diagnostic import printable
+from lamella.base.optional import Late
 from lamella.cli.options import command, file_argument, print_findings, print_json
 from lamella.cli.waiting import waiting
 from lamella.pipeline.convert import convert as convert_file
 from lamella.pipeline.options import Options
-from lamella.train.adapters.merge import merge
+
+if TYPE_CHECKING:
+    from lamella.train.adapters import merge as adapters
+else:
+    adapters = Late("lamella.train.adapters.merge")  # which few conversions need
 
 
 @command("convert")
@@ -28,7 +34,8 @@ def convert(file: Path, target: Path, options: Options) -> None:
     With --adapter OUTPUT is the same model with an adapter in its weights, or, with --unmerge, without it.
     """
     with waiting(f"converting {printable(str(file))}"):
-        found = merge(file, target, options) if options.adapters else convert_file(file, target, options)
+        merges = bool(options.adapters)
+        found = adapters.merge(file, target, options) if merges else convert_file(file, target, options)
     written = [printable(str(path)) for path in found.written]
     if options.as_json:
         diagnostics = [item.to_json() for item in found.findings]

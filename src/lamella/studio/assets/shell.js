@@ -206,6 +206,15 @@ function dragSplitter(event) {
   $("splitter").addEventListener("pointerup", () => $("splitter").removeEventListener("pointermove", move), { once: true });
 }
 
+function moveSplitter(event) {
+  const step = { ArrowLeft: -5, ArrowRight: 5 }[event.key];
+  if (!step) return;
+  event.preventDefault();
+  const part = clamp((parseFloat($("panes").style.getPropertyValue("--left")) || 50) + step, 15, 85);
+  $("panes").style.setProperty("--left", part + "%");
+  $("splitter").setAttribute("aria-valuenow", Math.round(part));
+}
+
 // --- search ----------------------------------------------------------------------------------------------------------
 
 let results = [];
@@ -295,6 +304,7 @@ function openBar() {
   $("search").addEventListener("keydown", searchKey);
   $("search").addEventListener("blur", () => setTimeout(() => { $("results").hidden = true; }, 120));
   $("splitter").addEventListener("pointerdown", dragSplitter);
+  $("splitter").addEventListener("keydown", moveSplitter);
   for (const pane of panes) $("pane-" + pane.number).querySelector(".tabs").addEventListener("keydown", moveTabs);
   document.addEventListener("keydown", pageKey);
 }
