@@ -280,7 +280,7 @@ def _refused_angles(read: set[str], folder: Folder) -> Iterator[Diagnostic]:
     config, place = folder.config, Span(Text(shown(folder.path / CONFIG_FILE), ""), 0, 0)
     if not any(key.startswith(_TABLES) for key in read):
         return
-    listed = [config[key] for key in _TABLES if isinstance(config.get(key), dict)]
+    listed = [item for key in _TABLES if isinstance(item := config.get(key), dict)]
     for said in [one for item in listed for one in (item, *item.values()) if isinstance(one, dict)]:
         kind = called_rope(said.get("rope_type") or said.get("type") or "default")
         if kind not in ROPE_KINDS:
