@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,23 +21,28 @@ import numpy as np
 
 import lamella
 from lamella.backend import cuda
-from lamella.backend.arguments import written_parameters
-from lamella.backend.cuda.compile import device_target, with_sizes
+from lamella.backend.cuda.compile import device_target, fit_kernels
 from lamella.backend.cuda.driver import Event, device, own_stream
 from lamella.backend.cuda.kernels import BoundLaunch
 from lamella.base.source import Source
+from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor import parse
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.options import Options
 
-ROWS, COLUMNS, BAND = 256, 128, 16
-"""The tile of a work-group, and how many of them lie side by side along the columns before the next rows follow."""
+TILES = {"f32": (128, 32)}
+"""The rows of a tile and the columns of a subgroup, of 8, where they are not those of halves."""
+HALVES, SUBGROUPS, BAND = (256, 16), 8, 16
+"""The same of halves, and how many tiles lie side by side along the columns before the next rows follow."""
 
 
 def product_text(m: int, n: int, k: int, element: str = "bf16") -> str:
     """C = A' B for A of k x m and B of k x n elements, k contiguous in both; rows of C are contiguous."""
-    sums = f"coopmatrix<f32x{ROWS}x16,matrix_acc>"
-    band = BAND if n // COLUMNS % BAND == 0 else 1
+    rows, own = TILES.get(element, HALVES)
+    columns = own * SUBGROUPS
+    sums = f"coopmatrix<f32x{rows}x{own},matrix_acc>"
+    band = BAND if n // columns % BAND == 0 else 1
+    narrow = f"%short = cast %sum : coopmatrix<{element}x{rows}x{own},matrix_acc>" if element != "f32" else ""
     return f"""
 func @product(%A: memref<{element}x{k}x{m}>, %B: memref<{element}x{k}x{n}>, %C: memref<{element}x{m}x{n}>)
     attributes{{subgroup_size=32, work_group_size=[256,1]}} {{
@@ -47,10 +52,11 @@ func @product(%A: memref<{element}x{k}x{m}>, %B: memref<{element}x{k}x{n}>, %C: 
     %own = cast %s : index
     %0 = constant 0 : index
     %16 = constant 16 : index
-    %rows = constant {ROWS} : index
-    %columns = constant {COLUMNS} : index
+    %each = constant {own} : index
+    %rows = constant {rows} : index
+    %columns = constant {columns} : index
     %band = constant {band} : index
-    %tiles = constant {band * m // ROWS} : index
+    %tiles = constant {band * m // rows} : index
     %depth = constant {k} : index
     %which = arith.div %g, %tiles : index
     %within = arith.rem %g, %tiles : index
@@ -60,17 +66,17 @@ func @product(%A: memref<{element}x{k}x{m}>, %B: memref<{element}x{k}x{n}>, %C: 
     %row = arith.div %within, %band : index
     %m = arith.mul %row, %rows : index
     %n0 = arith.mul %column, %columns : index
-    %n1 = arith.mul %own, %16 : index
+    %n1 = arith.mul %own, %each : index
     %n = arith.add %n0, %n1 : index
     %zero = constant 0.0 : {sums}
     %sum = for %k:index=%0,%depth,%16 init(%c=%zero) -> ({sums}) {{
-      %a = cooperative_matrix_load.t %A[%k,%m] : coopmatrix<{element}x{ROWS}x16,matrix_a>
-      %b = cooperative_matrix_load.n %B[%k,%n] : coopmatrix<{element}x16x16,matrix_b>
+      %a = cooperative_matrix_load.t %A[%k,%m] : coopmatrix<{element}x{rows}x16,matrix_a>
+      %b = cooperative_matrix_load.n %B[%k,%n] : coopmatrix<{element}x16x{own},matrix_b>
       %d = cooperative_matrix_mul_add %a, %b, %c : {sums}
       yield (%d)
     }}
-    %short = cast %sum : coopmatrix<{element}x{ROWS}x16,matrix_acc>
-    cooperative_matrix_store %short, %C[%m,%n]
+    {narrow}
+    cooperative_matrix_store {"%short" if narrow else "%sum"}, %C[%m,%n]
   }}
 }}
 """
@@ -107,12 +113,13 @@ def in_turn(
 
 def bench_product(torch: Any, size: int, element: str = "bf16") -> None:
     """A square product beside torch's."""
-    kind = {"bf16": torch.bfloat16, "f16": torch.float16}[element]
+    kind = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[element]
     a, b = (torch.randn(size, size, device="cuda", dtype=kind) for _ in range(2))
     c = torch.full((size, size), float("nan"), device="cuda", dtype=kind)
     torch.cuda.synchronize()
     kernels = cuda.compile_program(parse(Source("product", product_text(size, size, size, element))).program)
-    groups = (size // ROWS) * (size // COLUMNS)
+    rows, own = TILES.get(element, HALVES)
+    groups = (size // rows) * (size // (own * SUBGROUPS))
     # What is k x m with k contiguous here, torch calls m x k row by row.
     bound = kernels.bind("product", [of_torch(item) for item in (a, b, c)], groups)
     bound.launch()
@@ -121,7 +128,10 @@ def bench_product(torch: Any, size: int, element: str = "bf16") -> None:
     error = ((c.float() - want.float()).norm() / want.float().norm()).item()
     flops = 2 * size**3 / 1e12
     product = partial(torch.matmul, b, a.T)
-    for what, count in (("in turn", 1), ("in a row", max(5, int(4e13 / (2 * size**3))))):
+    for what, count in (
+        ("in turn", 1),
+        ("in a row", max(2, int((2e12 if element == "f32" else 4e13) / (2 * size**3)))),
+    ):
         ours, theirs = in_turn(torch, bound.launch, product, count)
         tell(f"{element} product {size}^3, {what}", flops / ours, flops / theirs, "TFLOP/s", error)
 
@@ -145,7 +155,7 @@ def tell(what: str, ours: float, theirs: float, unit: str, error: float) -> None
     )
 
 
-ROW_GRAPHS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+ROW_GRAPHS: dict[str, tuple[str, Callable[..., Any]]] = {
     "softmax": ("nn.softmax{axes=[1]}(x)", lambda torch, x: torch.softmax(x, 1)),
     "layer norm": (
         "aten.layer_norm{normalized_shape=[C]}(x)",
@@ -156,50 +166,122 @@ ROW_GRAPHS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
         lambda torch, x: torch.nn.functional.rms_norm(x, x.shape[1:]),
     ),
     "gelu": ("nn.gelu(x)", lambda torch, x: torch.nn.functional.gelu(x)),
+    "SwiGLU": (
+        "math.mul(s, z); s = nn.silu(x)",
+        lambda torch, x, z: torch.nn.functional.silu(x) * z,
+    ),
 }
 
 
 def bench_rows(torch: Any, rows: int = 16384, columns: int = 4096) -> None:
-    """Kernels that read a matrix once and write one: bytes by second beside torch's, and a copy's."""
-    x = torch.randn(rows, columns, device="cuda")
+    """Kernels that read a matrix or two once and write one: bytes by second beside torch's, and a copy's."""
+    x, z = (torch.randn(rows, columns, device="cuda") for _ in range(2))
     y = torch.empty_like(x)
-    moved = 2 * x.numel() * 4 / 1e12
-    copy = moved / min(time_torch(torch, lambda: y.copy_(x), 20) for _ in range(3))
+    size = x.numel() * 4 / 1e12
+    copy = 2 * size / min(time_torch(torch, lambda: y.copy_(x), 20) for _ in range(3))
     print(f"copy of {rows} x {columns} f32: {copy:.2f} TB/s")
     for name, (line, peer) in ROW_GRAPHS.items():
-        bound = bind_rows(line.replace("C", str(columns)), x, y)
+        given = [x, z] if "z" in line else [x]
+        last, *before = line.replace("C", str(columns)).split("; ")
+        bound = bind_rows("; ".join([*before, f"y = {last};"]), given, y)
         bound.launch()
         own_stream().wait()
-        error = (y - peer(torch, x)).abs().max().item()
-        ours, theirs = in_turn(torch, bound.launch, partial(peer, torch, x), 20)
+        error = (y - peer(torch, *given)).abs().max().item()
+        ours, theirs = in_turn(torch, bound.launch, partial(peer, torch, *given), 20)
+        moved = (len(given) + 1) * size
         tell(f"{name} {rows} x {columns}", moved / ours, moved / theirs, "TB/s", error)
+        print(f"{'':34} {moved / ours / copy:9.2f} of a copy")
 
 
-def bind_rows(line: str, x: Any, y: Any) -> BoundLaunch:
-    """The one kernel of a graph `y = line`, bound to tensors of torch."""
-    shape = list(x.shape)
+def kernels_of(text: str, precision: str = "f32") -> KernelGraph:
+    """The kernels of a graph for this device."""
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.sknd"
-        path.write_text(
-            f"import nn, aten;\ngraph Rows {{ @input {{ x: real{shape}; }} @output {{ y: real{shape}; }} "
-            f"@compose {{ y = {line}; }} }}\n"
-        )
+        path = Path(folder) / "graph.sknd"
+        path.write_text(text)
         model: Any = lamella.load(path)
-    options = Options()
-    graph = to_kernels(prepare(model, options), options, {}, True, device_target())
+    options = Options(precision=precision)
+    return fit_kernels(
+        to_kernels(prepare(model, options, precision != "f32"), options, {}, True, device_target())
+    )
+
+
+def bind_rows(lines: str, given: Sequence[Any], y: Any) -> BoundLaunch:
+    """The one kernel of a graph of x, and z, and y, bound to tensors of torch."""
+    shape = list(y.shape)
+    inputs = " ".join(f"{name}: real{shape};" for name, _ in zip("xz", given, strict=False))
+    graph = kernels_of(
+        f"import nn, aten, math;\ngraph Rows {{ @input {{ {inputs} }} @output {{ y: real{shape}; }} "
+        f"@compose {{ {lines} }} }}\n"
+    )
     (call,) = (call for calls in graph.calls.values() for call in calls)
-    program = with_sizes(graph.program)
-    (function,) = program.functions
-    written = written_parameters(function)
-    flat = [y if item.value.name in written else x for item in function.parameters]
-    arrays = [of_torch(item.reshape(-1)) for item in flat]
-    return cuda.compile_program(program).bind(function.name, arrays, call.groups)
+    (function,) = graph.program.functions
+    tensors = {"x": given[0], "z": given[-1], "y": y}
+    arrays = [of_torch(tensors[item.value.name[0]].reshape(-1)) for item in function.parameters]
+    return cuda.compile_program(graph.program).bind(function.name, arrays, call.groups)
+
+
+ATTENTIONS = (
+    (2, 16, 8, 2048, 128, True),
+    (4, 16, 16, 4096, 128, True),
+    (1, 32, 32, 8192, 128, True),
+    (4, 16, 16, 4096, 128, False),
+    (8, 12, 12, 1024, 64, True),
+    (8, 12, 12, 512, 64, False),
+)
+"""Batch, heads, heads of keys, tokens, elements of a vector, and whether later tokens are hidden."""
+
+
+def bench_attention(torch: Any, case: tuple[int, int, int, int, int, bool]) -> None:
+    """The kernel that attention of a graph becomes, in bf16, beside torch's."""
+    batch, heads, shared, tokens, depth, causal = case
+    half = torch.bfloat16
+    q = torch.randn(batch, heads, tokens, depth, device="cuda", dtype=half)
+    k, v = (torch.randn(batch, shared, tokens, depth, device="cuda", dtype=half) for _ in range(2))
+    peer = partial(
+        torch.nn.functional.scaled_dot_product_attention, is_causal=causal, enable_gqa=heads != shared
+    )
+    y = torch.full(q.shape, float("nan"), device="cuda")
+    torch.cuda.synchronize()
+    bound = bind_attention(case, (q, k, v), y)
+    bound.launch()
+    own_stream().wait()
+    want = peer(q.float(), k.float(), v.float())
+    error = ((y - want).norm() / want.norm()).item()
+    flops = 4 * batch * heads * tokens**2 * depth / (2 if causal else 1) / 1e12
+    ours, theirs = in_turn(torch, bound.launch, partial(peer, q, k, v), max(1, int(1 / flops)))
+    name = f"attention {batch}x{heads}/{shared}x{tokens}x{depth}{' causal' * causal}"
+    tell(name, flops / ours, flops / theirs, "TFLOP/s", error)
+
+
+def bind_attention(case: tuple[int, int, int, int, int, bool], given: Sequence[Any], y: Any) -> BoundLaunch:
+    """The kernel of an attention behind those that round, bound to tensors of torch that are rounded."""
+    batch, heads, shared, tokens, depth, causal = case
+    told = f"is_causal={str(causal).lower()}, enable_gqa={str(heads != shared).lower()}"
+    shapes = [[batch, count, tokens, depth] for count in (heads, shared, shared)]
+    inputs = " ".join(f"{name}: real{shape};" for name, shape in zip("qkv", shapes, strict=True))
+    graph = kernels_of(
+        f"import aten;\ngraph Attention {{ @input {{ {inputs} }} @output {{ y: real{shapes[0]}; }} "
+        f"@compose {{ y = aten.scaled_dot_product_attention{{{told}}}(q, k, v); }} }}\n",
+        "bf16",
+    )
+    calls = [call for calls in graph.calls.values() for call in calls]
+    (function,) = (item for item in graph.program.functions if item.name == calls[-1].kernel)
+    tensors = dict(zip(("queries", "keys", "values"), given, strict=True))
+    arrays = [
+        of_torch(
+            next(
+                (tensor.reshape(-1, depth) for name, tensor in tensors.items() if name in item.value.name), y
+            )
+        )
+        for item in function.parameters
+    ]
+    return cuda.compile_program(graph.program).bind(function.name, arrays, calls[-1].groups)
 
 
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("products", "rows"))
+    parser.add_argument("--only", choices=("products", "rows", "attention"))
     chosen = parser.parse_args()
     absent = cuda.missing()
     if absent is not None:
@@ -212,8 +294,13 @@ def main() -> None:
         for size in (2048, 4096, 8192):
             bench_product(torch, size)
         bench_product(torch, 4096, "f16")
+        for size in (4096, 8192):
+            bench_product(torch, size, "f32")
     if chosen.only in (None, "rows"):
         bench_rows(torch)
+    if chosen.only in (None, "attention"):
+        for case in ATTENTIONS:
+            bench_attention(torch, case)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cuda import time_ours, time_torch
+from bench.cuda_models import tell_kernels
 from lamella.backend import cuda
 from lamella.backend.cuda.lists import CudaList
 from lamella.base.dim import symbols
@@ -52,31 +53,17 @@ def transformers_tokens(torch: Any, model: Any, prompt: list[int], count: int) -
         yield int(given.item())
 
 
-def main() -> None:
-    """Measure one shape."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", type=int, default=28)
-    parser.add_argument("--prompt", type=int, default=128)
-    parser.add_argument("--tokens", type=int, default=48)
-    parser.add_argument("--precision", default="bf16")
-    chosen = parser.parse_args()
-    absent = cuda.missing()
-    if absent is not None:
-        sys.exit(absent)
-    torch: Any = import_module("torch")
-    transformers: Any = import_module("transformers")
-    config = import_module("bench.decode").qwen3(chosen.layers)
-    prompt = [1 + place % 1000 for place in range(chosen.prompt)]
-    model = transformers.AutoModelForCausalLM.from_config(config)
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        begin = time.perf_counter()
-        options = Options(precision=chosen.precision, backend="cuda")
-        ours = Generator(Path(folder), chosen.prompt + chosen.tokens + 1, options, "cuda")
-        print(f"ready after {time.perf_counter() - begin:.1f} s", flush=True)
-        for turn in range(2):
-            first, each = seconds_of(ours.run(prompt, Sampling(chosen.tokens)))
-            print(f"ours, turn {turn}: prompt {first * 1e3:.1f} ms, token {each * 1e3:.3f} ms", flush=True)
+def measure(
+    folder: str, precision: str, chosen: argparse.Namespace, prompt: list[int]
+) -> tuple[float, float]:
+    """Seconds of a prompt and of a token in a precision."""
+    begin = time.perf_counter()
+    options = Options(precision=precision, backend="cuda")
+    ours = Generator(Path(folder), chosen.prompt + chosen.tokens + 1, options, "cuda")
+    print(f"{precision}: ready after {time.perf_counter() - begin:.1f} s", flush=True)
+    for turn in range(2):
+        first, each = seconds_of(ours.run(prompt, Sampling(chosen.tokens)))
+        print(f"ours, turn {turn}: prompt {first * 1e3:.1f} ms, token {each * 1e3:.3f} ms", flush=True)
     executable: Any = ours.executable
     names = {
         item.name for one in executable.model.graph.inputs for extent in one.shape for item in symbols(extent)
@@ -85,16 +72,42 @@ def main() -> None:
         if isinstance(segment.each, CudaList):
             alone = statistics.median(time_ours(segment.each.replay) for _ in range(20))
             print(f"{len(segment.each.whole.launches)} launches of a token alone: {alone * 1e3:.3f} ms")
+            tell_kernels(segment.each, chosen.launches)
+    return first, each
+
+
+def main() -> None:
+    """Measure one shape."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=28)
+    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--precision", default="bf16", help="several with commas")
+    parser.add_argument("--launches", type=int, default=0, help="kernels to tell, the longest first")
+    chosen = parser.parse_args()
+    absent = cuda.missing()
+    if absent is not None:
+        sys.exit(absent)
+    torch: Any = import_module("torch")
+    transformers: Any = import_module("transformers")
+    config = import_module("bench.decode").qwen3(chosen.layers)
+    prompt = [1 + place % 1000 for place in range(chosen.prompt)]
+    with torch.device("cuda"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        found = {name: measure(folder, name, chosen, prompt) for name in chosen.precision.split(",")}
     weights = sum(item.numel() for item in model.parameters())
     bound = 2 * weights / bandwidth(torch)
     short = model.cuda().bfloat16()
     for _ in range(2):
         read, step = seconds_of(transformers_tokens(torch, short, prompt, chosen.tokens))
-    print(
-        f"qwen3, {chosen.layers} layers, {chosen.precision}: {each * 1e3:.3f} ms a token, {bound / each:.2f} of the "
-        f"bound of {bound * 1e3:.3f} ms; transformers {step * 1e3:.3f} ms; "
-        f"prompts {first * 1e3:.1f} and {read * 1e3:.1f} ms"
-    )
+    for name, (first, each) in found.items():
+        print(
+            f"qwen3, {chosen.layers} layers, {name}: {each * 1e3:.3f} ms a token, {bound / each:.2f} of the "
+            f"bound of {bound * 1e3:.3f} ms of bf16; transformers {step * 1e3:.3f} ms; "
+            f"prompts {first * 1e3:.1f} and {read * 1e3:.1f} ms"
+        )
 
 
 if __name__ == "__main__":

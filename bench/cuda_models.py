@@ -21,26 +21,11 @@ import numpy as np
 import lamella
 from bench.cuda import time_ours, time_torch
 from lamella.backend import cuda
+from lamella.backend.cpu.run.lists import reach_of
 from lamella.backend.cuda.lists import CudaList
 from lamella.base.arrays import Array
-from lamella.kernels.launches import LaunchTime
 
 RUNS = 20
-
-
-class Launches:
-    """The launches of a run, as an executable tells them."""
-
-    def __init__(self) -> None:
-        self.found: list[LaunchTime] = []
-
-    def __call__(self, items: Any, total: object) -> Any:
-        """Everything that is run."""
-        return items
-
-    def record(self, item: LaunchTime) -> None:
-        """One launch."""
-        self.found.append(item)
 
 
 def bench(name: str, chosen: argparse.Namespace, torch: Any) -> None:
@@ -66,8 +51,9 @@ def bench(name: str, chosen: argparse.Namespace, torch: Any) -> None:
         f"first call {first - compiled:.1f} s",
         flush=True,
     )
-    if chosen.launches:
-        _tell_launches(run, inputs, chosen.launches)
+    segment = run.whole_segment()
+    if segment is not None and isinstance(segment.each, CudaList):
+        tell_kernels(segment.each, chosen.launches)
 
 
 def _seconds(work: Callable[[], object]) -> float:
@@ -116,25 +102,22 @@ def _first(result: Any) -> Array:
     return found
 
 
-def _tell_launches(run: Any, inputs: dict[str, Array], count: int) -> None:
-    """The kernels that take longest, all launches of each together."""
-    best: dict[int, LaunchTime] = {}
-    for _ in range(5):
-        run.progress = launches = Launches()
-        run(**inputs)
-        for number, item in enumerate(launches.found):
-            held = best.get(number)
-            best[number] = item if held is None or item.seconds < held.seconds else held
-    total: dict[str, float] = {}
-    times: Counter[str] = Counter()
-    for item in best.values():
-        name = f"{item.kernel} of {item.groups}"
-        total[name] = total.get(name, 0.0) + item.seconds
-        times[name] += 1
-    print(f"    {len(best)} launches, {sum(total.values()) * 1e3:.3f} ms one by one")
-    for name, seconds in sorted(total.items(), key=lambda item: -item[1])[:count]:
+def tell_kernels(launches: CudaList, count: int) -> None:
+    """The kernels that take longest, all launches of each in a row, with the bytes that they touch."""
+    if not count:
+        return
+    sizes: Counter[tuple[str, int]] = Counter()
+    for item in launches.whole.launches:
+        sizes[item.kernel or "fill", item.groups] += sum(map(reach_of, item.arguments))
+    found = launches.kernel_seconds()
+    total = sum(seconds for _, seconds in found.values())
+    print(f"    {len(launches.whole.launches)} launches, {total * 1e3:.3f} ms kernel by kernel")
+    for key, (times, seconds) in sorted(found.items(), key=lambda item: -item[1][1])[:count]:
+        rate = sizes[key] / seconds / 1e12
         print(
-            f"    {seconds * 1e6:9.1f} us, {times[name]:3} of {seconds * 1e6 / times[name]:7.1f} us: {name}"
+            f"    {seconds * 1e6:9.1f} us, {times:3} of {seconds * 1e6 / times:7.2f} us, {rate:5.2f} TB/s: "
+            f"{key[0]} of {key[1]}",
+            flush=True,
         )
 
 

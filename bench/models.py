@@ -1,7 +1,8 @@
 """Measure whole models: ours beside onnxruntime, OpenVINO and torch, each in its own process, in turn, in one run.
 
 usage: python -m bench.models [NAME …] [--threads 1,2] [--batch 1,8] [--against torch,onnxruntime,openvino,inductor]
-                              [--backend cpu] [--quick] [--rounds N] [--seconds S] [--patience S] [--apart]
+                              [--backend cpu] [--precision f32|bf16|w8|w4|int8] [--quick] [--rounds N] [--seconds S]
+                              [--patience S] [--apart]
 Without names all networks of bench/networks; results are also written to build/bench/models.json.
 """
 
@@ -50,7 +51,7 @@ def measure(name: str, batch: int, threads: int, wanted: argparse.Namespace) -> 
             wanted.apart or work.fixed > LARGE_BYTES,
             Path(cache),
         )
-        options = Options(threads=threads)
+        options = Options(threads=threads, precision=wanted.precision)
         standings = hold([*wanted.backend, *wanted.against], material, terms, options)
         again = hold(wanted.backend[:1], material, replace(terms, rounds=0), options)[0]
     ceilings = measure_ceilings(threads)
@@ -64,7 +65,9 @@ def head(names: Sequence[str]) -> str:
     """The names of the columns."""
     words = "".join(f"{name[:11]:>12}" for name in names)
     start = f"{'compile':>9}{'CPU':>7}{'cached':>8}{'CPU':>7}"
-    tail = f"{'bound':>9}{'ratio':>7}{start}{'peak MB':>9}{'cached':>8}{'ORT MB':>8}{'differs':>9}"
+    tail = (
+        f"{'bound':>9}{'ratio':>7}{start}{'peak MB':>9}{'aside':>7}{'cached':>8}{'ORT MB':>8}{'differs':>9}"
+    )
     return f"{'model':16}{'batch':>6}{'thr':>4}{words}{tail}"
 
 
@@ -76,7 +79,9 @@ def told(name: str, heat: Heat) -> Iterator[str]:
     start = f"{ours.load + ours.first:>8.2f}s{ours.busy:>6.2f}s{heat.cached:>7.2f}s{heat.again.busy:>6.2f}s"
     runtime = next((item.peak for item in heat.standings if item.name == "onnxruntime"), 0)
     apart = heat.differs(ours)
-    peaks = f"{ours.peak / 1e6:>9.0f}{heat.again.peak / 1e6:>8.0f}{runtime / 1e6:>8.0f}"
+    peaks = (
+        f"{ours.peak / 1e6:>9.0f}{ours.aside / 1e6:>7.0f}{heat.again.peak / 1e6:>8.0f}{runtime / 1e6:>8.0f}"
+    )
     tail = f"{peaks}{math.nan if apart is None else apart[1]:>9.1e}"
     yield f"{name:16}{heat.batch:>6}{heat.threads:>4}{times}{bound:>9.2f}{heat.ratio:>7.2f}{start}{tail}"
     for item in heat.standings:
@@ -106,6 +111,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--batch", type=numbers, default=[1])
     parser.add_argument("--against", type=words, default=["torch", "onnxruntime", "openvino"])
     parser.add_argument("--backend", type=words, default=["cpu"])
+    parser.add_argument("--precision", default=None, help="of ours; peers compute in f32")
     parser.add_argument("--quick", action="store_true", help="few samples")
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0.0, help="of each contestant in a round")

@@ -58,6 +58,7 @@ COMMANDS = {
         ("prompt", "tokens", "inputs", "allow", "patch", "trace"),
     ),
     "BenchOptions": ("lamella.bench", "bench", ()),
+    "ViewOptions": ("lamella.view", "view", ("output", "serve")),
 }
 """Functions whose options are those of a command, but for what they take as arguments, print or draw."""
 
@@ -75,7 +76,8 @@ def _classes() -> Iterator[str]:
             found["backend"] = table()["backend"]
         yield _class(name, function, found, "")
     for name, (function, command, taken) in COMMANDS.items():
-        found = {key: row for key, row in offered(command).items() if key not in (*taken, *PRINTED)}
+        shown = [key for key in PRINTED if key != "profile" or command != "view"]
+        found = {key: row for key, row in offered(command).items() if key not in (*taken, *shown)}
         yield _class(name, function, found, command)
 
 

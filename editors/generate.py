@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lamella.lsp import nem, skriptnd, tensor
-from lamella.lsp.grammars import GRAMMARS, Grammar
+from lamella.pipeline.grammars import GRAMMARS, Grammar
 from lamella.lsp.module import KEYWORDS as MODULE_WORDS
 
 HERE = Path(__file__).parent

@@ -25,7 +25,7 @@ def test_a_missing_package_names_its_extra(name: str, monkeypatch: pytest.Monkey
     finding = caught.value.findings[0]
     assert (finding.message, finding.hint) == (
         f"package '{name}' is not installed",
-        f"pip install lamella[{EXTRAS[name]}]",
+        f"pip install 'lamella[{EXTRAS[name]}]'",
     )
 
 

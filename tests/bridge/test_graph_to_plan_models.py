@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import lamella
 from lamella.backend.reference import compile_model
@@ -151,6 +152,19 @@ def test_control_flow_is_refused() -> None:
     codes = [item.code for item in caught.value.findings]
     assert codes[-1] == "NEM200"
     assert "control flow" in caught.value.findings[-1].message
+
+
+def test_steps_of_a_recurrent_layer_are_written_out() -> None:
+    """A loop whose number of steps is known is no control flow of the run; PyTorch is the judge."""
+    torch.manual_seed(0)
+    layer = torch.nn.LSTM(3, 4, batch_first=True, bidirectional=True).eval()
+    x = torch.randn(1, 3, 3)
+    model = lamella.from_torch(layer, (x,))
+    found = plans_of(model, after=None)
+    given = dict(zip(compile_model(model).inputs, (x.numpy(),), strict=True))
+    outputs = list(run_stage(found.stages[-1], model, given).values())
+    with torch.no_grad():
+        np.testing.assert_allclose(outputs[0], layer(x)[0].numpy(), atol=2e-2)
 
 
 def _quantised(name: str, **options: object) -> Model:

@@ -216,6 +216,13 @@ def test_known_tables_may_stay_unused(tmp_path: Path, name: str) -> None:
     assert found.data()["b"].tolist() == [0, 1, 2, 3]
 
 
+def test_a_part_of_a_weight_is_missing_and_the_others_are_not_blamed(tmp_path: Path) -> None:
+    tensors = {"q": numbers(2, 3), "v": numbers(2, 3)}
+    found = plan(tmp_path, tensors, [Weight("qkv", (6, 3))], '    qkv: fuse("q", "k", "v", dim=0)')
+    assert [item.code for item in found.findings] == ["E110"]
+    assert "the other parts of the weight are there, such as 'q'" in str(found.findings[0].hint)
+
+
 def test_weights_of_biases_are_no_tables(tmp_path: Path) -> None:
     tensors = {"w": numbers(2), "transformer.h.1.attn.c_attn.bias": numbers(4)}
     assert "E111" in told(plan(tmp_path, tensors, [Weight("w", (2,))], '    w: "w"'))[0]

@@ -49,6 +49,8 @@ DECLARED = {
     "seed": "allowed wherever something may be drawn",
     "strict": "only warnings show it",
     "prompt": "there is nothing to generate without it: tests/cli/test_module.py, test_nac_app.py",
+    "contents": "tests/pipeline/test_onnx_files.py, tests/models/test_hf_masks.py",
+    **dict.fromkeys(("text", "context", "audio", "top"), "tests/pipeline/test_tasks.py"),
     "against": "tests/cli/test_bench.py",
     "thread_counts": "only the clock shows it",
     "batches": "tests/cli/test_bench.py",
@@ -514,6 +516,14 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         },
     ),
     ("write nac", "sknd", "convert plain.sknd o.nac --quantize int8_channel", {"axis": "--axis 1"}),
+    *(
+        ("merge", kind, f"convert {words}", options)
+        for kind, name, target in (("folder", "hf", "o"), ("nac", "next.nac", "o.nac"))
+        for words, options in (
+            (f"{name} {target}", {"adapters": f"--adapter {kind}-adapter"}),
+            (f"{name} {target} --adapter {kind}-adapter", {"unmerge": "--unmerge"}),
+        )
+    ),
     (
         "compile",
         "tensor",
@@ -643,6 +653,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "convert words.nacs words.nac",
             "convert examples/digits/digits.sknd digits.nac",
             f"bind {NPU} -o conv.stcb",
+            *(
+                f"train {name} --data row.npy --steps 2 --batch 2 --sequence 2 --backend reference --lr 1 "
+                f"--adapter lora:rank=2 --save {kind}-adapter"
+                for kind, name in (("folder", "hf"), ("nac", "next.nac"))
+            ),
         ):
             done = call(*words.split())
             assert done.exit_code == 0, done.output

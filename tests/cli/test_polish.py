@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 
-from lamella.cli import _wants_colour, lamella
+from lamella.cli import COMMANDS, _wants_colour, lamella
+from lamella.cli.asked import help_command
 from tests.support.repository import ROOT
 
 CONV = str(ROOT / "examples/npu/conv_relu.nem")
@@ -72,3 +74,26 @@ def test_stages_and_the_times_of_passes(capsys: pytest.CaptureFixture[str]) -> N
     passes = re.findall(r"^ +[\d.]+ ms +[\d.]+%  ([\w-]+)$", seen.err, re.MULTILINE)
     assert passes == [name for _, name in stages[1:]], "the first stage is the text itself"
     assert "define " in seen.out
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_does_not_wait_for_what_a_command_loads(name: str) -> None:
+    """The help that is made of a command's text is that of the command."""
+    asked = help_command(name)
+    real = lamella.get_command(click.Context(lamella), name)
+    assert real is not None
+    assert (asked is None) == (name in ("demo", "explain", "genome", "lsp", "rules"))
+    if asked is not None:
+        # click keeps the option `--help` of a command that was asked for it once, as tests before this one do
+        pages = [
+            item.get_help(click.Context(item, info_name=name)).replace("-h, --help", "--help    ")
+            for item in (asked, real)
+        ]
+        assert pages[0] == pages[1]
+
+
+def test_verbose_says_what_a_command_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("-v", "check", CONV) == 0
+    said = capsys.readouterr().err
+    assert re.search(r"\d+\.\d\d s, \d+\.\d\d s of processors", said)
+    assert run("-q", "-v", "check", CONV) == 2

@@ -15,6 +15,7 @@ from lamella.graph.passes.fold_transposes import fold_transposes
 from lamella.graph.passes.fuse import Machine
 from lamella.graph.passes.local_views import local_views
 from lamella.graph.passes.merge_products import merge_products
+from lamella.graph.passes.sink_casts import sink_casts
 from lamella.graph.rewrite import members
 from lamella.graph.verify import verify
 from lamella.pipeline.skriptnd.run_passes import ALL_PASSES
@@ -35,6 +36,25 @@ def check(before: Model, after: Model, body: list[str]) -> None:
     assert body_of(after) == body
     assert not verify(after.graph, after.library)
     same(run(before, {"n": 3}), run(after, {"n": 3}), exact=False)
+
+
+# --- sink_casts -----------------------------------------------------------------------------------------------
+
+
+def test_widening_casts_stand_before_their_readers() -> None:
+    """Each reader has one of its own, behind what only moves elements; what is waited for is the narrow tensor."""
+    lines = (
+        "h = layout.cast<bf16>(x); r = layout.cast<f32>(h); a = math.neg(r); f = layout.flatten{axis=0, rank=2}(r);"
+        " b = math.exp(f); w = misc.after(x, r); y = math.add(a, w);"
+    )
+    before = small("x: real[n|8, 4];", lines, "y: real[~, ~]; b: real[~]")
+    after = sink_casts(before)
+    text = body_of(after)
+    assert sum("layout.cast<real>" in line or "layout.cast<f32>" in line for line in text) == 2
+    assert any("misc.after(x, h)" in line for line in text)
+    assert any("layout.flatten" in line and "(h)" in line for line in text)
+    assert not verify(after.graph, after.library)
+    same(run(before, {"n": 3}), run(after, {"n": 3}), exact=True)
 
 
 # --- fold_batch_norm ------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from pygments.token import Comment, Error, Keyword, Number, String
 
 from editors.generate import files
 from lamella.base.source import Source
-from lamella.lsp.grammars import COMMENT_SCOPE, GRAMMARS, NUMBER, STRING
 from lamella.lsp.pygments import ModuleLexer, NemLexer, SkriptndLexer, TensorLexer
 from lamella.lsp.workspace import LANGUAGES
+from lamella.pipeline.grammars import COMMENT_SCOPE, GRAMMARS, NUMBER, STRING
 
 ROOT = Path(__file__).parents[2]
 LEXERS = {"module": ModuleLexer, "skriptnd": SkriptndLexer, "tensor": TensorLexer, "nem": NemLexer}

@@ -8,15 +8,16 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
+import torch
 
 from lamella.backend.reference import compile_model
 from lamella.bridge.module_to_graph import Settings
 from lamella.pipeline.generate import Sampling
 from lamella.pipeline.module.execution import build
 from lamella.pipeline.module.folders import read_source
-from lamella.pipeline.module.generate import Generator
+from lamella.pipeline.module.generate import Generator, SequenceGenerator, open_generator
 from lamella.pipeline.options import Options
-from tests.support.models.checkpoints import first_of, logits, save, tokens
+from tests.support.models.checkpoints import first_of, logits, results_of, save, tokens
 
 STATEFUL = (
     *("llama 3.1", "qwen2 window", "qwen3", "mistral", "qwen3 moe plain", "gpt2", "mamba", "nemotron"),
@@ -65,3 +66,42 @@ def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> N
     clear = best[:, -1] - best[:, -2] > MARGIN
     assert clear.mean() > 0.9
     np.testing.assert_array_equal(rated.argmax(-1)[clear], np.asarray(chosen)[clear])
+
+
+ANSWERING = ("t5 gated", "bart scaled", "whisper")
+
+
+@pytest.mark.parametrize("name", ANSWERING)
+def test_what_is_written_for_another_sequence_is_what_transformers_writes(name: str, tmp_path: Path) -> None:
+    """Tokens by chance, so that they differ; their scores are those of transformers without any cache."""
+    model = save(name, tmp_path, seed=4)
+    generator = SequenceGenerator(tmp_path, Options(max_tokens=COUNT))
+    (asked,) = generator.inputs
+    chance = np.random.default_rng(3)
+    for length in (5, 9):
+        given = (
+            chance.integers(0, 60, (1, length))
+            if asked == "token_ids"
+            else chance.random((1, 8, 24), np.float32)
+        )
+        generator.read(**{asked: given})
+        start = [3, 7]
+        chosen = list(generator.write(start, Sampling(COUNT // 2, temperature=1.0, seed=length)))
+        assert len(chosen) == COUNT // 2
+        assert len(set(chosen)) > COUNT // 8
+        generator.read(**{asked: given})
+        found = [generator.rate_next(start), *(generator.rate_next([token]) for token in chosen[:-1])]
+        inputs = {asked: given, "decoder_token_ids": np.asarray([[*start, *chosen[:-1]]])}
+        wanted = results_of(model, inputs)[0, 1:]
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", ["t5", "bart scaled"])
+def test_greedy_answers_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    model = save(name, tmp_path, seed=4)
+    start = [int(token) for token in tokens(1, 7, seed=2)[0]]
+    generator = open_generator(tmp_path, len(start), Options(max_tokens=32))
+    chosen = list(generator.run(start, Sampling(32)))
+    wanted = model.generate(torch.tensor([start]), max_new_tokens=33, do_sample=False)[0].tolist()
+    begun = wanted.index(chosen[0])
+    assert chosen == wanted[begun : begun + 32]

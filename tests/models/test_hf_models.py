@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import transformers
 from safetensors.numpy import load_file
 
 import lamella
 from lamella.pipeline.module.export import export
 from lamella.pipeline.module.folders import architectures
 from lamella.pipeline.options import Options
-from tests.support.models.checkpoints import MODELS, first_of, logits, save, tokens
+from tests.support.models.checkpoints import MODELS, class_named, first_of, inputs_of, results_of, save
 
 ARCHITECTURES = sorted(name for name in architectures() if name[0].isupper())
 CLOSE = 1e-5
@@ -25,9 +24,10 @@ def test_a_checkpoint_gives_the_logits_of_transformers_and_goes_back_byte_by_byt
     name: str, tmp_path: Path
 ) -> None:
     model = save(name, tmp_path / "in", seed=3)
-    ids = tokens(length=13, seed=len(name))
-    wanted = logits(model, ids)
-    found = first_of(lamella.compile(lamella.load(tmp_path / "in"))(token_ids=ids))
+    loaded = lamella.load(tmp_path / "in")
+    inputs = inputs_of(loaded, length=13, seed=len(name))
+    wanted = results_of(model, inputs)
+    found = first_of(lamella.compile(loaded)(**inputs))
     np.testing.assert_allclose(found, wanted, rtol=0, atol=CLOSE * np.abs(wanted).max())
 
     export(tmp_path / "in", tmp_path / "out", Options())
@@ -37,7 +37,8 @@ def test_a_checkpoint_gives_the_logits_of_transformers_and_goes_back_byte_by_byt
         assert (value.shape, value.tobytes()) == (after[key].shape, after[key].tobytes()), key
     again = type(model).from_pretrained(tmp_path / "out").eval()
     # Not bit by bit: its triangular solvers take other roads for numbers that lie elsewhere.
-    np.testing.assert_allclose(logits(again, ids), wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
+    found = results_of(again, inputs)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -46,9 +47,10 @@ def test_an_export_without_a_source_is_one_that_transformers_loads(architecture:
     path, model = architectures()[architecture]
     chosen: dict[str, Any] = {"model": model, "preset": "tiny"}
     export(path, tmp_path, Options(**chosen, seed=5))
-    loaded, report = getattr(transformers, architecture).from_pretrained(tmp_path, output_loading_info=True)
+    loaded, report = class_named(architecture).from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report.values())
-    ids = tokens(length=9)
-    found = first_of(lamella.compile(lamella.load(path, **chosen), seed=5)(token_ids=ids))
-    wanted = logits(loaded.eval(), ids)
+    ours = lamella.load(path, **chosen)
+    inputs = inputs_of(ours, length=9)
+    found = first_of(lamella.compile(ours, seed=5)(**inputs))
+    wanted = results_of(loaded.eval(), inputs)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=CLOSE * np.abs(wanted).max())

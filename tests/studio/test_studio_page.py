@@ -11,6 +11,7 @@ import lamella
 from lamella.base.dtype import F32
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
+from lamella.lsp.pygments import ModuleLexer, SkriptndLexer
 from lamella.ops.library import Library
 from tests.support.plan.report.scenes import HOSTILE
 from tests.support.repository import ROOT
@@ -210,3 +211,40 @@ def test_two_runs_of_plans_are_compared(browser: Chromium, tmp_path: Path) -> No
     browser.click_on("#pane-1 .tab-changes-0")
     assert "−" in browser.text(".changes td.less")
     assert browser.problems() == []
+
+
+CLASSES = {
+    "Keyword.Type": "type",
+    "Keyword.Constant": "number",
+    "Keyword": "word",
+    "Literal.Number": "number",
+}
+CLASSES |= {"Literal.String": "string", "Comment": "comment", "Name.Decorator": "name"}
+
+
+@pytest.mark.parametrize("name", ["digits.sknd", "digits.module"])
+def test_texts_have_the_colours_of_their_lexers(browser: Chromium, tmp_path: Path, name: str) -> None:
+    lexer = SkriptndLexer() if name.endswith(".sknd") else ModuleLexer()
+    page = tmp_path / "page.html"
+    lamella.view(DIGITS / name, output=page, levels=("source",))
+    browser.open(page)
+    lines = (DIGITS / name).read_text(encoding="utf-8").splitlines()
+    shown = browser.run(
+        "[...document.querySelectorAll('.view-source .l')].map((e) => [Number(e.dataset.line),"
+        " [...e.querySelectorAll('.t span')].map((s) => [s.className.slice(2), s.textContent])])"
+    )
+    assert isinstance(shown, list)
+    assert len(shown) > 15
+    wanted: dict[int, list[list[str]]] = {}
+    number = 0
+    for token, text in lexer.get_tokens("\n".join(lines)):
+        kind = next((word for head, word in CLASSES.items() if str(token).startswith(f"Token.{head}")), "")
+        for place, part in enumerate(text.split("\n")):
+            number += place > 0
+            if kind and part:
+                wanted.setdefault(number, []).append([kind, part])
+    judged = {"type", "number", "word", "string", "comment"}
+    for line, parts in shown:
+        mine = [part for part in parts if part[0] in judged]
+        theirs = [part for part in wanted.get(line, []) if part[0] in judged]
+        assert mine == theirs, lines[line]

@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 import lamella
 from lamella.base.diagnostic import LamellaError
+from lamella.base.dtype import I64
 from lamella.base.errors import InputError
 from lamella.cli import lamella as command
+from lamella.graph.nodes import Tensor
 from lamella.pipeline.options import Options
 from lamella.train.adapters.base import BLOCK, NF4, decode_nf4, encode_int8, encode_nf4
 from lamella.train.adapters.merge import merge_adapter, unmerge_adapter
 from lamella.train.adapters.model import find_adapters
 from lamella.train.adapters.specs import AdapterSpec, parse_spec
+from lamella.train.data.batches import Batches
+from lamella.train.data.files import DataRequest, from_arrays
 from lamella.train.settings import StepSettings
 from lamella.train.trainer import Trainer
 
 KINDS = [
     "lora:rank=2,alpha=3,targets=q,o",
+    "lora:rank=2,alpha=3,dropout=0.4,targets=k,down",
     "dora:rank=2,targets=v,up",
     "ia3",
     "prompt:length=2",
     "prefix:length=2",
+    "prefix:length=2,hidden_dim=3",
     "bottleneck:dim=3,activation=gelu",
 ]
 
@@ -57,6 +67,8 @@ def test_a_small_step_changes_the_loss_by_the_square_of_the_gradient(kind: str, 
     settings = StepSettings("sgd", weight_decay=0.0, dtype="f64", clip=1e9)
     trainer = Trainer(graph, settings, "reference")
     given, rate = batch(model.adapted.virtual), 1e-6
+    if model.adapted.draws:
+        given[model.adapted.draws] = np.array([3, 4])
     before = trainer.evaluate(given)
     found = trainer.step(given, rate)
     drop = before - trainer.evaluate(given)
@@ -75,11 +87,14 @@ def test_adapters_begin_as_nothing_and_leave_the_rest(llama: Path, tokens: Path,
     plain = lamella.train(llama, rows, **{**words, "steps": 1})
     done = lamella.train(llama, rows, adapters="lora:rank=2,targets=q,down", save=tmp_path / "a", **words)
     assert done.losses[0] == pytest.approx(plain.losses[0], rel=1e-6)
-    merge_adapter(llama, tmp_path / "a", tmp_path / "merged")
+    merging = ["convert", str(llama), str(tmp_path / "merged"), "--adapter", str(tmp_path / "a")]
+    found = CliRunner().invoke(command, merging)
+    assert found.exit_code == 0, found.output
     again = lamella.train(llama, rows, adapters=str(tmp_path / "a"), eval_data=tokens, **{**words, "lr": 0.0})
     merged = lamella.train(tmp_path / "merged", rows, eval_data=tokens, **{**words, "lr": 0.0})
     assert again.evaluations[-1][1] == pytest.approx(merged.evaluations[-1][1], rel=1e-6)
     unmerge_adapter(tmp_path / "merged", tmp_path / "a", tmp_path / "back")
+    merge_adapter(tmp_path / "back", tmp_path / "a", tmp_path / "again.safetensors")
     first, other, back = (
         load_file(folder / "model.safetensors") for folder in (llama, tmp_path / "merged", tmp_path / "back")
     )
@@ -89,16 +104,100 @@ def test_adapters_begin_as_nothing_and_leave_the_rest(llama: Path, tokens: Path,
         np.testing.assert_allclose(back[name], array, atol=1e-6)
 
 
-def test_the_dropout_of_a_folder_is_said_and_kept(llama: Path, tokens: Path, tmp_path: Path) -> None:
-    options = ["train", str(llama), "--data", str(tokens), "--steps", "1", "--batch", "2", "--sequence", "8"]
-    options += ["--backend", "reference", "--adapter"]
-    words = [*options, "lora:rank=2,targets=q", "--save", str(tmp_path / "a")]
-    assert CliRunner().invoke(command, words).exit_code == 0
-    config = tmp_path / "a" / "adapter_config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "lora_dropout": 0.25}))
-    done = CliRunner().invoke(command, [*options, str(tmp_path / "a"), "--save", str(tmp_path / "b")])
-    assert "without the dropout of the adapter, 0.25" in done.output
-    assert json.loads((tmp_path / "b" / "adapter_config.json").read_text())["lora_dropout"] == 0.25
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--unmerge",), "--unmerge cannot have an effect"),
+        (("--adapter", "lora:rank=2"), "is no folder of an adapter"),
+        (("--adapter", "."), "adapter_config.json"),
+    ],
+)
+def test_merging_without_an_adapter_is_said(
+    words: tuple[str, ...], message: str, llama: Path, tmp_path: Path
+) -> None:
+    done = CliRunner().invoke(command, ["convert", str(llama), str(tmp_path / "out"), *words])
+    assert done.exit_code
+    assert message in done.output
+    assert not (tmp_path / "out").exists()
+
+
+def mask(module: str, draws: np.ndarray, width: int, rate: float) -> np.ndarray:
+    """The factors of dropout for what a module is given, from the text of its operators, in unbounded integers."""
+    prime, salt = (1 << 31) - 1, zlib.crc32(module.encode()) % ((1 << 31) - 1)
+    keys = [pow(int(item) + salt, 5, prime) for item in draws]
+    found = np.array([[pow(key + 16807 * place, 5, prime) for place in range(width)] for key in keys])
+    return np.where(found < int(rate * prime), 0.0, 1 / (1 - rate))
+
+
+def test_dropout_is_that_of_a_torch_model_with_the_same_masks(
+    llama: Path, tokens: Path, tmp_path: Path
+) -> None:
+    """Steps with dropout, judged by transformers' model with LoRA beside a projection; parts of a batch are one."""
+    module, rate, rows = "model.layers.0.self_attn.q_proj", 0.4, np.load(tokens).astype(np.int64)
+    words: dict[str, Any] = {"steps": 3, "batch": 2, "sequence": 8, "lr": 0.05, "eval_data": tokens}
+    kind = f"lora:rank=2,alpha=4,dropout={rate},targets=q"
+    lamella.train(llama, rows, adapters=kind, steps=1, batch=2, sequence=8, lr=0.0, save=tmp_path / "a")
+    assert json.loads((tmp_path / "a" / "adapter_config.json").read_text())["lora_dropout"] == rate
+    ours = lamella.train(llama, rows, adapters=str(tmp_path / "a"), **words)
+    parts = lamella.train(
+        llama, rows, adapters=str(tmp_path / "a"), accumulate=2, backend="reference", **words
+    )
+    np.testing.assert_allclose(parts.losses, ours.losses, rtol=1e-6)
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(llama).requires_grad_(False)
+    start = load_file(tmp_path / "a" / "adapter_model.safetensors")
+    down, up = (
+        torch.nn.Parameter(torch.from_numpy(start[f"base_model.model.{module}.lora_{side}.weight"]))
+        for side in "AB"
+    )
+    kept: list[torch.Tensor] = []
+
+    def beside(layer: object, given: tuple[torch.Tensor], out: torch.Tensor) -> torch.Tensor:
+        return out + 2.0 * ((given[0] * kept[0] if kept else given[0]) @ down.T) @ up.T
+
+    model.get_submodule(module).register_forward_hook(beside)
+    optimizer = torch.optim.AdamW([down, up], lr=0.05, weight_decay=0.01)
+    request = DataRequest((Tensor("token_ids", I64, (2, 8)),), 8, 260)
+    batches = Batches(from_arrays({"tokens": rows}, request, "tokens"), 2, draws="draws")
+
+    def loss_of(part: Mapping[str, np.ndarray]) -> torch.Tensor:
+        logits = model(torch.from_numpy(part["token_ids"].astype(np.int64))).logits
+        targets = torch.from_numpy(part["targets"].astype(np.int64))
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    for step in range(3):
+        part = batches.batch(step)
+        width = model.config.hidden_size
+        kept[:] = [
+            torch.from_numpy(mask(module, part["draws"], 8 * width, rate).reshape(2, 8, width)).float()
+        ]
+        loss = loss_of(part)
+        assert ours.losses[step] == pytest.approx(loss.item(), rel=1e-5)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    kept.clear()  # evaluations drop nothing
+    with torch.no_grad():
+        wanted = np.mean([loss_of(batches.batch(number)).item() for number in range(batches.epoch)])
+    assert ours.evaluations[-1][1] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_network_makes_the_prefix_that_is_saved(llama: Path, tokens: Path, tmp_path: Path) -> None:
+    words: dict[str, Any] = {
+        "steps": 2,
+        "batch": 2,
+        "sequence": 8,
+        "eval_data": tokens,
+        "backend": "reference",
+    }
+    kind = "prefix:length=3,hidden_dim=5"
+    done = lamella.train(llama, np.load(tokens), adapters=kind, lr=0.05, save=tmp_path / "a", **words)
+    shapes = {name: array.shape for name, array in done.parameters.items()}
+    width, size = shapes["table.0"][1], shapes["last.0"][0]
+    assert shapes["first.0"] == (5, width)
+    assert shapes["last.0"] == (size, 5)
+    again = lamella.train(llama, np.load(tokens), adapters=str(tmp_path / "a"), lr=0.0, **words)
+    assert again.evaluations[-1][1] == pytest.approx(done.evaluations[-1][1], rel=1e-6)
 
 
 def test_codes_of_four_bits_are_the_nearest_numbers() -> None:
@@ -178,18 +277,26 @@ def test_adapters_of_a_text_are_trained_and_nothing_else(kind: str, tmp_path: Pa
     assert (tmp_path / "out" / "adapter_config.json").is_file()
 
 
-def test_annotations_that_ask_for_more_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "net.module"
-    for kind, message in (("lora, dropout=0.5", "dropout"), ("prefix, hidden_dim=4", "behind a network")):
-        path.write_text(TEXT.replace("KIND", kind))
-        with pytest.raises(InputError, match=message):
-            lamella.train(path, np.zeros(99, np.int64), steps=1, batch=1, sequence=4)
+def test_dropout_of_a_text_leaves_something(tmp_path: Path) -> None:
+    path, rows = tmp_path / "net.module", np.random.default_rng(0).integers(0, 16, 99)
+    words: dict[str, Any] = {"steps": 3, "batch": 2, "sequence": 4, "lr": 0.1, "backend": "reference"}
+    losses = []
+    for share in ("0.5", "0.0"):
+        path.write_text(TEXT.replace("KIND", f"lora, rank=2, dropout={share}"))
+        losses.append(lamella.train(path, rows, **words).losses)
+    assert losses[0][0] == losses[1][0]
+    assert losses[0][-1] != losses[1][-1]
+    path.write_text(TEXT.replace("KIND", "lora, dropout=1.0"))
+    with pytest.raises(LamellaError, match="below 1"):
+        lamella.train(path, rows, **words)
 
 
 def test_words_of_adapters_are_read() -> None:
     assert parse_spec("lora:rank=4,alpha=8,targets=q,v") == AdapterSpec("lora", 4, 8.0, ("q", "v"))
     assert parse_spec("lora:targets=q+v,rank=2") == AdapterSpec("lora", 2, targets=("q", "v"))
     assert parse_spec("prefix") == AdapterSpec("prefix")
+    assert parse_spec("prefix:hidden_dim=4").hidden_dim == 4
+    assert parse_spec("lora:dropout=0.25").dropout == 0.25
 
 
 @pytest.mark.parametrize(
@@ -198,6 +305,10 @@ def test_words_of_adapters_are_read() -> None:
         "what",
         "lora:rank=0",
         "lora:rank=x",
+        "lora:dropout=1",
+        "lora:dropout=-0.1",
+        "lora:dropout=nan",
+        "dora:dropout=0.1",
         "lora:length=3",
         "ia3:rank=2",
         "lora:q",

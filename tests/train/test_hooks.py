@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -206,8 +207,8 @@ model Net(words: int = 7, width: int = 8):
     in: token_ids: [B, T, int64]
     out: logits: [B, T, words]
     graph:
-      (token_ids, table) -> embedding() -> x @assert(all(x < {limit}), message="too large")
-      (x, table) -> matmul(transpose=NT) -> logits
+      (token_ids, table) -> embedding() -> x @assert(all(x < {limit}), message="too large") @trace(level=values)
+      (x, table) -> matmul(transpose=NT) -> logits @trace(level=tensors)
 """
 
 
@@ -233,3 +234,24 @@ def test_assertions_end_a_training_where_they_are_tested(tmp_path: Path, limit: 
     done = CliRunner().invoke(command, [*words, "--observe"])
     assert done.exit_code == int(not is_right), done.output
     assert ("E104" in done.output and "too large" in done.output) != is_right
+    told = [line for line in done.output.splitlines() if line.startswith("trace ")]
+    if is_right:  # of both steps, in their order
+        assert told[1] == told[3] == "trace logits: float32 2×4×7"
+        assert told[0].startswith("trace x: float32 2×4×8, mean ")
+        assert told[2] != told[0]
+        found = json.loads(CliRunner().invoke(command, [*words, "--observe", "--json"]).output)
+        assert found["traces"] == told
+
+
+def test_traces_can_be_taken_away(tmp_path: Path) -> None:
+    path = tmp_path / "net.module"
+    path.write_text(ASSERTING.format(limit="9").replace("(level=values)", ""), encoding="utf-8")
+    trainer = Trainer(path, StepSettings(dtype="f64"), "reference", Options(seed=3))
+    told: list[str] = []
+    trainer.enable_traces(told.append)
+    batch = {"token_ids": np.ones((1, 3), np.int64), "targets": np.ones((1, 3), np.int64)}
+    trainer.step(batch, RATE)
+    assert told == ["trace x", "trace logits: float64 1×3×7"]
+    trainer.enable_traces(None)
+    trainer.step(batch, RATE)
+    assert len(told) == 2

@@ -373,6 +373,40 @@ def test_ranks_scale_by_the_largest_numbers_of_all(tmp_path: Path, mesh: Mesh) -
             np.testing.assert_allclose(held[name], state[name], rtol=0.05, err_msg=name)
 
 
+@pytest.mark.parametrize(
+    ("types", "scaling", "sent"),
+    [(("bf16",) * 3, "per_tensor", 4), (("fp8_e4m3", "fp8_e5m2", "bf16"), "delayed", 6)],
+    ids=["bf16", "fp8"],
+)
+def test_experts_of_narrow_types_are_computed_where_they_are(
+    tmp_path: Path, types: tuple[str, ...], scaling: str, sent: int
+) -> None:
+    """Weights are rounded as slices, rows where their experts are, by the largest numbers of all ranks."""
+    recipe = NARROW.partition("model Net")[0].format(*types).replace("delayed", scaling)
+    text = recipe + MIXED.replace("  params:", "  @recipe(Narrow)\n  params:", 1).replace(
+        "in: x: [B, T, d]", "in: x: [B, T, d, fp32]"
+    )
+    (tmp_path / "net.module").write_text(text, encoding="utf-8")
+    found = trainable(tmp_path / "net.module", Options())
+    made = replace(found, model=with_initial(found.model, Options())[0])
+    kinds = Counter(item.kind for item in divide(made, Mesh(ep=2), 0).exchanges)
+    assert (kinds["all_to_all"], kinds["reduce_scatter"]) == (sent, 0)
+    given = [{**item, "x": item["x"].astype(np.float32)} for item in (batch(0, 2), batch(1, 2))]
+
+    def steps(trainer: Trainer) -> tuple[list[float], dict[str, np.ndarray]]:
+        losses = [trainer.step(item, 0.05).loss for item in given]
+        return losses, {name: np.array(item, np.float64) for name, item in trainer.state.items()}
+
+    settings = StepSettings("sgd")
+    losses, state = steps(Trainer(made, settings, "reference", Options()))
+    work = lambda place: steps(RankTrainer(made, settings, "reference", Options(), World(Mesh(ep=2), place)))  # noqa: E731
+    ranks: list[tuple[list[float], dict[str, np.ndarray]]] = run_threads(2, work)  # type: ignore[assignment]
+    for own, held in ranks:
+        np.testing.assert_allclose(own, losses, rtol=1e-6)
+        for name, item in state.items():
+            np.testing.assert_allclose(held[name], item, rtol=0.01, atol=1e-5, err_msg=name)
+
+
 @pytest.mark.parametrize("mesh", NARROW_MESHES, ids=str)
 def test_ranks_scale_a_loss_together(tmp_path: Path, mesh: Mesh) -> None:
     """Where one rank finds a gradient that is not finite all of them skip the step, and halve the scale."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 from xml.etree import ElementTree
 
 import numpy as np
@@ -19,8 +20,14 @@ from lamella.graph.passes.recompute import AFTER
 from lamella.graph.rewrite import results_of
 from lamella.pipeline.options import Options
 from lamella.train import StepSettings, Trainer
+from lamella.train.adapters.model import find_adapters
 from lamella.train.gradients import trainable
 from lamella.train.memory import MemoryPlan, plan_memory, within_budget
+from lamella.train.ranks.mesh import Mesh
+from lamella.train.ranks.pipeline import StageTrainer
+from lamella.train.ranks.trainer import RankTrainer, World
+from lamella.train.ranks.transport import Threads, run_threads
+from lamella.train.sources import TrainableGraph
 
 BLOCK = """
 block Layer(d: int, f: int):
@@ -122,6 +129,19 @@ def test_frontier(tmp_path: Path) -> None:
     assert not source.kept & WHOLE
 
 
+def test_adapters_obey_the_policy_of_the_text(tmp_path: Path) -> None:
+    """What the gradients of adapters read is computed again, or lies in a file, as the text says."""
+    curves = []
+    for number, marks in enumerate(({}, {"whole": "@checkpoint(full)"}, {"h": "@memory(offload)"})):
+        model = find_adapters(write(tmp_path, 3, **marks), Options(adapters=("lora:rank=2,targets=*",)))
+        assert model is not None
+        trainer = Trainer(model.trainable, backend="reference")
+        assert (recomputed(trainer) >= WHOLE) == (number == 1)
+        assert (len(model.trainable.moved) == 3) == (number == 2)
+        curves.append(losses(trainer))
+    assert curves[0] == curves[1] == curves[2]
+
+
 POLICIES = {"plain": {}, "checkpoint": {"whole": "@checkpoint(full)"}, "offload": {"h": "@memory(offload)"}}
 BATCH = (4, 65)
 
@@ -198,6 +218,53 @@ def test_a_budget_offloads_no_more_than_it_has_to(tmp_path: Path) -> None:
     words = ["show", str(path), "--memory", "--shape", "B=4,T=64", "--memory-budget", "?"]
     found = CliRunner().invoke(command, words)
     assert "is no amount of memory" in found.output
+
+
+def test_a_budget_holds_for_parts_of_batches_and_for_ranks(tmp_path: Path) -> None:
+    """What collects gradients and what applies them have an arena each; a rank plans what it has of the model."""
+    path, tokens = write(tmp_path, 2), np.random.default_rng(0).integers(0, 11, 400)
+    source, settings = trainable(path, Options()), StepSettings(accumulation=2)
+    options = Options(shape={"B": 2, "T": 16})
+    whole = plan_memory(source, settings, options)
+    assert whole.slots == 3 * whole.parameters  # those of AdamW, and what is collected
+    trainer = Trainer(source, settings, "cpu")
+    rows = tokens[:68].reshape(4, 17)
+    trainer.step({"ids": rows[:, :-1], "targets": rows[:, 1:]}, 1e-2)
+    parts = [run for run in trainer._parts if isinstance(run, KernelExecutable)]
+    extents: list[dict[str, int]] = [{"B": 2, "T": 16}, {}]
+    found = [
+        item.each.arena_bytes
+        for run, sizes in zip(parts, extents, strict=True)
+        for item in run.segments(sizes)
+    ]
+    assert sum(found) == whole.arena
+    batch = {"ids": rows[:, :-1], "targets": rows[:, 1:]}
+    held, plan = within_budget(source, settings, options, whole.total - 20_000)
+    assert plan.moved
+    assert plan.total <= whole.total - 20_000
+    other = Trainer(held, settings, "reference")
+    plain = Trainer(source, settings, "reference")
+    losses_of = [[item.step(batch, 1e-2).loss for _ in range(2)] for item in (other, plain)]
+    assert losses_of[0] == losses_of[1]
+    last = losses_of[0][-1]
+
+    def work(place: Threads) -> tuple[int, float]:
+        plans: list[MemoryPlan] = []
+
+        def fit_memory(item: TrainableGraph, told: StepSettings) -> TrainableGraph:
+            found, plan = within_budget(item, told, options, whole.total - 20_000)
+            plans.append(plan)
+            return found
+
+        mesh = World(Mesh(dp=2), place)
+        trainer = RankTrainer(source, StepSettings(), "reference", Options(), mesh, fit_memory)
+        return len(plans[0].moved), [trainer.step(batch, 1e-2).loss for _ in range(2)][-1]
+
+    for moved, loss in cast(list[tuple[int, float]], run_threads(2, work)):
+        assert moved == len(plan.moved)
+        assert loss == pytest.approx(last, rel=1e-6)
+    with pytest.raises(InputError, match="no stages share"):
+        StageTrainer(source, settings, "cpu", options, cast(World, None), lambda item, _: item)
 
 
 def test_show_tells_the_memory_of_a_step(tmp_path: Path) -> None:

@@ -366,3 +366,44 @@ def test_what_cannot_be_trained_says_so(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="no variable that could be trained"):
         trainable(path, Options())
+
+
+WORDS = """
+recipe Types:
+  output_dtype: fp32
+  {field}
+model Net(d: int = 4):
+  {declaration}
+  params:
+    w: [d, d] {parameter}
+  forward:
+    in: x: [B, d]
+    out: y: [B, d]
+    graph:
+      (x, w) -> matmul(transpose=NT) -> y {result}
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "word", "message"),
+    [
+        ("declaration", "@checkpoint(some)", "one of full, selective, none"),
+        ("parameter", "@trainable(lr_scal=0.1)", "has no argument 'lr_scal'"),
+        ("parameter", "@trainable(lr_scale=-1)", "at least 0"),
+        ("parameter", "@shard(diagonal)", "one of column, row"),
+        ("result", "@frozen", "it belongs on a tensor parameter"),
+        ("field", "output_typ: bf16", "a recipe has no field 'output_typ'"),
+        ("field", "scaling_strategy: none", "one of per_tensor"),
+    ],
+)
+def test_words_of_a_text_that_say_nothing_end_a_training(
+    tmp_path: Path, place: str, word: str, message: str
+) -> None:
+    """They would have no effect, and nobody would know."""
+    gaps = dict.fromkeys(("field", "parameter", "result"), "") | {"declaration": "@recipe(Types)"}
+    path = tmp_path / "net.module"
+    path.write_text(WORDS.format(**{**gaps, place: word}), encoding="utf-8")
+    with pytest.raises(LamellaError) as caught:
+        trainable(path, Options())
+    assert "E008" in str(caught.value)
+    assert message in str(caught.value)

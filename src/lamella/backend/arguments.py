@@ -32,6 +32,7 @@ from lamella.lang.tensor.nodes import (
     CoopInsert,
     CoopLoad,
     CoopMulAdd,
+    CoopReduce,
     CoopScale,
     CoopStore,
     Dictionary,
@@ -114,6 +115,7 @@ READING = (
     | CoopInsert
     | CoopLoad
     | CoopMulAdd
+    | CoopReduce
     | CoopScale
     | Expand
     | For

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from lamella.base.diagnostic import Diagnostic, Rule
-from lamella.base.source import Source, Span
+from lamella.base.source import EditedSource, Source, Span
 
 T = TypeVar("T")
 END = "end"
@@ -59,7 +59,13 @@ class Lexer:
 
     def cut(self, source: Source, start: int = 0, end: int | None = None) -> Tokens:
         """The tokens and the comments of a text, or of a part of it; their offsets are those of the whole."""
-        end = len(source.text) if end is None else end
+        if isinstance(source, EditedSource) and start == 0 and end is None:
+            if not isinstance(source.tokens, Tokens):
+                source.tokens = self._cut(source, 0, len(source.text))
+            return source.tokens
+        return self._cut(source, start, len(source.text) if end is None else end)
+
+    def _cut(self, source: Source, start: int, end: int) -> Tokens:
         tokens = Tokens([], [], [], [])
         kinds, texts, starts, comments = tokens
         for match in self._pattern.finditer(source.text, start, end):
@@ -130,7 +136,11 @@ class Cursor:
         """Take this word or sign, or report that it is missing."""
         if self.text != text:
             raise self.problem(f"'{text}'", where)
-        return self.next()
+        index = self.index  # no word or sign is the end token, so nothing is passed: `next` without its test
+        self.index = ahead = index + 1
+        self.kind = self.kinds[ahead]
+        self.text = self.texts[ahead]
+        return index
 
     def expect_kind(self, kind: str, what: str, where: str) -> int:
         """Take a token of a kind, or report what is missing."""

@@ -187,7 +187,7 @@ def release_library(name: str) -> None:
         if not words[0].endswith(":"):
             kept = words[1] in ("r--p", "r-xp") and words[-1].endswith(f"/{name}")
             area = words[0] if kept else ""
-        elif area and words[:2] == ["Private_Dirty:", "0"]:
+        elif area and words[:2] == ["Anonymous:", "0"]:
             first, last = (int(word, 16) for word in area.split("-"))
             ctypes.CDLL(None).madvise(
                 ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED

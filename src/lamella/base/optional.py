@@ -45,10 +45,20 @@ def load_late(name: str) -> ModuleType:
     return import_module(name)
 
 
+class Late:
+    """A module of ours that loads itself when something of it is asked for; for types, import the module itself."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(load_late(self._name), name)
+
+
 def need(name: str) -> ModuleType:
     """Import an optional or heavy package, or say what to install."""
     package = name.partition(".")[0]
-    wanted = package if package in CORE else f"lamella[{EXTRAS[package]}]"
+    wanted = package if package in CORE else f"'lamella[{EXTRAS[package]}]'"
     try:
         return load_late(name)
     except ImportError as problem:

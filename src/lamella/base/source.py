@@ -17,6 +17,10 @@ class Source:
         self.name = name
         self.text = text
 
+    def __repr__(self) -> str:
+        # The same in every process: what is kept of a graph is found by how it is written.
+        return f"Source({self.name!r}, {len(self.text)} characters)"
+
     @cached_property
     def line_starts(self) -> list[int]:
         """Offsets at which the lines begin; a line ends with a newline alone."""
@@ -53,6 +57,15 @@ class Binary(Source):
     def tell(self, offset: int) -> str:
         """An offset as messages name it."""
         return f"byte {offset}"
+
+
+class EditedSource(Source):
+    """A text that an editor shows: what it was cut into is asked for again, for its colours."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(name, text)
+        self.tokens: object = None
+        """What the lexer of its language last cut the whole text into."""
 
 
 class ShippedSource(Source):

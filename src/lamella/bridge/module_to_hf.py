@@ -519,19 +519,15 @@ def _put(config: dict[str, object], key: str, value: object) -> None:
     # Checked first above: a key of a file may hold a dot itself.
     *folders, last = key.split(".")
     place = config
-    for part in folders:
-        place = _inner(place, part)
+    for number, part in enumerate(folders):
+        found = place.get(part)
+        if not isinstance(found, dict):
+            # RoPE values say of what kind they are; some models have some for each kind of layer.
+            innermost = folders[0] == "rope_parameters" and number == len(folders) - 1
+            made: dict[str, object] = {"rope_type": "default"} if innermost else {}
+            found = place[part] = made
+        place = found
     place[last] = value
-
-
-def _inner(config: dict[str, object], key: str) -> dict[str, object]:
-    """The object under a key, made where there is none; RoPE values say of what kind they are."""
-    found = config.get(key)
-    if isinstance(found, dict):
-        return found
-    made: dict[str, object] = {"rope_type": "default"} if key == "rope_parameters" else {}
-    config[key] = made
-    return made
 
 
 __all__ = ["Export", "ExportMapping", "ExportPlan", "export_folder", "plan_export", "write_config"]

@@ -6,7 +6,9 @@ import errno
 import os
 import signal
 import sys
+import time
 import traceback
+from functools import partial
 from importlib import import_module
 from types import TracebackType
 from typing import NoReturn
@@ -18,6 +20,7 @@ from lamella import __version__
 from lamella.base.diagnostic import printable
 from lamella.base.errors import cause_of
 from lamella.base.suggest import nearest
+from lamella.base.system import peak_bytes
 
 GROUPS = {
     "begin": {
@@ -27,6 +30,7 @@ GROUPS = {
     "look": {
         "check": "report what is wrong in files",
         "show": "say what is in a file",
+        "genome": "compare many models by what they compute: relatives, trees, alignments",
         "view": "show a model at all its levels in one page for the browser",
         "fmt": "print a file in canonical form",
         "rules": "list the rules of a language",
@@ -93,6 +97,10 @@ class _Lazy(click.Group):
             close = nearest(args[0], COMMANDS)
             meant = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(COMMANDS)}"
             raise click.UsageError(f"there is no command '{printable(args[0])}'; {meant}", ctx)
+        if args[0] in COMMANDS and not {"-h", "--help"}.isdisjoint(args[1:2]):
+            asked: click.Command | None = import_module("lamella.cli.asked").help_command(args[0])
+            if asked is not None:
+                return args[0], asked, args[1:]
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -124,12 +132,23 @@ def _print_completion(ctx: click.Context, parameter: click.Parameter, value: str
     help='Print a script for this shell: eval "$(lamella --completion bash)".',
 )
 @click.option("-q", "--quiet", is_flag=True, help="Say errors alone: no warnings, no notes, no summaries.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Say notes too, what a command cost, and where a bug of ours happened.",
+)
 @click.version_option(
     __version__, message="lamella %(version)s  (SkriptND of NNEF 2.0, NAC 1.6, NEM 1.0, STCB 1.1)"
 )
 @click.pass_context
-def lamella(ctx: click.Context, quiet: bool) -> None:
+def lamella(ctx: click.Context, quiet: bool, verbose: bool) -> None:
     """Neural networks through five published languages: Module DSL, SkriptND, NAC, the tensor language, NEM."""
+    if quiet and verbose:
+        raise click.UsageError("--quiet and --verbose contradict each other", ctx)
+    if verbose:
+        _BugReport.verbose = True
+        ctx.call_on_close(partial(_say_cost, time.monotonic()))
     if ctx.invoked_subcommand is None:
         lines = (f"  {name:6} {'  '.join(commands)}" for name, commands in GROUPS.items())
         click.echo(OVERVIEW.format(commands="\n".join(lines)), nl=False)
@@ -137,6 +156,9 @@ def lamella(ctx: click.Context, quiet: bool) -> None:
 
 class _BugReport:
     """Turns our own bugs into a short report and status 3; what click and the system raise to end goes through."""
+
+    verbose = False
+    """Whether to show the whole way to a bug."""
 
     def __enter__(self) -> None:
         return None
@@ -148,6 +170,8 @@ class _BugReport:
             return
         if isinstance(bug, OSError) and bug.errno in FULL:
             _end_full(bug)
+        if self.verbose:
+            traceback.print_exception(bug)
         sys.stderr.write(_bug_report(bug))
         sys.exit(3)
 
@@ -158,6 +182,14 @@ def main() -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lamella … | head` ends silently
     with _BugReport():
         lamella.main(prog_name="lamella", color=_wants_colour())
+
+
+def _say_cost(begun: float) -> None:
+    """What the command took, on standard error."""
+    used = time.process_time()
+    peak = peak_bytes()
+    memory = f", at most {peak / 1e6:,.0f} MB" if peak else ""
+    sys.stderr.write(f"{time.monotonic() - begun:.2f} s, {used:.2f} s of processors{memory}\n")
 
 
 def _wants_colour() -> bool | None:

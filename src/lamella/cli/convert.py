@@ -11,6 +11,7 @@ from lamella.cli.options import command, file_argument, print_findings, print_js
 from lamella.cli.waiting import waiting
 from lamella.pipeline.convert import convert as convert_file
 from lamella.pipeline.options import Options
+from lamella.train.adapters.merge import merge
 
 
 @command("convert")
@@ -23,9 +24,11 @@ def convert(file: Path, target: Path, options: Options) -> None:
 
     A graph that becomes NAC is optimised first, by what is exact. What is large in a binary is put beside a text, into
     a file whose name tells its content. --weights gives a NAC file other numbers and leaves its code as it is.
+
+    With --adapter OUTPUT is the same model with an adapter in its weights, or, with --unmerge, without it.
     """
     with waiting(f"converting {printable(str(file))}"):
-        found = convert_file(file, target, options)
+        found = merge(file, target, options) if options.adapters else convert_file(file, target, options)
     written = [printable(str(path)) for path in found.written]
     if options.as_json:
         diagnostics = [item.to_json() for item in found.findings]

@@ -34,7 +34,6 @@ MOVED = {
         "--tokens": "lamella generate FILE --tokens 1,2,3",
         "--generate": "lamella generate FILE --tokens 1,2,3",
         "--start": "lamella generate FILE --tokens 1,2,3",
-        "--max-tokens": "lamella generate FILE --max-tokens N",
         "--temperature": "lamella generate FILE --temperature T",
         "--train-steps": "lamella train FILE --steps N",
         "--target": "lamella train FILE --target K=FILE.npy",
@@ -311,8 +310,13 @@ def print_findings(findings: Iterable[Diagnostic], stream_is_error: bool = True)
 
 def is_quiet() -> bool:
     """Whether `lamella --quiet` was asked for errors alone."""
+    return _is_asked("quiet")
+
+
+def _is_asked(flag: str) -> bool:
+    """Whether `lamella` itself was given a flag."""
     context = click.get_current_context(silent=True)
-    return context is not None and bool(context.find_root().params.get("quiet"))
+    return context is not None and bool(context.find_root().params.get(flag))
 
 
 def print_placement(backend: str | None, placement: Sequence[OperationPlacement]) -> None:
@@ -328,8 +332,8 @@ def placement_json(placement: Sequence[OperationPlacement]) -> dict[str, object]
 
 
 def without_notes(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """What a command other than `check` repeats: errors and warnings."""
-    return [item for item in findings if item.severity != NOTE]
+    """What a command other than `check` repeats: errors and warnings; notes where it is to be verbose."""
+    return [item for item in findings if item.severity != NOTE or _is_asked("verbose")]
 
 
 def print_json(value: object) -> None:

@@ -19,6 +19,7 @@ from lamella.cli.options import (
     print_findings,
     print_json,
     print_placement,
+    without_notes,
 )
 from lamella.cli.plan import run_plan
 from lamella.cli.progress import show_progress
@@ -37,16 +38,22 @@ from lamella.pipeline.effects import steps_of
 from lamella.pipeline.languages import Model, architectures, fixed_inputs, subject_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.profile import Profile
+from lamella.pipeline.tasks import perform
 
 
 @command("run")
 @file_argument
 def run(file: Path, options: Options) -> None:
-    """Execute FILE; without --input the inputs are random, from the seed, and so are missing weights."""
+    """Execute FILE; without --input the inputs are random, from the seed, and so are missing weights.
+
+    A folder of Hugging Face does what it is made for with --text or --audio.
+    """
     subject = subject_of(file, options.language)
     step = steps_of("run", subject, dict.fromkeys(options.given))[-1]
     if step == "observe":
         _observe(file, options)
+    elif step == "task":
+        _perform(file, options)
     elif step == "plan":
         run_plan(file, options, options.answers)
     else:
@@ -74,6 +81,21 @@ def _execute(file: Path, options: Options) -> None:
     report_run(executable, outputs, options, {} if accuracy is None else accuracy.to_json(), profile)
     if accuracy is not None and not options.as_json:
         click.echo(accuracy.line())
+
+
+def _perform(file: Path, options: Options) -> None:
+    """Do what a folder is made for, and print what that gives."""
+    with waiting(f"reading {printable(str(file))}"):
+        task, found = perform(file, options)
+    if options.as_json:
+        diagnostics = [item.to_json() for item in found.findings]
+        facts = {"task": task.name, "results": list(found.items), **placement_json(found.placement)}
+        print_json({"ok": True, "diagnostics": diagnostics, **facts})
+        return
+    print_findings(without_notes(found.findings))
+    print_placement(options.backend, found.placement)
+    for line in found.lines:
+        click.echo(printable(line, len(line) + 1))
 
 
 def _accuracy(

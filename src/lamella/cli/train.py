@@ -25,6 +25,7 @@ from lamella.pipeline.api import make_executable
 from lamella.pipeline.languages import NAC, Executable, language_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.profile import Profile
+from lamella.train.adapters.specs import DORA
 from lamella.train.fit import Fit, follow, ranked
 from lamella.train.loop import StepReport
 from lamella.train.memory import shown_bytes
@@ -74,6 +75,9 @@ def _take_first(file: Path, options: Options, world: World | None) -> None:
         fit = Fit(file, options, None, world)
         if options.html is not None:
             require_room(options.html)
+    traced: list[str] = []
+    if options.observe:
+        fit.trainer.enable_traces(traced.append if options.as_json else click.echo)
     log = None if options.log is None else TrainingLog(options.log, fit.resumed)
     if not options.as_json:
         print_findings(without_notes(fit.source.model.findings))
@@ -85,7 +89,7 @@ def _take_first(file: Path, options: Options, world: World | None) -> None:
     if log is not None:
         log.flush()
     files, findings = ((), ()) if options.save is None else fit.save(options.save)
-    facts = _facts(fit, files)
+    facts = _facts(fit, files) | ({"traces": traced} if traced else {})
     if options.html is not None:
         title = f"lamella train {printable(file.name)}"
         write_text(options.html, training_page(title, fit.loop.losses, fit.loop.evaluations, facts))
@@ -116,8 +120,9 @@ def _headings(fit: Fit) -> Iterator[str]:
     random = f"; {len(fit.drawn)} of them begin random, seed {fit.options.start_seed}" if fit.drawn else ""
     arrays = f"{fit.parameter_count:,} parameters in {len(fit.source.gradients)} arrays"
     yield f"{arrays}{frozen}, {fit.options.optimizer}{random}"
-    if fit.adapters is not None and fit.adapters.adapted.spec.dropout:
-        yield f"steps do without the dropout of the adapter, {fit.adapters.adapted.spec.dropout:g}; its file keeps it"
+    spec = None if fit.adapters is None else fit.adapters.adapted.spec
+    if spec is not None and spec.dropout and spec.kind == DORA:
+        yield f"steps do without the dropout of the adapter, {spec.dropout:g}, which dora has not; its file keeps it"
     if fit.plan is not None:
         moved = f", {len(fit.plan.moved)} tensors in a file" if fit.plan.moved else ""
         yield f"a step takes {shown_bytes(fit.plan.total)}{moved}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Timer
 
+from lamella.base.system import PARKED
 from lamella.base.watching import COMPILING
 
 PATIENCE = 1.0
@@ -40,7 +41,7 @@ def waiting(words: str) -> Iterator[None]:
             sys.stderr.flush()
 
     timer = Timer(PATIENCE, say)
-    timer.daemon = True
+    timer.daemon, timer.name = True, PARKED
     timer.start()
     before = COMPILING.set(look)
     try:

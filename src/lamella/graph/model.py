@@ -44,10 +44,10 @@ class FusionHint:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tensor that the source lets others look at while the graph runs, or change: a hook, a probe, an assertion."""
+    """A tensor that others may look at while the graph runs, or change: a hook, a probe, an assertion, a trace."""
 
     kind: str
-    """`hook`, `probe` or `assert`."""
+    """`hook`, `probe`, `assert` or `trace`."""
     name: str
     tensor: str
     path: str = ""
@@ -56,7 +56,7 @@ class Place:
     """What a hook may do: observe, modify (the array as it lies), replace (by the one that it gives)."""
     priority: int = 0
     capture: str = "stats"
-    """What a probe keeps."""
+    """What a probe keeps, or how much a trace tells."""
     frequency: int = 1
     """A probe looks at every so manieth call."""
     reads: tuple[str, ...] = ()

@@ -64,7 +64,7 @@ UNARY: Mapping[str, Callable[[int], int]] = MappingProxyType(
 
 def fold_arith(function: str, operands: Sequence[Number], type_: Type) -> Number | None:
     """The value of integer or boolean arithmetic on constants; None where only the run tells."""
-    if not isinstance(type_, Scalar) or function == "select":
+    if not isinstance(type_, Scalar) or function in ("select", "fma"):
         return None
     if type_.name == "bool":
         return _fold_bool(function, operands)

@@ -16,6 +16,7 @@ from lamella.lang.tensor.nodes import (
     CoopLoad,
     Coopmatrix,
     CoopMulAdd,
+    CoopReduce,
     CoopScale,
     CoopStore,
     For,
@@ -38,12 +39,14 @@ STEADY = ("f32", "bf16", "f16")
 """Element types of matrices that are stored."""
 
 
-def suits_fragments(function: Function, target: Target) -> bool:
-    """Whether every cooperative matrix of a kernel may lie in fragments, and there is a product."""
+def suits_fragments(function: Function, target: Target, factors: tuple[str, ...] = FACTORS) -> bool:
+    """Whether every cooperative matrix of a kernel may lie in fragments, and there is a product of such factors."""
     if not target.tensor_cores or default_sizes(function).subgroup_size != WARP:
         return False
     found, known = [item.instruction for item in walk(function.body)], types_of(function)
-    return any(isinstance(item, CoopMulAdd) for item in found) and all(_suits(item, known) for item in found)
+    return any(isinstance(item, CoopMulAdd) for item in found) and all(
+        _suits(item, known, factors) for item in found
+    )
 
 
 def keeps_components(function: Function, target: Target) -> bool:
@@ -64,23 +67,36 @@ def types_of(function: Function) -> dict[str, Type]:
     return known
 
 
-def _suits(instruction: Instruction, known: dict[str, Type]) -> bool:
+def _suits(instruction: Instruction, known: dict[str, Type], factors: tuple[str, ...]) -> bool:
     types = [item for item in result_types(instruction) if isinstance(item, Coopmatrix)]
     match instruction:
         case CoopMulAdd():
-            factors = [known.get(item.name) for item in (instruction.left, instruction.right)]
-            elements = {item.element for item in factors if isinstance(item, Coopmatrix)}
-            alike = len(elements) == 1 and elements <= set(FACTORS)
+            sides = [known.get(item.name) for item in (instruction.left, instruction.right)]
+            elements = {item.element for item in sides if isinstance(item, Coopmatrix)}
+            alike = len(elements) == 1 and elements <= set(factors)
             return alike and _is_sum(instruction.type, (SUMS,))
         case CoopLoad():
-            held = _is_factor(instruction.type) or _is_sum(instruction.type, STEADY)
+            held = _is_factor(instruction.type, factors) or _is_sum(instruction.type, STEADY)
             return held and _is_plain(known.get(instruction.operand.name))
         case CoopStore():
             stored = known.get(instruction.value.name)
             held = isinstance(stored, Coopmatrix) and _is_sum(stored, STEADY) and not instruction.flag
             return held and _is_plain(known.get(instruction.operand.name))
-        case Constant() | CoopConstruct() | CoopScale() | CoopApply() | Arith() | Cast() | For() | If():
+        case Cast() if types and types[0].use != "matrix_acc":
+            source = known.get(instruction.operand.name)
+            return (
+                types[0].use == "matrix_b"
+                and _is_factor(types[0], FACTORS)
+                and source == replace_sum(types[0])
+            )
+        case For():
+            return all(_is_sum(item, STEADY) or _is_factor(item, FACTORS) for item in types)
+        case Constant() | CoopConstruct() | CoopScale() | CoopApply() | Arith() | Cast() | If():
             return all(_is_sum(item, STEADY) for item in types)
+        case CoopReduce():
+            operand = known.get(instruction.operand.name)
+            whole = isinstance(operand, Coopmatrix) and operand.rows > 1 < operand.columns
+            return whole and all(_is_sum(item, STEADY) for item in types)
         case _:
             return not types and not _reads_matrix(instruction, known)
 
@@ -95,13 +111,20 @@ def _is_plain(type_: Type | None) -> bool:
     return isinstance(type_, Memref) and type_.order == 2
 
 
+def replace_sum(type_: Coopmatrix) -> Coopmatrix:
+    """The sums of f32 that a factor is made of by a cast."""
+    return Coopmatrix(SUMS, type_.rows, type_.columns, "matrix_acc")
+
+
 def _is_sum(type_: Coopmatrix, elements: tuple[str, ...]) -> bool:
-    whole = type_.rows % ROWS == 0 and type_.columns % COLUMNS == 0
+    """Whole fragments, or one row or one column of them."""
+    rows, columns = type_.rows % ROWS == 0, type_.columns % COLUMNS == 0
+    whole = (rows or type_.rows == 1) and (columns or type_.columns == 1) and (rows or columns)
     return type_.use == "matrix_acc" and type_.element in elements and whole
 
 
-def _is_factor(type_: Coopmatrix) -> bool:
-    if type_.element not in FACTORS or type_.use == "matrix_acc":
+def _is_factor(type_: Coopmatrix, elements: tuple[str, ...]) -> bool:
+    if type_.element not in elements or type_.use == "matrix_acc":
         return False
     if type_.use == "matrix_a":
         return type_.rows % ROWS == 0 and type_.columns % DEPTH == 0

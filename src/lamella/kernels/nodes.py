@@ -142,6 +142,14 @@ class KernelGraph:
         return signature(operation), self.keys.get(first)
 
     @property
+    def renaming(self) -> frozenset[str]:
+        """The kernels that only copy what need not move: a launch list has none of them."""
+        calls = [call for row in self.calls.values() for call in row]
+        calls += [call for item in self.in_place.values() for call in (*item.calls, item.restore)]
+        moving = {call.kernel for call in calls if not call.renames}
+        return frozenset(call.kernel for call in calls) - moving
+
+    @property
     def language(self) -> str:
         """The form that it is: no language, because it is a graph in one and a program in another."""
         return "kernels"

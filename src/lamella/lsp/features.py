@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 from lamella.base.cursor import COMMENT
@@ -220,7 +223,7 @@ def _is_alike(text: str, meant: str) -> bool:
 
 def _import_place(document: TextDocument) -> int:
     """The start of the line of the first import, else of the first declaration."""
-    imports = [use.span.start for use in document.index.uses if _kind_of(use) == "import"]
+    imports = [use.span.start for use in document.index.uses if use.meaning.kind == "import"]
     first = min([*imports, *(item.whole.start for item in document.index.definitions)], default=0)
     return document.text.rfind("\n", 0, first) + 1
 
@@ -243,6 +246,8 @@ KIND_TYPES = {
     **dict.fromkeys(("import", "file", "namespace"), "namespace"),
     "annotation": "decorator",
 }
+TYPE_NUMBERS = {kind: TOKEN_TYPES.index(word) for kind, word in KIND_TYPES.items()}
+VARIABLE = TOKEN_TYPES.index("variable")
 LEXICAL = {
     **dict.fromkeys(("int", "float", "real", "odd"), "number"),
     **dict.fromkeys(("string", "doc", "open", "opendoc"), "string"),
@@ -265,25 +270,25 @@ def colours(document: TextDocument, start: int = 0, end: int | None = None) -> l
     end = len(document.text) if end is None else end
     found: list[ColouredSpan] = []
     taken: set[int] = set()
+    text = document.text
     for use in document.index.uses:
-        if start <= use.span.start < end and use.span.start not in taken and "\n" not in use.span.text:
-            taken.add(use.span.start)
-            bits = int(use.defines) | (2 if isinstance(use.meaning, External) else 0)
-            found.append(ColouredSpan(use.span.start, use.span.end, _type_of(use), bits))
-    found += (item for item in _lexical(document, start, end) if item.start not in taken)
-    found.sort(key=lambda item: item.start)
+        _, first, last = use.span
+        if start <= first < end and first not in taken and text.find("\n", first, last) < 0:
+            taken.add(first)
+            bits = use.defines + (2 if isinstance(use.meaning, External) else 0)
+            found.append(ColouredSpan(first, last, _type_of(use), bits))
+    found += (item for item in _lexical(document, start, end) if item[0] not in taken)
+    found.sort(key=itemgetter(0))
+    if all(one[1] <= other[0] for one, other in pairwise(found)):
+        return found
     return list(_without_overlaps(found))
 
 
-def _kind_of(use: Use) -> str:
-    return use.meaning.kind
-
-
 def _type_of(use: Use) -> int:
-    kind = _kind_of(use)
+    kind = use.meaning.kind
     if isinstance(use.meaning, External) and use.meaning.member:
         kind = "parameter"
-    return TOKEN_TYPES.index(KIND_TYPES.get(kind, "variable"))
+    return TYPE_NUMBERS.get(kind, VARIABLE)
 
 
 def _lexical(document: TextDocument, start: int, end: int) -> Iterator[ColouredSpan]:
@@ -291,11 +296,14 @@ def _lexical(document: TextDocument, start: int, end: int) -> Iterator[ColouredS
     keywords = document.language.KEYWORDS
     numbers = {kind: TOKEN_TYPES.index(word) for kind, word in LEXICAL.items()}
     keyword = TOKEN_TYPES.index("keyword")
-    for kind, text, place in zip(kinds, texts, starts, strict=True):
+    first, last = bisect_left(starts, start), bisect_left(starts, end)
+    for kind, text, place in zip(kinds[first:last], texts[first:last], starts[first:last], strict=True):
         if kind in numbers:
-            if start <= place < end:
+            if "\n" in text:
                 yield from _by_lines(text, place, numbers[kind])
-        elif kind in WORD_KINDS and text in keywords and start <= place < end:
+            else:
+                yield ColouredSpan(place, place + len(text), numbers[kind])
+        elif text in keywords and kind in WORD_KINDS:
             yield ColouredSpan(place, place + len(text), keyword)
     for item in comments:
         if start <= item.start < end:

@@ -153,8 +153,8 @@ class Names:
             if visit is not None:
                 visit(self, item)
                 continue
-            if isinstance(item, tuple):
-                stack.extend(reversed(item))
+            if kind is tuple:
+                stack += item[::-1]  # type: ignore[index]  # which a tuple has
                 continue
             names = _FIELDS.get(kind)
             if names is None:
@@ -238,7 +238,7 @@ class Names:
     def finish(self, document: object, findings: tuple[Diagnostic, ...]) -> FileIndex:
         """The index of the whole text."""
         self._leave(self.root)
-        self.uses.sort(key=lambda use: (use.span.start, use.span.end))
+        self.uses.sort(key=lambda use: use[0][1:])
         return FileIndex(self.source, self.lexer, document, findings, self.root, self.definitions, self.uses)
 
 

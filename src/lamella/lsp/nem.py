@@ -72,9 +72,14 @@ def _loop(names: Names, node: object) -> None:
 
 def _region(names: Names, node: object) -> None:
     item = cast(nem.Region, node)
-    names.walk((item.buffer, item.offset, item.extent))
+    names.use(item.buffer.id, item.buffer.span)
+    # Most places and sizes are numbers, of which there is nothing to say.
+    for value in (item.offset, item.extent):
+        if type(value) is not nem.Integer:
+            names.walk(value)
     if item.type is not None:
-        names.walk((item.type.shape or (), item.type.strides or ()))
+        sizes = (*(item.type.shape or ()), *(item.type.strides or ()))
+        names.walk(tuple(value for value in sizes if type(value) is not nem.Integer))
         for attribute in item.type.quant.fields if item.type.quant is not None else ():
             names.walk(attribute.value)
 

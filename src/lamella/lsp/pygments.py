@@ -9,8 +9,8 @@ from types import MappingProxyType
 from pygments.lexer import RegexLexer
 from pygments.token import Comment, Error, Keyword, Name, Number, Operator, Punctuation, String, Text
 
-from lamella.lsp import grammars
-from lamella.lsp.grammars import GRAMMARS, Grammar
+from lamella.pipeline import grammars
+from lamella.pipeline.grammars import GRAMMARS, Grammar
 
 TOKENS: Mapping[str, object] = MappingProxyType(
     {

@@ -8,6 +8,7 @@ own, a moment after the last change, and what they find is shown only while the 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -172,6 +173,7 @@ class Session:
                 self.types.LogMessageParams(type=self.types.MessageType.Error, message=text)
             )
             return
+        asyncio.get_running_loop().call_later(DELAY, gc.collect)
         found, document = job.result(), self.workspace.open.get(path)
         if document is None or document.text != found.text:
             return
@@ -525,4 +527,7 @@ def serve(version: str) -> None:
     """Answer an editor over standard input and output until it hangs up."""
     # What is wrong with a request is said in the answer to it, once.
     logging.getLogger("pygls").setLevel(logging.CRITICAL)
+    # Cycles are looked for between a check and the next key, never while an answer is waited for.
+    gc.freeze()
+    gc.disable()
     make_server(version).start_io()

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.gc import gc_paused
 from lamella.base.paths import read_text, shipped, unsaved_texts
-from lamella.base.source import NOWHERE, Source, Span
+from lamella.base.source import NOWHERE, EditedSource, Span
 from lamella.lsp import module, nem, skriptnd, tensor
 from lamella.lsp.index import Definition, External, FileIndex, Meaning, Use
 from lamella.lsp.language import EditorLanguage, Facts
@@ -46,7 +46,7 @@ class TextDocument:
     def index(self) -> FileIndex:
         """What its names mean."""
         with gc_paused():
-            return self.language.index_text(Source(str(self.path), self.text))
+            return self.language.index_text(EditedSource(str(self.path), self.text))
 
     @cached_property
     def lines(self) -> LineTable:

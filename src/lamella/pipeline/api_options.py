@@ -510,3 +510,50 @@ class BenchOptions(TypedDict, total=False):
     """Measure this backend of ours; cpu by default."""
     seed: int | None
     """Seed of inputs and weights that nobody gives, and of chance; 0 by default."""
+
+
+class ViewOptions(TypedDict, total=False):
+    """The options of `lamella.view`."""
+
+    levels: Literal["source", "weights", "nac", "kernels", "machine", "plan"] | Sequence[Literal["source", "weights", "nac", "kernels", "machine", "plan"]] | None
+    """What to show beside the graph: source, weights, nac, kernels, machine, plan; by default all that is made quickly."""
+    errors: bool | None
+    """Run the models on the same random inputs, one model on cpu and reference, and show where numbers part."""
+    profile: bool | None
+    """Run the model on random inputs, and show the time of each operation."""
+    language: Literal["module", "nac", "nem", "skriptnd", "tensor", "onnx"] | None
+    """Read the file as this language, whatever its ending."""
+    limits: Limits | None
+    """Raise or lower one limit."""
+    root: str | Path | None
+    """Files that FILE names lie below this folder; by default the folder of FILE."""
+    device: str | None
+    """NEM: the target device, a shipped name such as npm_lite or a .nem file."""
+    model: str | None
+    """Which graph or declaration of the file; by default the first."""
+    config: Mapping[str, object] | None
+    """The value of an attribute, a generic type, or a config parameter."""
+    preset: str | None
+    """Module DSL: a named set of config values of the file."""
+    cache: int | None
+    """Module DSL: a model that is called again for the next tokens, with room for N of them."""
+    architecture: str | Path | None
+    """Hugging Face: read the folder as the model of this file, not as one of the library."""
+    via: Literal["module", "torch"] | None
+    """Hugging Face: through the Module DSL alone, or through transformers and torch.export; by default the second where no model of the library is the folder's."""
+    unused: str | Sequence[str] | None
+    """Hugging Face: tensors of a checkpoint that may stay unused, such as 'vision.*'."""
+    dialect: Literal["specification", "newer"] | None
+    """SkriptND: which library gives operators their meaning; by default the specification's."""
+    keep: str | Sequence[str] | None
+    """SkriptND: take this operator whole; by default those of the library."""
+    decompose: str | Sequence[str] | None
+    """SkriptND: replace this operator by its composition, or all of them."""
+    shape: Mapping[str, int] | None
+    """Extents that the model leaves open."""
+    weights: str | Path | None
+    """A .safetensors file, a folder of .dat files or a Hugging Face folder; by default what lies by the model."""
+    types: Mapping[str, str] | None
+    """NAC: what an input is, where the file does not say."""
+    seed: int | None
+    """Seed of inputs and weights that nobody gives, and of chance; 0 by default."""

@@ -215,7 +215,7 @@ class CommandOptions(PlanOptions):
             {**on("observe", SOURCES), **on("fit", SOURCES)},
             "--observe | run train | output",
             helps={
-                "train": "Module DSL: test the assertions of the model in every step, and end where one is false."
+                "train": "Module DSL: print what traces tell of every step; end where an assertion is false."
             },
         ),
     )
@@ -243,12 +243,48 @@ class CommandOptions(PlanOptions):
             "--ends INPUT=OUTPUT | generate | generation",
         ),
     )
+    text: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            "Hugging Face: do what the folder is made for with this text: labels, masked words, answers, vectors; "
+            "repeatable.",
+            on("task", FOLDER),
+            "--text TEXT | run | tasks",
+        ),
+    )
+    context: str | None = field(
+        default=None,
+        metadata=own(
+            "Hugging Face: the text that a question of --text is about.",
+            on("task", FOLDER),
+            "--context TEXT | run | tasks",
+            needs=(Need(("text",)),),
+        ),
+    )
+    audio: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            "Hugging Face: write what is said in this WAV file; repeatable.",
+            on("task", FOLDER),
+            "--audio FILE.wav | run | tasks",
+        ),
+    )
+    top: int = field(
+        default=5,
+        metadata=own(
+            "Hugging Face: how many labels, words or answers a task gives at most; 5 by default.",
+            on("task", FOLDER),
+            "--top N | run | tasks",
+            least=1,
+            most=1_000_000,
+        ),
+    )
     max_tokens: int = field(
         default=16,
         metadata=own(
-            "How many tokens are generated at most; 16 by default.",
-            {"generate": SOURCES, "generate by names": BY_NAMES},
-            "--max-tokens N | generate | generation",
+            "How many tokens are generated at most; 16 by default, for a task until the text ends.",
+            {"generate": SOURCES, "generate by names": BY_NAMES, "task": FOLDER},
+            "--max-tokens N | generate run | generation",
             least=0,
             most=1_000_000,
             elsewhere="a plan counts the tokens of its answers itself, often by --patch max_tokens=N",

@@ -68,14 +68,18 @@ STEPS = MappingProxyType(
         "train": "that is trained by its own graph",
         "fit": "that learns from data",
         "execute": "that is run once",
+        "task": "that does its task",
         "write nac": "that becomes NAC",
         "write graph": "that is written as it is",
         "export": "that becomes a Hugging Face folder",
+        "merge": "that takes an adapter into its weights",
         "unit": "that becomes a compiled unit",
         "lower": "that is lowered",
     }
 )
 """Steps that exclude each other within a command, with the words that tell them apart in a message."""
+TASK_INPUTS = ("text", "audio")
+"""Options that give a task its input."""
 COMMANDS = MappingProxyType(
     {
         "check": (("check",), ("check", "verify")),
@@ -83,6 +87,7 @@ COMMANDS = MappingProxyType(
         "show": (("show",), ("load", "memory"), ("load", "ranks")),
         "run": (
             ("load", "compile", "execute"),
+            ("load", "compile", "task"),
             *(("load", step) for step in ("observe", "plan")),
         ),
         "generate": (
@@ -91,7 +96,7 @@ COMMANDS = MappingProxyType(
             ("load", "answer"),
         ),
         "train": (("load", "compile", "train"), ("load", "fit")),
-        "convert": tuple(("load", step) for step in ("write nac", "write graph", "export")),
+        "convert": tuple(("load", step) for step in ("write nac", "write graph", "export", "merge")),
         "lower": (("load", "lower"), ("load", "unit")),
         "diff": (("load", "diff"),),
         "bench": (("load", "bench"),),
@@ -121,6 +126,8 @@ def steps_of(command: str, subject: str, given: Mapping[str, object], target: Pa
         return ("load", "ranks")
     if command == "lower":
         return ("load", "unit" if given.get("to") == "ir" else "lower")
+    if command == "convert" and ("adapters" in given or "unmerge" in given):
+        return ("load", "merge")
     if command == "convert":
         is_nac = target is not None and target.suffix.lower() in (".nac", ".nacs")
         is_export = subject in SOURCES and target is not None and not target.suffix
@@ -134,6 +141,8 @@ def steps_of(command: str, subject: str, given: Mapping[str, object], target: Pa
         return COMMANDS[command][0]
     if "observe" in given:
         return ("load", "observe")
+    if any(name in given for name in TASK_INPUTS):
+        return ("load", "compile", "task")
     if any(name in given for name in ("answers", "run_plan", "patch", "rewrite")):
         return ("load", "plan")
     return ("load", "compile", "execute")

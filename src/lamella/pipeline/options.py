@@ -367,7 +367,9 @@ class Options(CommandOptions):
     contents: Mapping[str, Array] = field(
         default_factory=dict,
         metadata=row(
-            "ONNX: arrays of inputs that must be known before the run.", on("load, diff", kinds("onnx"))
+            "ONNX: arrays of inputs that must be known before the run. Module DSL, Hugging Face: of inputs that may "
+            "be missing.",
+            on("load, diff", kinds("onnx") | SOURCES),
         ),
     )
     random: bool = field(

@@ -244,8 +244,9 @@ class TrainingOptions(ComparisonOptions):
         metadata=own(
             "Train small additions and freeze the rest: lora, dora, ia3, prefix, prompt or bottleneck, such as "
             "lora:rank=8,alpha=16,targets=q,v; repeatable.",
-            FIT,
-            "--adapter KIND:… | train | adapters",
+            {**FIT, "merge": TRAINABLE},
+            "--adapter KIND:… | train convert | adapters",
+            helps={"convert": "Put the adapter of a folder, as `train` and PEFT write it, into the weights."},
         ),
     )
     base: str | None = field(
@@ -254,7 +255,6 @@ class TrainingOptions(ComparisonOptions):
             "Keep the frozen weights that adapters add to in so few bits.",
             FIT,
             "--base | train | adapters",
-            needs=(Need(("adapters",)),),
             choices=BASES,
         ),
     )
@@ -265,6 +265,16 @@ class TrainingOptions(ComparisonOptions):
             FIT,
             "--merge | train | adapters",
             needs=(Need(("save",)),),
+        ),
+    )
+
+    unmerge: bool = field(
+        default=False,
+        metadata=own(
+            "Take the adapter out of weights that hold it.",
+            on("merge", TRAINABLE),
+            "--unmerge | convert | adapters",
+            needs=(Need(("adapters",)),),
         ),
     )
 

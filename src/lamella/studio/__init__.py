@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import Unpack
 
+from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
 from lamella.base.writer import write_text
+from lamella.pipeline.api_options import ViewOptions
 from lamella.pipeline.given import options_of
 from lamella.pipeline.languages import Model
 from lamella.pipeline.options import Options
+from lamella.pipeline.signatures import documented
 from lamella.studio.compare import add_comparison, add_errors
 from lamella.studio.gather import gather
 from lamella.studio.page import plan_page, studio_page
@@ -41,11 +45,13 @@ class Studio:
         return f'<iframe {frame} height="{HEIGHT}" style="border:0" srcdoc="{escape(self.html)}"></iframe>'
 
 
-def view(*models: Model | str | Path, output: str | Path | None = None, **options: object) -> Studio:
+@documented(ViewOptions)
+def view(
+    *models: Model | str | Path, output: str | Path | None = None, **options: Unpack[ViewOptions]
+) -> Studio:
     """Show a model, or two side by side: paths of any language, folders of Hugging Face, or loaded models.
 
-    Options are those of loading, and `levels=("source", "kernels", …)`, `device="npm_lite"` for a plan, `profile=True`
-    for the time and `errors=True` for the error of each operation. With `output` the page is written there.
+    With `output` the page is written there.
     """
     chosen = options_of(options, by_command=True)
     made = make_page([Path(item) if isinstance(item, str) else item for item in models], chosen)
@@ -61,6 +67,10 @@ def make_page(models: Sequence[Model | Path], options: Options, served: str = ""
             f"{len(models)} models are given", hint="a page shows one model, or two side by side"
         )
     found = [gather(item, options) for item in models]
+    if len(found) == 2 and found[0].title == found[1].title:
+        for item, made in zip(models, found, strict=True):
+            if isinstance(item, Path):
+                made.title = printable(f"{item.resolve().parent.name}/{made.title}", 200)
     comparison = add_comparison(found[0], found[1]) if len(found) == 2 else None
     if options.errors:
         add_errors(found, options)

@@ -130,7 +130,7 @@ def _add_model(found: Gathered, model: Model) -> None:
         found.levels["kernels"] = rows
         found.facts.append(("kernels", str(len(rows))))
     elif isinstance(model, Program):
-        found.levels["plan"] = plan_level(plan_of(model), None, Things(_EMPTY))
+        found.levels["plan"] = plan_level(plan_of(model), (), Things(_EMPTY))
     elif isinstance(model, KernelGraph):
         _add_graph(found, model.model)
         _add_kernels(found, model)
@@ -274,7 +274,7 @@ def _lowered_plan(found: Gathered, model: GraphModel) -> LoweredPlan:
 def _add_plan(found: Gathered, lowered: LoweredPlan) -> None:
     assert found.things is not None  # of the graph
     plan = plan_of(lowered.final.program)
-    found.levels["plan"] = plan_level(plan, lowered.selection, found.things)
+    found.levels["plan"] = plan_level(plan, lowered.operations, found.things)
 
 
 # --- what is measured: this runs the model ------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from lamella.base.page import MARK, page
 from lamella.base.paths import read_shipped
 from lamella.lang.nem.resolved import Plan
+from lamella.pipeline.grammars import GRAMMARS
 from lamella.plan.report import Scene, full_scene
 from lamella.plan.timing import TimingReport
 from lamella.studio.gather import Gathered
@@ -48,6 +49,7 @@ def scene_page(scene: Scene) -> str:
 
 
 def _page(title: str, data: Mapping[str, object], more: str = "") -> str:
+    data = {**data, "grammars": {name: item.javascript() for name, item in GRAMMARS.items()}}
     body = _asset("studio.html").replace("{mark}", MARK).replace("{plan}", _asset("plan/plan.html"))
     style = _asset("studio.css") + _asset("plan/plan.css")
     return page(f"{title} · lamella", body, style=style, script=script(), data=data, more=more)

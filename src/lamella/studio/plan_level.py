@@ -5,48 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from lamella.bridge.graph_to_plan import SelectedPlan
-from lamella.bridge.graph_to_plan.assembly import identifier
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.report import Scene, TaskSlice, Track, WaitStretch, full_scene
 from lamella.plan.timing import simulate
 from lamella.studio.graph_level import Things
 
-NEAR = 8
-"""Operations behind the one that a task is named after, among which the one with its opcode is looked for."""
 
-
-def plan_level(plan: Plan, selection: SelectedPlan | None, things: Things) -> dict[str, object]:
-    """A plan simulated, its tasks linked with the operations of the graph that it was made from."""
+def plan_level(plan: Plan, operations: Sequence[str], things: Things) -> dict[str, object]:
+    """A plan simulated, its tasks linked with the operations of the graph that it was made from, by their names."""
     level = scene_data(full_scene(simulate(plan), plan))
-    return level if selection is None else {**level, "things": task_things(plan, selection, things)}
-
-
-def task_things(plan: Plan, selection: SelectedPlan, things: Things) -> list[list[int]]:
-    """The operations that tasks compute or move data for, by the names that selection and tiling gave them."""
-    chosen = [(identifier(item.operation), item.opcodes, item.operation) for item in selection.report]
-    places = {word: place for place, (word, _, _) in enumerate(chosen)}
-    found: list[list[int]] = []
-    for task in plan.tasks():
-        place = _named(task.token or task.debug or "", places)
-        if place is None:
-            found.append([])
-            continue
-        near = chosen[place : place + NEAR]
-        name = next((name for _, opcodes, name in near if task.opcode in opcodes), chosen[place][2])
-        number = things.by_tensor.get(name)
-        found.append([] if number is None else [number])
-    return found
-
-
-def _named(token: str, places: Mapping[str, int]) -> int | None:
-    """The operation whose name a token begins with: the longest such name."""
-    word = token
-    while word:
-        if word in places:
-            return places[word]
-        word = word.rpartition("_")[0]
-    return None
+    numbers = [things.by_tensor.get(name) for name in operations]
+    linked = [[] if number is None else [number] for number in numbers]
+    return {**level, "things": linked} if linked else level
 
 
 # --- the data of the page -------------------------------------------------------------------------------------

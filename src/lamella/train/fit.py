@@ -96,9 +96,9 @@ class Fit:
         self.evaluation = (
             None if evaluation is None else self._batches(evaluation, request, False, is_evaluated=True)
         )
-        self.plan = self._plan(request.sequence)
+        self.plan: MemoryPlan | None = None
         """The memory of a step, where there is a budget for it."""
-        self.trainer = self._trainer()
+        self.trainer = self._trainer(request.sequence)
         self.trainer.enable_asserts(options.observe)
         self.settings = self._loop_settings()
         self.loop = TrainingLoop(self.trainer, self.batches, self.settings, self.evaluation)
@@ -141,16 +141,14 @@ class Fit:
         options = replace(self.options, shape={names.pop(): length})
         return replace(self.source, model=with_extents(self.source.model, options))
 
-    def _plan(self, length: int | None) -> MemoryPlan | None:
-        """The memory of a step within the budget that the options name; what has to be offloaded for it is."""
+    def _within_budget(
+        self, length: int | None, source: TrainableGraph, settings: StepSettings
+    ) -> TrainableGraph:
+        """What is trained within the budget that the options name; what has to be offloaded for it is."""
         if self.options.memory_budget is None:
-            return None
-        if self.world is not None or self.options.accumulate > 1:
-            raise InputError(
-                "a memory budget is for steps in one process that take a batch at once",
-                hint="leave --ranks and --accumulate out: offloading takes their place",
-            )
-        sizes = (self.batches.size, length)
+            return source
+        shares = 1 if self.world is None else self.world.mesh.shares
+        sizes = (self.batches.size // settings.accumulation // shares, length)
         extents = {
             str(extent): size
             for item in self.ports
@@ -159,15 +157,20 @@ class Fit:
         }
         options = replace(self.options, shape={**extents, **self.options.shape})
         budget = read_budget(self.options.memory_budget)
-        self.source, plan = within_budget(self.source, step_settings(self.options), options, budget)
-        return plan
+        found, self.plan = within_budget(source, settings, options, budget)
+        return found
 
-    def _trainer(self) -> Trainer:
+    def _trainer(self, length: int | None) -> Trainer:
         settings, backend = step_settings(self.options), self.options.backend or "cpu"
+        fit_memory = partial(self._within_budget, length)
         if self.world is None:
+            self.source = fit_memory(self.source, settings)
             return Trainer(self.source, settings, backend, self.options)
         made = StageTrainer if self.world.mesh.pp > 1 else RankTrainer
-        return made(self.source, settings, backend, self.options, self.world)
+        has_budget = self.options.memory_budget is not None
+        return made(
+            self.source, settings, backend, self.options, self.world, fit_memory if has_budget else None
+        )
 
     @property
     def is_first(self) -> bool:
@@ -177,11 +180,16 @@ class Fit:
     @property
     def ports(self) -> tuple[Tensor, ...]:
         """The inputs of the model."""
-        other = {*self.source.seeds.values(), *self.source.targets}
+        other = {*self.source.seeds.values(), *self.source.targets, self._draws}
         if self.source.auxiliary is not None:
             other.add(self.source.auxiliary.seed)
         found = members(self.source.model.graph.inputs)
         return tuple(item for item in found if isinstance(item, Tensor) and item.name not in other)
+
+    @property
+    def _draws(self) -> str:
+        """The input that says what dropout drops; empty where there is none."""
+        return "" if self.adapters is None else self.adapters.adapted.draws
 
     def _request(self) -> DataRequest:
         """What the data are for."""
@@ -209,14 +217,24 @@ class Fit:
         size = self.options.batch or own or min(BATCH, max(1, found.size))
         if is_evaluated and own is None:
             size = min(size, max(1, found.size))
-        batches = Batches(found, size, shuffled, self.options.start_seed)
+        batches = Batches(found, size, shuffled, self.options.start_seed, self._draws, is_evaluated)
         require_batches(batches)
+        if not is_evaluated:
+            self._require_parts(size)
         if own is not None and own != size:
             hint = (
                 f"say --batch {own}, or let the model take another: its text may have an attribute for --set"
             )
             raise InputError(f"the model takes {own} examples at once, not {size}", hint=hint)
         return batches
+
+    def _require_parts(self, size: int) -> None:
+        """InputError for a batch that ranks and accumulation cannot cut into equal parts, before ranks begin."""
+        ranks, parts = 1 if self.world is None else self.world.mesh.shares, self.options.accumulate
+        if size % (ranks * parts):
+            whose = f"{ranks} ranks with {parts} parts each" if ranks > 1 else f"--accumulate {parts}"
+            hint = f"say --batch {-(-size // (ranks * parts)) * ranks * parts}"
+            raise InputError(f"a batch of {size} has no equal parts for {whose}", hint=hint)
 
     def _loop_settings(self) -> LoopSettings:
         options = self.options

@@ -115,12 +115,30 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
 def _derived_source(source: Source, options: Options) -> TrainableGraph:
     settings = replace(settings_of(source.program, options), has_history=True)
     compiled, model = build_compiled(source, options, settings)
-    model = replace(model, places=find_places(compiled, source.instance))
     wanted = [item.tensor.name for item in compiled.weights if is_trainable(item)]
-    policies = {item.tensor.name: _policy(item, source.instance) for item in compiled.weights}
-    stages = {name: _stage(item) for name, item in find_stages(compiled, source.instance).items()}
+    return annotated(trainable_graph(model, source, wanted), compiled, source)
+
+
+def annotated(graph: TrainableGraph, compiled: Compiled, source: Source) -> TrainableGraph:
+    """A graph whose gradients are those of formulas, with what the text of the model says of its training.
+
+    The text cannot name what adapters add: the way back finds it where the way forward left it.
+    """
+    modes = find_memory_modes(compiled, source.instance)
+    again = frozenset(name for name, mode in modes.items() if mode not in KEPT)
+    moved = frozenset(name for name, mode in modes.items() if mode in MOVED)
+    kept = graph.kept
+    if kept is None and (again or moved):
+        kept = frozenset(item.name for node in graph.model.graph.nodes for item in results_of(node))
     return replace(
-        trainable_graph(model, source, wanted), policies=policies, stages=stages, marks=_marks(compiled)
+        graph,
+        model=replace(graph.model, places=find_places(compiled, source.instance)),
+        policies={item.tensor.name: _policy(item, source.instance) for item in compiled.weights},
+        stages={name: _stage(item) for name, item in find_stages(compiled, source.instance).items()},
+        marks=_marks(compiled),
+        kept=None if kept is None else kept - again,
+        moved=moved,
+        pinned=find_pinned(compiled),
     )
 
 
@@ -288,4 +306,4 @@ def trainable_file(model: NacModel, options: Options) -> TrainableGraph:
     )
 
 
-__all__ = ["trainable", "trainable_file", "trainable_graph", "trainable_source"]
+__all__ = ["annotated", "trainable", "trainable_file", "trainable_graph", "trainable_source"]

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from lamella.backend.executor.kernels import KernelExecutable
+from lamella.backend.executor.segments import Segment
 from lamella.base.arena import LiveBlock
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
@@ -93,28 +94,36 @@ class MemoryPlan:
 
 
 def plan_memory(source: TrainableGraph, settings: StepSettings, options: Options) -> MemoryPlan:
-    """The plan of a step for the extents that the options give; InputError names those that they leave open."""
-    step = StepBuilder(source, settings).step()
-    model = with_extents(step.model, options)
-    _require_closed(model)
-    run: KernelExecutable = compile_open(replace(model, data=_Nothing(model)), "cpu", options)
-    segments = run.segments({})
-    blocks = tuple(
-        item._replace(name=f"{number}:{item.name}" if number else item.name)
-        for number, segment in enumerate(segments)
-        for item in segment.each.blocks
-    )
-    lasting = {item.name: tensor_bytes(item) for item in model.graph.variables}
-    nodes = list(model.graph.operations())
+    """The plan of a step for the extents that the options give; InputError names those that they leave open.
+
+    Where gradients are collected the extents are those of one part of a batch, and two graphs have an arena each.
+    """
+    builder = StepBuilder(source, settings)
+    is_split = settings.is_split or settings.accumulation > 1
+    graphs = (builder.collection(), builder.application()) if is_split else (builder.step(),)
+    # An update alone has no extents of a batch.
+    models = [with_extents(graphs[0].model, options), *(item.model for item in graphs[1:])]
+    runs = [_planned(model, options) for model in models]
+    blocks: list[LiveBlock] = []
+    kinds: dict[str, str] = {}
+    for model, run in zip(models, runs, strict=True):
+        own = [
+            item._replace(name=f"{number}:{item.name}" if number else item.name)
+            for number, segment in enumerate(run, len(runs[0]) if blocks else 0)
+            for item in segment.each.blocks
+        ]
+        blocks += own
+        kinds |= _kinds(model, source, own)
+    lasting = {item.name: tensor_bytes(item) for model in models for item in model.graph.variables}
+    weights = {name for name in lasting if name in source.gradients or name in source.policies}
+    nodes = [node for model in models for node in model.graph.operations()]
     return MemoryPlan(
-        sum(lasting[name] for name in lasting if name in source.gradients or name in source.policies),
-        sum(
-            lasting[name] for name in lasting if name not in source.gradients and name not in source.policies
-        ),
-        max((item.each.arena_bytes for item in segments), default=0),
-        sum(item.each.outside_bytes for item in segments),
-        blocks,
-        _kinds(model, source, blocks),
+        sum(lasting[name] for name in weights),
+        sum(lasting[name] for name in lasting if name not in weights),
+        sum(max((item.each.arena_bytes for item in run), default=0) for run in runs),
+        sum(item.each.outside_bytes for run in runs for item in run),
+        tuple(blocks),
+        kinds,
         tuple(
             item.name.removesuffix(AGAIN)
             for node in nodes
@@ -123,8 +132,15 @@ def plan_memory(source: TrainableGraph, settings: StepSettings, options: Options
             if item.name.endswith(AGAIN)
         ),
         tuple(item.name for node in nodes if node.operator == OFFLOAD for item in operands_of(node)),
-        sum(size for name, size in lasting.items() if name in model.streams),
+        sum(size for name, size in lasting.items() if any(name in model.streams for model in models)),
     )
+
+
+def _planned(model: Model, options: Options) -> Sequence[Segment]:
+    """The launches of a model with their arenas."""
+    _require_closed(model)
+    run: KernelExecutable = compile_open(replace(model, data=_Nothing(model)), "cpu", options)
+    return run.segments({})
 
 
 def _require_closed(model: Model) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -121,6 +121,11 @@ class Trainer:
         return self._parts[-1].findings
 
     @property
+    def executables(self) -> tuple[WatchableExecutable, ...]:
+        """The compiled graphs, in the order of `graphs`."""
+        return tuple(self._parts)
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """What a batch holds."""
         numbers = {*self.graphs[0].scalars.values(), *self.source.gradients}
@@ -206,6 +211,10 @@ class Trainer:
     def enable_asserts(self, on: bool = True) -> None:
         """Let steps end with a LamellaError where an `@assert` of the model is false, or not any more."""
         self._watching.enable_asserts(on)
+
+    def enable_traces(self, tell: Callable[[str], None] | None = print) -> None:
+        """Let `tell` have a line for each tensor with a `@trace`, in every step; None takes it away."""
+        self._watching.enable_traces(tell)
 
     def get_probe(self, name: str, layer: int | None = None) -> ProbeData:
         """What a probe kept last; where several layers have it, `layer` says which."""

@@ -18,8 +18,10 @@ from lamella.backend import cpu, cuda, interpreter
 from lamella.backend.cpu.compile import emit
 from lamella.backend.cpu.compiled import Compiled, KernelSymbol
 from lamella.backend.cpu.jit import MACHINES, assembly
+from lamella.backend.cuda import driver
 from lamella.backend.cuda.compile import decode_entries, encode_entries, with_sizes
 from lamella.backend.executor.kernels import compile_graph
+from lamella.base.errors import InputError
 from lamella.kernels.target import find_target
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.options import Options
@@ -169,3 +171,24 @@ def test_the_assembler_takes_it(text: str, tmp_path: Path) -> None:
         [found, "-arch", "sm_90a", path, "-o", tmp_path / "kernels.cubin"], capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_failure_names_the_kernels_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device tells nobody which kernel failed: the last ones are named, with their places in the text."""
+    answers = {"cuStreamSynchronize": 700, "cuGetErrorName": 1, "cuGetErrorString": 1}
+    found = {name: lambda *_, code=code: code for name, code in answers.items()}
+    monkeypatch.setattr(driver, "functions", lambda: found)
+    stream = driver.Stream(7)
+    stream.launched += ["@scale (k.tensor:3)", "@sum (k.tensor:9)"]
+    with pytest.raises(InputError, match=r"after @scale \(k.tensor:3\), @sum \(k.tensor:9\): error 700"):
+        stream.wait()
+
+
+def test_wide_numbers_are_multiplied_by_threads_that_the_copy_engine_feeds() -> None:
+    text = product_text(512, 512, 64, "f32")
+    compiled, entry = emit_for(text)
+    assert entry.pipeline is not None
+    assert {item.element for item in entry.pipeline.maps} == {"f32"}
+    assert "wgmma" not in compiled.text
+    assert compiled.text.count("@llvm.fma.f32(float %") == 512
+    assert emit_for(text, "sm_80")[1].pipeline is None

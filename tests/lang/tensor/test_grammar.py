@@ -114,6 +114,7 @@ def test_both_know_the_same_instructions(word: str) -> None:
             "%r = {} %a : coopmatrix<f32x1x1,matrix_a>",
             "%r = {} %a, %b[0] : coopmatrix<f32x1x1,matrix_a>",
             "%r = {} (%a,%b,%c)=%d -> coopmatrix<f32x1x1,matrix_a> {{}}",
+            "%r = {}.column %a : coopmatrix<f32x1x1,matrix_acc>",
             "%r = {} %a, %b[%c] : f32",
             "{} (%a)=(%b),(%c) as (%d)<=(1) {{}}",
         ),

@@ -13,10 +13,11 @@ from lamella.base.errors import Unsupported
 from lamella.base.source import Source
 from lamella.lang.nem import Plan, check, parse, write
 from lamella.lang.nem.codecs import CODECS
+from lamella.lang.nem.words import MOVES
 from lamella.plan.bind import bind
 from lamella.plan.stcb import from_bytes, to_bytes
 from lamella.plan.tiling import Tiled, TilingOptions, stripes, tile
-from lamella.plan.tiling.choice import TACTICS, Tactic
+from lamella.plan.tiling.choice import COLD_TACTICS, TACTICS, Tactic
 from lamella.plan.timing import simulate
 from lamella.plan.timing.cost import MachineModel, cost_of
 from lamella.plan.timing.network_bounds import find_network_bounds
@@ -25,6 +26,7 @@ from lamella.plan.wdm import make_packable
 from tests.support.plan.drawn import device, images, rows
 from tests.support.plan.selected import Selected, drawn_bytes, read_text, same_bytes, tiled_plan
 
+EVERY = (*TACTICS, *COLD_TACTICS)
 NPU_2048 = """include "nem_baseline_1.0.nem"
 device npu2048 extends nem_baseline_1_0 {
     topology {
@@ -79,7 +81,7 @@ def test_drawn_plans_keep_their_bytes_on_drawn_devices(seed: int) -> None:
     target = device(random, 8192)
     net = (images if seed % 2 else rows)(random, target, seed)
     plan = net.plan()
-    tiled, result, _ = tiled_plan(plan, tactics=(TACTICS[seed % len(TACTICS)],))
+    tiled, result, _ = tiled_plan(plan, tactics=(EVERY[seed % len(EVERY)],))
     same_bytes(plan, tiled, result, seed, "random" if seed % 3 == 0 else "program")
     assert simulate(result).cycles >= roofs(net)
 
@@ -237,14 +239,70 @@ def test_an_expanded_tensor_is_never_stored() -> None:
 
 
 def test_what_fits_nowhere_is_refused_with_its_size() -> None:
-    net = Selected(device=NPU_2048.replace("L2", "1048576").replace("393216", "4096"))
+    net = Selected(device=NPU_2048.replace("L2", "1048576").replace("393216", "512"))
     net.conv(net.tensor("i8", (1, 8, 64, 64), name="x"), 8, 3, 1, 1)
     plan = net.plan()
     assert plan.device is not None
-    with pytest.raises(
-        Unsupported, match=r"conv2d_t4 needs \d+ bytes of L1 for its smallest tile.* has 4096"
-    ):
+    with pytest.raises(Unsupported, match=r"conv2d_t4 needs \d+ bytes of L1 for its smallest tile.* has 512"):
         tile(plan, plan.device, TilingOptions())
+
+
+@pytest.mark.parametrize("target", ["npm_lite", "npm_pro"])
+def test_tasks_belong_to_tasks_of_the_selected_plan(target: str) -> None:
+    plan = residual(f'include "{target}.nem"\ndevice {target}').plan()
+    found, result, _ = tiled_plan(plan)
+    opcodes = {task.number: task.opcode for task in plan.tasks()}
+    for task, origin in zip(result.tasks(), found.origins, strict=True):
+        assert task.opcode in (*MOVES, opcodes[origin])
+    assert set(found.origins) == opcodes.keys()
+
+
+@pytest.mark.parametrize("target", ["npm_lite", "npm_mid", "npm_pro"])
+def test_small_networks_wait_for_ddr_once(target: str) -> None:
+    net = Selected(device=f'include "{target}.nem"\ndevice {target}')
+    y = net.tensor("i8", (1, 8, 8, 1), name="x")
+    for channels in (16, 32):
+        y = net.pool(net.conv(y, channels, 3, 1, 1), "maxpool", 2, 2)
+    flat = net.tensor("i8", (1, 128), quant=net.quants[y.name])
+    net.linear(net.task("reshape", [y], flat, f"target_shape={list(flat.shape)}"), 10)
+    plan = net.plan()
+    assert simulate(tiled_plan(plan)[1]).cycles <= 1.25 * find_network_bounds(plan).largest.cycles
+
+
+def test_images_that_give_one_row_each_share_tiles() -> None:
+    net = Selected()
+    net.pool(net.tensor("i8", (360, 4, 4, 8), name="x"), "maxpool", 4, 4)
+    plan = net.plan()
+    found, result, _ = tiled_plan(plan)
+    assert simulate(result).instances < 60
+    same_bytes(plan, found, result)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "pad"), [(3, 1, 1), (5, 2, 2), (1, 1, 0), (4, 3, 1)])
+def test_rows_that_are_too_wide_are_cut_into_columns(kernel: int, stride: int, pad: int) -> None:
+    net = Selected(device=NPU_2048.replace("L2", "1048576").replace("393216", "4096"))
+    y = net.conv(net.tensor("i8", (1, 7, 211, 16), name="x"), 8, kernel, stride, pad)
+    net.pool(net.conv(y, 32, 1, 1, 0), "avgpool", 2, 1, 1)
+    plan = net.plan()
+    found, result, _ = tiled_plan(plan, tactics=TACTICS[:1])
+    same_bytes(plan, found, result)
+    assert set(found.origins) == {task.number for task in plan.tasks()}
+
+
+def test_tiles_in_the_middle_have_the_most_rows_under_them() -> None:
+    net = Selected(device=NPU_2048.replace("L2", "1048576").replace("393216", "40960"))
+    net.conv(net.tensor("i8", (1, 16, 96, 32), name="x"), 8, 9, 1, 4)
+    plan = net.plan()
+    found, result, _ = tiled_plan(plan, tactics=TACTICS[:1])
+    same_bytes(plan, found, result)
+
+
+def test_long_vectors_are_divided() -> None:
+    net = Selected(device=NPU_2048.replace("L2", "1048576").replace("393216", "8192"))
+    net.unary("relu", net.tensor("i8", (1, 3 * 5 * 7 * 1024), name="x"))
+    plan = net.plan()
+    found, result, _ = tiled_plan(plan, tactics=TACTICS[:1])
+    same_bytes(plan, found, result)
 
 
 def test_a_tiled_plan_is_not_tiled_again() -> None:

@@ -10,7 +10,7 @@ from lamella.graph.model import Model
 from lamella.lang.skriptnd import check, write
 from lamella.ops.library import Library
 
-IMPORTS = "import algo, aten, gradient, image, layer, layout, linalg, llm, math, nn, quant, rand;\n"
+IMPORTS = "import algo, aten, gradient, image, layer, layout, linalg, llm, math, misc, nn, quant, rand;\n"
 
 
 def model_of(text: str) -> Model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -102,6 +103,54 @@ OSS = {
 }
 
 Made = tuple[str, Mapping[str, Any]]
+T5 = {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 12, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10, "num_decoder_layers": 1}
+T5 |= {"decoder_start_token_id": 0, "eos_token_id": None}
+BOTH = {"vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 1, "decoder_layers": 2}
+BOTH |= {
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 24,
+}
+BOTH |= {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": None, "decoder_start_token_id": 3}
+SPEECH = {**BOTH, "num_mel_bins": 8, "max_source_positions": 12, "max_target_positions": 96}
+SPEECH |= {"suppress_tokens": [5, 7], "begin_suppress_tokens": [9]}
+MODERN = {**ENCODER, "local_attention": 6, "num_hidden_layers": 3}
+V3 = {"relative_attention": True, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True}
+V3 |= {"pos_att_type": "p2c|c2p", "position_biased_input": False}
+V2 = {"relative_attention": True, "max_relative_positions": 9, "pos_att_type": ["c2p"], "type_vocab_size": 2}
+SEQUENCES: Mapping[str, Made] = MappingProxyType(
+    {
+        "t5": ("T5ForConditionalGeneration", T5),
+        "t5 gated": (
+            "T5ForConditionalGeneration",
+            {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        ),
+        "t5 encoder": ("T5EncoderModel", {**T5, "feed_forward_proj": "gated-silu"}),
+        "bart": ("BartForConditionalGeneration", {**BOTH, "max_position_embeddings": 96}),
+        "bart scaled": (
+            "BartForConditionalGeneration",
+            {**BOTH, "scale_embedding": True, "forced_bos_token_id": 7, "activation_function": "relu"},
+        ),
+        "whisper": ("WhisperForConditionalGeneration", SPEECH),
+    }
+)
+ENCODERS: Mapping[str, Made] = MappingProxyType(
+    {
+        "modernbert": ("ModernBertModel", MODERN),
+        "modernbert masked": ("ModernBertForMaskedLM", {**MODERN, "norm_bias": True}),
+        "modernbert classes": (
+            "ModernBertForSequenceClassification",
+            {**MODERN, "num_labels": 5, "classifier_pooling": "mean", "mlp_bias": True},
+        ),
+        "modernbert tokens": ("ModernBertForTokenClassification", {**MODERN, "attention_bias": True}),
+        "deberta": ("DebertaV2Model", {**ENCODER, **V2}),
+        "deberta masked": ("DebertaV2ForMaskedLM", {**ENCODER, **V3}),
+        "deberta classes": ("DebertaV2ForSequenceClassification", {**ENCODER, "num_labels": 5}),
+        "deberta spans": ("DebertaV2ForQuestionAnswering", {**ENCODER, **V3, "share_att_key": False}),
+    }
+)
 ONE_STREAM: Mapping[str, Made] = MappingProxyType(
     {
         "gemma": ("Gemma", {**SIZES, "head_dim": 12}),
@@ -183,6 +232,8 @@ MODELS: Mapping[str, Made] = MappingProxyType(
         "distilbert spans": ("DistilBertForQuestionAnswering", DISTILLED),
         "opt": ("OPT", {**SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32}),
         **ONE_STREAM,
+        **SEQUENCES,
+        **ENCODERS,
         "deepseek v3": ("DeepseekV3", LATENT),
         "deepseek v3 yarn": (
             "DeepseekV3",
@@ -255,7 +306,14 @@ def randomise(model: Any) -> None:
 def _model_class(kind: str) -> Any:
     whole = kind.endswith("Model") or "For" in kind
     suffix = "Model" if kind.endswith("LMHead") else "" if whole else "ForCausalLM"
-    return getattr(transformers, "Gemma3ForCausalLM" if kind == "Gemma3Text" else f"{kind}{suffix}")
+    return class_named("Gemma3ForCausalLM" if kind == "Gemma3Text" else f"{kind}{suffix}")
+
+
+def class_named(name: str) -> Any:
+    """A class of transformers; some of its modules use what PyTorch will not have for ever."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return getattr(transformers, name)
 
 
 def _numbers(path: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -284,6 +342,40 @@ def logits(model: Any, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """What a model of transformers gives first for tokens: logits, or the last states of an encoder."""
     with torch.no_grad():
         out = model(torch.from_numpy(ids))
+    found: np.ndarray[Any, Any] = out.to_tuple()[0].numpy()
+    return found
+
+
+GIVEN = MappingProxyType(
+    {
+        "token_ids": "input_ids",
+        "decoder_token_ids": "decoder_input_ids",
+        "features": "input_features",
+    }
+)
+"""What transformers calls the inputs of models of the library, where it calls them otherwise."""
+
+
+def inputs_of(loaded: Any, length: int = 11, seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+    """Random tokens and numbers for all inputs of a model of ours, for two sequences."""
+    chance, found = np.random.default_rng(seed), {}
+    for item in loaded.graph.inputs:
+        sizes = [
+            size if isinstance(size, int) else {"B": 2, "S": length + 4}.get(str(size), length)
+            for size in item.shape
+        ]
+        found[item.name] = (
+            chance.integers(0, VOCABULARY, sizes)
+            if item.element.is_integer
+            else chance.standard_normal(sizes).astype(np.float32)
+        )
+    return found
+
+
+def results_of(model: Any, inputs: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """What a model of transformers gives first for the inputs of one of ours."""
+    with torch.no_grad():
+        out = model(**{GIVEN.get(name, name): torch.from_numpy(item) for name, item in inputs.items()})
     found: np.ndarray[Any, Any] = out.to_tuple()[0].numpy()
     return found
 

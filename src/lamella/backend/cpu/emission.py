@@ -34,11 +34,12 @@ from lamella.backend.cpu.emit.memory import (
     load_parameter,
     make_local,
 )
-from lamella.backend.cpu.emit.pipeline_plan import PipelinePlan, find_pipeline
-from lamella.backend.cpu.emit.pipelines import PipelineEmitter
+from lamella.backend.cpu.emit.pipeline_plan import WIDE, PipelinePlan, find_pipeline
+from lamella.backend.cpu.emit.pipelines import ProductEmitter
 from lamella.backend.cpu.emit.scalars import emit_constant
 from lamella.backend.cpu.emit.text import IrWriter
-from lamella.backend.cpu.emit.threads import enter_thread, wait_for_kernel
+from lamella.backend.cpu.emit.threads import enter_thread, fetch_matrix, let_next_start, wait_for_kernel
+from lamella.backend.cpu.emit.tile_streams import StreamEmitter, StreamPlan, find_stream
 from lamella.backend.cpu.emit.values import LLVM, MemrefValue, RunValue, ScalarValue
 from lamella.backend.cpu.emit.varying import find_varying
 from lamella.base.diagnostic import LamellaError, errors
@@ -368,6 +369,8 @@ def walk(context: EmitContext, statements: Sequence[Statement]) -> tuple[RunValu
     """Emit statements; gives what the last of them yields."""
     for statement in statements:
         instruction = statement.instruction
+        if context.stream is not None and context.stream.take(statement):
+            continue
         if isinstance(instruction, Yield):
             return tuple(context.values[item.name] for item in instruction.values)
         comment_source(context, statement.span)
@@ -433,7 +436,7 @@ def emit_program(program: Program, lowered: Program, target: Target, first: int 
         out = IrWriter(declarations=declarations)
         symbol = f"kernel_{place}"
         context = _enter(function, out, target)
-        plan = find_pipeline(function, target) if context.fragments else None
+        plan = _find_plan(context, function)
         together = _together(context, function) if plan is None else 1
         threads = context.items * together if plan is None else plan.threads
         if context.threads:
@@ -446,6 +449,19 @@ def emit_program(program: Program, lowered: Program, target: Target, first: int 
         entries.append(KernelSymbol(function.name, symbol, size, pipeline, together, context.early))
     text = "\n\n".join(["\n".join(declarations), *definitions])
     return Compiled(text + "\n", tuple(entries), program, lowered)
+
+
+def _is_wide_pipeline(function: Function, target: Target) -> bool:
+    """Whether a kernel multiplies numbers of single precision that the copy engine brings."""
+    wide = target.has_warpgroups and suits_fragments(function, target, (WIDE,))
+    return wide and find_pipeline(function, target) is not None
+
+
+def _find_plan(context: EmitContext, function: Function) -> PipelinePlan | StreamPlan | None:
+    """How a copy engine feeds a kernel, where one does."""
+    if not context.fragments:
+        return None
+    return find_pipeline(function, context.target) or find_stream(function, context.target)
 
 
 def _define(symbol: str, context: EmitContext, threads: int, alone: bool) -> str:
@@ -475,7 +491,7 @@ def _enter(function: Function, out: IrWriter, target: Target) -> EmitContext:
         group_count="%groups",
         scratch="%scratch",
         threads=target.has_threads,
-        fragments=suits_fragments(function, target),
+        fragments=suits_fragments(function, target) or _is_wide_pipeline(function, target),
         early=target.starts_early and not _streams(function),
     )
 
@@ -514,15 +530,21 @@ def _together(context: EmitContext, function: Function) -> int:
     return max(1, BLOCK_ITEMS // context.items) if alone else 1
 
 
-def _emit_thread(context: EmitContext, function: Function, plan: PipelinePlan | None, together: int) -> None:
+def _emit_thread(
+    context: EmitContext, function: Function, plan: PipelinePlan | StreamPlan | None, together: int
+) -> None:
     """One work-item of one work-group; with a plan, of one work-group after another."""
     context.items = 1  # each of them runs the collective regions itself
     enter_thread(context, default_sizes(function).work_group_size[0], local_bytes(function), together)
     _load_parameters(context, function)
     if context.early:
+        let_next_start(context)
+        if plan is None:
+            fetch_matrix(context, function)
         wait_for_kernel(context)
     if plan is not None:
-        PipelineEmitter(context, plan).emit()
+        emitter = StreamEmitter if isinstance(plan, StreamPlan) else ProductEmitter
+        emitter(context, plan).emit()  # type: ignore[arg-type]
         return
     walk(context, function.body.statements)
     context.out.line("ret void")
@@ -550,6 +572,16 @@ def _emit_groups(context: EmitContext, function: Function) -> None:
     out.begin(after)
 
 
+def _in_registers(program: Program, target: Target) -> Program:
+    """The kernels whose matrices are all in registers: tiles that are streamed are not."""
+    held = [
+        item
+        for item in program.functions
+        if not (suits_fragments(item, target) and find_stream(item, target) is not None)
+    ]
+    return replace(program, functions=tuple(held))
+
+
 def emit(program: Program, target: Target) -> Compiled:
     """The LLVM text of a program for a target; a program with errors raises them."""
     return next(emit_pieces(program, target, max(1, len(program.functions))))
@@ -567,7 +599,7 @@ def emit_pieces(program: Program, target: Target, size: int) -> Iterator[Compile
         piece = replace(program, functions=program.functions[first : first + size])
         with gc_paused():
             lowered = lower(piece, target)
-            found = find_long_code(lowered)
+            found = find_long_code(_in_registers(lowered, target))
             if found:
                 raise LamellaError(found)
             compiled = emit_program(piece, lowered, target, first)

@@ -24,7 +24,9 @@ from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.package import fingerprint
+from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.rewrite import walk
+from lamella.kernels.share_rows import share_rows
 from lamella.kernels.target import TARGETS, Target, find_target
 from lamella.lang.tensor import write
 from lamella.lang.tensor.nodes import Builtin, Dictionary, DictionaryEntry, Function, Parallel, Program
@@ -57,6 +59,14 @@ def compile_program(
     code = load_code(content, entries, program.functions, chosen)
     compiled = CachedProgram(program, entries, lambda: emit(program, chosen))
     return CudaKernels(compiled, code, limits=limits, proved=proved, ways=ways)
+
+
+def fit_kernels(graph: KernelGraph) -> KernelGraph:
+    """The kernels of a graph with sizes that fit the device, and long rows shared by several subgroups."""
+    groups: dict[str, int] = {}
+    for call in (item for calls in graph.calls.values() for item in calls):
+        groups[call.kernel] = min(call.groups, groups.get(call.kernel, call.groups))
+    return replace(graph, program=share_rows(with_sizes(graph.program), groups))
 
 
 def with_sizes(program: Program) -> Program:
@@ -96,7 +106,12 @@ def _code(program: Program, target: Target) -> tuple[tuple[KernelSymbol, ...], b
         told, content = unpack_objects(kept)
         return decode_entries(told), content
     compiled = emit(program, target)
-    content = assemble_ptx(assembly(compiled.text, machine), None)
+    text = assembly(compiled.text, machine)
+    if any(entry.pipeline is not None for entry in compiled.entries):
+        # What is linked is compiled apart: warpgroups then get no registers of their own and wait for each product.
+        content = text.encode() + b"\0"
+    else:
+        content = assemble_ptx(text, None)
     if store is not None:
         store.put(key, pack_objects([encode_entries(compiled.entries), content]))
     return compiled.entries, content

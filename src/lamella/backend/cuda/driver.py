@@ -7,7 +7,8 @@ ours. A call that fails is a finding in the driver's own words, with what was be
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -54,7 +55,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGraphLaunch": (POINTER, POINTER),
     "cuGraphExecDestroy": (POINTER,),
     "cuGraphDestroy": (POINTER,),
-    "cuModuleLoadData": (POINTER, POINTER),
+    "cuModuleLoadDataEx": (POINTER, POINTER, *OPTIONS),
     "cuModuleUnload": (POINTER,),
     "cuModuleGetFunction": (POINTER, POINTER, ctypes.c_char_p),
     "cuFuncSetAttribute": (POINTER, INT, INT),
@@ -76,6 +77,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGetErrorString": (INT, POINTER),
 }
 """The parameters of each function that we call."""
+LAST_KERNELS = 4
+"""Kernels that are named where one of them has failed: the device tells nobody which."""
 ATTRIBUTES = {"multiprocessors": 16, "major": 75, "minor": 76, "shared_bytes": 97, "l2_bytes": 38}
 
 
@@ -98,8 +101,8 @@ def call(name: str, *arguments: object, doing: str = "") -> None:
         raise driver_error(code, doing or name)
 
 
-def driver_error(code: int, doing: str) -> InputError:
-    """What went wrong while something was done on the GPU."""
+def driver_error(code: int, doing: str, launched: Sequence[str] = ()) -> InputError:
+    """What went wrong while something was done on the GPU, after these kernels were launched."""
     words = " ".join(filter(None, (_text("cuGetErrorName", code), _text("cuGetErrorString", code))))
     if code == OUT_OF_MEMORY:
         hint = "a smaller batch, or a device with more memory"
@@ -107,7 +110,8 @@ def driver_error(code: int, doing: str) -> InputError:
         hint = (
             "once a kernel has failed, all later calls of the process do; compute-sanitizer finds the access"
         )
-    return InputError(f"the GPU failed at '{doing}': {words or f'error {code}'}", hint=hint)
+    after = f", after {', '.join(launched)}" if launched else ""
+    return InputError(f"the GPU failed at '{doing}'{after}: {words or f'error {code}'}", hint=hint)
 
 
 def _text(function: str, code: int) -> str:
@@ -130,6 +134,13 @@ class Device:
     driver: int
     """The version of CUDA that the driver knows, as 1000 major + 10 minor."""
     context: int
+
+    @property
+    def memory_bytes(self) -> int:
+        """All memory of the device, whoever has it."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return total.value
 
     @property
     def architecture(self) -> str:
@@ -215,6 +226,8 @@ class Stream:
 
     def __init__(self, handle: int | None = None) -> None:
         self.handle = handle or 0
+        self.launched: deque[str] = deque(maxlen=LAST_KERNELS)
+        """The last kernels that it was given, with their places in the text."""
         if handle is None:
             made = POINTER()
             call("cuStreamCreate", ctypes.byref(made), 1)
@@ -222,7 +235,10 @@ class Stream:
 
     def wait(self, doing: str = "waiting for the device") -> None:
         """Wait until all work is done; what a kernel did wrong is told here."""
-        call("cuStreamSynchronize", self.handle, doing=doing)
+        code = functions()["cuStreamSynchronize"](self.handle)
+        if code:
+            raise driver_error(code, doing, self.launched)
+        self.launched.clear()
 
 
 class Event:

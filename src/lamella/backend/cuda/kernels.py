@@ -51,7 +51,9 @@ def load_code(
     module, found = Module(content), {}
     for entry, function in zip(entries, functions, strict=True):
         block = choose_sizes(function, target).work_group_size
-        found[entry.symbol] = module.kernel(entry, block)
+        span = function.span
+        place = f"{span.source.name}:{span.line}" if span.source.text else ""
+        found[entry.symbol] = module.kernel(entry, block, place)
     return DeviceCode(module, found)
 
 

@@ -235,6 +235,31 @@ class CudaList:
         for graph in self._graphs:
             graph.launch()
 
+    def kernel_seconds(self, rounds: int = 5) -> dict[tuple[str, int], tuple[int, float]]:
+        """How often each kernel is launched with so many work-groups, and how long these launches take in a row.
+
+        They run on what lies on the device after the last run, and leave other numbers there: states change.
+        """
+        found: dict[tuple[str, int], tuple[int, float]] = {}
+        numbers: dict[tuple[str, int], list[int]] = {}
+        for number, launch in enumerate(self.whole.launches):
+            numbers.setdefault((launch.kernel or "fill", launch.groups), []).append(number)
+        for key, chosen in numbers.items():
+            graph = LaunchGraph(self._stream, partial(self._record_some, chosen))
+            best = float("inf")
+            for _ in range(rounds + 1):
+                begin, end = Event(), Event()
+                begin.record(self._stream)
+                graph.launch()
+                end.record(self._stream)
+                best = min(best, end.seconds_since(begin))
+            found[key] = (len(chosen), best)
+        return found
+
+    def _record_some(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._launch(self._launches[number])
+
     def _run_launches(self, times: list[LaunchTime] | None) -> bool:
         """Run what may find something wrong, and then what changes states for good; False where it did."""
         ranges = [(0, self._settled), (self._settled, len(self._launches))]

@@ -14,7 +14,7 @@ from lamella.lang.tensor.check.kinds import BYTES
 
 WIDTH = 128
 """Bytes of a row of a box."""
-KINDS = {"f16": 6, "bf16": 9}
+KINDS = {"f16": 6, "f32": 7, "bf16": 9}
 SWIZZLE, PROMOTION = 3, 3
 
 

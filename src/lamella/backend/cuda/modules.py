@@ -32,46 +32,58 @@ def assemble_ptx(text: str, store: ObjectCache | None) -> bytes:
     return found
 
 
+class _Log:
+    """Room for what the driver says of code, and the options that name it."""
+
+    def __init__(self) -> None:
+        self._room = ctypes.create_string_buffer(LOG_BYTES)
+        kinds = (ctypes.c_int * 2)(ERROR_LOG, ERROR_LOG_BYTES)
+        values = (POINTER * 2)(ctypes.cast(self._room, POINTER), POINTER(LOG_BYTES))
+        self.options = 2, kinds, values
+
+    def verify(self, code: int) -> None:
+        """InputError with the words of the driver where it refuses."""
+        if code:
+            words = " ".join(self._room.value.decode("utf-8", "replace").split())
+            error = driver_error(code, "assembling PTX")
+            raise InputError(
+                f"the driver refuses code that the compiler wrote: {words or error}", hint="please report it"
+            )
+
+
 def _link(text: bytes) -> bytes:
-    log = ctypes.create_string_buffer(LOG_BYTES)
-    kinds = (ctypes.c_int * 2)(ERROR_LOG, ERROR_LOG_BYTES)
-    values = (POINTER * 2)(ctypes.cast(log, POINTER), POINTER(LOG_BYTES))
+    log = _Log()
     state, made, size = POINTER(), POINTER(), ctypes.c_size_t()
-    call("cuLinkCreate_v2", 2, kinds, values, ctypes.byref(state))
+    call("cuLinkCreate_v2", *log.options, ctypes.byref(state))
     try:
         # The text ends with a 0, which counts.
         given = ctypes.create_string_buffer(text)
         code = functions()["cuLinkAddData_v2"](state, PTX, given, len(given), b"kernels", 0, None, None)
         code = code or functions()["cuLinkComplete"](state, ctypes.byref(made), ctypes.byref(size))
-        if code:
-            words = " ".join(log.value.decode("utf-8", "replace").split())
-            error = driver_error(code, "assembling PTX")
-            raise InputError(
-                f"the driver refuses code that the compiler wrote: {words or error}", hint="please report it"
-            )
+        log.verify(code)
         return ctypes.string_at(made, size.value)
     finally:
         call("cuLinkDestroy", state)
 
 
 class Module:
-    """Machine code on the device, alive as long as this object."""
+    """Machine code on the device, alive as long as this object; of PTX the driver makes it, and keeps it itself."""
 
     def __init__(self, content: bytes) -> None:
         device()
-        handle = POINTER()
-        call("cuModuleLoadData", ctypes.byref(handle), content, doing="loading code")
+        handle, log = POINTER(), _Log()
+        log.verify(functions()["cuModuleLoadDataEx"](ctypes.byref(handle), content, *log.options))
         self._handle = handle.value or 0
 
-    def kernel(self, entry: KernelSymbol, block: tuple[int, int]) -> DeviceKernel:
-        """A kernel of the code."""
+    def kernel(self, entry: KernelSymbol, block: tuple[int, int], place: str = "") -> DeviceKernel:
+        """A kernel of the code, and where its text stands."""
         found, pipeline = POINTER(), entry.pipeline
         name = entry.symbol.encode()
         call("cuModuleGetFunction", ctypes.byref(found), self._handle, name, doing=f"finding @{entry.name}")
         if pipeline is not None:
             size = pipeline.local_bytes
             call("cuFuncSetAttribute", found, SHARED_LIMIT, size, doing=f"local memory of @{entry.name}")
-        return DeviceKernel(self, found.value or 0, entry, block)
+        return DeviceKernel(self, found.value or 0, entry, block, place)
 
     def __del__(self) -> None:
         if getattr(self, "_handle", 0):
@@ -98,8 +110,11 @@ class _Config(ctypes.Structure):
 class DeviceKernel:
     """A kernel that can be launched."""
 
-    def __init__(self, module: Module, handle: int, entry: KernelSymbol, block: tuple[int, int]) -> None:
+    def __init__(
+        self, module: Module, handle: int, entry: KernelSymbol, block: tuple[int, int], place: str
+    ) -> None:
         self._module = module
+        self._shown = f"@{entry.name}{f' ({place})' * bool(place)}"
         self.handle, self.name, self.pipeline = handle, entry.name, entry.pipeline
         self._block, self._local_bytes, self._blocks = (block[0], block[1] * entry.together), 0, 0
         self._together, self._is_early = entry.together, entry.is_early
@@ -133,5 +148,6 @@ class DeviceKernel:
             ctypes.cast(listed, ctypes.POINTER(_Attribute)),
             len(given),
         )
-        doing = f"launching @{self.name}"
+        doing = f"launching {self._shown}"
+        stream.launched.append(self._shown)
         call("cuLaunchKernelEx", ctypes.byref(config), self.handle, self._arguments, None, doing=doing)

@@ -39,7 +39,7 @@ from lamella.backend.executor.segments import Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.progress import Progress, clock_of, no_progress
 from lamella.base import arrays
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, DType
 from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
@@ -110,6 +110,8 @@ class GraphExecutable:
         """Variables that no call updates, as they were found to be what their graph declares, and all others."""
         self._checked: dict[str, int] | None = None
         """Extents with which all checks held."""
+        self._dtypes: dict[str, DType] = {}
+        """The types that variables have, as far as somebody asked."""
         self._last: RepeatedCall | None = None
         """The last call, where one like it needs no more than its segment."""
         self._updated = {item.variable.name for item in graph.updates}
@@ -243,11 +245,12 @@ class GraphExecutable:
         if len(steps) != 1 or not isinstance(steps[0], Segment) or self._context.quantized:
             return None
         segment = steps[0]
-        in_place = {**segment.updated, **{name: value for name, (value, _) in segment.states.items()}}
+        in_place = segment.in_place
         if not self._needed <= segment.outputs.keys() | set(in_place.values()):
             return None
-        for tensor in graph.variables:
-            if tensor.name in in_place and not self._spare.owns(self._state, tensor.name):
+        foreign = self._spare.list_foreign(self._state, in_place)
+        for tensor in graph.variables if foreign else ():
+            if tensor.name in foreign:
                 self._settle()
                 copy = copy_to_file if tensor.name in self.model.streams else segment.copy
                 self._spare.replace(self._state, tensor.name, copy(self._entered(tensor)))
@@ -336,8 +339,9 @@ class GraphExecutable:
 
     def _entered(self, tensor: Tensor) -> Array:
         """A variable as it is now, tested against its declaration."""
-        found = self._state.get(tensor.name)
-        dtype = self._context.storage.dtype(tensor.element)
+        found, dtype = self._state.get(tensor.name), self._dtypes.get(tensor.name)
+        if dtype is None:
+            dtype = self._dtypes[tensor.name] = self._context.storage.dtype(tensor.element)
         if isinstance(found, np.ndarray) and found.dtype == dtype and found.shape == tensor.shape:
             return found
         with findings_at(tensor.name, tensor.origin, self._declaration(tensor.name)):

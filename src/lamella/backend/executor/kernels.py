@@ -158,8 +158,8 @@ class KernelRunner:
         self._quantized = quantized
         self._results = OnceResults()
         """What weights become, for all extents: a copy for each set of them would be a model for each."""
-        self._make_formulas = partial(FormulaRunner, library, storage, limits)
-        self._formulas = self._make_formulas()
+        self._make_formulas = partial(FormulaRunner, storage=storage, limits=limits)
+        self._formulas = self._make_formulas(library)
         self._specialise = specialise
         self._open_extents = open_extents
         self._ready: OrderedDict[tuple[int | None, ...], SpecialisedRunner] = OrderedDict()
@@ -176,9 +176,10 @@ class KernelRunner:
         self.findings = []
         if key not in self._ready:
             known = {name: extents[name] for name in self._open_extents if name in extents}
-            made = SpecialisedRunner(
-                self._make_formulas(), self._specialise(known), self._quantized, self._results
-            )
+            specialised = self._specialise(known)
+            # What a machine fuses for these extents is an operator of theirs.
+            formulas = self._make_formulas(specialised.program.model.library)
+            made = SpecialisedRunner(formulas, specialised, self._quantized, self._results)
             # Least recently used first: a generation that grows by one token each call would keep all its kernels.
             while len(self._ready) >= MOST_READY:
                 self._ready.popitem(last=False)

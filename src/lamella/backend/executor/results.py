@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import combinations
 
@@ -79,14 +79,18 @@ class SpareStates:
         """An array for the next value of a variable."""
         return self._spare.pop(name, None)
 
-    def owns(self, state: dict[str, Array], name: str) -> bool:
-        """Whether the array of a variable is one that a run made, and nobody else holds it."""
-        made = self._made.get(name)
-        if made is None or made() is not state.get(name):
-            return False
-        box = [state.pop(name)]
-        found = _references(box) == ALONE
-        state[name] = box.pop()
+    def list_foreign(self, state: dict[str, Array], names: Iterable[str]) -> list[str]:
+        """Those of some variables whose array no run made, or somebody else holds too."""
+        found, made = [], self._made
+        for name in names:
+            reference = made.get(name)
+            if reference is None or reference() is not state.get(name):
+                found.append(name)
+                continue
+            box = [state.pop(name)]
+            if _references(box) != ALONE:
+                found.append(name)
+            state[name] = box.pop()
         return found
 
     def replace(self, state: dict[str, Array], name: str, array: Array) -> None:

@@ -156,9 +156,17 @@ class Segment:
     """How often the launches of each run are run for one call: every time on that part of the batch."""
     batched: frozenset[str] = frozenset()
     """The inputs that have the batch, where there are several parts; all outputs have it."""
+    _in_place: dict[str, str] | None = None
     _saved: dict[str, Array] = field(default_factory=dict)
     _bound: list[object] | None = None
     """The arrays of the weights that are bound, and those with which each of `once` ran."""
+
+    @property
+    def in_place(self) -> Mapping[str, str]:
+        """The states whose next value is where the last one was, each with the name of that value."""
+        if self._in_place is None:
+            self._in_place = {**self.updated, **{name: value for name, (value, _) in self.states.items()}}
+        return self._in_place
 
     @property
     def bytes(self) -> int:

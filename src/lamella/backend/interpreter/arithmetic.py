@@ -106,6 +106,12 @@ def compute_binary(function: str, left: Number, right: Number) -> Number:
     return BINARY[function](left.astype(F32), right.astype(F32)).astype(BF16)
 
 
+def compute_fused(left: Number, right: Number, added: Number) -> Number:
+    """`arith.fma left, right, added`: the product of two numbers of single precision is exact in double precision."""
+    wide = left.astype(F64) * right.astype(F64) + added.astype(F64)
+    return wide.astype(left.dtype)
+
+
 def compute_unary(function: str, operand: Number) -> Number:
     """`arith.FUNCTION operand`."""
     return UNARY[function](operand)

@@ -109,6 +109,8 @@ def _arith(worker: Worker, item: nodes.Arith) -> tuple[RunValue, ...]:
     operands = [worker.number(value) for value in item.operands]
     if item.function == "select":
         return (operands[1] if operands[0] else operands[2],)
+    if item.function == "fma":
+        return (arithmetic.compute_fused(*operands),)
     if len(operands) == 1:
         return (arithmetic.compute_unary(item.function, operands[0]),)
     return (arithmetic.compute_binary(item.function, *operands),)

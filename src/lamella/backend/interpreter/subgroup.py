@@ -34,6 +34,7 @@ TOGETHER = (
     nodes.CoopScale,
     nodes.CoopStore,
     nodes.CoopConstruct,
+    nodes.CoopReduce,
     nodes.CoopInsert,
 )
 WORDS: Mapping[type, str] = MappingProxyType(
@@ -44,6 +45,7 @@ WORDS: Mapping[type, str] = MappingProxyType(
         nodes.CoopScale: "cooperative_matrix_scale",
         nodes.CoopStore: "cooperative_matrix_store",
         nodes.CoopConstruct: "cooperative_matrix_construct",
+        nodes.CoopReduce: "cooperative_matrix_reduce",
         nodes.CoopInsert: "cooperative_matrix_insert",
         nodes.CoopApply: "cooperative_matrix_apply",
     }
@@ -224,7 +226,18 @@ def _scale(worker: Worker, item: nodes.CoopScale) -> tuple[RunValue, ...]:
 
 def _construct(worker: Worker, item: nodes.CoopConstruct) -> tuple[RunValue, ...]:
     worker.group.refuse_matrix(item.type)
-    return (np.full((item.type.rows, item.type.columns), worker.number(item.scalar)),)
+    return (np.broadcast_to(worker.number(item.scalar), (item.type.rows, item.type.columns)).copy(),)
+
+
+def _reduce(worker: Worker, item: nodes.CoopReduce) -> tuple[RunValue, ...]:
+    """Component by component, in the type of the matrix."""
+    worker.group.refuse_matrix(item.type)
+    matrix = np.asarray(worker.number(item.operand))
+    lines = matrix if item.mode == "column" else matrix.T
+    total = lines[:1]
+    for line in lines[1:]:
+        total = np.asarray(compute_binary(item.function, total, line[None]))
+    return (total if item.mode == "column" else total.T,)
 
 
 def _insert(item: nodes.CoopInsert, lanes: Sequence[Worker]) -> Number:
@@ -245,5 +258,6 @@ COOPERATIVE: Mapping[type, Callable[..., tuple[RunValue, ...]]] = MappingProxyTy
         nodes.CoopScale: _scale,
         nodes.CoopStore: _store,
         nodes.CoopConstruct: _construct,
+        nodes.CoopReduce: _reduce,
     }
 )

@@ -237,6 +237,8 @@ def _evaluate(item: nodes.Instruction, lanes: _Lanes) -> tuple[Held, ...]:
 def _arith(function: str, operands: Sequence[Number]) -> Number:
     if function == "select":
         return np.where(operands[0], operands[1], operands[2])[()]
+    if function == "fma":
+        return arithmetic.compute_fused(*operands)
     if len(operands) == 1:
         return arithmetic.compute_unary(function, operands[0])
     return arithmetic.compute_binary(function, *operands)

@@ -364,9 +364,29 @@ def build_index(site: CallSite) -> Result:
 def build_index_put(site: CallSite) -> Result:
     """Other elements at places that tensors of integers say."""
     operand, accumulate = site.tensor("self"), site.flag("accumulate")
+    masked = None if accumulate else _masked(site, operand)
+    if masked is not None:
+        return masked
     dims, places = _places(site)
     values = site.cast(site.scalar("values"), operand.element)
     return site.builder.call("aten.index_put", operand, places, values, dims=dims, accumulate=accumulate)
+
+
+def _masked(site: CallSite, operand: Tensor) -> Tensor | None:
+    """One number at all places where a mask is true; None where that is not what is put."""
+    given, value = site.operands["indices"], site.scalar("values")
+    *before, mask = given if isinstance(given, tuple) and given else (None,)
+    first = len(before)
+    if not isinstance(mask, Tensor) or mask.element != BOOL or any(item is not None for item in before):
+        return None
+    if isinstance(value, Tensor) and any(not is_one(extent) for extent in value.shape):
+        return None
+    number = site.cast(value, operand.element)
+    if number.shape:
+        number = site.call("aten.view", number, size=())
+    for _ in operand.shape[first + len(mask.shape) :]:
+        mask = site.call("aten.unsqueeze", mask, dim=-1)
+    return site.call("aten.masked_fill", operand, mask, number)
 
 
 def _places(site: CallSite) -> tuple[tuple[int, ...], tuple[Tensor, ...]]:
@@ -380,8 +400,9 @@ def _places(site: CallSite) -> tuple[tuple[int, ...], tuple[Tensor, ...]]:
     if any(item.element in (BOOL, U8) for item in tensors):
         site.give_up("a mask picks as many elements as it has true ones, which only the run tells")
     shape = _broadcast(site, [item.shape for item in tensors])
+    wide = [site.cast(item, I64) for item in tensors]
     places = tuple(
-        item if item.shape == shape else site.call("aten.expand", item, size=shape) for item in tensors
+        item if item.shape == shape else site.call("aten.expand", item, size=shape) for item in wide
     )
     return dims, places
 

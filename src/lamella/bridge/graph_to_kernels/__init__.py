@@ -130,7 +130,8 @@ class KernelWriter:
         try:
             group = group_of(self.library, named)
             group = replace(group, constants={**group.constants, **literals})
-            stages = share_sums(inline(self.library, group, self.extents, self.wide))
+            whole = inline(self.library, group, self.extents, self.wide)
+            stages = share_sums(whole, self.target.has_threads)
         except Unsupported:
             return named, None
         tables = any(isinstance(value, tuple) for value in stages.constants.values())

@@ -32,6 +32,8 @@ GROUP_STEPS, THREAD_STEPS = 1 << 14, 1 << 6
 """Steps that are worth a work-group of their own."""
 MOST_STEPS = 1 << 40
 """Steps of one formula; what takes more is left to the host, which refuses it or knows a shorter way."""
+STRIP = 32
+"""Elements side by side of rows that data scatter, which a work-group of threads takes one row after the other."""
 AT_ONCE = 4
 """Rows that are added up in one go where they go to one place: memory is slow, and fetches several of them at once."""
 SHORT = 2
@@ -62,6 +64,8 @@ class LoopSplit:
     """Whether lanes are inside the inner loops, each step of which then goes along what lies side by side."""
     shared: str | None = None
     """A loop over places of their own some steps of which run inside the lanes, which compute the rest once."""
+    strip: int = 0
+    """How much of the lanes' loop a work-group takes, where there would be one alone; 0 where it takes all."""
 
 
 def fewest_steps(target: Target) -> int:
@@ -97,7 +101,9 @@ def plan_steps(
     groups = _over_groups(order, (*inner, *([shared] if shared else [])), extents, least)
     items = tuple(name for name in order if name not in groups)
     rows = not held and bool(items) and _lies_closest(forms[0], items[-1], strides)
-    return LoopSplit(groups, items, inner, extents, held, covers, rows=rows, shared=shared)
+    alone = rows and not groups and least == THREAD_STEPS and shared is None
+    strip = STRIP if alone and extents[items[-1]] % STRIP == 0 and extents[items[-1]] > STRIP else 0
+    return LoopSplit(groups, items, inner, extents, held, covers, rows=rows, shared=shared, strip=strip)
 
 
 def _lies_closest(forms: Sequence[Form], loop: str, strides: Sequence[int]) -> bool:
@@ -245,11 +251,13 @@ def write_contraction(
         contraction, tensors = fuse_places(contraction, tensors, builder)
         sizes = {key: held.shape for key, held in tensors.items()}
     parts = cut_borders(contraction, steps.items[-1], sizes) if steps.items else [contraction]
+    steps = steps if len(parts) == 1 else replace(steps, strip=0)
     opened = TermWriter(real, tensors, steps.extents, [builder], written=written, fault=fault)
     _open_groups(opened, steps)
     with _open_outer(opened, steps.items[:-1]), _open_block(opened, steps.shared):
         faults = [_write_part(opened, settle_guards(part, sizes), steps, started) for part in parts]
-    return _count(steps.groups, steps), any(faults)
+    count = steps.extents[steps.items[-1]] // steps.strip if steps.strip else _count(steps.groups, steps)
+    return count, any(faults)
 
 
 def _write_part(opened: TermWriter, part: Contraction, steps: LoopSplit, started: bool) -> bool:
@@ -404,7 +412,12 @@ def _open_lanes(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
     """The lanes, which run along the last dimension."""
     builder, lane = writing.here, steps.items[-1:]
     ends = [builder.constant(steps.extents[name]) for name in lane] or [builder.constant(1)]
-    with builder.foreach(ends) as (inner, variables):
+    begins = list[Value]()
+    if steps.strip:
+        size = builder.constant(steps.strip)
+        begins = [builder.arith("mul", builder.builtin("group_id", Scalar("index")), size)]
+        ends = [builder.arith("add", begins[0], size)]
+    with builder.foreach(ends, begins) as (inner, variables):
         writing.levels.append(inner)
         for name, variable in zip(lane, variables, strict=False):
             writing.open_index(name, variable)
@@ -507,7 +520,8 @@ def _open_loops(
     window = steps.windows.get(names[0])
     zero, end = builder.constant(0), builder.constant(writing.extents[names[0]])
     ends = (zero, end) if window is None else _ends(writing, window)
-    short = window is None and writing.extents[names[0]] <= SHORT
+    extent = writing.extents[names[0]]
+    short = window is None and not is_open(extent) and extent <= SHORT
     with builder.loop(*ends, carried=carried, attributes=UNROLLED if short else None) as loop:
         writing.levels.append(loop.body)
         writing.open_index(names[0], loop.variable)

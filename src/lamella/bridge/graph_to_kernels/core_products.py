@@ -75,6 +75,10 @@ class CoreProduct:
     subgroups: int
     laid: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """The loops along which kernels of their own lay both factors, the sum last; none where one lies well."""
+    rounded: str = ""
+    """The type to which those round them, where they do."""
+    sums: tuple[str, ...] = ()
+    """The loops that the sum is made of; where there are several, both factors are laid along all of them."""
 
     @property
     def columns(self) -> int:
@@ -99,45 +103,72 @@ class CoreProduct:
         return bool(extents[self.row] % self.rows), bool(extents[self.column] % self.columns)
 
 
-def find_core_product(group: ProductGroup, tensors: Tensors, real: Scalar, target: Target) -> CoreProduct:
-    """How tensor cores compute a sum of products; Unsupported says why they do not."""
+def find_core_product(
+    group: ProductGroup, tensors: Tensors, real: Scalar, target: Target, rounds: bool = False
+) -> CoreProduct:
+    """How tensor cores compute a sum of products, whose factors may be rounded; Unsupported says why they do not."""
     if not target.tensor_cores or real.name != SUMS:
         raise Unsupported("there are no tensor cores for it")
     found = prepare_product(group, tensors, real)
     elements = {item.element for item in found.factors}
-    if len(elements) > 1 or not elements <= set(FACTORS) or found.scales:
+    rounded = FACTORS[0] if rounds and elements == {SUMS} else ""
+    if (not rounded and (len(elements) > 1 or not elements <= set(FACTORS))) or found.scales:
         raise Unsupported("its factors are no halves")
     if any(map(is_open, found.extents.values())):
         raise Unsupported("its extents are open")
     roles, flipped = find_roles(found.outputs, *found.factors, found.extents, set())
-    if len(roles.sums) != 1 or not roles.columns or roles.sums[0] not in found.extents:
-        raise Unsupported("it is not one sum of rows and columns")
-    row, column, inner = roles.row, roles.columns[-1], roles.sums[0]
+    if not roles.sums or not roles.columns or not found.extents.keys() >= set(roles.sums):
+        raise Unsupported("it is not a sum of rows and columns")
+    row, column, inner = roles.row, roles.columns[-1], "/".join(roles.sums)
+    found = replace(found, extents={**found.extents, inner: prod(found.extents[name] for name in roles.sums)})
     if prod(found.extents[name] for name in roles.columns) < FEWEST_COLUMNS or found.extents[column] < 4:
         raise Unsupported("it has too few columns")
     outer = (*roles.batch, *roles.columns[:-1])
     row_factor, row_key = found.factors[flipped], found.keys[flipped]
     column_factor = found.factors[not flipped]
-    laid = _laid_loops(row_factor, (*outer, row, inner)), _laid_loops(column_factor, (*outer, column, inner))
+    laid = tuple(
+        _laid_loops(item, (*outer, line), roles.sums, found.extents, bool(rounded))
+        for item, line in ((row_factor, row), (column_factor, column))
+    )
     if laid[0]:
-        row_factor = lay_factor(row_factor, laid[0], found.extents)
+        row_factor = lay_factor(row_factor, laid[0], found.extents, rounded)
     if laid[1]:
-        column_factor = lay_factor(column_factor, laid[1], found.extents)
-    sides = _flatten(row_factor, row, inner), _flatten(column_factor, column, inner)
+        column_factor = lay_factor(column_factor, laid[1], found.extents, rounded)
+    sides = flatten_factor(row_factor, row, inner), flatten_factor(column_factor, column, inner)
     many = prod(found.extents[name] for name in outer)
     rows, subgroups = choose_tile((found.extents[row], found.extents[column]), many, target)
     return CoreProduct(
         found, row, column, inner, outer, sides[0], row_key, sides[1], found.keys[not flipped],
-        rows, subgroups, laid,
+        rows, subgroups, (laid[0], laid[1]), rounded, tuple(roles.sums),
     )  # fmt: skip
 
 
-def _laid_loops(access: Access, loops: Sequence[str]) -> tuple[str, ...]:
-    """Those of some loops along which a factor is laid, the sum last; none where it lies along the sum."""
-    return () if access.stride(loops[-1]) == 1 else tuple(name for name in loops if name in access.loops())
+def _laid_loops(
+    access: Access, kept: Sequence[str], sums: Sequence[str], extents: Mapping[str, int], always: bool
+) -> tuple[str, ...]:
+    """The loops along which a factor is laid, the sum last; none where it is a matrix along one sum already.
+
+    Unsupported: each element would be laid more than once, as those of windows are.
+    """
+    inner = "/".join(sums)
+    if not always and len(sums) == 1 and access.stride(inner) == 1 and _is_matrix(access, kept[-1], inner):
+        return ()
+    loops = access.loops()
+    lies = len(sums) > 1 or access.stride(inner) == 1
+    if lies and prod(extents[name] for name in loops) > prod(axis.size for axis in access.axes):
+        raise Unsupported("a factor is no matrix")
+    return (*(name for name in kept if name in loops), inner)
 
 
-def _flatten(access: Access, line: str, inner: str) -> Access:
+def _is_matrix(access: Access, line: str, inner: str) -> bool:
+    try:
+        flatten_factor(access, line, inner)
+    except Unsupported:
+        return False
+    return True
+
+
+def flatten_factor(access: Access, line: str, inner: str) -> Access:
     """A factor as a matrix: the sum closest, and all other modes as one."""
     *others, last = (axis for axis in access.axes if axis.size > 1 or axis.index.symbols)
     if last.stride != 1 or last.index != Affine(0, ((inner, 1),)) or not others:
@@ -174,7 +205,7 @@ def write_core_product(plan: CoreProduct, tensors: Tensors) -> list[TileKernel]:
     ):
         if loops:
             place = found.factors[found.keys.index(key)]
-            before.append(write_laid(place, (key, own), loops, found.extents))
+            before.append(write_laid(place, (key, own), loops, found.extents, plan.sums, plan.rounded))
     return [*before, CoreWriter(plan, tensors).write()]
 
 

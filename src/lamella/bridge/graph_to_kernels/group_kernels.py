@@ -29,6 +29,7 @@ from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, wri
 from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
+from lamella.bridge.graph_to_kernels.stream_attention import write_stream_attention
 from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
@@ -59,6 +60,18 @@ MOST_TRIED = 16
 FAULT = Parameter(Value("fault"), make_memref("i32", (1,)))
 
 
+def _core_attention(
+    attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
+) -> list[TileKernel]:
+    return [write_core_attention(attention, tensors, real, target)]
+
+
+def _attention(
+    attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
+) -> list[TileKernel]:
+    return [write_attention(attention, tensors, real, target)]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupPlace:
     """Where a group stands: which of its inputs never change, and where its tensors lie."""
@@ -79,6 +92,8 @@ class GroupWriter:
     """The operand that each input and output is."""
     narrow: bool = False
     """Whether factors of products of two activations may be rounded to bf16."""
+    rounds: bool = False
+    """Whether both are: they are those of an attention that no kernel of its own computes."""
     functions: list[Function] = field(default_factory=list)
     calls: list[KernelCall] = field(default_factory=list)
     products: int = 0
@@ -109,12 +124,13 @@ class GroupWriter:
         # Threads are many, and so are the scores: products of their own share them out better than lanes could.
         if self.target.has_threads and not self.narrow:
             return False
-        write = write_core_attention if self.target.has_threads else write_attention
-        try:
-            self._add_tile(write(attention, self._views, self._real, self.target))
-        except Unsupported:
-            return False
-        return True
+        for write in (_core_attention, write_stream_attention) if self.target.has_threads else (_attention,):
+            with suppress(Unsupported):
+                for kernel in write(attention, self._views, self._real, self.target):
+                    self._add_tile(kernel)
+                return True
+        self.rounds = self.target.has_threads
+        return False
 
     @property
     def _real(self) -> Scalar:
@@ -191,7 +207,7 @@ class GroupWriter:
     def _product(self, group: ProductGroup, fixed: frozenset[Key]) -> list[TileKernel]:
         """The kernels of a sum of products, by tiles or by lanes."""
         with suppress(Unsupported):
-            cores = find_core_product(group, self._views, self._real, self.target)
+            cores = find_core_product(group, self._views, self._real, self.target, self.rounds)
             return write_core_product(cores, self._views)
         with suppress(Unsupported):
             windows = find_windows(group, self._views, self._real, self.target, fixed)

@@ -11,38 +11,126 @@ from lamella.bridge.graph_to_kernels.accesses import Access, Axis
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key
-from lamella.lang.tensor.nodes import Scalar
+from lamella.kernels.build import Builder
+from lamella.lang.tensor.nodes import If, Scalar, Value
+from lamella.lang.tensor.nodes.types import BOOL, make_memref
 
 LAID_COLUMNS: Key = (f"{PACKED[0]}_columns", None)
 """The temporary that holds the column factor as it is laid."""
+TILE = 64
+"""Rows and columns of a tile that is turned in local memory."""
 GRAIN = 8
 """Elements of which the distance between rows is a multiple: 16 bytes of halves."""
 
 
-def lay_factor(access: Access, loops: Sequence[str], extents: Mapping[str, int]) -> Access:
+def lay_factor(access: Access, loops: Sequence[str], extents: Mapping[str, int], element: str = "") -> Access:
     """A factor as it is laid: the last of some loops closest, which is the sum, the row loop before it.
 
-    Rows begin some elements apart.
+    Rows begin some elements apart. It has the type of its elements, or the one that is said.
     """
     *outer, inner = loops
     axes, stride = [Axis(extents[inner], 1, Affine(0, ((inner, 1),)))], -(-extents[inner] // GRAIN) * GRAIN
     for name in reversed(outer):
         axes.append(Axis(extents[name], stride, Affine(0, ((name, 1),))))
         stride *= extents[name]
-    return replace(access, axes=tuple(reversed(axes)))
+    return replace(access, axes=tuple(reversed(axes)), element=element or access.element)
 
 
 def write_laid(
-    source: Access, keys: tuple[Key, Key], loops: Sequence[str], extents: Mapping[str, int]
+    source: Access,
+    keys: tuple[Key, Key],
+    loops: Sequence[str],
+    extents: Mapping[str, int],
+    sums: Sequence[str] = (),
+    element: str = "",
+    ends: Mapping[str, int] | None = None,
 ) -> TileKernel:
-    """The kernel that lays a factor, a row in each work-group; keys are those of the factor and of where it is laid."""
+    """The kernel that lays a factor; keys are those of the factor and of where it is laid.
+
+    A work-group lays a row, or a tile where elements lie closest along another loop than the sum. A sum that is made
+    of several loops counts through the last of them first. Rows behind the end of a loop, where one is said, are the
+    last one again.
+    """
     parameters, (*outer, inner) = Parameters(), loops
-    target, key = parameters.add(keys[1], lay_factor(source, loops, extents)), keys[0]
+    across = next((name for name in outer if source.stride(name) == 1), None)
+    if across is not None and not ends and min(extents[across], extents[inner]) >= TILE:
+        return _write_tiles(source, keys, loops, across, extents, sums, element)
+    target, key = parameters.add(keys[1], lay_factor(source, loops, extents, element)), keys[0]
     source = parameters.add(key, source)
     builder = parameters.builder()
     values = split_group(builder, outer, extents)
     with builder.foreach([builder.constant(extents[inner])]) as (region, (step,)):
-        here = {**values, inner: step}
-        value = region.load(source.memref, source.places(region, here), Scalar(source.element))
+        here = {**values, inner: step, **_digits(region, step, sums, extents)}
+        inside = {**here, **_inside(region, here, ends or {})}
+        value = region.load(source.memref, source.places(region, inside), Scalar(source.element))
+        if target.element != source.element:
+            value = region.cast(value, Scalar(target.element))
         region.store(value, target.memref, target.places(region, here))
     return parameters.close(builder, prod(extents[name] for name in outer))
+
+
+def _inside(builder: Builder, values: Mapping[str, Value], ends: Mapping[str, int]) -> dict[str, Value]:
+    """Steps of loops that do not go beyond their ends."""
+    return {name: builder.arith("min", values[name], builder.constant(end - 1)) for name, end in ends.items()}
+
+
+def _write_tiles(
+    source: Access,
+    keys: tuple[Key, Key],
+    loops: Sequence[str],
+    across: str,
+    extents: Mapping[str, int],
+    sums: Sequence[str],
+    laid: str,
+) -> TileKernel:
+    """The kernel that turns a factor tile by tile in local memory, so that both sides are read and written in rows."""
+    parameters, inner = Parameters(), loops[-1]
+    target = parameters.add(keys[1], lay_factor(source, loops, extents, laid))
+    source = parameters.add(keys[0], source)
+    builder = parameters.builder()
+    others = [name for name in loops if name not in (across, inner)]
+    tiles = {"across": -(-extents[across] // TILE), "inner": -(-extents[inner] // TILE)}
+    values = split_group(builder, [*others, "inner", "across"], {**extents, **tiles})
+    size, element = builder.constant(TILE), Scalar(source.element)
+    starts = {
+        name: builder.arith("mul", values[key], size) for name, key in ((across, "across"), (inner, "inner"))
+    }
+    # One element more from row to row: those of a column then lie in other banks.
+    room = builder.alloca(make_memref(source.element, (TILE + 2, TILE), local=True))
+    for is_read in (True, False):
+        with builder.foreach([builder.constant(TILE * TILE)]) as (region, (step,)):
+            width = region.constant(TILE)
+            near, far = region.arith("rem", step, width), region.arith("div", step, width)
+            steps = {across: near, inner: far} if is_read else {inner: near, across: far}
+            here = {name: region.arith("add", starts[name], step) for name, step in steps.items()}
+            place = (steps[across], steps[inner])
+            conditions = [
+                region.compare("lt", here[name], region.constant(extents[name]))
+                for name in (across, inner)
+                if extents[name] % TILE
+            ]
+            inside = region.inner() if conditions else region
+            here |= _digits(inside, here[inner], sums, extents)
+            if is_read:
+                value = inside.load(source.memref, source.places(inside, {**values, **here}), element)
+                inside.store(value, room, place)
+            else:
+                value = inside.load(room, place, element)
+                if target.element != source.element:
+                    value = inside.cast(value, Scalar(target.element))
+                inside.store(value, target.memref, target.places(inside, {**values, **here}))
+            if conditions:
+                both = conditions[0] if len(conditions) == 1 else region.arith("and", *conditions, type_=BOOL)
+                region.put(If(both, inside.region()))
+    return parameters.close(builder, prod(extents[name] for name in others) * prod(tiles.values()))
+
+
+def _digits(
+    builder: Builder, step: Value, sums: Sequence[str], extents: Mapping[str, int]
+) -> dict[str, Value]:
+    """The numbers of the loops that a sum is made of, where there are several."""
+    found: dict[str, Value] = {}
+    for name in reversed(sums[1:]):
+        size = builder.constant(extents[name])
+        found[name], step = builder.arith("rem", step, size), builder.arith("div", step, size)
+    return {**found, sums[0]: step} if found else {}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import count as count_up
 from math import prod
 from typing import TypeVar, cast
 
+from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.maps import ASSIGNMENTS
@@ -24,18 +26,26 @@ PARTIAL = "/partial"
 SHARED_STEPS = 1 << 17
 """Steps of one sum for which it is worth sharing them out."""
 MOST_PARTS = 64
+COLUMN_STEPS = 32
+"""Steps of a sum that a thread of a GPU takes one after the other, where there are few threads otherwise."""
+MOST_COLUMNS = 1 << 17
+"""Sums for which a GPU has threads enough without parts."""
 FEW_SUMS = 4
 """Sums that leave threads without work if each is one work-group's."""
 
 
-def share_sums(stages: Stages) -> Stages:
+def share_sums(stages: Stages, has_threads: bool = False) -> Stages:
     """Long sums of few elements as two stages, so that threads share them: sums of parts, and the sum of those.
 
     How many parts there are depends on the extents alone, so that every number of threads adds in the same order.
     """
     found, tensors = list[Contraction](), dict(stages.tensors)
-    for number, stage in enumerate(stages.contractions):
-        parts = _shared(stage, stages)
+    waiting = list(stages.contractions)
+    for number in count_up():
+        if not waiting:
+            break
+        stage, now = waiting.pop(0), replace(stages, tensors=tensors)
+        parts = _shared(stage, now) or (_shared_columns(stage, now) if has_threads else None)
         if parts is None:
             found.append(stage)
             continue
@@ -44,7 +54,9 @@ def share_sums(stages: Stages) -> Stages:
         # By its number too: several formulas may add to one target, each in parts of its own.
         partial = GroupTensor(f"{held.name}/{number}{PARTIAL}", held.element, (count, *held.shape))
         tensors[partial.name] = partial
-        found += _parted(stage, loop, count, partial.name)
+        first, rest = _parted(stage, loop, count, partial.name)
+        found.append(first)
+        waiting.insert(0, rest)  # the sum of many parts may be worth parts itself
     return replace(stages, contractions=tuple(found), tensors=tensors)
 
 
@@ -66,6 +78,37 @@ def _shared(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
         if fitting:
             return loop, max(fitting)
     return None
+
+
+def _shared_columns(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
+    """The loop of sums along rows that lie apart, so that each thread has one: in parts there are enough of them."""
+    extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
+    target = stage.targets[0]
+    names = _loops_of(target)
+    kept = prod(extents.get(name, 1) for name in names)
+    steps = prod(extents.values()) // max(kept, 1)
+    plain = stage.sign not in ASSIGNMENTS and len(stage.targets) == 1 and len(extents) == len(stage.loops)
+    large = [item for item in elements_of(stage) if item.indices and _loops_of(item) & names]
+    closest = {name for item in large for name in _names_of(item.indices[-1])}
+    if (
+        not plain
+        or not large
+        or not closest <= names
+        or any(map(is_open, extents.values()))
+        or reuses(stage, stages)
+    ):
+        return None
+    if steps < 2 * COLUMN_STEPS or kept > MOST_COLUMNS or find_scan(stage, stages.tensors) is not None:
+        return None
+    summed = [loop for loop in stage.loops if loop.index not in names and isinstance(loop.extent, int)]
+    longest = max(summed, key=lambda loop: extents[loop.index])
+    wanted = min(steps // COLUMN_STEPS, MOST_COLUMNS // kept)
+    fitting = [size for size in range(2, wanted + 1) if extents[longest.index] % size == 0]
+    return (longest, max(fitting)) if fitting else None
+
+
+def _names_of(index: object) -> set[str]:
+    return {item.name for item in reachable(index) if isinstance(item, Index)}
 
 
 def _parted(stage: Contraction, loop: Loop, count: int, name: str) -> tuple[Contraction, Contraction]:

@@ -43,6 +43,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Operation, Pack, Tensor, tensors
 from lamella.graph.passes.fold_batch_norm import fold_batch_norm
 from lamella.graph.passes.fold_constants import Evaluate, array_of
+from lamella.graph.passes.unroll_loops import unroll_loops
 from lamella.graph.rewrite import operands_of, results_of, uses
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import DeviceRef, Document
@@ -84,6 +85,8 @@ class SelectedPlan:
     real: str
     kernels: str = ""
     """The tensor-language program of its compute tasks; empty where it has none."""
+    operations: tuple[str, ...] = ()
+    """For each task, in the order of the text, the first result of the operation that it belongs to."""
 
 
 def graph_to_plan(
@@ -97,7 +100,7 @@ def graph_to_plan(
 
     LamellaError holds one finding for each operation that the device cannot compute.
     """
-    kept = decompose(model, lambda name: name in TABLE)
+    kept = decompose(unroll_loops(model), lambda name: name in TABLE)
     selection = _Selection(
         fold_batch_norm(join_parts(kept)), evaluate, Emitter(Assembly(), Offers(device), real)
     )
@@ -172,7 +175,8 @@ class _Selection:
                 self._operation(node)
             else:
                 kind = type(node).__name__.lower()
-                self._refuse(node.origin, f"a {kind} of the run", "NEM has no control flow but counted loops")
+                why = "NEM has no control flow, and the number of steps is not known before the run"
+                self._refuse(node.origin, f"a {kind} of the run", why)
                 self.lost.update(item.name for item in results_of(node))
         if not self.findings:
             self._finish()
@@ -479,7 +483,11 @@ class _Selection:
         document, names = write_document(self.emit.assembly, target, self.ports)
         weights = {name: item.array for item, name in names.items() if item.array is not None}
         kernels = self.vpu.text()
-        return SelectedPlan(document, weights, tuple(self.report), self.ports, self.emit.real, kernels)
+        origins = (task.origin for task in self.emit.assembly.tasks)
+        made = ((() if item is None else results_of(item)) for item in origins)
+        operations = tuple(next((item.name for item in results), "") for results in made)
+        report, real = tuple(self.report), self.emit.real
+        return SelectedPlan(document, weights, report, self.ports, real, kernels, operations)
 
 
 def _fills(value: Value) -> bool:

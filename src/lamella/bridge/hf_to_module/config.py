@@ -275,6 +275,9 @@ def _may_be_negative(default: Expr | None) -> bool:
 def _listed(kind: ConfigType, found: object, negative: bool) -> Value:
     if not kind.listed:
         return _one(kind, found, negative)
+    if isinstance(found, str) and kind.choices:
+        # As DeBERTa writes it: "c2p|p2c".
+        found = [word.strip() for word in found.lower().split("|")]
     if not isinstance(found, list):
         raise Malformed(f"a list of {_PLURALS.get(kind.name, kind.name)}")
     return tuple(_item(kind, item, negative) for item in found)

@@ -384,6 +384,8 @@ class _ImportPlanning:
         if lacking:
             if len(lacking) < len(names) or not to.weight.optional:
                 self._lacking += [(name, to) for name in lacking]
+                # the parts that are there belong to it: they are not what is wrong
+                self._use([name for name in names if name not in lacking], to)
             return None
         self._use(names, to)
         try:
@@ -485,6 +487,10 @@ class _ImportPlanning:
         for name, to in self._lacking[:_MOST_FINDINGS]:
             close = near.nearest(name)
             repair = f"the nearest that it has is '{close}'" if close else ""
+            parts = [item for item in names_in(to.recipe) if self._spell(item) in self._tensors]
+            if parts and (not unused or not close):
+                # what is near by its name belongs to the same weight, and is in its place
+                repair = f"the other parts of the weight are there, such as '{parts[0]}'"
             yield rules.ABSENT.at(to.span, name=name, path=to.weight.path, repair=repair)
 
     def _report_unused(self, unused: Sequence[str]) -> Iterator[Diagnostic]:

@@ -23,6 +23,7 @@ from lamella.bridge.module_to_graph.nodes import (
     Bound,
     BuiltStep,
     Compiled,
+    Held,
     InstanceFrame,
     Mark,
     Settings,
@@ -33,7 +34,8 @@ from lamella.bridge.module_to_graph.statements import find_forward, find_inputs,
 from lamella.bridge.module_to_graph.walk import run_graph
 from lamella.graph.model import FusionHint, Model
 from lamella.graph.nodes import Graph, Tensor
-from lamella.graph.rewrite import rename
+from lamella.graph.passes.dce import dce
+from lamella.graph.rewrite import members, rename
 from lamella.lang.module.check import PATTERNS, plain
 from lamella.lang.module.instantiate.nodes import Instance, Known
 from lamella.lang.module.nodes import (
@@ -111,7 +113,7 @@ def _chosen(mark: Mark) -> Sequence[BuiltStep]:
     return mark.steps
 
 
-__all__ = ["Compiled", "Mark", "Settings", "Weight", "graph_name", "module_to_graph"]
+__all__ = ["Compiled", "Held", "Mark", "Settings", "Weight", "graph_name", "module_to_graph"]
 _LONGEST = (1 << 31) - 1
 """The largest extent of a dimension that is known only at run time."""
 _DEEPEST = 8
@@ -148,7 +150,26 @@ def _build(frame: InstanceFrame, lowering: GraphLowering) -> Graph | None:
     tensors = {name: item for name, item in results.items() if isinstance(item, Tensor)}
     if len(tensors) != len(results) or not tensors:
         return None
-    return finish(tensors, lowering)
+    if lowering.settings.held is Held.INSIDE:
+        return finish(tensors, lowering)
+    return _part(
+        finish(lowering.held if lowering.settings.held is Held.OUTPUTS else tensors, lowering), lowering
+    )
+
+
+def _part(graph: Graph, lowering: GraphLowering) -> Graph:
+    """What is left of a graph of which a part is computed elsewhere: without what nothing of this part reads."""
+    graph = dce(Model(replace(graph, checks=()), lowering.settings.library)).graph
+    read = {item.name for node in graph.operations() for item in members(node.inputs)}
+    read |= {item.name for item in members((*graph.outputs, *(update.value for update in graph.updates)))}
+    read |= {update.variable.name for update in graph.updates}
+    inputs = tuple(item for item in graph.inputs if read & {one.name for one in members((item,))})
+    variables = tuple(item for item in graph.variables if item.name in read)
+    kept = {item.name for item in variables}
+    lowering.weights = {path: item for path, item in lowering.weights.items() if item.tensor.name in kept}
+    lowering.constants = {name: item for name, item in lowering.constants.items() if name in kept}
+    lowering.marks, lowering.names = [], []
+    return replace(graph, inputs=inputs, variables=variables)
 
 
 def build_whole(frame: InstanceFrame, lowering: GraphLowering) -> dict[str, Bound]:
@@ -167,6 +188,8 @@ def build_whole(frame: InstanceFrame, lowering: GraphLowering) -> dict[str, Boun
 
 def finish(outputs: Mapping[str, Tensor], lowering: GraphLowering) -> Graph:
     """The graph with these outputs, each under its name."""
+    if lowering.caches is not None:
+        lowering.caches.finish()
     lowering.builder.origin = None
     named = [
         item if item.name == name else lowering.builder.call("math.iden", item, results=(name,))
@@ -207,9 +230,9 @@ def _renamed(tensor: Tensor, names: Mapping[str, str]) -> Tensor:
 
 
 def _declare(port: Port, flows: Sequence[Flow], frame: InstanceFrame, lowering: GraphLowering) -> None:
-    """An input of the whole model; an optional one is left out."""
+    """An input of the whole model; an optional one is left out unless it is asked for."""
     name, type = port.name or "in", port.type
-    if isinstance(type, TensorType) and type.optional:
+    if isinstance(type, TensorType) and type.optional and name not in lowering.settings.optional:
         frame.bound[name] = None
         return
     if isinstance(type, ScalarType) and type.name == "int":

@@ -494,6 +494,33 @@ def _full_attention(request: PrimitiveCall, lowering: GraphLowering) -> Primitiv
     return request
 
 
+def _biased_attention(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
+    """Attention that adds nothing to its scores and has no mask is the plain one, which kernels know best."""
+    *operands, bias, mask, sinks, position = request.inputs
+    said = request.attributes
+    narrow = said.get("window_size") is not None and not said.get("causal", True)
+    if (bias, mask, sinks, said.get("softcap")) == (None,) * 4 and not narrow:
+        request.attributes = {name: value for name, value in said.items() if name != "softcap"}
+        request = _renamed(request, "flash_attention", [*operands, None, position])
+    return _full_attention(request, lowering)
+
+
+def _relative_bias(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
+    """In a graph with caches, the bias of causal attention is for all keys that there is room for."""
+    if lowering.caches is not None and request.attributes.get("bidirectional") is False:
+        request.attributes["keys"] = lowering.caches.length
+        request.inputs[1] = lowering.caches.seen
+    return request
+
+
+def _hold(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
+    """What is computed once while tokens are generated, by the path of the statement that names it."""
+    tensor, target = request.inputs[0], request.targets[0] if request.targets else request.name
+    if isinstance(tensor, Tensor):
+        request.inputs[0] = lowering.hold(request.frame.place(target), tensor)
+    return request
+
+
 def _remember(request: PrimitiveCall, caches: DecodeCaches) -> None:
     """Keys and values of all positions so far in the place of those of this call; what is both is kept once."""
     keys, values = request.inputs[1:3]
@@ -658,7 +685,9 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "silu_mul": _gated("split_swiglu"),
         "rope": _rope,
         "flash_attention": _attention,
-        "attention": _full_attention,
+        "attention": _biased_attention,
+        "relative_position_bias": _relative_bias,
+        "hold": _hold,
         "embedding_with_position": _embedding,
         "split_and_reshape": _split_heads,
         "split_reshape": _split_heads,

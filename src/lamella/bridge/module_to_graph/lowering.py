@@ -18,6 +18,7 @@ from lamella.base.origin import Origin, with_origin
 from lamella.base.source import NOWHERE, Span
 from lamella.bridge.module_to_graph.nodes import (
     Bound,
+    Held,
     InstanceFrame,
     Mark,
     Precision,
@@ -274,6 +275,7 @@ class DecodeCaches:
         self._builder = builder
         self._seen: Tensor | None = None
         self._positions: dict[Extent, Tensor] = {}
+        self._is_advanced = False
         self._kept: dict[str, Tensor] = {}
 
     @property
@@ -284,18 +286,25 @@ class DecodeCaches:
         return self._seen
 
     def positions(self, count: Extent) -> Tensor:
-        """The positions of the tokens of this call; the first to ask makes the next call begin behind them."""
+        """The positions of the tokens of this call."""
         if count not in self._positions:
-            # Once for the whole graph: every layer asks, but each token is seen once.
-            if not self._positions:
-                self._advance(count)
             self._positions[count] = self._builder.call(
                 "llm.positions", self.seen, count=count, results=("positions",)
             )
         return self._positions[count]
 
+    def finish(self) -> None:
+        """Make the next call begin behind the tokens of this one, also where no attention remembers them."""
+        for count in self._positions:
+            self._advance(count)
+
     def _advance(self, count: Extent) -> None:
         """Make the next call begin behind the tokens of this one; where there is no room for them, the run ends."""
+        # Once for the whole graph: every layer asks, but each token is seen once. What remembers tells which
+        # tokens count: positions are asked for by an encoder too, whose tokens are another sequence.
+        if self._is_advanced:
+            return
+        self._is_advanced = True
         builder = self._builder
         before, builder.origin = (
             builder.origin,
@@ -309,7 +318,7 @@ class DecodeCaches:
     def remember(self, path: str, tensor: Tensor, origin: Origin | None) -> Tensor:
         """The vectors of all positions so far, `[batch, heads, length, width]`, with those of this call put in."""
         batch, heads, count, width = tensor.shape
-        self.positions(count)
+        self._advance(count)
         cache = self._builder.variable(graph_name(path), tensor.element, (batch, heads, self.length, width))
         self._builder.origin = origin
         kept = self._builder.call("llm.remember", cache, tensor, self.seen, results=(f"{cache.name}_now",))
@@ -453,6 +462,8 @@ class GraphLowering:
         self._parameters: set[str] = set()
         self.states: set[str] = set()
         """Variables that the graph itself updates from call to call."""
+        self.held: dict[str, Tensor] = {}
+        """Tensors that are computed once while tokens are generated."""
         self._tables: dict[object, Tensor] = {}
         self._seen: set[tuple[str, int, int, str]] = set()
         self.checks: list[Check] = []
@@ -527,6 +538,13 @@ class GraphLowering:
         tensor = self.builder.variable(name, element, shape)
         self.states.add(tensor.name)
         return tensor
+
+    def hold(self, path: str, tensor: Tensor) -> Tensor:
+        """A tensor that is computed once while tokens are generated: here, for others, or by others."""
+        self.held[graph_name(path)] = tensor
+        if self.settings.held is not Held.INPUTS:
+            return tensor
+        return self.builder.input(graph_name(path), tensor.element, tensor.shape)
 
     def is_parameter(self, value: Bound) -> bool:
         """Whether a tensor is a parameter of the model."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
@@ -21,6 +22,14 @@ from lamella.lang.module.nodes import (
 from lamella.ops.library import Library
 
 
+class Held(Enum):
+    """Where a graph has the tensors that are computed once while tokens are generated."""
+
+    INSIDE = "inside"
+    OUTPUTS = "outputs"
+    INPUTS = "inputs"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What is decided for a whole compilation."""
@@ -34,6 +43,10 @@ class Settings:
     """The sizes of dimensions that the inputs would bind otherwise, by the names that the root declares."""
     cached: int = 0
     """How many positions the caches of attention hold; 0 builds a graph without caches."""
+    optional: frozenset[str] = frozenset()
+    """Inputs of the root that may be missing and are there; all others of that kind are left out."""
+    held: Held = Held.INSIDE
+    """Where tensors that `hold` names are: computed in the graph, all that it gives, or given to it."""
     has_history: bool = False
     """Whether delayed scales keep a history, in variables that each call of the graph updates."""
     precision: Precision | None = None

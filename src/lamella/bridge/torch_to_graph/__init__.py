@@ -15,6 +15,7 @@ from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.base.optional import need
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.table import REFUSE, rows
+from lamella.bridge.torch_to_graph.complex_parts import ComplexParts
 from lamella.bridge.torch_to_graph.program import (
     ExportedProgram,
     FxModule,
@@ -26,6 +27,7 @@ from lamella.bridge.torch_to_graph.program import (
     element_of,
     expression_of,
     first_line,
+    is_complex,
     is_tensor,
     kind_of,
     torch_errors,
@@ -186,10 +188,15 @@ class _Translation:
         kind = kind_of(item)
         if kind == "USER_INPUT":
             return self._user_input(node)
+        if kind == "TOKEN":
+            # It orders operations that may fail, and holds nothing.
+            return LOST
         tensor = self._stores.find(item.target or node.name)
         if tensor is None:
             return LOST
         name = item.target or node.name
+        if is_complex(tensor):
+            return self._stores.parts(name, tensor) or LOST
         if kind == "CONSTANT_TENSOR":
             return self._stores.constant(name, tensor) or LOST
         found = self._stores.variable(name, tensor)
@@ -232,6 +239,9 @@ class _Translation:
                 self._update(item.target or "", value)
             elif kind_of(item) == "USER_INPUT_MUTATION":
                 self.report.add(exports.CHANGED_INPUT.at(NOWHERE, name=item.target))
+            elif isinstance(value, ComplexParts) and id(item) in names:
+                outputs += [value.real, value.imag]
+                called += [f"{names[id(item)]}_{word}" for word in ("real", "imag")]
             elif isinstance(value, Tensor | Dim) and id(item) in names:
                 outputs.append(value if isinstance(value, Tensor) else self._builder.constant(value, I64))
                 called.append(names[id(item)])

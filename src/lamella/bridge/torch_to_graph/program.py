@@ -15,7 +15,7 @@ from lamella.base import dim
 from lamella.base import dtype as types
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dim import Dim, Extent
-from lamella.base.dtype import ElementType
+from lamella.base.dtype import ElementType, Kind
 from lamella.base.optional import need
 
 # --- element types and numbers of PyTorch's tensors; the arrays share their memory --------------------------
@@ -127,6 +127,12 @@ def array_of(tensor: TorchTensor) -> Array:
     if carrier is None:
         return plain.numpy()
     return plain.view(getattr(need("torch"), carrier)).numpy().view(numpy_dtype(element))
+
+
+def is_complex(tensor: TorchTensor) -> bool:
+    """Whether a tensor holds complex numbers."""
+    element = element_of(tensor.dtype)
+    return element is not None and element.kind is Kind.COMPLEX
 
 
 def memory_of(tensor: TorchTensor) -> object:

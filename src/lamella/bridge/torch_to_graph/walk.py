@@ -8,15 +8,18 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import TypeAlias, cast
 
+import numpy as np
+
 from lamella.base.arrays import Array
 from lamella.base.dim import TooComplex
-from lamella.base.dtype import BOOL, ElementType, Kind
+from lamella.base.dtype import BOOL, ElementType, Kind, component_of
 from lamella.base.errors import Found, Unsupported
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import AtenCall, AtenSchema, Operand, Result
 from lamella.bridge.aten.sizes import compute_size
 from lamella.bridge.aten.table import DROP, REFUSE, OverloadRow, rows
+from lamella.bridge.torch_to_graph.complex_parts import LINEAR, ComplexCalls, ComplexParts, is_complex_node
 from lamella.bridge.torch_to_graph.program import (
     ExportedProgram,
     FxArgument,
@@ -27,6 +30,7 @@ from lamella.bridge.torch_to_graph.program import (
     array_of,
     element_of,
     expression_of,
+    is_complex,
     is_node,
     is_tensor,
     is_type,
@@ -47,7 +51,7 @@ class Lost:
 
 
 LOST = Lost()
-NodeValue: TypeAlias = "Result | float | bool | str | Lost"
+NodeValue: TypeAlias = "Result | float | bool | str | Lost | ComplexParts"
 """What a node gives in translation."""
 _KINDS = ("Device", "Layout", "MemoryFormat", "Generator")
 """Parameters that say where and how a tensor lies, which a graph does not."""
@@ -74,6 +78,8 @@ def operand(item: FxArgument, value: Callable[[FxNode], NodeValue]) -> Operand:
         found = value(cast("FxNode", item))
         if isinstance(found, Lost):
             raise Unsupported
+        if isinstance(found, ComplexParts):
+            raise Unsupported("there is nothing like it for complex numbers here")
         return found
     if isinstance(item, list | tuple):
         return tuple(operand(part, value) for part in item)
@@ -225,6 +231,29 @@ class VariableStore:
             self._variables[key] = self._made(self._first.get(key, name), tensor)
         return self._variables[key]
 
+    def parts(self, name: str, tensor: TorchTensor) -> ComplexParts | None:
+        """The variables that hold the parts of a complex tensor; None, and a finding, where it has no numbers."""
+        reason = why_unreadable(tensor)
+        if reason is not None:
+            self._report.add(exports.NO_NUMBERS.at(NOWHERE, name=name, reason=reason))
+            return None
+        array = array_of(tensor)
+        element = component_of(cast("ElementType", element_of(tensor.dtype)))
+        real, imag = (
+            self.table(f"{name}.{word}", part, element)
+            for word, part in (("real", array.real), ("imag", array.imag))
+        )
+        return ComplexParts(real, imag)
+
+    def table(self, name: str, array: Array, element: ElementType) -> Tensor:
+        """A variable of numbers that are known; one that is there already stays the only one of its name."""
+        key = "table", name, element
+        if key not in self._variables:
+            found = self._builder.variable(name, element, array.shape)
+            self.data[found.name] = np.ascontiguousarray(array)
+            self._variables[key] = found
+        return cast("Tensor", self._variables[key])
+
     def constant(self, name: str, tensor: TorchTensor) -> Tensor | None:
         """A constant of the code: its values stand in the graph where they are few."""
         if why_unreadable(tensor) is None and tensor.numel() <= SMALL:
@@ -262,6 +291,8 @@ HIGHER = "higher_order."
 SAME = re.compile(r"aten\.(?:clone|contiguous|alias|lift_fresh|lift_fresh_copy)\.default")
 """Operations that give what they take: a graph has no memory to copy."""
 CONVERSIONS = ("aten.to_copy", "aten.type_as")
+CASTS = frozenset(("_to_copy", "to", "type_as"))
+"""Operations that change the type, or where a tensor lies."""
 DROPOUT = re.compile(r"aten\.(?:feature_)?(?:alpha_)?dropout\.default")
 
 
@@ -318,7 +349,10 @@ class NodeTranslator:
         for word in name.split("."):
             found = getattr(found, word, None)
         if is_tensor(found):
-            return self.stores.constant(name, cast("TorchTensor", found)) or LOST
+            tensor = cast("TorchTensor", found)
+            if is_complex(tensor):
+                return self.stores.parts(name, tensor) or LOST
+            return self.stores.constant(name, tensor) or LOST
         return cast("FxModule", found) if hasattr(found, "graph") else LOST
 
     def _translated(self, node: FxNode) -> NodeValue:
@@ -348,6 +382,10 @@ class NodeTranslator:
             return self._size(node, name)
         if self._is_same(node, name, row):
             return self.value_of(node.args[0])
+        if is_complex_node(node) or any(
+            map(self._is_complex, _nodes_in((*node.args, *node.kwargs.values())))
+        ):
+            return self._complex(node, name, row)
         if row is None:
             self.report.missing(node)
             return LOST
@@ -362,6 +400,45 @@ class NodeTranslator:
             return LOST
         self._keep_name(node, found)
         return found
+
+    def _is_complex(self, node: FxNode) -> bool:
+        return isinstance(self.values.get(node), ComplexParts)
+
+    def _complex(self, node: FxNode, name: str, row: OverloadRow | None) -> NodeValue:
+        """What an operation on complex numbers gives, or makes."""
+        word = name.split(".")[1]
+        self.builder.origin = self.report.places.origin(node)
+        calls = ComplexCalls(self.builder, self.stores.table)
+        if word in CASTS:
+            found = self.value_of(node.args[0])
+            wide = calls.parts(found) if isinstance(found, Tensor | ComplexParts) else LOST
+            return wide if is_complex_node(node) or isinstance(wide, Lost) else wide.real
+        if word in LINEAR and row is not None:
+            real, imag = (self._part(node, row, place, calls) for place in (0, 1))
+            if isinstance(real, tuple) and isinstance(imag, tuple):
+                pairs = zip(real, imag, strict=True)
+                return _tuple([ComplexParts(cast("Tensor", one), cast("Tensor", two)) for one, two in pairs])
+            return ComplexParts(cast("Tensor", real), cast("Tensor", imag))
+        given: list[object] = []
+        for item in (*node.args, *node.kwargs.values()):
+            value = self.value_of(item) if is_node(item) else item
+            if isinstance(value, Lost):
+                raise Unsupported
+            given.append(value)
+        return calls.call(word, given)
+
+    def _part(self, node: FxNode, row: OverloadRow, place: int, calls: ComplexCalls) -> Result:
+        """A call on the real parts of its operands, or on the imaginary ones."""
+
+        def value(item: FxNode) -> NodeValue:
+            found = self.value_of(item)
+            if isinstance(found, ComplexParts):
+                return (found.real, found.imag)[place]
+            if isinstance(found, Tensor) and found.element.is_float and place:
+                return calls.parts(found).imag
+            return found
+
+        return build_call(self.builder, _call_of(row.schema, node, value), self.report.places.origin(node))
 
     def _is_same(self, node: FxNode, name: str, row: OverloadRow | None) -> bool:
         """Whether an operation gives what it takes."""

@@ -25,6 +25,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Constant, Node, Operation, Tensor, Value
 from lamella.graph.passes.decompose_all import decompose_all
 from lamella.graph.passes.products import FixedTensors, KnownProducts, WeightedProduct, find_free_product
+from lamella.graph.passes.sink_casts import narrow_source
 from lamella.graph.rewrite import Replacement, RewriteWalk, rewrite
 from lamella.ops.library import Library
 
@@ -153,6 +154,9 @@ class _Reducing:
     def _narrow(self, tensor: Tensor, element: ElementType, along: tuple[int, ...], calls: _Calls) -> Tensor:
         """A tensor as its narrow numbers say it: stored once, made anew for each product."""
         key = tensor.name, calls.walk.path, along
+        source = narrow_source(calls.walk, tensor)
+        if source is not None and source.element == element:
+            return calls.cast(source, F32, f"{tensor.name}.real")
         if key not in self.stored:
             self.stored[key] = (_store if element.is_float else _quantize)(tensor, element, along, calls)
         found = self.stored[key]

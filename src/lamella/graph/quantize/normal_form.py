@@ -219,11 +219,17 @@ def _computed(model: Model, evaluate: Evaluate) -> Model:
     kept = [node for node in graph.nodes if not (fixed.add(node) and known.compute(node))]
     read = {item.name for node in kept for item in operands_of(node)}
     read |= {item.name for item in members(graph.outputs)} | {item.value.name for item in graph.updates}
+    # Matrices in the text of a model are weights like others: those of a bilinear interpolation, say.
+    matrices = [
+        item for item in graph.constants if item.tensor.element.is_float and len(item.tensor.shape) > 1
+    ]
+    for item in matrices:
+        known.know(item.tensor)
     made = [item for item in known.made.values() if item.name in read]
     # What is the same everywhere is a constant, which identities know: a mask that hides nothing goes away.
     uniform = {item.name: value for item in made if (value := _uniform(known.arrays[item.name])) is not None}
     constants = (
-        *graph.constants,
+        *(item for item in graph.constants if item.tensor.name not in known.made),
         *(Constant(item, uniform[item.name]) for item in made if item.name in uniform),
     )
     weights = [item for item in made if item.name not in uniform]
@@ -277,6 +283,12 @@ class _Known:
         self.arrays.update({item.name: array for item, array in zip(tensors, found, strict=True)})
         self.made.update({item.name: item for item in tensors})
         return True
+
+    def know(self, tensor: Tensor) -> None:
+        """Take a constant as something that was computed, where its array is known."""
+        array = self._array(tensor.name)
+        if array is not None:
+            self.arrays[tensor.name], self.made[tensor.name] = array, tensor
 
     def _array(self, name: str) -> Array | None:
         if name in self.arrays:

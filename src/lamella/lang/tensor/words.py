@@ -21,8 +21,8 @@ OWN_MATH = (
 )
 EXTRA_MATH = (*NEWER_MATH, *NATIVE_MATH, *OWN_MATH)
 """Functions that the specification does not have, an extension; `round` takes halves away from zero."""
-EXTRA_ARITH = ("select",)
-"""`arith.select %c, %a, %b : T`, an extension too."""
+EXTRA_ARITH = ("select", "fma")
+"""`arith.select %c, %a, %b : T` and `arith.fma %a, %b, %c : T`, extensions too."""
 PACKED = {"bf16": 2, "f16": 2, "i8": 4}
 """How many elements a packed cooperative access keeps together along k, by element type."""
 
@@ -79,13 +79,13 @@ UNSUPPORTED = frozenset(
     [
         *("associated", "atomic_load", "cooperative_matrix_prefetch", "cooperative_matrix_atomic_load"),
         *("cooperative_matrix_atomic_max", "cooperative_matrix_atomic_min"),
-        *("cooperative_matrix_reduce_add", "cooperative_matrix_reduce_max", "cooperative_matrix_reduce_min"),
     ]
 )
 """Instructions of a newer version that mean nothing the specification can say."""
 
 MATRIX_EXTENSIONS = tuple(
-    f"cooperative_matrix_{name}" for name in ("apply", "construct", "extract", "insert")
+    f"cooperative_matrix_{name}"
+    for name in ("apply", "construct", "extract", "insert", *(f"reduce_{name}" for name in REDUCTIONS))
 )
 PLAIN = (
     *(

@@ -271,6 +271,12 @@ def _(node: n.CoopConstruct) -> str:
 
 
 @write_instruction.register
+def _(node: n.CoopReduce) -> str:
+    head = f"cooperative_matrix_reduce_{node.function}.{node.mode}"
+    return f"{head} %{node.operand.name} : {write_type(node.type)}"
+
+
+@write_instruction.register
 def _(node: n.CoopExtract) -> str:
     place = f"%{node.operand.name}[{node.component}]"
     return f"cooperative_matrix_extract {place} : {write_type(node.type)}"

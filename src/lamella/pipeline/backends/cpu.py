@@ -6,22 +6,25 @@ Nothing of the compiler is loaded where a compiled graph is found: that is half 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from math import prod
 from typing import TYPE_CHECKING, Protocol, cast
 
 from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import LLVM_FILE, host_machine, object_key, open_cache
-from lamella.backend.cpu.run.pool import count_threads, shared_pool
+from lamella.backend.cpu.run.pool import alone_code, count_threads, shared_pool
 from lamella.backend.cpu.run.stored import StoredGraph, decode_graph, encode_graph
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.stored import StoredExecutable
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Dim
 from lamella.base.mapping import release_heap, release_library
+from lamella.base.object_cache import ObjectCache
 from lamella.base.optional import load_late, need
 from lamella.base.package import fingerprint
+from lamella.base.system import may_fork, run_aside
+from lamella.base.watching import COMPILING
 from lamella.graph.model import Model
 from lamella.graph.rewrite import extents, members
 from lamella.pipeline.options import Options, table
@@ -96,8 +99,15 @@ def compile_stored(model: Model, options: Options) -> GraphExecutable:
     key = b"" if store is None else graph_key(model, options)
     content = None if store is None else store.get(key)
     found = None if content is None else decode_graph(content, options.limits, options.threads or None)
+    if found is None and store is not None and _is_large(model) and may_fork():
+        found = _compile_aside(model, options, store, key)
     if found is not None:
         return _stored(model, found, options)
+    return _compile_here(model, options, store, key)
+
+
+def _compile_here(model: Model, options: Options, store: ObjectCache | None, key: bytes) -> GraphExecutable:
+    """A graph compiled in this process, and kept."""
     part = _compile_part(model, options)
     executable: GraphExecutable
     if part is not None:
@@ -108,13 +118,41 @@ def compile_stored(model: Model, options: Options) -> GraphExecutable:
         content = encode_graph(part.segment, part.placement)
         if content is not None:
             store.put(key, content)
-    if _weight_bytes(model) >= LARGE_BYTES:
+    if _is_large(model):
         # Weights are about to come into memory: LLVM is most of what else would be there with them. A pool of threads
         # may need LLVM for its own loops: it is made before.
         shared_pool(options.threads or count_threads())
         release_library(LLVM_FILE)
         release_heap()
     return executable
+
+
+def _compile_aside(model: Model, options: Options, store: ObjectCache, key: bytes) -> StoredGraph | None:
+    """A graph compiled in a child of this process and kept; None where that is not what came of it.
+
+    A compiler and LLVM take more memory than most models. In a child it is gone before weights come into memory, and
+    who only serves a model never has it.
+    """
+    note = hashlib.sha256(b"compiled here" + key).digest()
+    if store.get(note) is not None:
+        return None
+
+    def work(tell: Callable[[bytes], None]) -> None:
+        COMPILING.set(lambda done, total: tell(b"%d %d" % (done, total)))
+        _compile_here(model, options, store, key)
+        alone_code()
+        if store.get(key) is None:
+            store.put(note, b"what is no single list of launches is not kept")
+
+    def told(line: bytes) -> None:
+        done, _, total = line.partition(b" ")
+        look(int(done), int(total))
+
+    look = COMPILING.get()
+    if not run_aside(work, told):
+        return None
+    content = store.get(key)
+    return None if content is None else decode_graph(content, options.limits, options.threads or None)
 
 
 def _compile_whole(model: Model, options: Options) -> tuple[GraphExecutable, StoredGraph | None]:
@@ -153,10 +191,11 @@ def _compile_part(model: Model, options: Options) -> StoredGraph | None:
     return StoredGraph(segment, found.placement)
 
 
-def _weight_bytes(model: Model) -> int:
-    """About how much memory the weights of a graph take."""
+def _is_large(model: Model) -> bool:
+    """Whether the weights of a graph take much memory."""
     shapes = [list(extents(item)) for item in members(model.graph.variables)]
-    return 4 * sum(prod(size for size in shape if isinstance(size, int)) for shape in shapes)
+    count = sum(prod(size for size in shape if isinstance(size, int)) for shape in shapes)
+    return 4 * count >= LARGE_BYTES
 
 
 def _is_alike(model: Model, compiled: Model) -> bool:

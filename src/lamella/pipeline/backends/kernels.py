@@ -23,8 +23,9 @@ from lamella.backend.cpu.run.lists import NativeMachine
 from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
 from lamella.backend.cpu.run.proving import ProvingSource
-from lamella.backend.cuda.compile import device_target, with_sizes
+from lamella.backend.cuda.compile import device_target, fit_kernels
 from lamella.backend.cuda.copies import DeviceCopies
+from lamella.backend.cuda.driver import device
 from lamella.backend.cuda.lists import CudaMachine, DeviceArena
 from lamella.backend.drawing import Drawn, name_inputs, refuse_missing, types_of
 from lamella.backend.executor.extents import Extents
@@ -39,15 +40,19 @@ from lamella.backend.named import NamedKernels
 from lamella.backend.progress import Progress, no_progress
 from lamella.base import dtype
 from lamella.base.arrays import Array, DType, numpy_dtype
-from lamella.base.diagnostic import NOTE, Diagnostic, printable
-from lamella.base.errors import InputError
+from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, printable
+from lamella.base.dim import symbols
+from lamella.base.errors import Found, InputError
 from lamella.base.limits import DEFAULT
 from lamella.base.placement import REFERENCE, placement_line
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
 from lamella.base.suggest import list_known
+from lamella.bridge.graph_to_kernels import flatten
 from lamella.graph.model import Model
 from lamella.graph.passes.cut_batch import cut_batch as cut_batch
+from lamella.graph.passes.specialise_shapes import specialise_shapes
+from lamella.graph.rewrite import extents as extents_of
 from lamella.graph.rewrite import members
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import Target
@@ -137,23 +142,48 @@ def compile_kernel_graph(model: KernelGraph, backend: str, options: Options) -> 
 
 def compile_open(model: Model, backend: str, options: Options) -> KernelExecutable:
     """Make a graph callable whose open extents each call decides: its kernels are made for those of the call."""
-    flat, memory = prepare(model, options, backend == CUDA), SharedMemory()
+    if backend == CUDA:
+        return _compile_on_device(model, options)
+    flat, memory = prepare(model, options), SharedMemory()
     families = KernelFamilies(
         lambda program: cast(CompiledKernels, compile_kernels(program, backend, options))
     )
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
         native = backend == "cpu"
-        program = to_kernels(flat, options, extents, native or backend == CUDA, _target_of(backend))
+        program = to_kernels(flat, options, extents, native, _target_of(backend))
         if not (native and extents and program.program.functions):
             return replace(_specialised(program, backend, options, memory), replaces=flat.graph.nodes)
-        kernels = families.take(program.program)
+        kernels = families.take(program.program, program.renaming)
         machine = NativeMachine(ProvingSource(kernels), memory.host)
         return Specialised(
             program, kernels.call, options.strict_backend, machine, flat.graph.nodes, kernels.compiled
         )
 
     return _executable(flat, specialise, options)
+
+
+def _compile_on_device(model: Model, options: Options) -> KernelExecutable:
+    """Make a graph callable on a GPU: extents decide what is fused and rounded there, so they are known before."""
+    room = max(options.limits.max_total_bytes, device().memory_bytes)
+    options = replace(options, limits=replace(options.limits, max_total_bytes=room))
+    is_open = any(symbols(size) for item in members(model.graph.inputs) for size in extents_of(item))
+    whole = flatten(model, options.limits) if is_open else prepare(model, options, True)
+    memory = SharedMemory()
+
+    def specialise(extents: Mapping[str, int]) -> Specialised:
+        known = prepare(_with_extents(whole, extents), options, True) if is_open else whole
+        program = to_kernels(known, options, extents, True, _target_of(CUDA))
+        return replace(_specialised(program, CUDA, options, memory), replaces=whole.graph.nodes)
+
+    return _executable(whole, specialise, options)
+
+
+def _with_extents(model: Model, extents: Mapping[str, int]) -> Model:
+    try:
+        return specialise_shapes(model, extents)
+    except Found as problem:
+        raise LamellaError(problem.findings) from None
 
 
 def _target_of(backend: str) -> Target | None:
@@ -191,7 +221,7 @@ def _tell_open(model: Model, extents: Mapping[str, int]) -> list[Diagnostic]:
 
 def _specialised(program: KernelGraph, backend: str, options: Options, memory: SharedMemory) -> Specialised:
     if backend == CUDA:
-        program = replace(program, program=with_sizes(program.program))
+        program = fit_kernels(program)
     kernels = compile_kernels(program.program, backend, options)
     machine: ListMachine | None = None
     if isinstance(kernels, cuda.CudaKernels):

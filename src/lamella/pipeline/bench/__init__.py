@@ -115,6 +115,7 @@ class Heat:
             "samples": len(item.wall),
         }
         facts |= {"load": item.load, "first": item.first, "start_cpu": item.busy, "peak_bytes": item.peak}
+        facts |= {"compiler_peak_bytes": item.aside} if item.aside else {}
         facts |= {} if apart is None else {"difference": {"absolute": apart[0], "relative": apart[1]}}
         return {**facts, **({"kernels": [asdict(step) for step in item.kernels]} if item.kernels else {})}
 

@@ -63,6 +63,8 @@ class Standing:
     cpu: list[float] = field(default_factory=list)
     peak: int = 0
     """The most memory that its process held, in bytes."""
+    aside: int = 0
+    """The most memory that a process held which compiled for it, in bytes; 0 where none did."""
     results: list[Array] = field(default_factory=list)
     kernels: list[KernelTime] = field(default_factory=list)
     """Where the time of one run went, for one of ours."""
@@ -146,6 +148,7 @@ class _Worker:
             return
         self.standing.load, self.standing.first = _number(facts, "load"), _number(facts, "first")
         self.standing.busy, self.standing.peak = _number(facts, "busy"), int(_number(facts, "peak"))
+        self.standing.aside = int(_number(facts, "aside"))
         paths = [self._folder / f"{place}.npy" for place in range(int(_number(facts, "results")))]
         self.standing.results = [read_array(path) for path in paths]
 

@@ -18,6 +18,7 @@ from typing import BinaryIO, cast
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.paths import read_text
+from lamella.base.system import busy_seconds, peak_bytes
 from lamella.pipeline.arrays import write_array
 from lamella.pipeline.bench.contestants import Contestant, Material, Ours, enter, load_packages
 from lamella.pipeline.bench.steps import profile_steps
@@ -45,20 +46,21 @@ def serve(orders: BinaryIO, answers: int) -> None:
     """Do what the lines of `orders` ask for until they end."""
     entry: Entry = pickle.load(orders)
     load_packages(entry.name, entry.material)  # their start is not that of a model
-    start, idle = time.perf_counter(), time.process_time()
+    start, idle = time.perf_counter(), busy_seconds()
     contestant = enter(
         entry.name, entry.material, entry.threads, cast("Callable[..., Options]", Options)(**entry.options)
     )
     ready = time.perf_counter()
     found = contestant.call()
-    first, busy = time.perf_counter(), time.process_time() - idle
+    first, busy = time.perf_counter(), busy_seconds() - idle
     again, run = _timed(contestant)
     results = contestant.results(found)
     for place, array in enumerate(results):
         write_array(entry.folder / f"{place}.npy", array)
     # What a run takes is no part of a start, whatever the batch: a first call packs weights, and then it runs.
     times = {"load": ready - start, "first": max(0.0, first - ready - again), "busy": busy - run}
-    _answer(answers, {**times, "peak": peak_memory(), "results": len(results)})
+    peaks = {"peak": peak_memory(), "aside": peak_bytes(children=True)}
+    _answer(answers, {**times, **peaks, "results": len(results)})
     for line in orders:
         is_profile = line.strip() == PROFILE
         _answer(answers, _profile(contestant) if is_profile else _take_round(contestant, float(line)))

@@ -16,9 +16,11 @@ from lamella.base.watching import timed_pass
 from lamella.bridge.graph_to_kernels import KernelOptions, flatten, graph_to_kernels
 from lamella.graph.model import Model
 from lamella.graph.passes import BEFORE_KERNELS, INEXACT
+from lamella.graph.passes.dce import dce
 from lamella.graph.passes.fuse import fuse_model
 from lamella.graph.passes.fuse.machine import DEFAULT_MACHINE, GPU
 from lamella.graph.passes.reduce_precision import FULL, reduce_precision
+from lamella.graph.passes.sink_casts import sink_casts
 from lamella.graph.passes.slice_parts import slice_parts
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import Target, find_target
@@ -54,10 +56,10 @@ def prepare(model: Model, options: Options, all_products: bool = False) -> Model
             with timed_pass(name):
                 flat = ALL_PASSES[name](flat)
         machine = GPU if all_products else DEFAULT_MACHINE
-        flat = slice_parts(flat) if all_products else flat
+        flat = sink_casts(slice_parts(flat)) if all_products and not options.quantized else flat
         if options.precision != FULL:
             whole = fuse_model(flat).attentions() if all_products else frozenset[str]()
-            flat = reduce_precision(flat, options.precision, all_products, whole)
+            flat = dce(reduce_precision(flat, options.precision, all_products, whole))
         with timed_pass(kept[-1]):
             flat = fuse_model(flat, machine).model
     except Found as problem:

@@ -205,7 +205,11 @@ def settings_of(program: Program, options: Options) -> Settings:
     extents = {BATCH: 1} if options.cache else {}
     precision = None if options.recipe is None else recipe_named(options.recipe, program.resolved.scope)
     return Settings(
-        library=library_of(program, options), extents=extents, cached=options.cache, precision=precision
+        library=library_of(program, options),
+        extents=extents,
+        cached=options.cache,
+        optional=frozenset(options.contents),
+        precision=precision,
     )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from lamella.base.paths import is_there, shown
 from lamella.bridge.hf_to_module import find_architecture, is_gguf, open_gguf_tokenizer
 from lamella.bridge.hf_to_module.checkpoint import read_object
 from lamella.bridge.hf_to_module.folder import CONFIG
-from lamella.bridge.module_to_graph import Settings
+from lamella.bridge.module_to_graph import Held, Settings
 from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
@@ -51,6 +51,13 @@ HEAD = "llm.matmul"
 CAUSAL = ("ForCausalLM", "LMHeadModel")
 LOGITS = "logits"
 """How architectures of transformers that continue tokens are called, and their scores."""
+GENERATION = "generation_config.json"
+TOKENS, DECODER_TOKENS = "token_ids", "decoder_token_ids"
+"""What models of the library call the tokens that they read, and those that they write."""
+HiddenTokens: TypeAlias = Sequence[tuple[float, Sequence[int]]]
+"""Tokens that are not chosen before so many are written."""
+MOST_WRITTEN, MOST_FIRST = 256, 8
+"""Tokens that a task writes at most unless it is told otherwise, and those with which a decoder may begin."""
 LONGEST = ("max_seq", "max_position_embeddings")
 """Parameters that say how many positions a model has."""
 
@@ -131,6 +138,123 @@ class Generator:
         return scores
 
 
+class SequenceGenerator:
+    """A model that reads a sequence and writes another: one graph reads, another writes token by token.
+
+    What the second needs of the first, keys and values of all that was read, is computed once.
+    """
+
+    def __init__(self, path: Path, options: Options) -> None:
+        source = read_source(path, options)
+        self.said = _generation_values(source, options)
+        """What the folder says about generation."""
+        self.start = tuple(_first_tokens(self.said, path))
+        """The tokens with which the decoder begins."""
+        self._longest = _longest(source)
+        _require_room(source, len(self.start) + options.max_tokens)
+        room = options.max_tokens + MOST_FIRST
+        library = library_of(source.program, options)
+        read = Settings(library=library, extents={BATCH: 1}, held=Held.OUTPUTS)
+        written = replace(read, cached=room, held=Held.INPUTS)
+        reader, writer = (build(source, options, settings) for settings in (read, written))
+        writer = rate_last(writer, LOGITS)
+        self._reader = make_executable(reader, options.backend, options)
+        self.executable = cast("GraphExecutable", make_executable(writer, options.backend, options))
+        self._empty = {
+            item.variable.name: self.executable.state[item.variable.name] for item in writer.graph.updates
+        }
+        self._held: Mapping[str, Array] = {}
+        self.stops = frozenset(stop_tokens(self.said))
+        self.findings = reader.findings
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What is read: tokens, or the features of speech."""
+        return self._reader.inputs
+
+    def run(self, start: Sequence[int], sampling: Sampling) -> Iterator[int]:
+        """The tokens that are written for those of a text, each as it is chosen."""
+        self._read_tokens(start)
+        return decode(self.rate_next, self.start, sampling, self.stops)
+
+    def rate(self, start: Sequence[int]) -> Array:
+        """The scores of the first token that is written for a text."""
+        self._read_tokens(start)
+        return self.rate_next(self.start)
+
+    def read(self, **inputs: Array) -> None:
+        """Read what is to be answered, and forget what was written."""
+        self._held = self._reader(**inputs)
+        self.executable.state.update(self._empty)
+
+    def write(self, start: Sequence[int], sampling: Sampling, hidden: HiddenTokens = ()) -> Iterator[int]:
+        """The tokens that follow others of what is written; `hidden` are never chosen, by how many came before."""
+        written = 0
+
+        def rate(new: Sequence[int]) -> Array:
+            nonlocal written
+            scores = self.rate_next(new)
+            for most, tokens in hidden:
+                if written < most:
+                    scores[[token for token in tokens if token < len(scores)]] = -np.inf
+            written += 1
+            return scores
+
+        return decode(rate, start, sampling, self.stops)
+
+    def _read_tokens(self, start: Sequence[int]) -> None:
+        if self.inputs != (TOKENS,):
+            hint = "lamella run FOLDER --audio FILE.wav writes what is said in it"
+            raise InputError(f"the model reads {', '.join(self.inputs)}, no text", hint=hint)
+        if not start:
+            raise InputError("the prompt has no tokens")
+        if self._longest is not None and len(start) > self._longest:
+            raise InputError(
+                f"the text takes {len(start)} positions, the model has {self._longest}",
+                hint="shorten the prompt",
+            )
+        self.read(**{TOKENS: np.asarray([start], np.int64)})
+
+    def rate_next(self, new: Sequence[int]) -> Array:
+        """The scores of the token behind further ones of what is written."""
+        found = self.executable(**{DECODER_TOKENS: np.asarray([new], np.int64)}, **self._held)
+        scores: Array = found[LOGITS][0, -1].copy()
+        return scores
+
+
+def _generation_values(source: Source, options: Options) -> Mapping[str, object]:
+    """What a folder says about generation: its config, and the file that was written for it."""
+    folder = source.folder
+    if folder is None:
+        return {}
+    said = {
+        name: value
+        for name, value in folder.config.items()
+        if name.endswith(("token_id", "token_ids", "tokens"))
+    }
+    if is_there(folder.path / GENERATION):
+        more = read_object(folder.path, GENERATION, options.limits)
+        said |= {name: value for name, value in more.items() if value is not None}
+    return said
+
+
+def _first_tokens(said: Mapping[str, object], path: Path) -> Iterator[int]:
+    """The tokens with which a decoder begins."""
+    names = ("decoder_start_token_id", "bos_token_id")
+    first = next((said[name] for name in names if isinstance(said.get(name), int)), None)
+    if not isinstance(first, int):
+        hint = f"write it into {GENERATION} of the folder"
+        raise InputError(
+            "nothing says with which token the decoder begins (decoder_start_token_id)",
+            path=shown(path),
+            hint=hint,
+        )
+    yield first
+    forced = said.get("forced_bos_token_id")
+    if isinstance(forced, int):
+        yield forced
+
+
 class StatelessGenerator:
     """A folder that is read through PyTorch: its graph keeps nothing, and is given all tokens in each step."""
 
@@ -156,10 +280,15 @@ class StatelessGenerator:
         return rate_by_names(self._graph, self._ends, {})(start)
 
 
-def open_generator(path: Path, length: int, options: Options) -> Generator | StatelessGenerator:
-    """What continues the tokens of a model: with caches, or of a folder that is read through PyTorch without."""
+AnyGenerator: TypeAlias = Generator | SequenceGenerator | StatelessGenerator
+
+
+def open_generator(path: Path, length: int, options: Options) -> AnyGenerator:
+    """What continues the tokens of a model, or answers them: with caches, or through PyTorch without."""
     if reason_for_torch(path, options) is not None:
         return StatelessGenerator(path, options, options.backend)
+    if writes_another(read_source(path, options)):
+        return SequenceGenerator(path, options)
     return Generator(path, length, options, options.backend)
 
 
@@ -203,10 +332,32 @@ def _require_words(source: Source) -> None:
         raise InputError(f"the head of '{source.instance.name}' rates {head.value}, not words", hint=hint)
 
 
-def _require_room(source: Source, length: int) -> None:
+def writes_another(source: Source) -> bool:
+    """Whether a model reads one sequence and writes another."""
+    forward = source.instance.module.forward
+    ports = () if forward is None or forward.inputs is None else forward.inputs
+    return any(port.name == DECODER_TOKENS for port in ports)
+
+
+def _longest(source: Source) -> int | None:
+    """How many positions a model has, where they are counted."""
     values = source.instance.values
     longest = next((values[name].value for name in LONGEST if name in values), None)
-    if isinstance(longest, int) and length > longest:
+    return longest if isinstance(longest, int) else None
+
+
+def with_room(path: Path, options: Options, most: int = MOST_WRITTEN) -> Options:
+    """The options with as many tokens as a text may take, where they do not say how many."""
+    if "max_tokens" in options.given:
+        return options
+    longest = _longest(read_source(path, options)) or most
+    # The first of them are those with which a decoder begins.
+    return replace(options, max_tokens=max(1, min(most, longest - MOST_FIRST)))
+
+
+def _require_room(source: Source, length: int) -> None:
+    longest = _longest(source)
+    if longest is not None and length > longest:
         hint = "shorten the prompt, or ask for fewer tokens with --max-tokens"
         raise InputError(f"prompt and answer take {length} positions, the model has {longest}", hint=hint)
 
@@ -235,7 +386,7 @@ def generate_tokens(path: Path, prompt: Sequence[int], options: Options) -> Gene
 
 
 def _measure_accuracy(
-    path: Path, generator: Generator | StatelessGenerator, prompt: Sequence[int], options: Options
+    path: Path, generator: AnyGenerator, prompt: Sequence[int], options: Options
 ) -> AccuracyReport | None:
     """How far the scores behind the prompt lie from those of the model as it is, where the precision is reduced."""
     if options.precision == FULL:

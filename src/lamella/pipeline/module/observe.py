@@ -205,10 +205,13 @@ class _Watch:
         return find
 
     def places(self) -> Iterator[Place]:
-        """The hooks, probes and assertions as others may use them."""
+        """The hooks, probes, assertions and traces as others may use them."""
         for mark in self._marks:
             kind = mark.annotation.name
-            if kind != TRACE:
+            if kind == TRACE:
+                level = str(mark.arguments.get("level"))
+                yield Place(kind, mark.path, mark.tensor.name, mark.path, capture=level)
+            else:
                 condition = mark.arguments.get("condition")
                 names = tensors_in(condition) if isinstance(condition, Expr) else ()
                 found = (self._names.get(_place(mark.path, name.id)) for name in names)
@@ -234,7 +237,7 @@ class _Watch:
 
 
 def find_places(compiled: Compiled, root: Instance) -> tuple[Place, ...]:
-    """The hooks, probes and assertions of a model, for those who want to watch it."""
+    """The hooks, probes, assertions and traces of a model, for those who want to watch it."""
     watch = _Watch(compiled, root)
     return tuple(watch.places())
 
@@ -263,9 +266,9 @@ def _traced(compiled: Compiled, root: Instance) -> Iterator[Mark]:
                 yield Mark(path, tensor, region.annotation, region.arguments)
 
 
-def _trace_line(mark: Mark, values: Array) -> str:
+def trace_line(path: str, level: str, values: Array) -> str:
     """What a trace tells: that an operation ran, with shapes on request, with numbers on request."""
-    level, text = mark.arguments.get("level"), f"trace {printable(mark.path)}"
+    text = f"trace {printable(path)}"
     if level == "ops":
         return text
     text += f": {values.dtype} {_extents(values)}"
@@ -290,7 +293,7 @@ def _line(mark: Mark, values: Array) -> str:
     """What a hook, a probe or a trace sees of a tensor."""
     kind = mark.annotation.name
     if kind == TRACE:
-        return _trace_line(mark, values)
+        return trace_line(mark.path, str(mark.arguments.get("level")), values)
     title = mark.arguments.get("point") or mark.arguments.get("name") or ""
     stats = f"{values.dtype} {_extents(values)}, {_statistics(values)}"
     return f"{kind} {printable(str(title))} {printable(mark.path)}: {stats}".replace("  ", " ")

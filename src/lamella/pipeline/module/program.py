@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +12,15 @@ from lamella.base.paths import is_there, read_text, read_text_in, shown
 from lamella.base.source import Source
 from lamella.base.suggest import list_known
 from lamella.base.writer import write_text
+from lamella.lang.module.annotations import read_annotation
+from lamella.lang.module.check.annotated import check_annotations
+from lamella.lang.module.check.declarations import check_declaration
+from lamella.lang.module.check.views import view_of
 from lamella.lang.module.instantiate import Instance, find_presets, instantiate, read_preset
 from lamella.lang.module.instantiate import Known as instantiate_Known
 from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
 from lamella.lang.module.instantiate.nodes import Known, Value
+from lamella.lang.module.instantiate.tree import children
 from lamella.lang.module.nodes import ConfigParam, Module, Recipe
 from lamella.lang.module.parse import parse
 from lamella.lang.module.resolve import (
@@ -30,6 +35,7 @@ from lamella.lang.module.resolve import (
 )
 from lamella.lang.module.resolve.lineage import config_params, trace_lineage
 from lamella.lang.module.resolve.lock import FILE_NAME
+from lamella.lang.module.rules.annotated import UNKNOWN as UNKNOWN_ANNOTATION
 from lamella.lang.module.suggest import suggest
 from lamella.pipeline.options import Options
 
@@ -221,4 +227,34 @@ def build_instance(
     found = instantiate(declared, configure(program, declared, read, options), scope, options.limits)
     if found.instance is None or errors(found.findings):
         raise LamellaError(errors(found.findings))
+    wrong = list(_wrong_words(found.instance, options.recipe))
+    if wrong:
+        raise LamellaError(wrong)
     return found.instance
+
+
+def _wrong_words(root: Instance, recipe: str | None) -> Iterator[Diagnostic]:
+    """What is wrong with the annotations and recipes of all that an instance is made of.
+
+    What stands on a parameter or a declaration is read by nobody who could refuse it: it would be ignored.
+    """
+    seen: set[int] = set()
+    todo = [root]
+    recipes = {recipe: root.scope} if recipe is not None else {}
+    while todo:
+        instance = todo.pop()
+        todo += [child for _, child in children(instance)]
+        declared = instance.declared.declaration
+        if id(declared) in seen or instance.declared.unit.standard or not isinstance(declared, Module):
+            continue
+        seen.add(id(declared))
+        view = view_of(declared, instance.scope)
+        yield from (item for item in errors(check_annotations(view)) if item.code == UNKNOWN_ANNOTATION.code)
+        for annotation in instance.module.annotations:
+            name = read_annotation(annotation, instance.values).arguments.get("name")
+            if annotation.name == "recipe" and isinstance(name, str):
+                recipes[name] = instance.scope
+    for name, scope in recipes.items():
+        found = scope.find(name)
+        if found is not None and isinstance(found.declaration, Recipe):
+            yield from errors(check_declaration(found.declaration))

@@ -27,7 +27,7 @@ from lamella.pipeline.given import options_of
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.module.execution import build_compiled, settings_of
 from lamella.pipeline.module.folders import read_source
-from lamella.pipeline.module.observe import GRADIENT, find_places
+from lamella.pipeline.module.observe import GRADIENT, TRACE, find_places, trace_line
 from lamella.pipeline.signatures import documented
 from lamella.pipeline.skriptnd.specialise import with_extents
 
@@ -112,6 +112,8 @@ class Watching:
         self.places = tuple(places)
         self.hooks: list[Hook] = []
         self.has_probes = self.has_asserts = False
+        self.tell: Callable[[str], None] | None = None
+        """What takes the lines of traces; None where nobody wants them."""
         self.changes = 0
         """How often it changed what is watched."""
         self._calls = 0
@@ -157,6 +159,12 @@ class Watching:
         self.changes += on != self.has_asserts and any(item.kind == ASSERT for item in self.places)
         self.has_asserts = on
 
+    def enable_traces(self, tell: Callable[[str], None] | None) -> None:
+        """Let `tell` have a line for each tensor that the model traces, in every call; None takes it away."""
+        has_places = any(item.kind == TRACE for item in self.places)
+        self.changes += (tell is None) != (self.tell is None) and has_places
+        self.tell = tell
+
     def get_probe(self, name: str, layer: int | None = None) -> ProbeData:
         """What a probe kept last; where several layers have it, `layer` says which."""
         found = [
@@ -180,7 +188,7 @@ class Watching:
     def active(self) -> list[Place]:
         """The places that something looks at now."""
         points = {item.point for item in self.hooks}
-        on = {PROBE: self.has_probes, ASSERT: self.has_asserts}
+        on = {PROBE: self.has_probes, ASSERT: self.has_asserts, TRACE: self.tell is not None}
         return [item for item in self.places if (item.name in points if item.kind == HOOK else on[item.kind])]
 
     def prepare(self, model: Model) -> tuple[Model, dict[object, Callable[[Array], Array]]]:
@@ -249,6 +257,9 @@ class Watching:
                 for hook in self.hooks:
                     if hook.point == place.name and hook.mode == OBSERVE:
                         hook.function(_read_only(values[place.tensor]), place.layer, None)
+            elif place.kind == TRACE:
+                if self.tell is not None:
+                    self.tell(trace_line(place.path, place.capture, values[place.tensor]))
             elif place.kind == ASSERT:
                 if place.finding is not None and place.holds is not None and not place.holds(values):
                     false.append(place.finding)
@@ -316,6 +327,10 @@ class WatchedModel:
     def enable_asserts(self, on: bool = True) -> None:
         """Let calls end with a LamellaError where an `@assert` of the model is false, or not any more."""
         self.watching.enable_asserts(on)
+
+    def enable_traces(self, tell: Callable[[str], None] | None = print) -> None:
+        """Let `tell` have a line for each tensor with a `@trace`, in every call; None takes it away."""
+        self.watching.enable_traces(tell)
 
     def get_probe(self, name: str, layer: int | None = None) -> ProbeData:
         """What a probe kept last; where several layers have it, `layer` says which."""

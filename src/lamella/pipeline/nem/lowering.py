@@ -107,6 +107,19 @@ class LoweredPlan:
         return self.stages[-1]
 
     @property
+    def operations(self) -> tuple[str, ...]:
+        """For each task of the final plan the operation of the model that it computes or moves data for."""
+        chosen = self.selection.operations
+        if self.tiled is None:
+            return chosen
+        numbers = {task.number: name for task, name in zip(self._selected_tasks, chosen, strict=True)}
+        return tuple(numbers.get(number, "") for number in self.tiled.origins)
+
+    @property
+    def _selected_tasks(self) -> list[Task]:
+        return list(plan_of(self.stages[0].program).tasks())
+
+    @property
     def lines(self) -> tuple[str, ...]:
         """What was selected, for people: how many operations became what, and in which type real numbers are."""
         report = self.selection.report

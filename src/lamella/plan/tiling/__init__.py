@@ -23,7 +23,8 @@ from lamella.lang.nem.nodes import Document, Integer, Name
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.resolved import Plan, Region
 from lamella.plan.operands import Codes
-from lamella.plan.tiling.choice import TACTICS, Choice, Effort, Tactic
+from lamella.plan.tiling.choice import COLD_TACTICS, LATENCIES, TACTICS, Choice, Effort, Tactic
+from lamella.plan.tiling.columns import cut_columns
 from lamella.plan.tiling.emit import Generator
 from lamella.plan.tiling.engines import LAYERS, OTHERS, allot
 from lamella.plan.tiling.fill import choose_fill
@@ -31,7 +32,17 @@ from lamella.plan.tiling.halo import SMALL, Halo, find_halos, with_halo
 from lamella.plan.tiling.layouts import settle_layouts
 from lamella.plan.tiling.pack import PackedBuffer, Packing
 from lamella.plan.tiling.placement import TiledStage, padding_bytes, tiled_stage
-from lamella.plan.tiling.program import L2_BUFFER, Bytes, Line, Place, Repeat, Step, l1_buffer, order
+from lamella.plan.tiling.program import (
+    L2_BUFFER,
+    Bytes,
+    Line,
+    Place,
+    Repeat,
+    Step,
+    l1_buffer,
+    order,
+    steps_of,
+)
 from lamella.plan.tiling.shape import Machine, StageShape
 from lamella.plan.tiling.stages import ALONE, LONG, SHORT, Network, Stage, group
 from lamella.plan.tiling.stripes import with_stripes
@@ -83,6 +94,8 @@ class Tiled:
     """What the search took."""
     untried: int = 0
     """Tactics for which there were no steps left."""
+    origins: tuple[int, ...] = ()
+    """For each task, in the order of the text, the number of the task of the selected plan that it belongs to."""
 
 
 def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = None) -> Tiled:
@@ -98,7 +111,18 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
             return search.fastest(group(plan, options.outputs, length))
         except Unsupported:
             continue
-    return search.fastest(group(plan, options.outputs, ALONE))
+    try:
+        return search.fastest(group(plan, options.outputs, ALONE))
+    except Unsupported as problem:
+        refusal = problem
+    cut = cut_columns(plan, Machine(MachineModel(device), 1).l1)
+    if cut is None:
+        raise refusal
+    try:
+        found = tile(cut.plan, device, options)
+    except Unsupported:
+        raise refusal from None
+    return replace(found, origins=tuple(cut.origins[number] for number in found.origins))
 
 
 class _Search:
@@ -118,7 +142,7 @@ class _Search:
         """The plan that the simulator likes best among those of some tactics."""
         self.bases, self.made = {}, {}
         refused: list[Unsupported] = []
-        for tactic in self.options.tactics:
+        for tactic in (*self.options.tactics, *self._cold_tactics(network)):
             # What codecs store takes whole blocks, for which L2 may be too small.
             for tried in (tactic, replace(tactic, coded=False))[: 1 if self.codes is None else 2]:
                 try:
@@ -138,13 +162,20 @@ class _Search:
             cycles[is_solved] = min(item.cycles, cycles.get(is_solved, item.cycles))
         return replace(self._best().tiled, cycles=cycles, effort=self.effort, untried=self.untried)
 
+    def _cold_tactics(self, network: Network) -> tuple[Tactic, ...]:
+        """Attempts that are worth it where all weights come in a few latencies."""
+        machine = Machine(MachineModel(self.device), 1)
+        sizes = (item.size for item in network.plan.buffers if item.name in network.weights)
+        few = sum(sizes) <= LATENCIES * machine.sdma_overhead * machine.sdma * machine.counts["sDMA"]
+        return COLD_TACTICS if few and self.options.tactics[: len(TACTICS)] == TACTICS else ()
+
     def _attempt(self, network: Network, tactic: Tactic) -> None:
         """Make a plan and simulate it; the first one in any case."""
         if self.made and self.effort.over:
             self.untried += 1
             return
         # What the search prices depends on these.
-        key = tactic.weights_hidden, tactic.stripes, tactic.grain
+        key = tactic.weights_hidden, tactic.stripes, tactic.grain, tactic.engines
         if key not in self.bases:
             self.bases[key] = _Base(network, self.device, self.options, tactic, self.effort)
         item = self.bases[key].attempt(tactic, self.codes if tactic.coded else None)
@@ -176,9 +207,10 @@ class _Search:
         """The fastest plan, or a shorter one that is hardly slower."""
         plans = list(self.made.values())
         least = min(item.cycles for item in plans)
-        near = [item for item in plans if item.cycles <= 1.005 * least]
         short = [item for item in plans if item.lines <= LONGEST and item.cycles <= UNREADABLE * least]
-        return min(short or near, key=lambda item: (item.cycles > 1.005 * least, item.lines))
+        able = short or plans
+        fastest = min(item.cycles for item in able)
+        return min((item for item in able if item.cycles <= 1.005 * fastest), key=lambda item: item.lines)
 
 
 def lines_each(stages: Collection[StageReport]) -> int:
@@ -227,7 +259,8 @@ class _Base:
         effort: Effort,
     ) -> None:
         model = MachineModel(device)
-        self.machine = Machine(model, min(model.engines, options.engines or model.engines), tactic, effort)
+        engines = min(model.engines, options.engines or model.engines, tactic.engines or model.engines)
+        self.machine = Machine(model, engines, tactic, effort)
         self.network = network = with_stripes(network, self.machine) if tactic.stripes else network
         self.halos = find_halos(network, self.machine.l1 // SMALL) if network.length else {}
         self.machine.l1 -= padding_bytes(self.halos.values())
@@ -249,7 +282,9 @@ class _Base:
                 spilled.append(victim)
         lines = order(generator.generate(), self.machine.tokens)
         reports = tuple(_report(item) for item in generator.stages)
-        return Tiled(_document(self.network, generator, lines), generator.packing, reports)
+        origins = tuple(step.origin for line in lines for step in steps_of(line))
+        document = _document(self.network, generator, lines)
+        return Tiled(document, generator.packing, reports, origins=origins)
 
 
 class Shapes:

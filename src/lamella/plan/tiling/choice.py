@@ -19,6 +19,8 @@ class Grain:
 
 FINE = Grain(0, 1 << 14, 1 << 13)
 """For stages that are shorter than the loads of their weights."""
+COLD = Grain(1 << 40, 1 << 8, 1 << 8)
+"""For plans that are over before anything could hide a latency: all weights come at once, by all units."""
 
 
 @dataclass(slots=True)
@@ -59,6 +61,13 @@ class Tactic:
     """Whether a solver decides what stays in L2."""
     coded: bool = True
     """Whether weights come through WDM where that saves bytes."""
+    engines: int = 0
+    """Engines that are used at most; 0: all."""
+
+    @property
+    def cold(self) -> bool:
+        """Whether all weights are fetched at once."""
+        return self.grain == COLD
 
 
 TACTICS = (
@@ -70,6 +79,14 @@ TACTICS = (
     Tactic(False, 0.8, neighbours=False, grain=Grain(near=1 << 13), stripes=True),
 )
 """The attempts, in this order."""
+COLD_TACTICS = tuple(
+    Tactic(False, 0.8, grain=COLD, stripes=stripes, coded=False, engines=engines)
+    for engines in (1, 0)
+    for stripes in (True, False)
+)
+"""Attempts at plans whose weights come in a few latencies."""
+LATENCIES = 8
+"""How many."""
 SOLVED = tuple(replace(item, solved=True) for item in TACTICS[:2])
 """More attempts, which take a solver."""
 

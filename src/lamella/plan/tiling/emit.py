@@ -7,8 +7,9 @@ starts as soon as its bytes are there, in whatever order the text has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from lamella.base.arena import aligned
 from lamella.plan.operands import Codes
@@ -16,7 +17,7 @@ from lamella.plan.tiling.fill import new_rows
 from lamella.plan.tiling.halo import Halo
 from lamella.plan.tiling.memory import Block, lowest
 from lamella.plan.tiling.placement import GRAIN, LONG, Fetch, Placement, TiledStage
-from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer
+from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer, steps_of
 from lamella.plan.tiling.search import SHARE, chunk_pieces, load_pieces, stream_slots
 from lamella.plan.tiling.shape import ALIGN, Machine
 from lamella.plan.tiling.split import Part
@@ -54,6 +55,8 @@ class Generator(Placement):
         """About when what each stage fetches is there."""
         self.pending: list[Step] = []
         """Loads of whole weights that come together with the tile of a stage."""
+        self.latest = 0
+        """Where weights begin in L2 that come later than the others, where all come at once."""
         self.aliases = aliases([item.label for item in stages])
         """What the tasks and regions of each stage are called: long names make long lines."""
 
@@ -63,37 +66,43 @@ class Generator(Placement):
         """All lines, in order."""
         for number, tiled in enumerate(self.stages):
             start = len(self.lines)
-            if tiled.choice.eager:
-                self._fill(tiled)
-            self._prefetch(number)
-            if number == 0:
-                self._load_padding()
-            self._pad(number)
-            if tiled.choice.eager:
-                self._write_back(tiled)
-                continue
-            if tiled.choice.remote:
-                self._stay(tiled)
-                self._write_back(tiled)
-                continue
-            self.clock = max(self.clock, self.arrivals.get(number, 0.0))
-            self._prepare(tiled)
-            later = self.stages[number + 1] if number + 1 < len(self.stages) else None
-            begin = len(self.lines)
-            if self._body(tiled, later):
-                steps = [line for line in self.lines[begin:] if isinstance(line, Step)]
-                if tiled.distant:
-                    self._prefetch(number, _index_loads(steps))
-                if later is not None:
-                    self._prepare_early(later)
-                    self._begin_stream(later)
-                self.lines.append(Settle(steps))
-            self._write_back(tiled)
-            self.clock += tiled.choice.cycles
-            first = self.lines[start]
-            if not isinstance(first, Settle):
-                first.comments = (*self._headline(tiled), *first.comments)
+            self._stage_lines(number, tiled)
+            belong(self.lines[start:], tiled)
         return self.lines
+
+    def _stage_lines(self, number: int, tiled: TiledStage) -> None:
+        """The lines of one stage, and of what is fetched and loaded beside it."""
+        start = len(self.lines)
+        if tiled.choice.eager:
+            self._fill(tiled)
+        self._prefetch(number)
+        if number == 0:
+            self._load_padding()
+        self._pad(number)
+        if tiled.choice.eager:
+            self._write_back(tiled)
+            return
+        if tiled.choice.remote:
+            self._stay(tiled)
+            self._write_back(tiled)
+            return
+        self.clock = max(self.clock, self.arrivals.get(number, 0.0))
+        self._prepare(tiled)
+        later = self.stages[number + 1] if number + 1 < len(self.stages) else None
+        begin = len(self.lines)
+        if self._body(tiled, later):
+            steps = [line for line in self.lines[begin:] if isinstance(line, Step)]
+            if tiled.distant:
+                self._prefetch(number, _index_loads(steps))
+            if later is not None:
+                self._prepare_early(later)
+                self._begin_stream(later)
+            self.lines.append(Settle(steps))
+        self._write_back(tiled)
+        self.clock += tiled.choice.cycles
+        first = self.lines[start]
+        if not isinstance(first, Settle):
+            first.comments = (*self._headline(tiled), *first.comments)
 
     def _write_back(self, tiled: TiledStage) -> None:
         """Send outputs that have a home in L2 to DDR; nobody waits for that."""
@@ -268,15 +277,46 @@ class Generator(Placement):
         self.arrival = max(self.arrival, self.clock) + item.moved / rate
         for stage in range(item.use, item.block.last + 1):
             self.arrivals[stage] = self.arrival + self.machine.sdma_overhead
-        for low, size in divide(item.size, item.pieces, item.grain):
+        for low, size in self._cuts(item):
             source = Bytes(item.buffer, Place(item.offset + low), size)
             target = self._near(item, low, size)
             self.fetched += 1
             # Its token lives long: the sequencers take turns.
             engine = self.fetched % self.machine.engines
             step = Step("transfer", (source,), (target,), label=item.name, sequencer=engine)
+            step.origin = self.stages[max(0, item.use)].stage.task.number
             step.after = list(after)
             self.lines.append(step)
+
+    def _cuts(self, item: Fetch) -> list[tuple[int, int]]:
+        """The pieces of a fetch: equal ones, but where all weights come at once such that all sDMAs end together.
+
+        Some bring inputs first. What one of them brings behind those is needed last, and may come later by as much as
+        the others have to wait for their way into L1.
+        """
+        machine = self.machine
+        if not machine.tactic.cold or item.packed is None or item.use < 0:
+            return divide(item.size, item.pieces, item.grain)
+        busy = [0] * machine.counts["sDMA"]
+        for other in self.fetches:
+            if other.packed is None and other.use == item.use:
+                busy[busy.index(min(busy))] += machine.fetch(other.size)
+        largest = max((piece.region.extent for piece in item.packed.pieces), default=0)
+        slack = machine.load(largest // machine.counts["DMA"])
+        starts = sorted(max(0, cycles - slack) if cycles else 0 for cycles in busy)
+        while True:
+            end = (item.size / machine.sdma + sum(starts)) / len(starts)
+            if len(starts) == 1 or starts[-1] < end:
+                break
+            starts.pop()
+        found, low = [], 0
+        for start in starts[:-1]:
+            size = min(aligned(int((end - start) * machine.sdma), item.grain), item.size - low)
+            found.append((low, size))
+            low += size
+        found.append((low, item.size - low))
+        self.latest = self._near(item, low, 0).place.start
+        return [span for span in found if span[1]]
 
     def _prepare(self, tiled: TiledStage, early: bool = False) -> None:
         """Load what lies whole in L1: weights that are not taken in chunks, or chunks that all stay.
@@ -287,11 +327,11 @@ class Generator(Placement):
         if tiled.prepared:
             return
         self._settle_weights(tiled)
-        moves = self._whole_moves(tiled)
-        if early:
+        start, moves = len(self.lines), self._whole_moves(tiled)
+        belong(moves, tiled)
+        if early or self.machine.tactic.cold:
             for step in moves:
-                size = step.outputs[0].extent
-                for low, part in divide(size, load_pieces(self.machine, size)):
+                for low, part in self._load_cuts(step.inputs[0]):
                     ends = (piece(step.inputs[0], low, part),), (piece(step.outputs[0], low, part),)
                     self.lines.append(Step("transfer", *ends, label=step.label))
         elif tiled.run is None:
@@ -301,6 +341,15 @@ class Generator(Placement):
         if tiled.choice.chunk and tiled.resident and len(tiled.chunks()) > 1:
             for number in range(len(tiled.chunks())):
                 self._load_chunks(tiled, number, self._engines(tiled))
+        belong(self.lines[start:], tiled)
+
+    def _load_cuts(self, source: Bytes) -> Iterator[tuple[int, int]]:
+        """The pieces in which bytes of L2 are loaded: what comes later does not hold back what comes before."""
+        size = source.extent
+        first = min(size, max(0, self.latest - source.place.start))
+        for start, end in pairwise(sorted({0, first, size})):
+            pieces = load_pieces(self.machine, end - start)
+            yield from ((start + low, part) for low, part in divide(end - start, pieces))
 
     def _whole_moves(self, tiled: TiledStage) -> list[Step]:
         """The loads of what lies whole in L1, each in one piece; also of weights of one chunk."""
@@ -332,7 +381,7 @@ class Generator(Placement):
         for step in best:
             size = step.outputs[0].extent // count
             ends = (moving(piece(item, 0, size), size) for item in (step.inputs[0], step.outputs[0]))
-            body.append(Step(step.opcode, (next(ends),), (next(ends),), label=step.label))
+            body.append(Step(step.opcode, (next(ends),), (next(ends),), label=step.label, origin=step.origin))
         return [*found, Repeat(count, count, body)] if body else found
 
     def _settle_weights(self, tiled: TiledStage) -> None:
@@ -349,6 +398,7 @@ class Generator(Placement):
     def _load_along(self, tiled: TiledStage) -> list[Step]:
         """Load the weights of the next stage with the iterations of a loop, a piece with each."""
         self._settle_weights(tiled)
+        start = len(self.lines)
         found: list[Step] = []
         for index, region in tiled.shape.wholes:
             chunked = index == 1 and bool(tiled.choice.chunk)
@@ -368,6 +418,7 @@ class Generator(Placement):
                 near = moving(self.source(tiled, region, low, step), step)
                 here = Bytes(l1_buffer(engine), Place(at, step), step)
                 found.append(Step("transfer", (near,), (here,), label=label))
+        belong([*found, *self.lines[start:]], tiled)
         return found
 
     def _load_chunks(self, tiled: TiledStage, number: int, engines: Sequence[int]) -> None:
@@ -412,8 +463,10 @@ class Generator(Placement):
         """Fetch the first chunks of weights of the next stage, where they pass through L2 one by one."""
         if tiled.stream is None or tiled.choice.across or tiled.choice.eager or tiled.choice.remote:
             return
+        start = len(self.lines)
         for turn in range(min(len(tiled.chunks()), stream_slots(self.machine, tiled.chunk_bytes))):
             self._stream(tiled, self._chunk(tiled, turn, 0), turn)
+        belong(self.lines[start:], tiled)
 
     @staticmethod
     def _chunk(tiled: TiledStage, number: int, engine: int) -> Part:
@@ -497,6 +550,13 @@ class Generator(Placement):
                 # be loaded to where they read.
                 self._prepare_early(later)
             self.lines += self._in_pieces(stores, "CSTL")
+
+
+def belong(lines: Sequence[Draft], tiled: TiledStage) -> None:
+    """Let steps that belong to no task yet belong to the main task of a stage."""
+    for step in (step for line in lines for step in steps_of(line)):
+        if step.origin < 0:
+            step.origin = tiled.stage.task.number
 
 
 def _index_loads(steps: Sequence[Step]) -> list[Step]:

@@ -304,6 +304,8 @@ class Placement:
         last = next((item for item in reversed(self.fetches) if item.packed is target), None)
         before = sum(item.size for item in self.fetches if item.use >= 0)
         most = min(self.machine.tactic.grain.together, self.machine.l2 // 32, before)
+        if self.machine.tactic.cold:
+            most = self.machine.l2
         if self.packing.coded and not target.codec:
             # What stands beside coded weights is small: a fetch for each stage would take lines and tokens.
             most = max(most, min(BESIDE, self.machine.l2 // 32))
@@ -411,11 +413,16 @@ class Placement:
     def _read_again(self) -> set[str]:
         """Outputs that stages read, states of the model above all: they have a home, and go to DDR from there.
 
-        So have those of tasks that work where their operands lie.
+        So have those of tasks that work where their operands lie, and those whose tiles are shorter than the way there.
         """
         used = {region.buffer.name for tiled in self.stages for region in tiled.stage.inputs()}
+        machine, least = self.machine, self.machine.sdma * self.machine.sdma_overhead
         for tiled in self.stages:
-            used |= {region.buffer.name for region in tiled.stage.outputs if tiled.choice.remote}
+            count = sum(len(tiles) for tiles in tiled.tiles)
+            for region in tiled.stage.outputs:
+                small = count > machine.counts["sDMA"] and region.extent < min(count * least, machine.l2 // 8)
+                if tiled.choice.remote or (small and not tiled.choice.eager):
+                    used.add(region.buffer.name)
         return used & self.network.outputs
 
     def lead(self, name: str) -> int:
@@ -437,7 +444,7 @@ class Placement:
         end = 0
         if tiled.choice.remote:
             return None
-        for first, count in {tile for tiles in tiled.tiles for tile in (tiles[:2] + tiles[-2:])}:
+        for first, count in different_tiles(tiled.stage, tiled.tiles):
             for key, region, part in self._moving(tiled, first, count):
                 if region.buffer.name in self.ddr:
                     tiled.staged[key] = max(tiled.staged.get(key, 0), aligned(part.extent, ALIGN))
@@ -565,5 +572,13 @@ def tiled_stage(stage: Stage, shape: StageShape, choice: Choice) -> TiledStage:
         tiles = tapered(split.units, choice.height, choice.edge)
         return TiledStage(stage, shape, choice, [tiles], shape.slot(tiles))
     shared = assign(tiles, choice.engines)
-    edge = [tile for engine in shared for tile in (*engine[:2], *engine[-2:])]
-    return TiledStage(stage, shape, choice, shared, shape.slot(edge))
+    return TiledStage(stage, shape, choice, shared, shape.slot(different_tiles(stage, shared)))
+
+
+def different_tiles(stage: Stage, shared: Iterable[Iterable[Tile]]) -> list[Tile]:
+    """One of all tiles that have as many rows, of the output and under its kernels."""
+    found: dict[tuple[int, ...], Tile] = {}
+    for tile in (tile for tiles in shared for tile in tiles):
+        under = (count for _, count in stage.stripes(*tile))
+        found.setdefault((tile[1], stage.split.rows_under(*tile)[1], *under), tile)
+    return list(found.values())

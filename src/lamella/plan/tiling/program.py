@@ -85,6 +85,8 @@ class Step:
     turns: int = 1
     after: list[Step] = field(default_factory=list)
     """Steps that it waits for beside those whose bytes it shares."""
+    origin: int = -1
+    """The number of the task of the selected plan that it computes or moves data for."""
 
     @property
     def engine(self) -> int:
@@ -295,7 +297,7 @@ def _narrow(line: Repeat, room: Mapping[int, int], uses: Mapping[int, int]) -> N
             line.window = min(line.window, max(LEAST_WINDOW, room[engine] // each))
 
 
-def _own(line: Draft | Line) -> list[Step]:
+def steps_of(line: Draft | Line) -> list[Step]:
     """The steps of a line."""
     if isinstance(line, Step):
         return [line]
@@ -306,7 +308,7 @@ def _uses(lines: Sequence[Draft]) -> dict[int, int]:
     """The position of the last line that waits for each step."""
     found: dict[int, int] = {}
     for position, line in enumerate(lines):
-        awaited = [other for step in _own(line) for other in step.deps]
+        awaited = [other for step in steps_of(line) for other in step.deps]
         for other in line.steps if isinstance(line, Settle) else awaited:
             found[other.number] = max(position, found.get(other.number, -1))
     return found
@@ -342,12 +344,12 @@ def _forget(lines: Sequence[Draft], waited: Sequence[Step]) -> None:
     for line in lines:
         if isinstance(line, Settle):
             line.steps = [step for step in line.steps if step.number not in numbers]
-        for step in _own(line):
+        for step in steps_of(line):
             step.deps = [other for other in step.deps if other.number not in numbers]
 
 
 def _mark_awaited(lines: Sequence[Line]) -> None:
     for line in lines:
-        awaited = [other for step in _own(line) for other in step.deps]
+        awaited = [other for step in steps_of(line) for other in step.deps]
         for other in line.steps if isinstance(line, Barrier) else awaited:
             other.awaited = True

@@ -295,8 +295,8 @@ class _Tiles:
         split = shape.stage.split
         tiles = tiles_of(split.units, split.period, height)
         middle = len(tiles) // 2
-        # Of the first, the last and two from the middle, one is the largest in every respect.
-        some = [tiles[0], tiles[-1], tiles[middle], tiles[min(1, len(tiles) - 1)]]
+        # Of the first two, the last and some from the middle, one is the largest in every respect.
+        some = [tiles[0], tiles[-1], tiles[min(1, len(tiles) - 1)], *tiles[max(0, middle - 1) : middle + 2]]
         self.shape = shape
         self.height = height
         self.each = -(-len(tiles) // engines)

@@ -22,6 +22,8 @@ from lamella.lang.nem.resolved import AttributeValue, Region, Task, TensorType
 Attributes: TypeAlias = Mapping[str, AttributeValue]
 Tile: TypeAlias = tuple[int, int]
 """A tile: its first unit and how many."""
+LONG_ROW, ROW_PIECE = 1 << 14, 1 << 10
+"""Elements of a row from which on element-wise tasks divide it, and of the pieces at most."""
 ROWS_LAYOUT = "ROWS"
 """The layout word of tiles whose leading axes were joined: row-major as written."""
 
@@ -316,6 +318,8 @@ def _windowed(task: Task) -> Split | None:
     else:
         reach = (_type(task.inputs[1]).shape[0] - 1) * _integers(task, "dilations")[0] + 1
     period = output.shape[1]
+    if period == 1 and output.shape[0] > 1:
+        return _by_images(task, image, output)
     window = Window(task.inputs[0], period, strides[0], reach, pads[0], pads[2])
     rest = tuple(Whole(region) for region in task.inputs[1:])
     rows = Rows(task.outputs[0], (1,), output.shape[2:], output.layout, output.quant)
@@ -327,6 +331,14 @@ def _windowed(task: Task) -> Split | None:
     if task.opcode == "conv2d" and task.attributes.get("groups", 1) == 1:
         return replace(split, chunks=_chunks(task))
     return split
+
+
+def _by_images(task: Task, image: TensorType, output: TensorType) -> Split:
+    """Images of which each gives one row, means and maxima above all: several of them are one tile."""
+    source = Rows(task.inputs[0], (), image.shape[1:], image.layout, image.quant)
+    rows = Rows(task.outputs[0], (), output.shape[1:], output.layout, output.quant)
+    inputs: list[OperandSplit] = [source, *(Whole(region) for region in task.inputs[1:])]
+    return Split(task, output.shape[0], output.shape[0], tuple(inputs), (rows,), task.attributes)
 
 
 def _chunks(task: Task) -> Chunks | None:
@@ -437,7 +449,22 @@ def _elementwise(task: Task) -> Split | None:
     inner = shape[-1:]
     if not all(_whole_bytes(item, inner) for item in types):
         return None
+    if inner[0] > LONG_ROW and all(map(_per_tensor, types)):
+        return _by_pieces(task, types)
     return _by_rows(task, prod(shape[:-1]), len(shape) - 1, {})
+
+
+def _by_pieces(task: Task, types: list[TensorType]) -> Split:
+    """Rows that are much longer than others: pieces of them are as good."""
+    length, total = types[0].shape[-1], prod(types[0].shape)
+    able = (size for size in range(ROW_PIECE, 0, -1) if length % size == 0)
+    size = next((size for size in able if all(_whole_bytes(item, (size,)) for item in types)), length)
+    regions = (*task.inputs, *task.outputs)
+    parts = [Rows(region, (), (size,), None, _type(region).quant) for region in regions]
+    count = len(task.inputs)
+    return Split(
+        task, total // size, total // size, tuple(parts[:count]), tuple(parts[count:]), task.attributes
+    )
 
 
 def _last_axis_quant(type: TensorType) -> bool:

@@ -91,7 +91,8 @@ class TilePass:
             key, _, part = made[0]
             output = self._here(key, part, part.extent, f"{label}_Y")
             attributes = lead.stage.split.attributes_of(*tile)
-            step = Step(lead.stage.task.opcode, tuple(inputs), (output,), attributes, label=label)
+            task = lead.stage.task
+            step = Step(task.opcode, tuple(inputs), (output,), attributes, label=label, origin=task.number)
             found.append(self._on_unit(step, lead.units[0]))
             found += self._follow(lead, made, tile, label)
         return found
@@ -142,7 +143,9 @@ class TilePass:
             whole = self._here(f"y{index}", part, part.extent, f"{self.label}_Y")
             outputs.append(whole if not tiled.choice.chunk else self._cut(whole, part, number))
         attributes = split.attributes_of(*self.tile)
-        step = Step(task.opcode, tuple(inputs), tuple(outputs), attributes, label=self.label)
+        step = Step(
+            task.opcode, tuple(inputs), tuple(outputs), attributes, label=self.label, origin=task.number
+        )
         return self._on_unit(step, tiled.shape.units[0])
 
     def _on_unit(self, step: Step, unit: str) -> Step:
@@ -215,7 +218,8 @@ class TilePass:
             attributes = follower.task.attributes
             if follower.row_wise:
                 attributes = {**attributes, "axis": len(result[2].type.shape) - 1}
-            step = Step(follower.task.opcode, tuple(inputs), (output,), attributes, label=label)
+            task = follower.task
+            step = Step(task.opcode, tuple(inputs), (output,), attributes, label=label, origin=task.number)
             found.append(self._on_unit(step, shape.units[number + 1]))
             current = result
         return found

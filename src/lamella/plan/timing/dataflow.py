@@ -48,6 +48,7 @@ class Dataflow:
     tasks: list[Task]
     counts: dict[int, int]
     by_number: dict[int, Task]
+    buffers: tuple[Buffer, ...] = ()
     producers: dict[int, list[DataEdge]] = field(default_factory=lambda: defaultdict(list))
     users: dict[int, list[DataEdge]] = field(default_factory=lambda: defaultdict(list))
     outside: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -83,6 +84,7 @@ def find_dataflow(
     flow = Dataflow(
         [task for task in tasks if counts[task.number]], counts, {task.number: task for task in tasks}
     )
+    flow.buffers = tuple(item for item in plan.buffers if item.memory == "DDR")
     flow.shares = {item.name: Fraction(*_share(item, stored)) for item in plan.buffers}
     histories = {buffer.name: _History() for buffer in plan.buffers}
     for task in flow.tasks:

@@ -8,7 +8,8 @@ each other as far as single output elements allow, and keep every tensor between
 
 - compute: MACs or elements at the peak rate of all units that may run them, after the least that must come before the
   first of them (loads, operations before) and before the least that must follow the last (operations, stores);
-- ddr: each byte of inputs and weights once, each byte of results once; after the last load something must still use it;
+- ddr: each byte of inputs and weights once, each byte of results once; inputs lie in buffers of their own, so each has
+  a transfer of its own; after the last load something must still use it;
 - l1: the same bytes from L2 to L1, results back;
 - path: the longest chain of operations, each as fast as all units together, overlapping as far as possible.
 """
@@ -212,6 +213,32 @@ class _Links:
         self.written = sum(flow.written.values())
         self.loaded = sum(flow.loaded.values())
         self.results = sum(flow.results.values())
+        inputs = [
+            flow.read[item.name] for item in flow.buffers if not item.imported and flow.loaded.get(item.name)
+        ]
+        self.inputs = [size for size in inputs if size]
+
+    def loading(self, latency: int) -> int:
+        """The least time in which all that is read comes from DDR.
+
+        Where `many` of the sDMAs bring weights, each pays its latency, and these cannot bring them sooner; all of them
+        together pay one more for each input.
+        """
+        every, units = self.rate("sDMA", "DDR"), self.machine.total("sDMA", self.machine.engines)
+        found = latency + ceil(Fraction(self.read, every))
+        weights = self.read - sum(self.inputs)
+        if not self.inputs or weights <= 0:
+            return found
+        each = Fraction(self.machine.value("sDMA", "bytes_per_cycle", 16, least=1))
+        count = len(self.inputs)
+        shared = (
+            max(
+                latency + ceil(weights / (each * many)),
+                ceil(((many + count) * latency + self.read / each) / units),
+            )
+            for many in range(1, units + 1)
+        )
+        return max(found, min(shared))
 
     def rate(self, unit: str, level: str) -> int:
         """Bytes a cycle that all instances of a unit move across a level."""
@@ -224,7 +251,7 @@ class _Links:
 def _link_bounds(links: _Links, times: _Times) -> Iterator[CycleBound]:
     system, near, back = links.rate("sDMA", "DDR"), links.rate("DMA", "L2"), links.rate("CSTL", "L2")
     if links.read:
-        yield CycleBound(DDR, times.load + ceil(Fraction(links.read, system)) + times.after_load, "loads")
+        yield CycleBound(DDR, links.loading(times.load) + times.after_load, "loads")
     if links.read + links.written:
         both = ceil(Fraction(links.read + links.written, system))
         yield CycleBound(DDR, times.load + both, "loads and stores")

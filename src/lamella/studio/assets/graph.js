@@ -292,8 +292,7 @@ class GraphView {
     if (!text) return;
     this.pen.font = font + theme.sans;
     this.pen.fillStyle = colour;
-    const letters = Math.floor(room / 6.3);
-    this.pen.fillText(text.length > letters ? text.slice(0, Math.max(letters - 1, 1)) + "…" : text, x, y);
+    this.pen.fillText(fitted(this.pen, font, text, room), x, y);
   }
 
   // --- the pointer ---------------------------------------------------------------------------------------------------

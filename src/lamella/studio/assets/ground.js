@@ -216,3 +216,17 @@ function moduleLines(graph, ops) {
   if (graph.ops.seconds) lines.push(seconds(sum("seconds")));
   return lines;
 }
+
+// As much of a text as has room, in the font that the pen has; what is cut is said by an ellipsis.
+const fittedTexts = new Map();
+function fitted(pen, font, text, room) {
+  const key = font + Math.round(room) + text;
+  if (fittedTexts.has(key)) return fittedTexts.get(key);
+  let found = text;
+  for (let part = text.length; pen.measureText(found).width > room && part > 1;) {
+    part = Math.max(1, Math.min(part - 1, Math.floor(part * room / pen.measureText(found).width)));
+    found = text.slice(0, part) + "…";
+  }
+  fittedTexts.set(key, found);
+  return found;
+}

@@ -170,6 +170,7 @@ function drawTabs() {
       return tab;
     });
     strip.replaceChildren(...tabs);
+    strip.classList.toggle("many", tabs.length > 8);
     const shown = tabs.find((tab) => tab.tabIndex === 0);
     if (shown) strip.scrollLeft = Math.max(0, shown.offsetLeft + shown.offsetWidth - strip.clientWidth);
   }

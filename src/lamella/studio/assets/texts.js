@@ -5,18 +5,71 @@ const SPARE = 8;
 const SYNTAX = /((?:^|\s)#(?!\d).*$)|("(?:[^"\\]|\\.)*")|([%@][\w.]+)|\b(module|model|block|primitive|extends|params|forward|backward|graph|operator|import|func|parallel|for|foreach|if|else|yield|constant|builtin|arith|load|store|alloca|barrier|define|declare|call|br|ret|phi|buffer|loop|endloop|wait|let|const|program|device|region|parameter|input|output|return|PRELOAD|SAVE_RESULT|FORWARD|FREE)\b|\b(f16|bf16|f32|f64|i8|i16|i32|i64|index|float|double|half|ptr|memref|bool|real|int|float32|int64)\b|(?<![\w.])(\d[\w.]*)\b/g;
 const CLASSES = ["", "comment", "string", "name", "word", "type", "number"];
 
-function highlight(text) {
+
+// The languages have their own grammars, which come from their lexers; forms that are not ours have the table above.
+const SCOPES = { comment: "comment", string: "string", constant: "number", storage: "type", "keyword.other": "word", "keyword.control": "word", support: "call", "entity.name": "name", variable: "" };
+const classOf = (scope) => SCOPES[scope] ?? SCOPES[scope.split(".").slice(0, 2).join(".")] ?? SCOPES[scope.split(".")[0]] ?? "";
+const grammars = new Map(Object.entries(data.grammars).map(([language, patterns]) => [language, {
+  syntax: new RegExp(patterns.filter(([, , end]) => !end).map(([, match], at) => "(?<k" + at + ">" + match + ")").join("|"), "gm"),
+  classes: patterns.filter(([, , end]) => !end).map(([scope, match]) => (match.startsWith("%") ? "name" : classOf(scope))),
+  long: patterns.filter(([, , end]) => end).map(([scope, begin, end]) => ({ kind: classOf(scope), begin, end })),
+}]));
+const ENDINGS = { module: "module", sknd: "skriptnd", tensor: "tensor", ir: "tensor", nem: "nem" };
+const languageOf = (name) => ENDINGS[name.split(".").pop().toLowerCase()];
+
+// The parts of a line, coloured ones as elements; `within` says what an earlier line began and this one goes on with.
+function highlight(text, language, within) {
   if (text.length > 2000) return [text];
+  const grammar = grammars.get(language);
+  if (within) {
+    const at = text.indexOf(within.end);
+    if (at < 0) return [element("span", "s-" + within.kind, text)];
+    const end = at + within.end.length;
+    return [element("span", "s-" + within.kind, text.slice(0, end)), ...highlight(text.slice(end), language)];
+  }
+  for (const { kind, begin, end } of grammar ? grammar.long : []) {
+    const at = text.indexOf(begin);
+    if (at < 0 || text.lastIndexOf("#", at) >= 0) continue;
+    const stop = text.indexOf(end, at + begin.length);
+    const rest = stop < 0 ? text.length : stop + end.length;
+    return [...highlight(text.slice(0, at), language), element("span", "s-" + kind, text.slice(at, rest)), ...highlight(text.slice(rest), language)];
+  }
   const parts = [];
   let last = 0;
-  for (const match of text.matchAll(SYNTAX)) {
-    const kind = match.findIndex((group, at) => at && group !== undefined);
+  const kindOf = grammar
+    ? ({ groups }) => grammar.classes[grammar.classes.findIndex((_, at) => groups["k" + at] !== undefined)]
+    : (match) => CLASSES[match.findIndex((group, at) => at && group !== undefined)];
+  for (const match of text.matchAll(grammar ? grammar.syntax : SYNTAX)) {
+    const kind = kindOf(match);
+    if (!kind) continue;
     if (match.index > last) parts.push(text.slice(last, match.index));
-    parts.push(element("span", "s-" + CLASSES[kind], match[0]));
+    parts.push(element("span", "s-" + kind, match[0]));
     last = match.index + match[0].length;
   }
   if (last < text.length) parts.push(text.slice(last));
   return parts;
+}
+
+// For each line what an earlier one began and did not end.
+function longStretches(lines, language) {
+  const { long } = grammars.get(language) || { long: [] };
+  const found = [];
+  let within;
+  for (const line of long.length ? lines : []) {
+    found.push(within);
+    let at = 0;
+    while (at >= 0 && at <= line.length) {
+      if (within) {
+        at = line.indexOf(within.end, at);
+        if (at >= 0) { at += within.end.length; within = undefined; }
+      } else {
+        const next = long.map((item) => [line.indexOf(item.begin, at), item]).filter(([place]) => place >= 0).sort((a, b) => a[0] - b[0])[0];
+        if (!next || line.slice(at, next[0]).includes("#")) break;
+        [at, within] = [next[0] + next[1].begin.length, next[1]];
+      }
+    }
+  }
+  return found;
 }
 
 class Lines {
@@ -39,8 +92,10 @@ class Lines {
     new ResizeObserver(() => this.draw(true)).observe(this.box);
   }
 
-  set(lines) {
+  set(lines, language) {
     this.lines = lines;
+    this.language = language;
+    this.within = longStretches(lines, language);
     this.on = new Set();
     this.cursor = -1;
     this.inner.style.height = lines.length * LINE + 8 + "px";
@@ -62,7 +117,7 @@ class Lines {
   line(number) {
     const has = this.options.has(number);
     const made = element("div", "l" + (has ? " has" : "") + (this.on.has(number) ? " on" : "") + " " + this.options.look(number), null,
-      element("span", "n", number + 1), element("span", "t", null, ...highlight(this.lines[number])));
+      element("span", "n", number + 1), element("span", "t", null, ...highlight(this.lines[number], this.language, this.within[number])));
     made.style.top = number * LINE + "px";
     const colour = this.options.edge(number);
     if (colour) made.firstChild.style.borderLeftColor = colour;

@@ -139,6 +139,8 @@ function swatch(colour) {
 
 // --- sources: the file that the model is written in first, those of the library behind it ---------------------------
 
+const lastParts = (path) => path.split("/").slice(-2).join("/");
+
 class SourceView {
   constructor(model, root) {
     this.model = model;
@@ -147,7 +149,7 @@ class SourceView {
     this.order = this.sources.map((_, number) => number).sort((a, b) => this.sources[a].shipped - this.sources[b].shipped);
     this.select_ = element("select");
     this.select_.setAttribute("aria-label", "file");
-    for (const number of this.order) { const item = element("option", "", this.sources[number].name); item.value = number; this.select_.append(item); }
+    for (const number of this.order) { const item = element("option", "", lastParts(this.sources[number].name)); item.title = this.sources[number].name; item.value = number; this.select_.append(item); }
     this.select_.addEventListener("change", () => this.open(Number(this.select_.value)));
     root.append(element("div", "bar", null, this.select_, element("p", "hint", "a line with a coloured edge belongs to operations")));
     this.lines = new Lines(root, "source text", {
@@ -161,7 +163,7 @@ class SourceView {
   open(file) {
     this.file = file;
     this.select_.value = file;
-    this.lines.set(this.sources[file].lines);
+    this.lines.set(this.sources[file].lines, languageOf(this.sources[file].name));
     this.lines.mark(this.index[file](selection.things[this.model]), false);
   }
 
@@ -259,7 +261,7 @@ class KernelView {
     for (const { form, box, lines } of this.panes) {
       const text = form === "lines" ? this.kernel.lines : (this.kernel[form] || {}).lines;
       box.hidden = !text;
-      if (text) lines.set(text);
+      if (text) lines.set(text, form === "lines" ? "tensor" : undefined);
     }
     this.hint.textContent = count(this.kernels.length) + " kernels" + (this.kernel.things.length ? " · this one computes " + count(this.kernel.things.length) + (this.kernel.things.length === 1 ? " operation" : " operations") : "") + (this.kernel.asm ? "" : " · no machine code here");
     if (tell && this.kernel.things.length) choose(this.model, this.kernel.things, { from: "kernels" });

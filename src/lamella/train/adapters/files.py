@@ -20,7 +20,17 @@ from lamella.bridge.hf_to_module.checkpoint import read_object
 from lamella.graph.data.safetensors import decode_safetensors, write_safetensors
 from lamella.train.adapters.places import Place
 from lamella.train.adapters.rewrite import FEED_FORWARD, Adapted, AdapterWeight
-from lamella.train.adapters.specs import BOTTLENECK, DORA, IA3, LORA, MOST, PREFIX, PROMPT, AdapterSpec
+from lamella.train.adapters.specs import (
+    BOTTLENECK,
+    DORA,
+    IA3,
+    LORA,
+    MOST,
+    PREFIX,
+    PROMPT,
+    AdapterSpec,
+    require_share,
+)
 
 CONFIG, STORE = "adapter_config.json", "adapter_model.safetensors"
 PREFIXED = "base_model.model."
@@ -66,7 +76,8 @@ def _tensors(adapted: Adapted, arrays: Mapping[str, Array]) -> Iterator[tuple[st
         yield EMBEDDINGS, np.ascontiguousarray(arrays[adapted.weights[0].variable])
         return
     if adapted.spec.kind == PREFIX:
-        yield EMBEDDINGS, _join_prefix(adapted.weights, arrays)
+        join = _make_prefix if adapted.spec.hidden_dim else _join_prefix
+        yield EMBEDDINGS, join(adapted.weights, arrays)
         return
     for item in adapted.weights:
         array = np.asarray(arrays[item.variable])
@@ -83,6 +94,14 @@ def _join_prefix(weights: Sequence[AdapterWeight], arrays: Mapping[str, Array]) 
     stacked = np.stack([np.asarray(arrays[item.variable]) for item in weights])
     turned = stacked.transpose(2, 0, 1, 3)
     return np.ascontiguousarray(turned.reshape(turned.shape[0], -1))
+
+
+def _make_prefix(weights: Sequence[AdapterWeight], arrays: Mapping[str, Array]) -> Array:
+    """What the network of a prefix makes, in the same order: the network is of no use behind the training."""
+    found = {item.role: np.asarray(arrays[item.variable], np.float64) for item in weights}
+    inner = np.tanh(found["table"] @ found["first"].T + found["first_bias"])
+    made = inner @ found["last"].T + found["last_bias"]
+    return np.ascontiguousarray(made.astype(np.asarray(arrays[weights[0].variable]).dtype))
 
 
 def _config(adapted: Adapted, base: str) -> dict[str, object]:
@@ -106,9 +125,7 @@ def _config(adapted: Adapted, base: str) -> dict[str, object]:
     else:
         found |= {"num_virtual_tokens": spec.length, "num_transformer_submodules": 1}
         found |= (
-            _prefix_config(adapted.weights)
-            if spec.kind == PREFIX
-            else {"token_dim": adapted.weights[0].shape[1]}
+            _prefix_config(adapted) if spec.kind == PREFIX else {"token_dim": adapted.weights[0].shape[1]}
         )
     return found
 
@@ -130,13 +147,20 @@ def _low_rank_config(places: Sequence[Place], spec: AdapterSpec) -> dict[str, ob
     }
 
 
-def _prefix_config(weights: Sequence[AdapterWeight]) -> dict[str, object]:
-    heads, _, width = weights[0].shape
+def _prefix_config(adapted: Adapted) -> dict[str, object]:
+    weights = adapted.weights
+    if adapted.spec.hidden_dim:
+        shapes = {item.role: item.shape for item in weights}
+        heads, size = adapted.heads, shapes["table"][1]
+        layers = shapes["last"][0] // (2 * size)
+    else:
+        heads, layers = weights[0].shape[0], len(weights) // 2
+        size = heads * weights[0].shape[2]
     return {
-        "num_layers": len(weights) // 2,
+        "num_layers": layers,
         "num_attention_heads": heads,
-        "token_dim": heads * width,
-        "encoder_hidden_size": heads * width,
+        "token_dim": size,
+        "encoder_hidden_size": size,
         "prefix_projection": False,
     }
 
@@ -169,8 +193,8 @@ def read_adapter(folder: Path, limits: Limits) -> tuple[AdapterSpec, dict[tuple[
             )
         rank, alpha = _number(config, "r", folder), _number(config, "lora_alpha", folder)
         dropout = config.get("lora_dropout")
-        kept = dropout if isinstance(dropout, float) and 0 < dropout < 1 else 0.0
-        return AdapterSpec(kind, int(rank), alpha, spec.targets, dropout=kept), found
+        share = dropout if isinstance(dropout, int | float) else 0.0
+        return AdapterSpec(kind, int(rank), alpha, spec.targets, dropout=require_share(share, dropout)), found
     if kind == BOTTLENECK:
         dim, activation = int(_number(config, "bottleneck_dim", folder)), str(config.get("activation"))
         return AdapterSpec(kind, dim=dim, activation=activation, targets=spec.targets), found

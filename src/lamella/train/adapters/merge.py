@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
 from lamella.base.arrays import Array
+from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
+from lamella.base.paths import is_folder, shown
+from lamella.pipeline.api_options import LoadOptions
 from lamella.pipeline.given import options_of
+from lamella.pipeline.languages import Conversion
 from lamella.pipeline.options import Options
+from lamella.pipeline.signatures import documented
 from lamella.train.adapters.model import AdapterModel, find_adapters
 from lamella.train.adapters.places import Place, find_biased
 from lamella.train.adapters.specs import DORA, IA3, LORA
@@ -83,27 +88,43 @@ def _changes(
         yield bias, rows, _Change(factor=scale)
 
 
+@documented(LoadOptions)
 def merge_adapter(
-    model: str | Path, adapter: str | Path, target: str | Path, /, **options: object
+    path: str | Path, adapter: str | Path, target: str | Path, /, **options: Unpack[LoadOptions]
 ) -> tuple[Path, ...]:
     """Write the model of a path with the adapter of a folder in its weights; gives the files written."""
-    return _write(Path(model), Path(adapter), Path(target), options_of(options, by_command=True), 1.0)
+    return _merged(Path(path), Path(adapter), Path(target), options, False)
 
 
+@documented(LoadOptions)
 def unmerge_adapter(
-    model: str | Path, adapter: str | Path, target: str | Path, /, **options: object
+    path: str | Path, adapter: str | Path, target: str | Path, /, **options: Unpack[LoadOptions]
 ) -> tuple[Path, ...]:
     """Write the model of a path, whose weights hold the adapter of a folder, without it; gives the files written."""
-    return _write(Path(model), Path(adapter), Path(target), options_of(options, by_command=True), -1.0)
+    return _merged(Path(path), Path(adapter), Path(target), options, True)
 
 
-def _write(path: Path, adapter: Path, target: Path, options: Options, sign: float) -> tuple[Path, ...]:
+def _merged(model: Path, adapter: Path, target: Path, options: LoadOptions, is_out: bool) -> tuple[Path, ...]:
+    chosen = options_of({**options, "adapters": (str(adapter),), "unmerge": is_out}, by_command=True)
+    return merge(model, target, chosen).written
+
+
+def merge(path: Path, target: Path, options: Options) -> Conversion:
+    """Write the model of a path with the adapter that options name in its weights, or taken out of them."""
     require_save(path, target, options)
-    model = find_adapters(path, replace(options, adapters=(str(adapter),)))
+    for words in options.adapters:
+        if not is_folder(Path(words)):
+            hint = "`lamella train MODEL --adapter KIND --save FOLDER` writes one"
+            raise InputError(f"'{printable(words, 80)}' is no folder of an adapter", hint=hint)
+    model = find_adapters(path, options)
     if model is None:
         raise InputError("there is no adapter to merge")
+    if model.drawn:
+        hint = "give the weights that the adapter was trained with: --weights F"
+        raise InputError(f"'{shown(path)}' has no numbers for {len(model.drawn)} weights", hint=hint)
     data = model.adapted.model.data or {}
     arrays = {item.variable: data[item.variable] for item in model.adapted.weights}
     frozen = model.frozen.data or {}
     every = {name: frozen[name] for name in model.trainable.policies if name in frozen}
-    return save_trained(path, target, merged(model, arrays, sign), lambda: every, options)[0]
+    changed = merged(model, arrays, -1.0 if options.unmerge else 1.0)
+    return Conversion(*save_trained(path, target, changed, lambda: every, options))

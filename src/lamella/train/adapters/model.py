@@ -12,7 +12,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Found, InputError
 from lamella.base.paths import is_folder
-from lamella.bridge.module_to_graph.nodes import Mark
+from lamella.bridge.module_to_graph.nodes import Compiled, Mark
 from lamella.graph.model import Model
 from lamella.graph.nodes import Node, Tensor
 from lamella.graph.rewrite import members, producers, results_of
@@ -42,7 +42,7 @@ from lamella.train.adapters.specs import (
     parse_spec,
     spec_of_annotation,
 )
-from lamella.train.gradients import trainable_graph
+from lamella.train.gradients import annotated, trainable_graph
 from lamella.train.initial import with_initial
 from lamella.train.saving import is_source, load_graph
 from lamella.train.sources import ParameterPolicy, TrainableGraph
@@ -70,33 +70,35 @@ def find_adapters(path: Path, options: Options) -> AdapterModel | None:
     if source is None and not options.adapters:
         return None
     marks: list[Mark] = []
+    said: Compiled | None = None
     if source is not None:
         settings = replace(settings_of(source.program, options), has_history=True)
         compiled, model = build_compiled(source, options, settings)
+        said = compiled
         marks = [item for item in compiled.marks if item.annotation.name == ANNOTATION]
-        weights = {item.tensor.name: item.path for item in compiled.weights}
     else:
         model = load_graph(path, options)
-        weights = {item.name: item.name for item in model.graph.variables}
     if not options.adapters and not marks:
         if options.base is not None or options.merge:
             raise InputError("the model has no adapters", hint="say --adapter lora:rank=8")
         return None
     model, drawn = with_initial(model, options)
-    return _Adapting(model, source, options).run(marks, weights, drawn)
+    return _Adapting(model, source, said, options).run(marks, drawn)
 
 
 class _Adapting:
     """The way from a model to one with adapters and gradients."""
 
-    def __init__(self, model: Model, source: Source | None, options: Options) -> None:
-        self.model, self.options = model, options
+    def __init__(
+        self, model: Model, source: Source | None, compiled: Compiled | None, options: Options
+    ) -> None:
+        self.model, self.source, self.compiled, self.options = model, source, compiled, options
         self.parts: Mapping[str, list[Part]] = checkpoint_parts(None if source is None else source.instance)
         self.products = find_products(model.graph)
         self.start: Mapping[tuple[str, str], Array] = {}
         """Numbers that arrays of adapters begin with, by module and role."""
 
-    def run(self, marks: list[Mark], weights: Mapping[str, str], drawn: tuple[str, ...]) -> AdapterModel:
+    def run(self, marks: list[Mark], drawn: tuple[str, ...]) -> AdapterModel:
         """The model with everything that is asked for."""
         spec, places, marked = self._asked() if self.options.adapters else self._marked(marks)
         model, narrow = self._narrow(spec)
@@ -107,7 +109,10 @@ class _Adapting:
             graph = _with_gradients(adapted, narrow)
         except Found as problem:
             raise LamellaError(problem.findings) from None
-        policies = {name: ParameterPolicy(place) for name, place in weights.items()}
+        policies = {item.name: ParameterPolicy(item.name) for item in self.model.graph.variables}
+        if self.compiled is not None and self.source is not None:
+            graph = annotated(graph, self.compiled, self.source)
+            policies = dict(graph.policies)
         policies |= {item.variable: ParameterPolicy(item.variable) for item in adapted.weights}
         return AdapterModel(adapted, self.model, replace(graph, policies=policies), drawn)
 

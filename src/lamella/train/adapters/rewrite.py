@@ -1,10 +1,10 @@
 """Adapters as a rewrite of the graph: what is trained is added to it, and all that it had is frozen.
 
-LoRA        y = W x  becomes  y = W x + s · B (A x)          A small, B zero
+LoRA        y = W x  becomes  y = W x + s · B (A x)          A small, B zero; of x some numbers are dropped
 DoRA        … then each row of y times m / ‖W + s · B A‖     the norm is no way for gradients, m begins as the norm
 IA³         y times l, or x times l before the last product of a feed-forward network
 prompt      the first tokens of a sequence are vectors that are trained, in the place of embeddings
-prefix      the keys and values of the first tokens are trained, in every attention
+prefix      the keys and values of the first tokens are trained, in every attention; or a network that makes them
 bottleneck  h becomes h + U act(D h)                         U zero
 """
 
@@ -13,15 +13,18 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import numpy as np
 
 from lamella.base.arrays import Array
+from lamella.base.dim import mul
+from lamella.base.dtype import I64
 from lamella.base.errors import InputError
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Node, Operation, Tensor
-from lamella.graph.rewrite import defined, results_of
+from lamella.graph.rewrite import defined, members, results_of
 from lamella.train.adapters.places import (
     POSITIONED,
     Place,
@@ -36,6 +39,9 @@ from lamella.train.mixed import cast, wide
 MOST_TOKENS = 1 << 16
 FEED_FORWARD = ("down_proj", "fc2", "wo", "c_proj", "dense_4h_to_h", "down")
 """Names of the last products of feed-forward networks, whose inputs IA³ scales."""
+DRAWS = "draws"
+PRIME = (1 << 31) - 1
+"""Draws and keys of dropout are below it."""
 ACTIVATIONS = {"relu": "nn.relu", "gelu": "nn.gelu", "silu": "nn.silu"}
 
 
@@ -64,6 +70,10 @@ class Adapted:
     """Virtual tokens in front of every sequence."""
     detached: tuple[tuple[Tensor, tuple[Node, ...]], ...] = field(default=(), compare=False)
     """Inputs through which no gradient flows, each with what computes it from variables."""
+    draws: str = ""
+    """The input that has a number for each example, by which is decided what dropout drops; empty without dropout."""
+    heads: int = 0
+    """The heads of the keys and values that a network makes."""
 
 
 class AdapterRewrite:
@@ -80,6 +90,10 @@ class AdapterRewrite:
         """By the name of a result: what makes the tensor of that name out of the result as it was."""
         self.before: dict[str, Callable[[Operation], Operation]] = {}
         """By the name of a result: what changes the operation that computes it."""
+        self.draws: Tensor | None = None
+        self.prefixes: Tensor | None = None
+        """Keys and values of all layers, where a network makes them: a row for each virtual token."""
+        self.heads = 0
 
     # --- the walk -----------------------------------------------------------------------------------------------
 
@@ -96,13 +110,23 @@ class AdapterRewrite:
         graph = replace(
             self.graph,
             nodes=made.nodes,
-            inputs=(*self.graph.inputs, *placeholders),
+            inputs=(*self.graph.inputs, *made.inputs, *placeholders),
             variables=(*self.graph.variables, *made.variables),
             constants=(*self.graph.constants, *made.constants),
         )
         data = {**(self.model.data or {}), **self.data}
         model = replace(self.model, graph=graph, data=data, hints=())
-        return Adapted(model, tuple(self.weights), tuple(places), self.spec, virtual, tuple(self.detached))
+        draws = "" if self.draws is None else self.draws.name
+        return Adapted(
+            model,
+            tuple(self.weights),
+            tuple(places),
+            self.spec,
+            virtual,
+            tuple(self.detached),
+            draws,
+            self.heads,
+        )
 
     def _add(self, node: Node) -> None:
         """One node, changed where an adapter says so."""
@@ -170,7 +194,8 @@ class AdapterRewrite:
             total, factor = plain, None
             for place in places:
                 down, up = self._pair(place)
-                small = self.builder.call("llm.matmul", product.given, down, transpose="NT")
+                given = self._dropped(product.given, place)
+                small = self.builder.call("llm.matmul", given, down, transpose="NT")
                 whole = self._rows(up, place)
                 delta = self.builder.call("llm.matmul", small, whole, transpose="NT", alpha=place.spec.scale)
                 total = self.builder.call("math.add", total, delta)
@@ -198,6 +223,27 @@ class AdapterRewrite:
         given = place.product.given
         down = self._variable(place.module, "lora_A", given, start)
         return down, self._variable(place.module, "lora_B", given, np.zeros((place.rows, rank)))
+
+    def _dropped(self, given: Tensor, place: Place) -> Tensor:
+        """What a product of low rank is given: without dropout all that there is."""
+        if not place.spec.dropout or place.spec.kind == DORA:
+            return given
+        first = next((item for item in members(self.graph.inputs) if isinstance(item, Tensor)), None)
+        if first is None or given.shape[:1] != first.shape[:1] or len(given.shape) < 2:
+            raise InputError(
+                f"what '{place.module}' is given, [{', '.join(map(str, given.shape))}], is not one row of numbers "
+                "for each example, which dropout needs",
+                hint="leave dropout out, or this target",
+            )
+        if self.draws is None:
+            self.draws = self.builder.input(DRAWS, I64, given.shape[:1])
+        salt = zlib.crc32(place.module.encode()) % PRIME
+        call = self.builder.call
+        keys = call("optim.draw_keys", self.draws, salt=salt)
+        rows = call("aten.reshape", given, shape=(given.shape[0], reduce(mul, given.shape[1:])))
+        return call(
+            "aten.reshape", call("optim.dropout", rows, keys, rate=place.spec.dropout), shape=given.shape
+        )
 
     def _rows(self, tensor: Tensor, place: Place, axis: int = 0) -> Tensor:
         """A tensor of some rows as one of all rows of the weight, zeros elsewhere."""
@@ -329,7 +375,7 @@ class AdapterRewrite:
         for number, node in enumerate(layers):
             out = node.outputs[0]
             assert isinstance(out, Tensor)  # an attention gives tensors
-            self.before[out.name] = self._with_prefix(number)
+            self.before[out.name] = self._with_prefix(number, 2 * len(layers))
 
     def _plan_prompt(self, node: Operation) -> None:
         out = node.outputs[0]
@@ -361,7 +407,9 @@ class AdapterRewrite:
         random = np.random.default_rng([self.seed, zlib.crc32(b"prompt")])
         return np.asarray(data)[random.integers(0, len(data), self.spec.length)]
 
-    def _with_prefix(self, number: int) -> Callable[[Operation], Operation]:
+    def _with_prefix(self, number: int, count: int) -> Callable[[Operation], Operation]:
+        """Keys and values of one layer behind a prefix, of which there are `count` in all layers."""
+
         def change(node: Operation) -> Operation:
             inputs = list(node.inputs)
             for place, role in ((1, "key"), (2, "value")):
@@ -371,12 +419,44 @@ class AdapterRewrite:
                 ):
                     raise InputError("the heads of an attention have no known number and width")
                 heads, width = (size for size in (item.shape[1], item.shape[3]) if isinstance(size, int))
-                start = self._random(f"{role}{number}", (heads, self.spec.length, width), 0.02)
-                prefix = self._variable("", role, item, start, number)
+                if self.spec.hidden_dim:
+                    prefix = self._made_prefix(item, heads, width, 2 * number + place - 1, count)
+                else:
+                    start = self._random(f"{role}{number}", (heads, self.spec.length, width), 0.02)
+                    prefix = self._variable("", role, item, start, number)
                 inputs[place] = self._replace_first(item, prefix, 2, f"{item.name}.prefixed")
             return replace(node, inputs=tuple(inputs))
 
         return change
+
+    def _made_prefix(self, item: Tensor, heads: int, width: int, number: int, count: int) -> Tensor:
+        """The keys or values of one layer of those that the network makes of vectors for the virtual tokens.
+
+        It is that of PEFT: a table, a layer of `hidden_dim`, tanh, and a layer for all that is made.
+        """
+        call, length, size = self.builder.call, self.spec.length, heads * width
+        if self.prefixes is None:
+            self.heads, hidden = heads, self.spec.hidden_dim
+            table = self._variable("", "table", item, self._random("table", (length, size), 1.0))
+            first = self._linear("first", item, hidden, size)
+            last = self._linear("last", item, count * size, hidden)
+            inner = call("math.add", call("llm.matmul", table, first[0], transpose="NT"), first[1])
+            active = call("math.tanh", inner)
+            self.prefixes = call("math.add", call("llm.matmul", active, last[0], transpose="NT"), last[1])
+        made = self.prefixes
+        if made.shape != (length, count * size) or self.heads != heads:
+            raise InputError(
+                "a network makes prefixes of layers whose heads are alike", hint="leave hidden_dim out"
+            )
+        own = call("layout.slice", made, axes=(1,), begin=(number * size,), end=((number + 1) * size,))
+        rows = call("aten.reshape", own, shape=(length, heads, width))
+        return call("layout.transpose", rows, perm=(1, 0, 2))
+
+    def _linear(self, name: str, like: Tensor, rows: int, width: int) -> tuple[Tensor, Tensor]:
+        """The weight and the bias of a layer, which begin as those of torch: uniform within 1 / √width."""
+        random = np.random.default_rng([self.seed, zlib.crc32(name.encode())])
+        weight, bias = (random.uniform(-1.0, 1.0, shape) / np.sqrt(width) for shape in ((rows, width), rows))
+        return self._variable("", name, like, weight), self._variable("", f"{name}_bias", like, bias)
 
     def _replace_first(self, tensor: Tensor, value: Tensor, axis: int, name: str) -> Tensor:
         """A tensor whose first items along an axis are those of a value that all sequences share."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -12,10 +13,10 @@ from lamella.base.errors import InputError
 LORA, DORA, IA3, PREFIX, PROMPT, BOTTLENECK = "lora", "dora", "ia3", "prefix", "prompt", "bottleneck"
 KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        LORA: ("rank", "alpha", "targets"),
+        LORA: ("rank", "alpha", "dropout", "targets"),
         DORA: ("rank", "alpha", "targets"),
         IA3: ("targets",),
-        PREFIX: ("length",),
+        PREFIX: ("length", "hidden_dim"),
         PROMPT: ("length",),
         BOTTLENECK: ("dim", "activation", "targets"),
     }
@@ -45,7 +46,9 @@ class AdapterSpec:
     """The width of a bottleneck."""
     activation: str = "relu"
     dropout: float = 0.0
-    """What the file of the adapter says of dropout: it is kept in the file, steps of training do without."""
+    """The share of the numbers that a product of low rank is given 0 for in a step; evaluations have all of them."""
+    hidden_dim: int = 0
+    """The width of the network that a prefix is made by while it is trained; 0 where it is trained itself."""
 
     @property
     def scale(self) -> float:
@@ -86,12 +89,31 @@ def _with(spec: AdapterSpec, name: str, value: str) -> AdapterSpec:
         return replace(spec, activation=value)
     if name == "alpha":
         return replace(spec, alpha=_positive(name, value, float))
+    if name == "dropout":
+        return replace(spec, dropout=_share(value))
     number = int(_positive(name, value, int))
-    return replace(spec, rank=number) if name == "rank" else _sized(spec, name, number)
+    if name in ("rank", "length"):
+        return replace(spec, rank=number) if name == "rank" else replace(spec, length=number)
+    return replace(spec, dim=number) if name == "dim" else replace(spec, hidden_dim=number)
 
 
-def _sized(spec: AdapterSpec, name: str, number: int) -> AdapterSpec:
-    return replace(spec, length=number) if name == "length" else replace(spec, dim=number)
+def _share(value: str) -> float:
+    """A share of dropout as a word says it."""
+    try:
+        number = float(value) if len(value) < 40 else math.nan
+    except ValueError:
+        number = math.nan
+    return require_share(number, value)
+
+
+def require_share(number: float, said: object) -> float:
+    """A share that leaves something; InputError for another."""
+    if not 0 <= number < 1:
+        raise InputError(
+            f"dropout is a number from 0 on and below 1, not '{printable(str(said), 40)}'",
+            hint="0.1 leaves nine of ten numbers",
+        )
+    return number
 
 
 def _positive(name: str, value: str, kind: type[int] | type[float]) -> float:
@@ -105,14 +127,8 @@ def _positive(name: str, value: str, kind: type[int] | type[float]) -> float:
 
 
 def spec_of_annotation(arguments: Mapping[str, object]) -> AdapterSpec:
-    """The adapter that `@adapter(…)` declares; InputError for what it asks and nothing does."""
+    """The adapter that `@adapter(…)` declares."""
     kind = str(arguments.get("type"))
-    if kind == "lora" and arguments.get("dropout"):
-        hint = "leave dropout out: a step computes what the model gives, without chance"
-        raise InputError("@adapter asks for dropout, which steps of training do not have", hint=hint)
-    if kind == "prefix" and arguments.get("hidden_dim"):
-        hint = "leave hidden_dim out: the prefix itself is trained"
-        raise InputError("@adapter asks for a prefix behind a network, which is not there", hint=hint)
     targets = arguments.get("targets")
     return AdapterSpec(
         BOTTLENECK if kind == "adapter" else kind,
@@ -122,6 +138,8 @@ def spec_of_annotation(arguments: Mapping[str, object]) -> AdapterSpec:
         length=_integer(arguments.get("length"), 10),
         dim=_integer(arguments.get("bottleneck_dim"), 64),
         activation=str(arguments.get("activation", "relu")),
+        dropout=require_share(_real(arguments.get("dropout"), 0.0), arguments.get("dropout")),
+        hidden_dim=_integer(arguments.get("hidden_dim"), 0),
     )
 
 

@@ -17,6 +17,8 @@ TARGETS = "targets"
 """The name under which a batch holds what is aimed at."""
 IGNORED = -100
 """A target that does not count."""
+DRAWN, MOST_DRAWS = 0xD0, (1 << 31) - 1
+"""What tells draws of dropout from other random numbers of the seed, and the number that all are below."""
 
 Batch = Mapping[str, Array]
 Rows = npt.NDArray[np.int64]
@@ -49,6 +51,10 @@ class Batches:
     """Items of a batch."""
     shuffled: bool = False
     seed: int = 0
+    draws: str = ""
+    """The input with a number for each example that decides what dropout drops; empty where there is none."""
+    is_still: bool = False
+    """Whether nothing is dropped, as in evaluations."""
 
     @property
     def epoch(self) -> int:
@@ -64,7 +70,14 @@ class Batches:
         """One batch; the first is 0. It depends on nothing but its number."""
         epoch, place = divmod(number, self.epoch)
         rows = np.arange(place * self.size, (place + 1) * self.size, dtype=np.int64)
-        return self.data.take(self._order(epoch)[rows] if self.shuffled else rows)
+        found = self.data.take(self._order(epoch)[rows] if self.shuffled else rows)
+        return {**found, self.draws: self._drawn(number)} if self.draws else found
+
+    def _drawn(self, number: int) -> Rows:
+        """The draws of a batch, below 0 where there are none."""
+        if self.is_still:
+            return np.full(self.size, -1, np.int64)
+        return np.random.default_rng([self.seed, DRAWN, number]).integers(0, MOST_DRAWS, self.size)
 
     def _order(self, epoch: int) -> Rows:
         return _permutation(self.seed, epoch, self.data.size)

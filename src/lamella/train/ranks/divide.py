@@ -10,9 +10,9 @@ from lamella.base.errors import InputError
 from lamella.graph.nodes import Graph, Operation, Tensor, tensors
 from lamella.train.ranks.asked import find_asked, require_sizes
 from lamella.train.ranks.division import Division, Exchange, LocalData, Place, Wishes, next_number
-from lamella.train.ranks.experts import EIGHTHS, ExpertDivision, wanted_home
+from lamella.train.ranks.experts import EIGHTHS, ExpertDivision, NeedsWholeError, wanted_home
 from lamella.train.ranks.layout import Layout, Shard
-from lamella.train.ranks.maxima import share_maxima
+from lamella.train.ranks.maxima import find_maxima, share_maxima
 from lamella.train.ranks.mesh import Mesh
 from lamella.train.ranks.rules import ELEMENTWISE, head_parts
 from lamella.train.sources import TrainableGraph
@@ -63,7 +63,8 @@ def divide(source: TrainableGraph, mesh: Mesh, rank: int, eighths: int = EIGHTHS
             made = _divided(made, place, eighths)
     if mesh.shares == 1:
         return made
-    model, exchanges = share_maxima(made.source.model, mesh, made.exchanges)
+    maxima = {item.name for item in find_maxima(source.model)}
+    model, exchanges = share_maxima(made.source.model, maxima, mesh, made.exchanges)
     return replace(made, source=replace(made.source, model=model), exchanges=(*made.exchanges, *exchanges))
 
 
@@ -75,7 +76,11 @@ def _divided(made: DividedModel, place: Place, eighths: int) -> DividedModel:
     if division is None:
         return made
     outputs: dict[str, Layout] = {source.gradients[name]: layouts.get(name) for name in source.gradients}
-    model = division.run(outputs)
+    try:
+        model = division.run(outputs)
+    except NeedsWholeError:  # gathered weights have gradients that every rank has as a whole
+        division = ExpertDivision(source.model, layouts, place, eighths, wanted_home(source), is_plain=True)
+        model = division.run(outputs)
     data = LocalData(model.data or {}, layouts, place.rank, place.ranks)
     stages = {name: source.stages[old] for name, old in division.made_for.items() if old in source.stages}
     divided = {**source.divided, **dict.fromkeys(layouts, place.number)}

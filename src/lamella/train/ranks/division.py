@@ -20,12 +20,13 @@ from lamella.graph.nodes import Argument, Node, Operation, Shape, Tensor, Value,
 from lamella.graph.rewrite import FreshNames, Substitution, defined, members, operands_of, rename, results_of
 from lamella.train.ranks.asked import Asked, turned
 from lamella.train.ranks.layout import Layout, Shard
-from lamella.train.ranks.rules import MATMUL, PRODUCT_AXES, Ruling, rule
+from lamella.train.ranks.rules import MATMUL, PRODUCT_AXES, Ruling, is_number, rule
 from lamella.train.step import EXCHANGES
 
 FIRST_NUMBER = EXCHANGES + 16
 """Numbers below are those of the sums over whole axes."""
 COPY = "math.iden"
+MAGNITUDE, LARGEST = "math.abs", "math.max_reduce"
 NUMBERS_EACH = 2
 """Numbers of an exchange: it has one, the wait for it the next."""
 
@@ -98,6 +99,13 @@ class Division:
         self._nodes: list[Node] = []
         self._apart: set[str] = set()
         self._tensors = {item.name: item for item in defined(model.graph) if isinstance(item, Tensor)}
+        self._read = _find_read(model)
+        self._magnitudes = {
+            item.name
+            for node in model.graph.operations()
+            if node.operator == MAGNITUDE
+            for item in results_of(node)
+        }
         self.exchanges: list[Exchange] = []
         self.made_for: dict[str, str] = {}
         """The first result of the operation that a tensor was made for, by the tensor."""
@@ -112,6 +120,8 @@ class Division:
                 self._local[item.name] = self._sliced(item, asked.layout)
                 self._layouts[item.name] = asked.layout
         for node in graph.nodes:
+            if not any(item.name in self._read for item in results_of(node)):
+                continue
             start = len(self._nodes)
             self._visit(node)
             self._trace(node, start)
@@ -151,6 +161,9 @@ class Division:
 
     def _visit(self, node: Node) -> None:
         node = self._with_stored(node) if self._is_stored else node
+        if isinstance(node, Operation) and self._is_maximum(node) and self._layouts.get(_first(node).name):
+            self._find_largest(node)
+            return
         operands, results = list(operands_of(node)), list(results_of(node))
         inputs = [item for item in operands if isinstance(item, Tensor)]
         outputs = [item for item in results if isinstance(item, Tensor)]
@@ -184,9 +197,32 @@ class Division:
         is_later = not any(item.name in self._wishes.at_once for item in members(node.inputs))
         for number, (item, own) in enumerate(zip(outputs, made, strict=True)):
             if number in ruling.sums:
-                self._sum(own, item, is_later)
+                if item.name in self._read:
+                    self._sum(own, item, is_later)
             elif own.name != item.name:
                 self._turn(own, item, ruling.outputs[number])
+
+    # --- the largest number of slices -----------------------------------------------------------------------------
+
+    def _is_maximum(self, node: Operation) -> bool:
+        """Whether an operation finds the largest magnitude of a whole tensor, of which a scale is made."""
+        results = [item for item in results_of(node) if isinstance(item, Tensor)]
+        if node.operator != LARGEST or not all(map(is_number, results)):
+            return False
+        return _first(node).name in self._magnitudes
+
+    def _find_largest(self, node: Operation) -> None:
+        """The largest of what all ranks find in their slices."""
+        (result,) = (item for item in results_of(node) if isinstance(item, Tensor))
+        own = replace(result, name=self._names.take(f"{result.name}_own"))
+        given = self._local[_first(node).name]
+        self._nodes.append(replace(node, inputs=filled(node.inputs, iter([given])), outputs=(own,)))
+        row = self._make("aten.reshape", (own,), shape=(1,))
+        every = replace(row, name=self._names.take(f"{result.name}_all"), shape=(self._place.ranks,))
+        self._exchange(ALL_GATHER, row, every)
+        largest = self._make(LARGEST, (every,), axes=(0,), squeeze=True)
+        last = call(self._model.library, "aten.reshape", (largest,), {"shape": result.shape}, (result.name,))
+        self._nodes.append(replace(last, outputs=(self._result(result, None),)))
 
     def _divided_product(
         self, node: Operation, inputs: Sequence[Tensor], outputs: Sequence[Tensor], layouts: list[Layout]
@@ -405,6 +441,22 @@ class Division:
             self._exchange(REDUCE_SCATTER, item, own, layout.axis)
             return own
         return self._convert(item, layout)
+
+
+def _find_read(model: Model) -> set[str]:
+    """What somebody needs: outputs, the next values of variables, what is watched, and all that they are made of."""
+    graph = model.graph
+    found = {item.name for item in members(graph.outputs)} | {item.tensor for item in model.places}
+    found |= {item.value.name for item in graph.updates}
+    for node in reversed(graph.nodes):
+        if any(item.name in found for item in results_of(node)):
+            found |= {item.name for item in operands_of(node)}
+    return found
+
+
+def _first(node: Operation) -> Tensor:
+    (found, *_) = (item for argument in node.inputs for item in tensors(argument))
+    return found
 
 
 def filled(arguments: tuple[Argument, ...], items: Iterator[Tensor]) -> tuple[Argument, ...]:

@@ -22,7 +22,7 @@ from lamella.graph.rewrite import operands_of, results_of
 from lamella.train.ranks.asked import WHOLE
 from lamella.train.ranks.division import Division, Place, filled
 from lamella.train.ranks.layout import Layout, Shard
-from lamella.train.ranks.rules import ELEMENTWISE, Ruling, rule
+from lamella.train.ranks.rules import ELEMENTWISE, Ruling, is_number, rule
 from lamella.train.sources import TrainableGraph
 
 EIGHTHS = 12
@@ -36,6 +36,13 @@ GROUPED: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 """What the operands and results of operators on experts are: rows, weights, offsets."""
+STILL = ELEMENTWISE - {
+    f"{module}.{name}{ending}"
+    for module in ("math", "llm", "nn")
+    for name in ("exp", "log", "sigmoid")
+    for ending in ("", "_backward")
+}
+"""Operators that make 0 of zeros; a quotient is one of rows and a scale."""
 ALONG_ROWS = ("llm.split", "llm.concat")
 """Operators that leave rows alone where their attribute `dim` is not the first."""
 
@@ -65,8 +72,15 @@ class Routes:
     """Where the rows of each of the rank's own experts begin."""
 
 
+class NeedsWholeError(InputError):
+    """An operation needs the whole of a gradient, of which each rank has a part."""
+
+
 class ExpertDivision(Division):
-    """Rewrites a graph for one of the ranks that share experts."""
+    """Rewrites a graph for one of the ranks that share experts.
+
+    What is made of the elements of their weights, such as a narrow type, is sliced like these, unless `is_plain`.
+    """
 
     def __init__(
         self,
@@ -75,8 +89,10 @@ class ExpertDivision(Division):
         place: Place,
         eighths: int = EIGHTHS,
         home: frozenset[str] = frozenset(),
+        is_plain: bool = False,
     ) -> None:
         super().__init__(model, layouts, place)
+        self._is_plain = is_plain
         self._eighths, self._home = eighths, home
         self._routes: dict[str, Routes] = {}
         """By the offsets that rows are in the order of."""
@@ -84,10 +100,22 @@ class ExpertDivision(Division):
         """By tensors of which this rank has the rows of its own experts."""
         self._dispatched: dict[tuple[str, str], Tensor] = {}
         self._returned: dict[str, Tensor] = {}
+        self._weights = set(layouts)
+        """Slices of which all ranks together have the whole: parameters, and what is made of their elements."""
+        self._empty: set[str] = set()
+        """Of what is sent, that which is 0 in slots without a row."""
 
     def _visit(self, node: Node) -> None:
         operands = [item for item in operands_of(node) if isinstance(item, Tensor)]
         results = [item for item in results_of(node) if isinstance(item, Tensor)]
+        if isinstance(node, Operation) and self._is_maximum(node) and operands[0].name in self._empty:
+            # The largest of the rows of one's own experts; `share_maxima` finds that of all.
+            self._nodes.append(
+                replace(node, inputs=filled(node.inputs, iter([self._local[operands[0].name]])))
+            )
+            for item in results:
+                self._result(item, None)
+            return
         if isinstance(node, Operation):
             routes = self._grouped(node, operands) or self._aligned(node, operands, results)
             if routes is not None:
@@ -97,14 +125,22 @@ class ExpertDivision(Division):
 
     def _ruling(self, node: Operation, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Ruling | None:
         """Slices stay slices element by element; all else takes whole weights, and the tokens of the rank."""
-        sliced = [item for item in inputs if item.name not in self._cuts and self._layouts.get(item.name)]
+        sliced = [item for item in inputs if self._layouts.get(item.name)]
         if not sliced:
             return None
         layouts = [self._layouts.get(item.name) for item in inputs]
         ruling = rule(node, inputs, outputs, layouts, self._place.ranks)
-        is_mixed = any(item.shape and not layout for item, layout in zip(inputs, layouts, strict=True))
-        if node.operator not in ELEMENTWISE or ruling is None or is_mixed:
-            raise InputError(
+        is_mixed = any(
+            not is_number(item) and not layout for item, layout in zip(inputs, layouts, strict=True)
+        )
+        has_sums = any(is_number(item) and item.name in self._read for item in outputs)
+        if all(item.name in self._weights for item in sliced):
+            if self._is_plain or node.operator not in ELEMENTWISE or is_mixed or has_sums:
+                return None
+            self._weights |= {item.name for item in outputs if ruling is not None}
+            return ruling
+        if node.operator not in ELEMENTWISE or ruling is None or is_mixed or has_sums:
+            raise NeedsWholeError(
                 f"{node.operator} needs the whole of '{sliced[0].name[:80]}', of which each rank of ep has a part",
                 hint="leave ep out, or take the experts out of what makes this",
             )
@@ -120,9 +156,11 @@ class ExpertDivision(Division):
         rows, weights, offsets = (
             [item for item, kind in zip(inputs, kinds, strict=True) if kind == one] for one in "rwo"
         )
-        are_shared = all(item.name in self._cuts and self._cuts[item.name].axis == 0 for item in weights)
         count = weights[0].shape[0]
-        if not are_shared or not isinstance(count, int) or offsets[0].shape != (count + 1,):
+        if not isinstance(count, int):
+            return None
+        are_shared = all(self._layouts.get(item.name) == Shard(0, (count,)) for item in weights)
+        if not are_shared or offsets[0].shape != (count + 1,):
             return None
         return self._routes_of(offsets[0], rows[0].shape[0])
 
@@ -135,11 +173,11 @@ class ExpertDivision(Division):
             dim, rank = dict(node.attributes).get("dim"), len(inputs[0].shape)
             is_aligned = isinstance(dim, int) and dim % rank != 0
         else:
-            shapes = {item.shape for item in (*inputs, *results)} - {()}
-            is_aligned = node.operator in ELEMENTWISE and len(shapes) == 1
-        return (
-            routes if is_aligned and all(len(item.shape) in (0, 2) for item in (*inputs, *results)) else None
-        )
+            shapes = {item.shape for item in (*inputs, *results) if not is_number(item)}
+            has_sums = any(is_number(item) and item.name in self._read for item in results)
+            is_aligned = node.operator in ELEMENTWISE and len(shapes) == 1 and not has_sums
+        rows = [item for item in (*inputs, *results) if not is_number(item)]
+        return routes if is_aligned and all(len(item.shape) == 2 for item in rows) else None
 
     def _route(
         self, node: Operation, routes: Routes, inputs: Sequence[Tensor], results: Sequence[Tensor]
@@ -151,16 +189,26 @@ class ExpertDivision(Division):
             for item, kind in zip(inputs, of_inputs, strict=True)
         ]
         made = [
-            self._slice_of(item) if kind == "w" else self._rows_of(item, routes)
+            self._slice_of(item) if kind == "w" else item if is_number(item) else self._rows_of(item, routes)
             for item, kind in zip(results, of_results, strict=True)
         ]
         self._nodes.append(
             replace(node, inputs=filled(node.inputs, iter(given)), outputs=filled(node.outputs, iter(made)))
         )
+        rows = [
+            item for item, kind in zip(inputs, of_inputs, strict=True) if kind == "r" and not is_number(item)
+        ]
+        is_still = node.operator in STILL or node.operator in ALONG_ROWS
+        if node.operator in GROUPED or (is_still and all(map(self._is_empty, rows))):
+            self._empty |= {item.name for item, kind in zip(results, of_results, strict=True) if kind == "r"}
         for item in results:
             if item.name in self._home and item.name in self._routed:
                 self._local[item.name] = self._brought_home(item)
                 del self._routed[item.name]
+
+    def _is_empty(self, item: Tensor) -> bool:
+        """Whether what is sent of a tensor is 0 in slots without a row: all that comes from home is."""
+        return item.name in self._empty or item.name not in self._routed
 
     def _slice_of(self, item: Tensor) -> Tensor:
         """The gradient of the weights of the rank's own experts, of the tokens of all ranks."""
@@ -194,7 +242,7 @@ class ExpertDivision(Division):
 
     def _sent(self, item: Tensor, routes: Routes) -> Tensor:
         """The rows of a tensor that the rank's own experts take, from all ranks."""
-        if not item.shape:
+        if is_number(item):
             return self._convert(item, None)
         if self._routed.get(item.name) is routes:
             return self._local[item.name]

@@ -13,15 +13,18 @@ from lamella.graph.insert_calls import ALL_GATHER
 from lamella.graph.model import FusionHint, Model
 from lamella.graph.nodes import Argument, Node, Operation, Tensor, Value
 from lamella.graph.rewrite import FreshNames, defined, members, operands_of, producers, results_of
-from lamella.train.ranks.division import NUMBERS_EACH, Exchange, next_number
+from lamella.train.ranks.division import LARGEST, MAGNITUDE, NUMBERS_EACH, Exchange, next_number
 from lamella.train.ranks.mesh import SHARED, Mesh
+from lamella.train.ranks.rules import is_number
 
-MAGNITUDE, LARGEST = "math.abs", "math.max_reduce"
 
+def share_maxima(
+    model: Model, found: set[str], mesh: Mesh, before: Sequence[Exchange]
+) -> tuple[Model, list[Exchange]]:
+    """The model whose ranks scale by the same numbers, and what they exchange for that, behind other exchanges.
 
-def share_maxima(model: Model, mesh: Mesh, before: Sequence[Exchange]) -> tuple[Model, list[Exchange]]:
-    """The model whose ranks scale by the same numbers, and what they exchange for that, behind other exchanges."""
-    found = {item.name for item in _maxima(model)}
+    What is found are the maxima of the model before it was divided.
+    """
     if not found:
         return model, []
     work = _Sharing(model, mesh, next_number(before))
@@ -33,7 +36,7 @@ def share_maxima(model: Model, mesh: Mesh, before: Sequence[Exchange]) -> tuple[
     return replace(model, graph=graph, hints=(*model.hints, hint)), work.exchanges
 
 
-def _maxima(model: Model) -> Iterator[Tensor]:
+def find_maxima(model: Model) -> Iterator[Tensor]:
     """The largest magnitudes of whole tensors that depend on a batch; of weights all ranks have the same."""
     makers = producers(model.graph)
     varying = {item.name for item in members(model.graph.inputs)}
@@ -45,7 +48,7 @@ def _maxima(model: Model) -> Iterator[Tensor]:
         maker = makers.get(read[0])
         if isinstance(node, Operation) and node.operator == LARGEST and isinstance(maker, Operation):
             results = [item for item in results_of(node) if isinstance(item, Tensor)]
-            if maker.operator == MAGNITUDE and all(extent == 1 for item in results for extent in item.shape):
+            if maker.operator == MAGNITUDE and all(map(is_number, results)):
                 yield from results
 
 

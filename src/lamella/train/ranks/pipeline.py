@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from lamella.base.arrays import Array
+from lamella.base.errors import InputError
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members, results_of
@@ -17,7 +18,7 @@ from lamella.train.data.batches import count_targets
 from lamella.train.mixed import SCALE
 from lamella.train.ranks.divide import DividedModel
 from lamella.train.ranks.stages import Links, cut_stage, plan_stages, recomputed
-from lamella.train.ranks.trainer import RankTrainer, World
+from lamella.train.ranks.trainer import FitMemory, RankTrainer, World
 from lamella.train.settings import StepSettings
 from lamella.train.sources import TrainableGraph
 from lamella.train.step import AUXILIARY, FIRST, LOSS, WEIGHT, StepBuilder, StepGraph
@@ -28,8 +29,19 @@ class StageTrainer(RankTrainer):
     """A trainer that has the parameters of one stage."""
 
     def __init__(
-        self, source: TrainableGraph, settings: StepSettings, backend: str, options: Options, world: World
+        self,
+        source: TrainableGraph,
+        settings: StepSettings,
+        backend: str,
+        options: Options,
+        world: World,
+        fit_memory: FitMemory | None = None,
     ) -> None:
+        if fit_memory is not None:
+            raise InputError(
+                "a memory budget is for steps that no stages share",
+                hint="say --ranks without pp, or @memory(offload) and @checkpoint in the text",
+            )
         self.stage = world.position("pp")
         self.parts = 1
         """In how many parts the last batch went through the stages."""

@@ -57,18 +57,24 @@ def _whole(tensor: Tensor, axis: int) -> Shard | None:
     return Shard(axis, (extent,)) if isinstance(extent, int) else None
 
 
+def is_number(tensor: Tensor) -> bool:
+    """Whether a tensor has one element."""
+    return all(extent == 1 for extent in tensor.shape)
+
+
 # --- operators of one element at a time ---------------------------------------------------------------------------
 
 
 def _elementwise(case: Case) -> Ruling | None:
+    """Beside tensors of one shape there may be numbers, whose gradients are sums over all elements."""
     shape = case.outputs[0].shape
-    if any(item.shape != shape for item in case.outputs):
-        return None
-    if any(item.shape not in (shape, ()) for item in case.inputs):
+    if any(item.shape != shape and not is_number(item) for item in (*case.outputs, *case.inputs)):
         return None
     layout = next((item for item in case.layouts if item is not None), None)
     inputs = tuple(layout if item.shape == shape else None for item in case.inputs)
-    return Ruling(inputs, (layout,) * len(case.outputs))
+    outputs = tuple(layout if item.shape == shape else None for item in case.outputs)
+    sums = frozenset(number for number, item in enumerate(case.outputs) if item.shape != shape)
+    return Ruling(inputs, outputs, sums)
 
 
 def _along_last(case: Case) -> Ruling | None:
@@ -292,9 +298,11 @@ def _attention(case: Case) -> Ruling | None:
 ELEMENTWISE = frozenset(
     f"{module}.{name}{ending}"
     for module, names in {
-        "math": "iden add sub mul div neg exp log sqrt tanh sigmoid max min",
-        "llm": "swiglu silu silu_mul geglu relu relu2 gelu sigmoid add sub mul add3 scale copy",
+        "math": "iden add sub mul div neg exp log sqrt tanh sigmoid max min abs",
+        "llm": "swiglu silu silu_mul geglu relu relu2 gelu sigmoid add sub mul div add3 scale copy quantize dequantize",
         "nn": "relu gelu silu sigmoid tanh",
+        "layout": "cast",
+        "optim": "cast",
     }.items()
     for name in names.split()
     for ending in ("", "_backward")

@@ -49,13 +49,23 @@ class World:
         return self.mesh.position(self.transport.rank)[axis]
 
 
+FitMemory = Callable[[TrainableGraph, StepSettings], TrainableGraph]
+"""Offloads of what a rank keeps as much as its budget asks for."""
+
+
 class RankTrainer(Trainer):
     """A trainer that takes its part of every batch; all ranks have the same parameters behind each step."""
 
     def __init__(
-        self, source: TrainableGraph, settings: StepSettings, backend: str, options: Options, world: World
+        self,
+        source: TrainableGraph,
+        settings: StepSettings,
+        backend: str,
+        options: Options,
+        world: World,
+        fit_memory: FitMemory | None = None,
     ) -> None:
-        self.world, self._whole_source = world, source
+        self.world, self._whole_source, self._fit_memory = world, source, fit_memory
         # Where the ranks of a group are not all of those that exchange something, one cannot take a step again alone.
         is_alone = world.mesh.pp == 1 and not any(item.is_streamed for item in source.policies.values())
         self._eighths = EIGHTHS if is_alone else 8 * world.mesh.ep
@@ -67,8 +77,8 @@ class RankTrainer(Trainer):
         super().__init__(self._prepared(self.division, settings), settings, backend, options)
 
     def _prepared(self, division: DividedModel, settings: StepSettings) -> TrainableGraph:
-        """What this rank trains."""
-        return division.source
+        """What this rank trains, within the memory that it has."""
+        return division.source if self._fit_memory is None else self._fit_memory(division.source, settings)
 
     def step(self, batch: Mapping[str, Array], rate: float) -> StepResult:
         """Change all parameters by the gradients of a batch, of which this rank takes its part."""

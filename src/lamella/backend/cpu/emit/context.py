@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.values import RunValue, ScalarValue, llvm
@@ -14,6 +14,13 @@ from lamella.lang.tensor.nodes import Statement
 
 Walk: TypeAlias = "Callable[[EmitContext, Sequence[Statement]], tuple[RunValue, ...]]"
 """Emits statements and gives what they yield."""
+
+
+class TileStream(Protocol):
+    """What emits tiles that a copy engine brings, and their products."""
+
+    def take(self, statement: Statement) -> bool:
+        """Whether it emits a statement itself; whatever it is, sums that the statement uses are ready then."""
 
 
 @dataclass(slots=True)
@@ -55,6 +62,8 @@ class EmitContext:
     subgroup_size: int = 1
     items: int = 1
     """Work-items of the work-group."""
+    stream: TileStream | None = None
+    """There, what takes tiles and products from the walk over statements."""
     shown: str = ""
     """The line of the source that was shown last."""
 

@@ -3,15 +3,16 @@
 A product is computed transposed, C' = B' A' (the factor on the right is what the hardware calls A): then two
 neighbouring rows of C, which lie side by side in memory, are in the registers of one thread. With g = lane / 4 and
 t = lane mod 4 a thread holds of each block of 8 rows by 16 columns of C the elements (2t, g), (2t+1, g), (2t, g+8) and
-(2t+1, g+8); blocks are numbered along the rows first. Of a factor it holds words of two neighbouring k.
+(2t+1, g+8); blocks are numbered along the rows first. Of a factor it holds words of two neighbouring k. Of one row,
+which is a matrix too, it holds the elements of columns g and g+8, of one column those of rows 2t and 2t+1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from lamella.backend.cpu.emit import warps
+from lamella.backend.cpu.emit import threads, warps
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.integers import dynamic
 from lamella.backend.cpu.emit.matrices import emit_scale
@@ -25,17 +26,19 @@ from lamella.backend.cpu.emit.matrices.layout import (
     uniform,
 )
 from lamella.backend.cpu.emit.memory.addresses import passed_by_fixed
-from lamella.backend.cpu.emit.scalars import make_constant
+from lamella.backend.cpu.emit.scalars import combine, make_constant
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue
 from lamella.base.records import dataclass
-from lamella.kernels.fragments import COLUMNS, DEPTH, ROWS, WARP
+from lamella.kernels.fragments import COLUMNS, DEPTH, ROWS
 from lamella.lang.tensor.nodes import (
+    Cast,
     Constant,
     CoopApply,
     CoopConstruct,
     CoopLoad,
     Coopmatrix,
     CoopMulAdd,
+    CoopReduce,
     CoopScale,
     CoopStore,
 )
@@ -44,7 +47,7 @@ from lamella.lang.tensor.nodes import (
 
 
 def _same(type_: Coopmatrix, number: ScalarValue) -> MatrixValue:
-    count = type_.rows * type_.columns // WARP
+    count = len(list(_sum_places(type_)))
     return MatrixValue(type_, tuple((part,) * count for part in number.parts))
 
 
@@ -57,8 +60,65 @@ def constant_matrix(context: EmitContext, constant: Constant) -> MatrixValue:
 
 
 def emit_construct(context: EmitContext, construct: CoopConstruct) -> MatrixValue:
-    """A matrix with one number everywhere."""
-    return _same(construct.type, uniform(context, context.scalar(construct.scalar.name)))
+    """A matrix with one number everywhere, or with one row or column everywhere."""
+    if not isinstance(context.values[construct.scalar.name], MatrixValue):
+        return _same(construct.type, uniform(context, context.scalar(construct.scalar.name)))
+    line = named_matrix(context, construct.scalar)
+    held = dict(zip(_sum_places(line.type), line.parts[0], strict=True))
+    row, column = int(line.type.rows > 1), int(line.type.columns > 1)
+    cells = tuple(held[place[0] * row, place[1] * column] for place in _sum_places(construct.type))
+    return MatrixValue(construct.type, (cells,))
+
+
+def emit_reduce(context: EmitContext, reduce: CoopReduce) -> MatrixValue:
+    """Sums or extremes of columns or rows: of what a thread holds, then of the threads that hold the same ones."""
+    matrix, element = named_matrix(context, reduce.operand), reduce.type.element
+    along, distances = (1, (1, 2)) if reduce.mode == "column" else (0, (4, 8, 16))
+    lines: dict[int, list[ScalarValue]] = {}
+    for place, part in zip(_sum_places(matrix.type), matrix.parts[0], strict=True):
+        lines.setdefault(place[along], []).append(ScalarValue(element, (part,)))
+    found = [
+        threads.reduce_lanes(
+            context, reduce.function, _meet(context, reduce.function, lines[place[along]]), distances
+        )
+        for place in _sum_places(reduce.type)
+    ]
+    return MatrixValue(reduce.type, (tuple(item.operand for item in found),))
+
+
+def _meet(context: EmitContext, function: str, values: Sequence[ScalarValue]) -> ScalarValue:
+    """What values come to, in pairs, so that no one waits for all before it."""
+    while len(values) > 1:
+        pairs = [combine(context, function, *pair) for pair in zip(values[::2], values[1::2], strict=False)]
+        values = [*pairs, *values[len(pairs) * 2 :]]
+    return values[0]
+
+
+def emit_cast(context: EmitContext, cast: Cast) -> ScalarValue | MatrixValue:
+    """A cast; sums that become a factor have its words already: two neighbouring rows are two neighbouring k."""
+    type_ = cast.type
+    if not isinstance(type_, Coopmatrix) or type_.use == "matrix_acc":
+        return warps.emit_thread_cast(context, cast)
+    matrix = named_matrix(context, cast.operand)
+    pairs = {
+        place: words
+        for place, *words in zip(
+            list(_sum_places(matrix.type))[::2], matrix.parts[0][::2], matrix.parts[0][1::2], strict=True
+        )
+    }
+    words = [
+        _narrow_pair(context, type_.element, *pairs[k + half, column + side])
+        for k in range(0, type_.rows, DEPTH)
+        for column in range(0, type_.columns, COLUMNS)
+        for half, side in ((0, 0), (0, 8), (8, 0), (8, 8))
+    ]
+    return MatrixValue(type_, (tuple(words),), words=True)
+
+
+def _narrow_pair(context: EmitContext, element: str, low: str, high: str) -> str:
+    """Two numbers as a word of two halves, by the one instruction that rounds both."""
+    text = f"cvt.rn.{element}x2.f32 $0, $2, $1;"
+    return context.out.value(f'call i32 asm "{text}", "=r,f,f"(float {low}, float {high})')
 
 
 # --- memory --------------------------------------------------------------------------------------------------
@@ -122,20 +182,28 @@ def _times(context: EmitContext, axis: MatrixAxis, count: int) -> str:
 
 def _sum_places(type_: Coopmatrix) -> Iterator[tuple[int, int]]:
     """The row and column of each value of a thread, from its own on."""
+    sides, halves = (0, 1) if type_.rows > 1 else (0,), (0, 8) if type_.columns > 1 else (0,)
     for column in range(0, type_.columns, COLUMNS):
         for row in range(0, type_.rows, ROWS):
-            yield from ((row + side, column + half) for half in (0, 8) for side in (0, 1))
+            yield from ((row + side, column + half) for half in halves for side in sides)
+
+
+def _own_address(context: EmitContext, place: MatrixLayout, type_: Coopmatrix, own: _Threads) -> _Address:
+    """Where the first element of sums lies that a thread holds; of one row or column there is no other."""
+    return _Address(
+        context, place, own.pair if type_.rows > 1 else "0", own.group if type_.columns > 1 else "0"
+    )
 
 
 def emit_load(context: EmitContext, load: CoopLoad) -> MatrixValue:
     """Load what this thread holds of a matrix; what a check leaves out is 0."""
     place, own = find_layout(context, load), _threads(context)
     if load.type.use == "matrix_acc":
-        address = _Address(context, place, own.pair, own.group)
+        address = _own_address(context, place, load.type, own)
         cells = [_element(context, address, *item) for item in _sum_places(load.type)]
         return MatrixValue(load.type, (tuple(cells),))
     words = tuple(_words(context, place, load.type, own))
-    return MatrixValue(load.type, (words,))
+    return MatrixValue(load.type, (words,), words=True)
 
 
 def _element(context: EmitContext, address: _Address, row: int, column: int) -> str:
@@ -182,14 +250,15 @@ def _word(context: EmitContext, address: _Address, first: tuple[int, int], step:
 def emit_store(context: EmitContext, store: CoopStore) -> None:
     """Store what this thread holds of a matrix; what a check leaves out stays as it is."""
     place, matrix, own = find_layout(context, store), named_matrix(context, store.value), _threads(context)
-    address = _Address(context, place, own.pair, own.group)
+    address = _own_address(context, place, matrix.type, own)
     values = list(zip(_sum_places(matrix.type), matrix.parts[0], strict=True))
-    if _stores_pairs(place):
+    if matrix.type.rows > 1 and _stores_pairs(place):
         for ((row, column), low), (_, high) in zip(values[::2], values[1::2], strict=True):
             condition = address.condition(row, column)
             pair = partial(_store_pair, context, place.element, address.pointer(row, column), (low, high))
             warps.when(context, condition, pair)
         return
+    # Threads that hold the same elements store the same.
     for (row, column), value in values:
         one = partial(store_scalar, context, place.element, (value,), address.pointer(row, column))
         warps.when(context, address.condition(row, column), one)
@@ -252,7 +321,8 @@ def _product(context: EmitContext, element: str, words: tuple[str, ...], sums: l
 def emit_apply(context: EmitContext, apply: CoopApply) -> MatrixValue:
     """A matrix each of whose elements a region makes of one and of its row and column."""
     matrix, own = named_matrix(context, apply.operand), _threads(context)
-    row, column = (context.out.value(f"trunc i64 {item} to i32") for item in (own.pair, own.group))
+    sides = own.pair if apply.type.rows > 1 else "0", own.group if apply.type.columns > 1 else "0"
+    row, column = (context.out.value(f"trunc i64 {item} to i32") for item in sides)
     found = []
     for number, place in enumerate(_sum_places(apply.type)):
         moved = zip((row, column), place, strict=True)
@@ -268,11 +338,13 @@ def emit_apply(context: EmitContext, apply: CoopApply) -> MatrixValue:
 
 
 EMITTERS: Emitters = {
+    Cast: emit_cast,
     CoopApply: emit_apply,
     CoopLoad: emit_load,
     CoopStore: emit_store,
     CoopMulAdd: emit_mul_add,
     CoopScale: emit_scale,
     CoopConstruct: emit_construct,
+    CoopReduce: emit_reduce,
 }
 """What emits each instruction of this kind where matrices lie in fragments."""

@@ -38,11 +38,15 @@ from lamella.lang.tensor.nodes import (
 )
 
 WARPGROUP = 4 * WARP
-MOST_ROWS = 256
+MOST_ROWS, MOST_WIDE_ROWS = 256, 128
 """Rows of a tile that one instruction takes."""
 STEP = 64
-"""Elements of k in a stage: 128 bytes, the width of the swizzle."""
+"""Halves along k in a stage: 128 bytes, the width of the swizzle."""
 LINE = 128
+WIDE = "f32"
+"""Numbers that no tensor core multiplies as they are: threads do, each those of its rows and columns."""
+WIDE_COLUMNS = 32
+"""Columns of a subgroup of such a product."""
 ATOM = 1024
 """Bytes after which the swizzle repeats: stages begin at multiples of it."""
 BLOCK_BYTES = 232448
@@ -68,6 +72,11 @@ EVALUATED: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
 """Functions of integers that are run at once; div and rem for what is not negative."""
 PURE = (Arith, Builtin, Cast, Constant, SizeOf)
 """Instructions that a producer may repeat."""
+
+
+def _step(load: CoopLoad) -> int:
+    """Elements of k in a stage."""
+    return STEP // 2 if load.type.element == WIDE else STEP
 
 
 def _require(holds: bool) -> None:
@@ -105,6 +114,21 @@ class PipelinePlan:
     """2 where pairs of work-groups multiply the same tile of A: each copies half of it, for both."""
 
     @property
+    def is_wide(self) -> bool:
+        """Whether threads multiply, not tensor cores."""
+        return self.left.type.element == WIDE
+
+    @property
+    def step(self) -> int:
+        """Elements of k in a stage."""
+        return _step(self.left)
+
+    @property
+    def columns(self) -> int:
+        """Columns of a subgroup."""
+        return self.product.type.columns
+
+    @property
     def rows(self) -> int:
         """Rows of the sums of a subgroup."""
         return self.product.type.rows
@@ -117,7 +141,7 @@ class PipelinePlan:
     @property
     def stage_bytes(self) -> int:
         """Bytes of a stage."""
-        return self.left_bytes + self.warpgroups * STORED * LINE
+        return self.left_bytes + self.warpgroups * 4 * self.columns * LINE
 
     @property
     def staged_bytes(self) -> int:
@@ -196,7 +220,8 @@ class _PipelineReader:
         for item in after:
             _require(isinstance(item.instruction, (*PURE, Subview, Expand, CoopApply, CoopStore, CoopScale)))
         cluster = PAIR if self._is_paired(left, product.type.rows) else 1
-        maps = [self._map(left, product.type.rows // cluster), self._map(right, STORED * warpgroups)]
+        boxes = product.type.rows // cluster, 4 * product.type.columns * warpgroups
+        maps = [self._map(left, boxes[0]), self._map(right, boxes[1])]
         stores = [item.instruction for item in after if isinstance(item.instruction, CoopStore)]
         copied = [item for item in stores if self._is_copied(item, product.type.rows)]
         maps += [self._map(item, COLUMNS) for item in copied]
@@ -209,7 +234,7 @@ class _PipelineReader:
             left,
             right,
             product,
-            -(-length // STEP),
+            -(-length // _step(left)),
             warpgroups,
             1,
             tuple(copied),
@@ -296,11 +321,15 @@ class _PipelineReader:
         left, right, product = loads["matrix_a"], loads["matrix_b"], products[0]
         length, width = self.constants.get(loop.end.name, 0), left.type.columns
         # The copy engine gives zeros where an array ends; what is not checked must end with a stage.
-        whole = length % STEP == 0 or left.checked == right.checked == "both"
+        step_size = _step(left)
+        whole = length % step_size == 0 or left.checked == right.checked == "both"
         _require(length > 0 and whole and self.constants.get(step.name if step else "") == width)
         _require(
-            STEP % width == 0 and width % DEPTH == 0 and product.accumulator.name == loop.carried[0][0].name
+            step_size % width == 0
+            and width % DEPTH == 0
+            and product.accumulator.name == loop.carried[0][0].name
         )
+        _require(not others or left.type.element != WIDE)
         self.steps = self._read_steps(loop, right, length) if others else None
         self._require_tiles(left, right, product, loop.variable.name)
         return left, right, product
@@ -345,12 +374,14 @@ class _PipelineReader:
     def _require_tiles(self, left: CoopLoad, right: CoopLoad, product: CoopMulAdd, variable: str) -> None:
         """Every subgroup the same tile of A, and columns of B that follow those of the subgroup before."""
         sums = product.type
-        _require(sums.rows % ROWS == 0 and sums.rows <= MOST_ROWS and sums.columns == COLUMNS)
+        width = WIDE_COLUMNS if left.type.element == WIDE else COLUMNS
+        most = MOST_WIDE_ROWS if left.type.element == WIDE else MOST_ROWS
+        _require(sums.rows % ROWS == 0 and sums.rows <= most and sums.columns == width)
         _require(left.transposed and not right.transposed)
-        _require(left.type.element == right.type.element and left.type.element in FACTORS)
+        _require(left.type.element == right.type.element and left.type.element in (*FACTORS, WIDE))
         _require(left.row.name == variable and self.shares.get(left.column.name) == 0)
         if self.steps is None:
-            _require(right.row.name == variable and self.shares.get(right.column.name) == COLUMNS)
+            _require(right.row.name == variable and self.shares.get(right.column.name) == width)
         else:
             _require(left.checked == right.checked == "both")
 

@@ -10,9 +10,10 @@ another, so that the copies of the next begin while the sums of this one are sto
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from lamella.backend.cpu.compiled import maps_offset
+from lamella.backend.cpu.compiled import TensorMap, maps_offset
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.matrices.layout import named_matrix
 from lamella.backend.cpu.emit.pipeline_plan import (
@@ -24,13 +25,14 @@ from lamella.backend.cpu.emit.pipeline_plan import (
     WARPGROUP,
     PipelinePlan,
 )
+from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue
 from lamella.kernels.fragments import COLUMNS, DEPTH, ROWS
 from lamella.lang.tensor.nodes import (
     CoopStore,
 )
 
-CONSUMER_REGISTERS, PRODUCER_REGISTERS = 240, 24
+CONSUMER_REGISTERS, PRODUCER_REGISTERS = {1: 240, 2: 240, 3: 160}, 24
 """Of 65536 for 256 and 128 threads: more for the producer, and the kernel would wait for registers for ever."""
 MEMORY = "@pipeline_memory"
 COPY = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -39,10 +41,42 @@ COPY = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::by
 # --- the kernel ------------------------------------------------------------------------------------------------
 
 
-class PipelineEmitter:
-    """Writes a kernel as a pipeline."""
+class CopiedPlan(Protocol):
+    """What all kernels have that a copy engine feeds."""
 
-    def __init__(self, context: EmitContext, plan: PipelinePlan) -> None:
+    @property
+    def warpgroups(self) -> int:
+        """Those that compute."""
+
+    @property
+    def stages(self) -> int:
+        """Places for what is copied, one after the other."""
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of a stage."""
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes of a subgroup for what it stores."""
+
+    @property
+    def maps(self) -> tuple[TensorMap, ...]:
+        """What is copied."""
+
+    @property
+    def slots(self) -> int:
+        """Slots of the parameters, behind which the maps lie."""
+
+    @property
+    def cluster(self) -> int:
+        """Blocks that share what they copy."""
+
+
+class PipelineEmitter:
+    """Writes a kernel in which one thread copies and warpgroups compute, work-group after work-group."""
+
+    def __init__(self, context: EmitContext, plan: CopiedPlan) -> None:
         self._context, self._out, self._plan = context, context.out, plan
         self._memory = self._barriers = self._thread = ""
         self._blocks, self._rank = "1", "0"
@@ -68,10 +102,10 @@ class PipelineEmitter:
         self._context.subgroup_id = own
         out.jump(end)
         out.begin(consumer)
-        self._set_registers("inc", CONSUMER_REGISTERS)
+        self._set_registers("inc", CONSUMER_REGISTERS[plan.warpgroups])
         self._fence_maps()
         self._each_group(self._consume)
-        if plan.stores:
+        if plan.staged_bytes:
             self._asm("cp.async.bulk.wait_group 0;", "", "")
         out.jump(end)
         out.begin(end)
@@ -86,7 +120,7 @@ class PipelineEmitter:
 
     def _set_registers(self, way: str, count: int) -> None:
         """A block of two warpgroups that compute has more threads than registers would do for without it."""
-        if self._plan.warpgroups == 2:
+        if self._plan.warpgroups > 1:
             self._asm(f"setmaxnreg.{way}.sync.aligned.u32 {count};", "", "")
 
     def _begin(self) -> None:
@@ -129,7 +163,15 @@ class PipelineEmitter:
             text = "fence.proxy.tensormap::generic.acquire.sys [$0], 128;"
             self._asm(text, "l", f"i64 {self._map(number)}")
 
-    def _each_group(self, body: Callable[[str], None]) -> None:
+    def _produce(self, used: str) -> str:
+        """Copy for one work-group, after so many stages; gives how many were used then."""
+        raise NotImplementedError
+
+    def _consume(self, used: str) -> str:
+        """Compute for one work-group."""
+        raise NotImplementedError
+
+    def _each_group(self, body: Callable[[str], str]) -> None:
         """A loop over the work-groups of a block; `body` gets how many stages were used before, an i32 operand."""
         out = self._out
         blocks = out.value(f"zext i32 {out.intrinsic('i32', 'llvm.nvvm.read.ptx.sreg.nctaid.x', '')} to i64")
@@ -140,26 +182,56 @@ class PipelineEmitter:
         hole, group = out.hole(), out.name()
         other, used = out.hole(), out.name()
         self._context.group_id = group
-        body(used)
+        more = body(used)
         following = out.value(f"add i64 {group}, {blocks}")
-        more = out.value(f"add i32 {used}, {self._plan.trips}")
         out.fill(hole, f"{group} = phi i64 [{block}, %{before}], [{following}, %{out.block}]")
         out.fill(other, f"{used} = phi i32 [0, %{before}], [{more}, %{out.block}]")
         out.branch(out.value(f"icmp slt i64 {following}, %groups"), loop, after)
         out.begin(after)
 
-    def _walk_before(self) -> None:
-        self._context.collective = False
-        self._context.walk(self._context, self._plan.before)
-
     def _position(self, name: str) -> str:
         """An index as the copy engine wants it, an i32."""
         return self._out.value(f"trunc i64 {self._context.scalar(name).operand} to i32")
 
+    def _begin_stage(self, used: str) -> tuple[str, str]:
+        """The stage that follows so many, and the parity that its barrier has when it is full."""
+        out, stages = self._out, self._plan.stages
+        rounds = out.value(f"udiv i32 {used}, {stages}")
+        return out.value(f"urem i32 {used}, {stages}"), out.value(f"and i32 {rounds}, 1")
+
+    def _descriptor(self, address: str, panel: int = 16) -> str:
+        """How a warpgroup is told of a matrix in local memory whose lines have 128 bytes, panels of so many bytes."""
+        out = self._out
+        short = out.value(f"lshr i32 {address}, 4")
+        low = out.value(f"zext i32 {short} to i64")
+        fixed = (1 << 62) | (ATOM >> 4 << 32) | (panel >> 4 << 16)
+        return out.value(f"or i64 {low}, {fixed}")
+
+    def _when(self, condition: str, text: str, ways: str, operands: str) -> None:
+        out = self._out
+        then, after = out.label("then"), out.label("after")
+        out.branch(condition, then, after)
+        out.begin(then)
+        self._asm(text, ways, operands)
+        out.jump(after)
+        out.begin(after)
+
+
+class ProductEmitter(PipelineEmitter):
+    """Writes a kernel whose one loop multiplies."""
+
+    def __init__(self, context: EmitContext, plan: PipelinePlan) -> None:
+        super().__init__(context, plan)
+        self._product = plan
+
+    def _walk_before(self) -> None:
+        self._context.collective = False
+        self._context.walk(self._context, self._product.before)
+
     # --- the producer --------------------------------------------------------------------------------------
 
-    def _produce(self, used: str) -> None:
-        plan = self._plan
+    def _produce(self, used: str) -> str:
+        plan = self._product
         self._walk_before()
         row, column = self._position(plan.left.column.name), self._position(plan.base)
         lines = [
@@ -177,7 +249,7 @@ class PipelineEmitter:
             "NEXT${:uid}:",
             "mad.lo.u32 b, s, 8, $1;",
             f"add.u32 e, b, {8 * plan.stages};",
-            *_wait("e"),
+            *wait_lines("e", "h", "FREE"),
             f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [b], {plan.stage_bytes};",
             f"mad.lo.u32 d, s, {plan.stage_bytes}, $0;",
             *self._copy_left(),
@@ -185,8 +257,8 @@ class PipelineEmitter:
             f"add.u32 d, d, {plan.left_bytes};",
             *self._copy_right(),
             *self._advance(),
-            f"add.u32 k, k, {STEP};",
-            f"setp.lt.u32 p, k, {plan.trips * STEP};",
+            f"add.u32 k, k, {plan.step};",
+            f"setp.lt.u32 p, k, {plan.trips * plan.step};",
             "@p bra NEXT${:uid};",
             "}",
         ]
@@ -196,12 +268,16 @@ class PipelineEmitter:
         given += [f"i32 {item}" for item in (self._blocks, self._rank, parity)]
         given += [f"ptr addrspace(1) {self._steps()}"]
         self._asm("\\0A".join(lines), "r,r,r,l,l,r,r,r,r,r,l", ", ".join(given))
+        return self._after(used)
+
+    def _after(self, used: str) -> str:
+        return self._out.value(f"add i32 {used}, {self._product.trips}")
 
     def _steps(self) -> str:
         """Where it stands what is copied of B for each stage, in memory of the device; nowhere where k tells it."""
-        if self._plan.steps is None:
+        if self._product.steps is None:
             return "null"
-        words = [number for item in self._plan.steps for number in item]
+        words = [number for item in self._product.steps for number in item]
         name = f"@stages_{zlib.crc32(repr(words).encode()):08x}_{len(words)}"
         listed = ", ".join(f"i32 {number}" for number in words)
         self._out.need(f"{name} = internal addrspace(1) constant [{len(words)} x i32] [{listed}], align 16")
@@ -209,7 +285,7 @@ class PipelineEmitter:
 
     def _copy_right(self) -> list[str]:
         """The tile of B, which lies along k or where the table of stages tells."""
-        if self._plan.steps is None:
+        if self._product.steps is None:
             return [f"{COPY} [d], [$4, {{k, $6}}], [b];"]
         return [
             "ld.global.nc.v2.u32 {u, v}, [t];",
@@ -220,7 +296,7 @@ class PipelineEmitter:
 
     def _copy_left(self) -> list[str]:
         """The tile of A; of two blocks each copies its half for both."""
-        plan = self._plan
+        plan = self._product
         if plan.cluster == 1:
             return [f"{COPY} [d], [$3, {{k, $5}}], [b];"]
         rows, size = plan.rows // PAIR, plan.left_bytes // PAIR
@@ -238,28 +314,24 @@ class PipelineEmitter:
             "COPIED${:uid}:",
         ]
 
-    def _begin_stage(self, used: str) -> tuple[str, str]:
-        """The stage that follows so many, and the parity that its barrier has when it is full."""
-        out, stages = self._out, self._plan.stages
-        rounds = out.value(f"udiv i32 {used}, {stages}")
-        return out.value(f"urem i32 {used}, {stages}"), out.value(f"and i32 {rounds}, 1")
-
     def _advance(self) -> list[str]:
         """The next stage; behind the last one comes the first, with the other parity."""
         return [
             "add.u32 s, s, 1;",
-            f"setp.eq.u32 p, s, {self._plan.stages};",
+            f"setp.eq.u32 p, s, {self._product.stages};",
             "selp.b32 s, 0, s, p;",
             "@p xor.b32 h, h, 1;",
         ]
 
     # --- consumers ------------------------------------------------------------------------------------------
 
-    def _consume(self, used: str) -> None:
-        plan, context = self._plan, self._context
+    def _consume(self, used: str) -> str:
+        plan, context = self._product, self._context
         self._walk_before()
         start = named_matrix(context, plan.loop.carried[0][1])
-        context.values[plan.result] = self._multiply(used, start)
+        context.values[plan.result] = (
+            self._multiply_wide(used, start) if plan.is_wide else self._multiply(used, start)
+        )
         copied = {id(item): number for number, item in enumerate(plan.stores, 2)}
         for statement in plan.after:
             node = statement.instruction
@@ -267,17 +339,10 @@ class PipelineEmitter:
                 self._store(node, copied[id(node)])
             else:
                 context.walk(context, [statement])
-
-    def _descriptor(self, address: str) -> str:
-        """How a warpgroup is told of a matrix in local memory whose lines have 128 bytes."""
-        out = self._out
-        short = out.value(f"lshr i32 {address}, 4")
-        low = out.value(f"zext i32 {short} to i64")
-        fixed = (1 << 62) | (ATOM >> 4 << 32) | (1 << 16)
-        return out.value(f"or i64 {low}, {fixed}")
+        return self._after(used)
 
     def _multiply(self, used: str, start: MatrixValue) -> MatrixValue:
-        out, plan = self._out, self._plan
+        out, plan = self._out, self._product
         count = len(start.parts[0])
         # The first thread tells the others, so that the assembler sees that they agree.
         own = out.value(f"lshr i32 {self._thread}, 7")
@@ -301,8 +366,94 @@ class PipelineEmitter:
         sums = tuple(out.value(f"extractvalue {kind} {found}, {place}") for place in range(count))
         return MatrixValue(plan.product.type, (sums,))
 
+    def _multiply_wide(self, used: str, start: MatrixValue) -> MatrixValue:
+        """Products of threads: each has two rows of eight and a column of eight, and loads four along k at once."""
+        out, plan = self._out, self._product
+        group, pair = _thread_places(out, self._context.lane)
+        columns = out.value(f"mul i32 {self._context.subgroup_id}, {plan.columns}")
+        line = out.value(f"add i32 {columns}, {group}")
+        right = out.value(f"add i32 {out.value(f'mul i32 {line}, {LINE}')}, {plan.left_bytes}")
+        left = out.value(f"mul i32 {pair}, {LINE}")
+        tells = out.value(f"icmp ult i32 {self._context.lane}, {self._blocks}")
+        told = out.value(f"select i1 {tells}, i32 {self._context.lane}, i32 0")
+        first, parity = self._begin_stage(used)
+        before, loop = out.block, out.label("stage")
+        out.jump(loop)
+        out.begin(loop)
+        kinds = ["i32", "i32", "i32", *["float"] * len(start.parts[0])]
+        held = _Phis(out, kinds, ["0", first, parity, *start.parts[0]], before)
+        trip, stage, phase, *sums = held.names
+        self._wait_for_stage(stage, phase)
+        base = out.value(f"add i32 {self._memory}, {out.value(f'mul i32 {stage}, {plan.stage_bytes}')}")
+        places = (out.value(f"add i32 {base}, {left}"), out.value(f"add i32 {base}, {right}"))
+        sums = self._multiply_lines(places, (group, pair), sums)
+        text = (
+            "{\\0A.reg .b32 r;\\0Amapa.shared::cluster.u32 r, $0, $1;\\0A"
+            "mbarrier.arrive.shared::cluster.b64 _, [r];\\0A}"
+        )
+        free = out.value(f"add i32 {self._barriers}, {8 * plan.stages}")
+        free = out.value(f"add i32 {free}, {out.value(f'shl i32 {stage}, 3')}")
+        self._asm("bar.warp.sync -1;", "", "")
+        self._when(tells, text, "r,r", f"i32 {free}, i32 {told}")
+        next_trip, following = out.value(f"add i32 {trip}, 1"), out.value(f"add i32 {stage}, 1")
+        turns = out.value(f"icmp eq i32 {following}, {plan.stages}")
+        following = out.value(f"select i1 {turns}, i32 0, i32 {following}")
+        flipped = out.value(f"xor i32 {phase}, {out.value(f'zext i1 {turns} to i32')}")
+        after = out.label("multiplied")
+        held.close([next_trip, following, flipped, *sums])
+        out.branch(out.value(f"icmp ult i32 {next_trip}, {plan.trips}"), loop, after)
+        out.begin(after)
+        return MatrixValue(plan.product.type, (tuple(sums),))
+
+    def _wait_for_stage(self, stage: str, parity: str) -> None:
+        full = self._out.value(f"add i32 {self._barriers}, {self._out.value(f'shl i32 {stage}, 3')}")
+        text = "\\0A".join(["{", ".reg .pred p;", *wait_lines("$0", "$1", "FULL"), "}"])
+        self._asm(text, "r,r", f"i32 {full}, i32 {parity}")
+
+    def _multiply_lines(
+        self, places: tuple[str, str], threads: tuple[str, str], start: list[str]
+    ) -> list[str]:
+        """What a stage adds: eight pieces of 16 bytes of each line, which the swizzle has put elsewhere."""
+        out, plan = self._out, self._product
+        (left, right), (group, pair) = places, threads
+        before, loop, after = out.block, out.label("piece"), out.label("pieces")
+        out.jump(loop)
+        out.begin(loop)
+        held = _Phis(out, ["i32", *["float"] * len(start)], ["0", *start], before)
+        piece, *sums = held.names
+        odd = out.value(f"or i32 {pair}, 1")
+        rows = [self._piece(left, piece, pair), self._piece(out.value(f"add i32 {left}, {LINE}"), piece, odd)]
+        column = self._piece(right, piece, group)
+        wide = [self._load_piece(column, ATOM * number) for number in range(plan.columns // ROWS)]
+        blocks = plan.rows // ROWS
+        for block in range(blocks):
+            narrow = [self._load_piece(place, ATOM * block) for place in rows]
+            for number, four in enumerate(wide):
+                for side in range(2):
+                    place = ((number // 2) * blocks + block) * 4 + number % 2 * 2 + side
+                    for one, other in zip(narrow[side], four, strict=True):
+                        operands = f"float {one}, float {other}, float {sums[place]}"
+                        sums[place] = out.intrinsic("float", "llvm.fma.f32", operands)
+        following = out.value(f"add i32 {piece}, 1")
+        held.close([following, *sums])
+        out.branch(out.value(f"icmp ult i32 {following}, {LINE // 16}"), loop, after)
+        out.begin(after)
+        return sums
+
+    def _piece(self, line: str, piece: str, turn: str) -> str:
+        out = self._out
+        turned = out.value(f"shl i32 {out.value(f'xor i32 {piece}, {turn}')}, 4")
+        return out.value(f"add i32 {line}, {turned}")
+
+    def _load_piece(self, place: str, offset: int) -> list[str]:
+        """Four numbers of local memory."""
+        out = self._out
+        at = out.value(f"inttoptr i32 {out.value(f'add i32 {place}, {offset}')} to ptr addrspace(3)")
+        four = out.value(f"load <4 x float>, ptr addrspace(3) {at}, align 16")
+        return [out.value(f"extractelement <4 x float> {four}, i64 {number}") for number in range(4)]
+
     def _loop(self, count: int) -> list[str]:
-        plan, element = self._plan, self._plan.left.type.element
+        plan, element = self._product, self._product.left.type.element
         leader, barriers, stage, wide, narrow, told, parity = (f"${count + place}" for place in range(7))
         sums = ", ".join(f"${place}" for place in range(count))
         product = f"wgmma.mma_async.sync.aligned.m64n{plan.rows}k16.f32.{element}.{element}"
@@ -322,7 +473,7 @@ class PipelineEmitter:
             f"mov.b32 h, {parity};",
             "NEXT${:uid}:",
             f"mad.lo.u32 b, s, 8, {barriers};",
-            *_wait("b"),
+            *wait_lines("b", "h", "FULL"),
             f"mul.wide.u32 o, s, {plan.stage_bytes >> 4};",
             f"add.u64 a, {wide}, o;",
             f"add.u64 c, {narrow}, o;",
@@ -350,7 +501,7 @@ class PipelineEmitter:
 
     def _store(self, store: CoopStore, number: int) -> None:
         """Store the tile of a subgroup: 64 rows by 16 columns at a time through local memory, two at once."""
-        out, plan, context = self._out, self._plan, self._context
+        out, plan, context = self._out, self._product, self._context
         matrix, element = named_matrix(context, store.value), named_matrix(context, store.value).type.element
         words = [
             self._pair(element, *pair)
@@ -388,15 +539,6 @@ class PipelineEmitter:
             held = out.value(f"add i32 {room}, {(box % 2) * COLUMNS * LINE}")
             self._when(leader, text, "l,r,r,r", f"i64 {address}, i32 {row}, i32 {column}, i32 {held}")
 
-    def _when(self, condition: str, text: str, ways: str, operands: str) -> None:
-        out = self._out
-        then, after = out.label("then"), out.label("after")
-        out.branch(condition, then, after)
-        out.begin(then)
-        self._asm(text, ways, operands)
-        out.jump(after)
-        out.begin(after)
-
     def _pair(self, element: str, low: str, high: str) -> str:
         """Two numbers of 16 bits as a word."""
         out, kind = self._out, LLVM[element]
@@ -405,11 +547,32 @@ class PipelineEmitter:
         return out.value(f"bitcast <2 x {kind}> {both} to i32")
 
 
-def _wait(barrier: str) -> list[str]:
-    """Wait until a barrier has passed the phase of a parity."""
-    label = f"{barrier.upper()}WAIT${{:uid}}"
+class _Phis:
+    """Values that a loop carries, opened before what comes back is known."""
+
+    def __init__(self, out: IrWriter, kinds: Sequence[str], start: Sequence[str], before: str) -> None:
+        self._out, self._kinds, self._start, self._before = out, kinds, start, before
+        self._holes = [out.hole() for _ in kinds]
+        self.names = [out.name() for _ in kinds]
+
+    def close(self, values: Sequence[str]) -> None:
+        """Write them; what comes back does so from the block that is being written."""
+        rows = zip(self._holes, self.names, self._kinds, self._start, values, strict=True)
+        for hole, name, kind, first, value in rows:
+            text = f"{name} = phi {kind} [{first}, %{self._before}], [{value}, %{self._out.block}]"
+            self._out.fill(hole, text)
+
+
+def _thread_places(out: IrWriter, lane: str) -> tuple[str, str]:
+    """The group of four of a thread, and twice its number there."""
+    return out.value(f"lshr i32 {lane}, 2"), out.value(f"shl i32 {out.value(f'and i32 {lane}, 3')}, 1")
+
+
+def wait_lines(barrier: str, parity: str, name: str) -> list[str]:
+    """Wait until a barrier has passed the phase of a parity; p is a predicate of whoever writes it."""
+    label = f"{name}${{:uid}}"
     return [
         f"{label}:",
-        f"mbarrier.try_wait.parity.shared::cta.b64 p, [{barrier}], h;",
+        f"mbarrier.try_wait.parity.shared::cta.b64 p, [{barrier}], {parity};",
         f"@!p bra {label};",
     ]

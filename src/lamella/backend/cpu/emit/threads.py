@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
+from lamella.backend.arguments import written_parameters
 from lamella.backend.cpu.emit import integers, subgroups
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.scalars import combine, identity
 from lamella.backend.cpu.emit.values import LLVM, MemrefValue, ScalarValue
 from lamella.lang.tensor.check.kinds import BYTES, component_of
-from lamella.lang.tensor.nodes import Builtin, SubgroupBroadcast, SubgroupOperation
+from lamella.lang.tensor.nodes import Builtin, Function, Memref, SubgroupBroadcast, SubgroupOperation
 
 WARP = 32
+GRAIN = 16
+"""Bytes of which what is fetched at once is a multiple."""
 REGISTER = "llvm.nvvm.read.ptx.sreg"
 
 
@@ -54,16 +58,68 @@ def enter_thread(context: EmitContext, rows: int, local_bytes: int, together: in
         context.scratch = out.value(f"addrspacecast ptr addrspace(3) {memory} to ptr")
 
 
+FETCHED_BYTES = (1 << 18, 48 << 20)
+"""How large an array is that is worth fetching before a kernel may begin, and still stays in the cache."""
+MOSTLY = 0.8
+"""The part of all bytes of a kernel that such an array has: a matrix beside vectors."""
+
+
+def let_next_start(context: EmitContext) -> None:
+    """Let the kernel behind this one start as soon as there is room; it waits for this one itself."""
+    context.out.line('call void asm sideeffect "griddepcontrol.launch_dependents;", "~{memory}"()')
+
+
+def fetch_matrix(context: EmitContext, function: Function) -> None:
+    """Let each work-group fetch its part of a large matrix to the cache, before it waits for the kernel before it.
+
+    Which part a work-group reads does not matter: together they fetch all of it. What a kernel that still runs
+    writes is only read behind the wait, whatever lies in the cache.
+    """
+    written = written_parameters(function)
+    types = [(item.value.name, item.type) for item in function.parameters if isinstance(item.type, Memref)]
+    sizes = {
+        name: BYTES[type_.element] * prod(extent or 0 for extent in type_.shape) for name, type_ in types
+    }
+    least, most = FETCHED_BYTES
+    name = max(sizes, key=sizes.__getitem__, default=None)
+    if name is None or name in written or not least <= sizes[name] <= most:
+        return
+    matrix = context.values[name]
+    if not isinstance(matrix, MemrefValue) or sizes[name] < MOSTLY * sum(sizes.values()):
+        return
+    out, size = context.out, sizes[name] // GRAIN * GRAIN
+    fetch, skip = out.label("fetch"), out.label("fetched")
+    first = out.value(f"or i32 {context.lane}, {context.subgroup_id}")
+    out.branch(out.value(f"icmp eq i32 {first}, 0"), fetch, skip)
+    out.begin(fetch)
+    # Whole grains for each work-group; the last may have fewer, or none.
+    rounded = out.value(f"add i64 %groups, {size // GRAIN - 1}")
+    part = out.value(f"mul i64 {out.value(f'udiv i64 {rounded}, %groups')}, {GRAIN}")
+    begin = out.value(f"mul i64 {context.group_id}, {part}")
+    begin = out.value(
+        f"select i1 {out.value(f'icmp ult i64 {begin}, {size}')}, i64 {begin}, i64 {size - GRAIN}"
+    )
+    rest = out.value(f"sub i64 {size}, {begin}")
+    length = out.value(f"select i1 {out.value(f'icmp ult i64 {part}, {rest}')}, i64 {part}, i64 {rest}")
+    place = out.value(f"addrspacecast ptr {matrix.pointer.operand} to ptr addrspace(1)")
+    start = out.value(f"getelementptr i8, ptr addrspace(1) {place}, i64 {begin}")
+    bytes_ = out.value(f"trunc i64 {length} to i32")
+    out.line(
+        'call void asm sideeffect "cp.async.bulk.prefetch.L2.global [$0], $1;", "l,r"'
+        f"(ptr addrspace(1) {start}, i32 {bytes_})"
+    )
+    out.jump(skip)
+    out.begin(skip)
+
+
 def wait_for_kernel(context: EmitContext) -> None:
-    """Wait until the kernel before this one has ended; the one behind it may start meanwhile, and waits too.
+    """Wait until the kernel before this one has ended.
 
     Arrays that nobody writes are read by instructions that may move past any other: so their addresses are only known
     behind the wait.
     """
     out = context.out
-    out.line(
-        'call void asm sideeffect "griddepcontrol.launch_dependents;\\0Agriddepcontrol.wait;", "~{memory}"()'
-    )
+    out.line('call void asm sideeffect "griddepcontrol.wait;", "~{memory}"()')
     for name, value in context.values.items():
         if isinstance(value, MemrefValue):
             place = out.value(f"addrspacecast ptr {value.pointer.operand} to ptr addrspace(1)")
@@ -139,9 +195,7 @@ def emit_operation(context: EmitContext, instruction: SubgroupOperation) -> Scal
     value, function = context.scalar(instruction.operand.name), instruction.function
     distances = [1 << step for step in range(context.subgroup_size.bit_length() - 1)]
     if instruction.form == "reduce":
-        for distance in reversed(distances):
-            value = combine(context, function, value, _shuffle(context, "bfly", value, str(distance)))
-        return value
+        return reduce_lanes(context, function, value)
     for distance in distances:
         below = _shuffle(context, "up", value, str(distance))
         value = _select(
@@ -154,6 +208,16 @@ def emit_operation(context: EmitContext, instruction: SubgroupOperation) -> Scal
         return value
     before = _shuffle(context, "up", value, "1")
     return _select(context, f"icmp eq i32 {context.lane}, 0", identity(function, value.element), before)
+
+
+def reduce_lanes(
+    context: EmitContext, function: str, value: ScalarValue, distances: Sequence[int] = ()
+) -> ScalarValue:
+    """What values come to over the subgroup, or over the lanes that differ in some bits of their numbers."""
+    every = [1 << step for step in reversed(range(context.subgroup_size.bit_length() - 1))]
+    for distance in distances or every:
+        value = combine(context, function, value, _shuffle(context, "bfly", value, str(distance)))
+    return value
 
 
 def _select(context: EmitContext, condition: str, then: ScalarValue, otherwise: ScalarValue) -> ScalarValue:

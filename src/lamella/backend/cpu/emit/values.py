@@ -109,6 +109,8 @@ class MatrixValue:
     """The integer that all components are, where it is a constant."""
     bits: int | None = None
     """How many bits hold every component with its sign, where that is known to be few."""
+    words: bool = False
+    """Whether its parts are words of two components, as those of a factor of the tensor cores are."""
     codes: tuple[str, ...] = ()
     """Operands whose low 4 bits its components are, or, where it is not known that those are few, shifted up to the
     sign."""

@@ -7,7 +7,7 @@ registers of every thread. Any element type, any shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import gcd
@@ -43,7 +43,7 @@ from lamella.backend.cpu.emit.memory.addresses import (
     part_bytes,
     part_pointers,
 )
-from lamella.backend.cpu.emit.scalars import convert, emit_cast, make_constant
+from lamella.backend.cpu.emit.scalars import combine, convert, emit_cast, identity, make_constant
 from lamella.backend.cpu.emit.scalars.lanes import element_of, map_columns
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, MemrefValue, RunValue, ScalarValue
 from lamella.lang.tensor.layout import component_place
@@ -56,6 +56,7 @@ from lamella.lang.tensor.nodes import (
     CoopLoad,
     Coopmatrix,
     CoopMulAdd,
+    CoopReduce,
     CoopScale,
     CoopStore,
     Load,
@@ -85,8 +86,57 @@ def constant_matrix(context: EmitContext, constant: Constant) -> MatrixValue:
 
 
 def emit_construct(context: EmitContext, construct: CoopConstruct) -> MatrixValue:
-    """A cooperative matrix with one number everywhere."""
-    return _same(context, construct.type, uniform(context, context.scalar(construct.scalar.name)))
+    """A cooperative matrix with one number everywhere, or one row or column everywhere."""
+    type_ = construct.type
+    if not isinstance(context.values[construct.scalar.name], MatrixValue):
+        return _same(context, type_, uniform(context, context.scalar(construct.scalar.name)))
+    line, held = named_matrix(context, construct.scalar), rows_held(context, type_)
+    if line.type.rows == type_.rows:
+        return MatrixValue(type_, tuple(part * type_.columns for part in line.parts))
+    cells = [
+        threads.of_lane(context, _value(context, line, column, type_.element), 0)
+        for column in range(type_.columns)
+    ]
+    parts = zip(*(cell.parts for cell in cells), strict=True)
+    return MatrixValue(type_, tuple(tuple(item for item in part for _ in range(held)) for part in parts))
+
+
+def emit_reduce(context: EmitContext, reduce: CoopReduce) -> MatrixValue:
+    """Sums or extremes of rows, which a thread holds, or of columns, for which threads meet."""
+    matrix, type_ = named_matrix(context, reduce.operand), reduce.type
+    held, columns = rows_held(context, matrix.type), range(matrix.type.columns)
+    if reduce.mode == "row":
+        found = [
+            _join(
+                context,
+                reduce.function,
+                [_value(context, matrix, column * held + step, type_.element) for column in columns],
+            )
+            for step in range(held)
+        ]
+    else:
+        found = [_reduce_column(context, reduce.function, matrix, column) for column in columns]
+    return MatrixValue(type_, tuple(zip(*(item.parts for item in found), strict=True)))
+
+
+def _reduce_column(context: EmitContext, function: str, matrix: MatrixValue, column: int) -> ScalarValue:
+    """What a column comes to, in every thread; threads without a row of it add nothing."""
+    size, element = context.subgroup_size, matrix.type.element
+    held, cells = rows_held(context, matrix.type), []
+    for step in range(held):
+        value, rest = _value(context, matrix, column * held + step, element), matrix.type.rows - step * size
+        if rest < size:
+            own = context.out.value(f"icmp ult i32 {context.lane}, {rest}")
+            value = threads.choose(context, own, value, identity(function, element))
+        cells.append(value)
+    return threads.reduce_lanes(context, function, _join(context, function, cells))
+
+
+def _join(context: EmitContext, function: str, values: Sequence[ScalarValue]) -> ScalarValue:
+    total = values[0]
+    for value in values[1:]:
+        total = combine(context, function, total, value)
+    return total
 
 
 # --- memory --------------------------------------------------------------------------------------------------
@@ -245,9 +295,24 @@ def emit_element(context: EmitContext, load: Load) -> RunValue | None:
 def emit_thread_cast(context: EmitContext, cast: Cast) -> ScalarValue | MatrixValue:
     """A cast; the GPU has an instruction for the one to bf16, where processors need several."""
     value = context.values[cast.operand.name]
-    if isinstance(value, MatrixValue) and value.type.element == "f32" and element_of(cast.type) == "bf16":
-        return map_columns(cast.type, _to_bf16, context, value)
-    return emit_cast(context, cast)
+    if not isinstance(value, MatrixValue) or not isinstance(cast.type, Coopmatrix):
+        return emit_cast(context, cast)
+    if value.type.element == "f32" and element_of(cast.type) == "bf16":
+        found = map_columns(cast.type, _to_bf16, context, value)
+    else:
+        found = map_columns(cast.type, partial(convert, element=cast.type.element), context, value)
+    if cast.type.use != "matrix_b" or value.type.use == "matrix_b":
+        return found
+    # Every thread holds all of a matrix_b.
+    held, size = rows_held(context, cast.type), context.subgroup_size
+    cells = [
+        threads.of_lane(
+            context, _value(context, found, column * held + row // size, cast.type.element), row % size
+        )
+        for column in range(cast.type.columns)
+        for row in range(cast.type.rows)
+    ]
+    return MatrixValue(cast.type, tuple(zip(*(cell.parts for cell in cells), strict=True)))
 
 
 def _to_bf16(context: EmitContext, value: ScalarValue) -> ScalarValue:
@@ -327,6 +392,7 @@ EMITTERS: Emitters = {
     CoopMulAdd: emit_mul_add,
     CoopScale: emit_scale,
     CoopConstruct: emit_construct,
+    CoopReduce: emit_reduce,
     CoopExtract: extract_component,
     CoopInsert: insert_component,
 }

@@ -15,11 +15,12 @@ from lamella.backend.cpu.jit.placing import place_objects
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.mapping import release_library
-from lamella.base.object_cache import open_cache
+from lamella.base.object_cache import ObjectCache, open_cache
 from lamella.base.optional import need
 from lamella.base.paths import read_text
 from lamella.base.reader import Reader
 from lamella.base.records import dataclass
+from lamella.base.system import may_fork, run_aside
 from lamella.kernels.target import TARGETS
 
 # --- machines that LLVM writes code for: the host as it is, and named ones whose code can be read -----------
@@ -100,21 +101,39 @@ class _Host(NamedTuple):
 def _host() -> _Host:
     """What LLVM says of this machine, as it was told before where nothing has changed: loading it takes long."""
     store, key = open_cache(), _host_key()
-    words = (
-        (store.get(key) or b"").decode("utf-8", "replace").split("\n") if store is not None and key else []
-    )
-    if len(words) == 4:
-        return _Host(Processor(*words[:3]), words[3])
+    if store is None or not key:
+        return _ask_llvm()
+    found = _kept_host(store, key)
+    if found is None and may_fork():
+        # So that a process which never compiles never has LLVM in its memory.
+        run_aside(lambda _: _keep_host(store, key, _ask_llvm()), lambda _: None)
+        found = _kept_host(store, key)
+    if found is None:
+        found = _ask_llvm()
+        _keep_host(store, key, found)
+    return found
+
+
+def _ask_llvm() -> _Host:
     binding = need("llvmlite.binding")
     features: dict[str, bool] = dict(binding.get_host_cpu_features())
     # LLVM would otherwise keep to half of a register where it chooses the width itself.
     features["prefer-256-bit"] = False
     listed = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
     machine = Processor(str(binding.get_process_triple()), str(binding.get_host_cpu_name()), listed)
-    found = _Host(machine, ".".join(map(str, binding.llvm_version_info)))
-    if store is not None and key:
-        store.put(key, "\n".join((machine.triple, machine.cpu, machine.features, found.version)).encode())
-    return found
+    return _Host(machine, ".".join(map(str, binding.llvm_version_info)))
+
+
+def _kept_host(store: ObjectCache, key: bytes) -> _Host | None:
+    words = (store.get(key) or b"").decode("utf-8", "replace").split("\n")
+    return _Host(Processor(*words[:3]), words[3]) if len(words) == 4 else None
+
+
+def _keep_host(store: ObjectCache, key: bytes, found: _Host) -> None:
+    store.put(
+        key,
+        "\n".join((found.machine.triple, found.machine.cpu, found.machine.features, found.version)).encode(),
+    )
 
 
 def _host_key() -> bytes:

@@ -36,6 +36,7 @@ from lamella.backend.cpu.run.loops import (
 )
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
+from lamella.base.system import PARKED
 
 # --- local memory ---------------------------------------------------------------------------------------------
 
@@ -115,7 +116,7 @@ class ThreadPool:
         self._ended = False
         self._arenas = [Arena() for _ in range(threads)]
         for arena in self._arenas[1:]:
-            threading.Thread(target=self._work, args=(arena,), name="lamella", daemon=True).start()
+            threading.Thread(target=self._work, args=(arena,), name=PARKED, daemon=True).start()
         atexit.register(self.stop)
 
     def run(self, kernel: int, arguments: bytes, groups: int, local_bytes: int) -> bool:
@@ -257,7 +258,7 @@ class FutexPool:
 
     def _start(self, index: int) -> threading.Thread:
         loop = _WORKER(self._code.address("worker"))
-        thread = threading.Thread(target=loop, args=(self._board, index, 0), name="lamella", daemon=True)
+        thread = threading.Thread(target=loop, args=(self._board, index, 0), name=PARKED, daemon=True)
         thread.start()
         return thread
 

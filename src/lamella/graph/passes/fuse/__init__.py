@@ -31,6 +31,9 @@ from lamella.graph.rewrite import members, operands_of, results_of
 FEWEST_QUERIES, MOST_KEYS, FRAGMENTS = 16, 256, 32
 """Of an attention that one kernel of a GPU computes with all scores of its queries at hand: vectors are multiples."""
 
+PANEL, MOST_WIDE = 64, 128
+"""Of one whose keys stream by: queries are at least so many, vectors are multiples, and this wide."""
+
 __all__ = ["Fusion", "GroupKind", "Kind", "Machine", "fuse", "fuse_model", "kind_of"]
 
 
@@ -55,9 +58,9 @@ class Fusion:
     refusals: tuple[Refusal, ...]
 
     def attentions(self) -> frozenset[str]:
-        """The tensors that attentions make whose scores of some queries fit into the local memory of a GPU."""
+        """The tensors that attentions make which one kernel of a GPU computes: it rounds their factors itself."""
         found = [item.made for item in self.groups if item.kind is GroupKind.ATTENTION]
-        return frozenset(item.name for made in found if _is_short(made) for item in made)
+        return frozenset(item.name for made in found if _is_one_kernel(made) for item in made)
 
     def lines(self) -> list[str]:
         """What was fused and what was not, for people: one line in all, then one for each."""
@@ -76,13 +79,15 @@ class Fusion:
         return found
 
 
-def _is_short(made: Sequence[Tensor]) -> bool:
-    """Whether the largest tensor of an attention, its scores, has few keys, and the last one vectors of fragments."""
+def _is_one_kernel(made: Sequence[Tensor]) -> bool:
+    """Whether the largest tensor of an attention, its scores, has few keys or whole tiles, the last one vectors."""
     shapes = [[extent for extent in item.shape if isinstance(extent, int)] for item in made]
     if any(len(known) < len(item.shape) for known, item in zip(shapes, made, strict=True)):
         return False
     *_, queries, keys = [1, 1, *max(shapes, key=prod)]
     width = shapes[-1][-1] if shapes[-1] else 1
+    if queries >= PANEL and keys > MOST_KEYS and width % PANEL == 0 and width <= MOST_WIDE:
+        return True
     return queries >= FEWEST_QUERIES and keys <= MOST_KEYS and width % FRAGMENTS == 0
 
 

@@ -84,12 +84,31 @@ class Grouping:
                 continue
             if number in self.part.decoding:
                 self._join_codes(number)
-            else:
+            elif not self._waits(number):
                 self._join_attention(number)
                 for item in self._by_worth(number):
                     self._join(number, item)
+                self._join_widened(number)
         if self.machine.joins_views:
             self._join_views()
+
+    def _waits(self, number: int) -> bool:
+        """Whether an operation widens numbers for one reader: behind what makes them it would write more bytes."""
+        sources, (made, *others) = self.part.sources(number), results_of(self.part.nodes[number])
+        if not self.machine.joins_views or others or len(sources) != 1:
+            return False
+        widens = sources[0].element.is_float and sources[0].element.bits < made.element.bits
+        alone = len(self.part.readers.get(made.name, ())) == 1 and made.name not in self.part.visible
+        return widens and alone and self.part.facts[number].is_pointwise
+
+    def _join_widened(self, number: int) -> None:
+        """What was widened for an operation brings what made it, where one kernel can do all of it."""
+        for source in self.part.sources(number):
+            maker = self.part.makers.get(source.name)
+            if maker is None or self.group_of[maker] != self.group_of[number] or not self._waits(maker):
+                continue
+            for item in self._by_worth(maker):
+                self._join(maker, item)
 
     def _join_views(self) -> None:
         """Attention takes in what only moves its operands: its kernel reads them one by one, wherever they lie."""

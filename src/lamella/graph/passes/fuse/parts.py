@@ -83,7 +83,8 @@ def _find_decoding(part: Part) -> frozenset[int]:
         inner = readers and all(
             reader in ends or part.facts[reader].kind is Kind.CONTRACT for reader in readers
         )
-        if inner and part.facts[number].is_pointwise and not part.visible.intersection(names):
+        inner = inner and part.facts[number].is_pointwise and not part.visible.intersection(names)
+        if inner and not _makes_codes(part, number):
             ends.add(number)
     found: set[int] = set()
     for number in sorted(ends):
@@ -92,6 +93,12 @@ def _find_decoding(part: Part) -> frozenset[int]:
         if widens or any(part.makers.get(item.name) in found for item in sources):
             found.add(number)
     return frozenset(found)
+
+
+def _makes_codes(part: Part, number: int) -> bool:
+    """Whether an operation rounds to narrow codes, which are to be in memory."""
+    own = _element(part, number)
+    return own in NARROW and any(item.element.bits > own.bits for item in part.sources(number))
 
 
 def _element(part: Part, number: int) -> ElementType:

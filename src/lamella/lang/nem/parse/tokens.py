@@ -124,8 +124,7 @@ class NemCursor(TriviaCursor):
 
     def name(self) -> Name:
         """The token ahead as a name, whatever it is."""
-        text, start = self.text, self.starts[self.index]
-        self.next()
+        text, start = self.text, self.starts[self.next()]
         return Name(text, Span(self.source, start, start + len(text)))
 
     def use(self, wanted: str, where: str) -> Name:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lamella.base.records import dataclass
 from lamella.lang.tensor.check.context import StatementContext
 from lamella.lang.tensor.check.kinds import (
@@ -28,6 +30,7 @@ from lamella.lang.tensor.nodes import (
     CoopLoad,
     Coopmatrix,
     CoopMulAdd,
+    CoopReduce,
     CoopScale,
     CoopStore,
     Instruction,
@@ -65,24 +68,31 @@ LANE = Scalar("i32")
 USES = ("matrix_a", "matrix_b", "matrix_acc")
 MATRIX = "a cooperative matrix"
 SHIFTS = ("shl", "shr")
+EXTREMES = ("min", "max")
 ALL = OperandTypes(SCALARS, "scalars and cooperative matrices", matrices=True)
 NUMBERS = OperandTypes(SCALARS, "scalars")
 REAL = OperandTypes((*INTEGERS, *FLOATS), "integers and floating-point numbers")
+REAL_MATRICES = OperandTypes(REAL.names, "real numbers and cooperative matrices of them", matrices=True)
 WHOLE = OperandTypes(INTEGERS, "integers")
 WHOLE_MATRICES = OperandTypes(INTEGERS, "integers and cooperative matrices of them", matrices=True)
 BITS = OperandTypes(("bool", *INTEGERS), "booleans and integers")
 PAIRS = OperandTypes(COMPLEX, "complex numbers")
 CONTINUOUS = OperandTypes((*FLOATS, *COMPLEX), "floating-point and complex numbers")
 FLOATING = OperandTypes(FLOATS, "floating-point numbers")
+NARROW = OperandTypes(
+    ("bf16", "f16", "f32"), "bf16, f16, f32 and cooperative matrices of them", matrices=True
+)
 CHOSEN = OperandTypes(("bool", *SCALARS), "booleans, scalars and cooperative matrices", matrices=True)
 ARITH = {
     **dict.fromkeys(("add", "sub", "mul", "div", "neg"), ALL),
-    **dict.fromkeys(("rem", "min", "max"), REAL),
+    "rem": REAL,
+    **dict.fromkeys(EXTREMES, REAL_MATRICES),
     **dict.fromkeys(SHIFTS, WHOLE_MATRICES),
     **dict.fromkeys(("and", "or", "xor", "not"), BITS),
     **dict.fromkeys(("conj", "im", "re"), PAIRS),
     "abs": NUMBERS,
     "select": CHOSEN,
+    "fma": NARROW,
 }
 COMPLEX_MATH = ("exp", "native_exp", "exp2", "native_exp2")
 EQUALITY = ("eq", "ne")
@@ -105,6 +115,8 @@ def check_arithmetic(here: StatementContext, instruction: Instruction) -> None:
             _check_cooperative(here, instruction)
         case CoopConstruct() | CoopExtract() | CoopInsert():
             _check_component_access(here, instruction)
+        case CoopReduce():
+            _check_reduce(here, instruction)
         case CoopApply():
             _check_apply(here, instruction)
         case SubgroupBroadcast() | SubgroupOperation():
@@ -185,10 +197,14 @@ def _check_arith(here: StatementContext, arith: Arith) -> None:
     if types is None:
         return
     operands = arith.operands
-    if arith.function in EXTRA_ARITH:
+    if arith.function == "fma":
+        here.context.note_extension(here.span, f"'{here.word}'", "a product and a sum")
+    elif arith.function in EXTRA_ARITH:
         here.context.note_extension(here.span, f"'{here.word}'", "if with a yield in each branch")
         here.expect(operands[0], types[0], types[0] == BOOL, "a bool")
         operands, types = operands[1:], types[1:]
+    if arith.function in EXTREMES and any(isinstance(item, Coopmatrix) for item in types):
+        here.context.note_extension(here.span, "an extreme of cooperative matrices", "one of each component")
     if arith.function in SHIFTS and any(isinstance(item, Coopmatrix) for item in types):
         here.context.note_extension(here.span, "a shift of cooperative matrices", "shifts of integers")
     if _check_taken(here, operands, types, ARITH.get(arith.function, NUMBERS)):
@@ -263,6 +279,8 @@ def _check_cast(here: StatementContext, cast: Cast) -> None:
     ):
         words = {"operand": write_type(source), "type": write_type(cast.type)}
         here.say(rules.FORBIDDEN_CAST, here.type_span, [cast.operand], **words)
+    elif isinstance(source, Coopmatrix) and isinstance(cast.type, Coopmatrix) and source.use != cast.type.use:
+        here.context.note_extension(here.span, "a cast to another use", "a store and a load")
 
 
 # --- cooperative matrices -----------------------------------------------------------------------------------
@@ -409,7 +427,9 @@ def _check_component_access(
     here.context.note_extension(here.span, f"'{here.word}'", "arithmetic on whole cooperative matrices")
     if isinstance(instruction, CoopConstruct):
         scalar = here.context.type_of(instruction.scalar)
-        if scalar is not None:
+        if isinstance(scalar, Coopmatrix):
+            _check_repeated(here, instruction, scalar)
+        elif scalar is not None:
             _expect_element(here, instruction.scalar, scalar, instruction.type)
         return
     matrix = here.context.type_of(instruction.operand)
@@ -424,6 +444,34 @@ def _check_component_access(
     if isinstance(instruction, CoopInsert) and scalar is not None:
         _expect_element(here, instruction.scalar, scalar, matrix)
     _check_component(here, instruction, matrix)
+
+
+def _check_repeated(here: StatementContext, construct: CoopConstruct, line: Coopmatrix) -> None:
+    """One row or one column of the sums, as long as those of the result."""
+    type_ = construct.type
+    row, column = replace(type_, rows=1), replace(type_, columns=1)
+    fits = type_.use == "matrix_acc" and line in (row, column)
+    wanted = f"a scalar of type {type_.element}, or {write_type(row)}, or {write_type(column)}"
+    here.expect(construct.scalar, line, fits, wanted)
+
+
+def _check_reduce(here: StatementContext, reduce: CoopReduce) -> None:
+    """Check a reduction: sums and extremes of real or integer components, one row or one column of them."""
+    here.context.note_extension(here.span, f"'{here.word}'", "arithmetic on whole cooperative matrices")
+    matrix = here.context.type_of(reduce.operand)
+    if matrix is None:
+        return
+    fits = isinstance(matrix, Coopmatrix) and matrix.use == "matrix_acc"
+    if not here.expect(reduce.operand, matrix, fits, "a cooperative matrix of use matrix_acc"):
+        return
+    if isinstance(matrix, Coopmatrix):
+        taken = NUMBERS if reduce.function == "add" else REAL
+        if not taken.holds(Scalar(matrix.element)):
+            words = {"type": write_type(matrix), "wanted": taken.words}
+            here.say(rules.UNSUPPORTED_TYPE, reduce.operand.span, [reduce.operand], **words)
+            return
+        wanted = replace(matrix, rows=1) if reduce.mode == "column" else replace(matrix, columns=1)
+        here.expect_result(reduce.type, wanted, [reduce.operand])
 
 
 def _expect_element(here: StatementContext, value: Value, type_: Type, matrix: Coopmatrix) -> None:

@@ -66,10 +66,11 @@ def component(type_: Type) -> str | None:
 
 
 def can_cast(source: Type, target: Type) -> bool:
-    """Whether a cast leads from one type to another; matrices keep their shape and use."""
+    """Whether a cast leads from one type to another; matrices keep their shape, and their use or become a factor."""
     left, right = component(source), component(target)
     if left not in SCALARS or right not in SCALARS or not is_castable(left, right):
         return False
     if isinstance(source, Coopmatrix) and isinstance(target, Coopmatrix):
-        return (source.rows, source.columns, source.use) == (target.rows, target.columns, target.use)
+        alike = (source.rows, source.columns) == (target.rows, target.columns)
+        return alike and source.use in ("matrix_acc", target.use)
     return scalar_name(source) is not None and scalar_name(target) is not None

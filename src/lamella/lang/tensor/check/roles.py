@@ -20,6 +20,7 @@ from lamella.lang.tensor.nodes import (
     CoopInsert,
     CoopLoad,
     CoopMulAdd,
+    CoopReduce,
     CoopScale,
     CoopStore,
     Expand,
@@ -89,6 +90,8 @@ def word_of(instruction: Instruction) -> str:
             return function
         case AtomicUpdate(function=function):
             return f"atomic_{function}"
+        case CoopReduce(function=function):
+            return f"cooperative_matrix_reduce_{function}"
         case SubgroupOperation(function=function, form=form):
             return f"subgroup_{function}.{form}"
         case Store(flag=flag):
@@ -98,7 +101,7 @@ def word_of(instruction: Instruction) -> str:
 
 
 COLLECTIVE = frozenset((Alloca, LifetimeStop, Foreach, ForeachTile, Parallel, Blas))
-MATRICES = (CoopLoad, CoopMulAdd, CoopScale, CoopStore, CoopConstruct, CoopInsert, CoopApply)
+MATRICES = (CoopLoad, CoopMulAdd, CoopScale, CoopStore, CoopConstruct, CoopReduce, CoopInsert, CoopApply)
 COOPERATIVE = frozenset((*MATRICES, SubgroupBroadcast, SubgroupOperation))
 
 

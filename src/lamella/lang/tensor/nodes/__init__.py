@@ -326,9 +326,25 @@ class CoopStore:
 
 @dataclass(frozen=True, slots=True)
 class CoopConstruct:
-    """`cooperative_matrix_construct %s : coopmatrix<…>`, an extension: every component is the scalar."""
+    """`cooperative_matrix_construct %s : coopmatrix<…>`, an extension: every component is the scalar.
+
+    Where the operand is a cooperative matrix of one row or one column, every row or column is that one.
+    """
 
     scalar: Value
+    type: Coopmatrix
+
+
+@dataclass(frozen=True, slots=True)
+class CoopReduce:
+    """`cooperative_matrix_reduce_max.column %m : coopmatrix<f32x1xN,matrix_acc>`, an extension.
+
+    A `column` reduction has the sum (`add`) or an extreme of each column, a `row` reduction that of each row.
+    """
+
+    function: str
+    mode: str
+    operand: Value
     type: Coopmatrix
 
 
@@ -424,6 +440,7 @@ Instruction: TypeAlias = (
     | CoopScale
     | CoopStore
     | CoopConstruct
+    | CoopReduce
     | CoopExtract
     | CoopInsert
     | CoopApply
@@ -506,6 +523,7 @@ __all__ = [
     "CoopInsert",
     "CoopLoad",
     "CoopMulAdd",
+    "CoopReduce",
     "CoopScale",
     "CoopStore",
     "Coopmatrix",

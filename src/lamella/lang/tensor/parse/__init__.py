@@ -89,6 +89,7 @@ class TensorParser(TensorInstructions):
             "cooperative_matrix_insert": self.coop_insert,
             "cooperative_matrix_load": self.coop_load,
             "cooperative_matrix_mul_add": self.coop_mul_add,
+            **{f"cooperative_matrix_reduce_{name}": self.coop_reduce for name in REDUCTIONS},
             "cooperative_matrix_scale": self.coop_scale,
             "expand": self.expand,
             "fuse": self.fuse,

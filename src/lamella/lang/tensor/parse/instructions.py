@@ -25,6 +25,7 @@ from lamella.lang.tensor.nodes import (
     CoopLoad,
     Coopmatrix,
     CoopMulAdd,
+    CoopReduce,
     CoopScale,
     CoopStore,
     Expand,
@@ -66,6 +67,7 @@ from lamella.lang.tensor.words import (
 TRANSPOSED = {".n": False, ".t": True}
 CHECKED = {f".{name}_checked": name for name in CHECKS}
 FLAGS = {f".{name}": name for name in STORE_FLAGS}
+REDUCED = {".row": "row", ".column": "column"}
 
 
 class TensorInstructions(TensorTokens):
@@ -498,6 +500,19 @@ class TensorInstructions(TensorTokens):
     def coop_construct(self, word: str) -> CoopConstruct:
         """`'cooperative_matrix_construct' value ':' coopmatrix`."""
         return CoopConstruct(self.operand(), self.coop_type())
+
+    def coop_reduce(self, word: str) -> CoopReduce:
+        """`'cooperative_matrix_reduce_add' '.row'|'.column' value ':' coopmatrix`."""
+        mode = ""
+        for token in self.modifiers():
+            text = self.texts[token]
+            if text not in REDUCED or mode:
+                self.reject_modifier(word, token, "", f"write '{word}.column' or '{word}.row'")
+            mode = REDUCED[text]
+        if not mode:
+            self.problem("'.column' or '.row'", f"after '{word}'")
+        function = word.removeprefix("cooperative_matrix_reduce_")
+        return CoopReduce(function, mode, self.operand(), self.coop_type())
 
     def coop_extract(self, word: str) -> CoopExtract:
         """`'cooperative_matrix_extract' value '[' integer ']' ':' type`."""

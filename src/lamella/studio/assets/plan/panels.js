@@ -40,13 +40,14 @@ function openBars() {
 // --- the table of layers ----------------------------------------------------------------------------------------
 
 const LAYER_COLUMNS = ["layer", "when", "cycles", "unit", "busy", "MACs", "DDR", "compulsory", "×", "energy"];
+const hasEnergy = scene.layers.some((found) => found.energy);
 let layer = -1; // the one whose tasks the table of tasks shows
 
 function openLayers() {
   if (!scene.layers.length) return;
   byId("layers-card").hidden = false;
   byId("layers-hint").textContent = "sections of the program; click one to see its time and its tasks";
-  const head = element("tr", "", null, ...LAYER_COLUMNS.map((name, column) => element("th", column >= 2 && column !== 3 ? "num plain" : "plain", name)));
+  const head = element("tr", "", null, ...LAYER_COLUMNS.slice(0, LAYER_COLUMNS.length - !hasEnergy).map((name, column) => element("th", column >= 2 && column !== 3 ? "num plain" : "plain", name)));
   byId("layers").tHead.append(head);
   byId("colour").value = "layer";
   colours = colourTable("layer");
@@ -56,8 +57,8 @@ function openLayers() {
 
 function layerRow(found, number) {
   const times = found.compulsory ? (found.ddr / found.compulsory).toFixed(2) : "";
-  const numbers = [count(found.end - found.start), found.unit, percent(found.utilisation), found.macs ? brief(found.macs) : "", found.ddr ? bytes(found.ddr) : "", found.ddr ? bytes(found.compulsory) : "", times, found.energy];
-  const row = element("tr", "", null, element("td", "", null, layerSwatch(found), found.name), element("td", "", null, spanBar(found)), ...numbers.map((text, column) => element("td", column !== 1 ? "num" : "", text)));
+  const numbers = [count(found.end - found.start), found.unit, percent(found.utilisation), found.macs ? brief(found.macs) : "", found.ddr ? bytes(found.ddr) : "", found.ddr ? bytes(found.compulsory) : "", times, ...(hasEnergy ? [found.energy] : [])];
+  const row = element("tr", "", null, element("td", "", null, layerSwatch(found), found.name), element("td", "", null, spanBar(found)), ...numbers.map((text, column) => element("td", column !== 1 ? "num" : "unit", text)));
   row.title = found.what;
   row.tabIndex = 0;
   row.addEventListener("click", () => chooseLayer(number));
@@ -169,7 +170,6 @@ function markTask() {
 
 // --- the source --------------------------------------------------------------------------------------------------
 
-const WORDS = /^(program|device|include|const|let|buffer|loop|endloop|wait|in|out)$/;
 const tasksOfLine = new Map();
 
 function openSource() {
@@ -194,14 +194,7 @@ function sourceLine(text, number) {
   return line;
 }
 
-function paintedText(text) {
-  const made = element("span", "t");
-  const comment = text.indexOf("#");
-  const code = comment < 0 ? text : text.slice(0, comment);
-  for (const part of code.split(/\b/)) made.append(WORDS.test(part) ? element("span", "word", part) : part);
-  if (comment >= 0) made.append(element("span", "comment", text.slice(comment)));
-  return made;
-}
+const paintedText = (text) => element("span", "t", null, ...highlight(text, "nem"));
 
 function markLine() {
   const lines = byId("source").children;

@@ -149,8 +149,15 @@ function paintSlice({ pen }, slice, x, width, y) {
   }
   pen.fillStyle = dimmed ? theme.text : inkOn(colours[task]);
   pen.textAlign = "left";
-  const label = width > 26 ? shorten(pen, sliceName(slice), width - 10) : "";
+  const label = width > 26 ? barLabel(pen, slice, width - 10) : "";
   if (label) pen.fillText(label, x + 5, y + ROW / 2);
+}
+
+// The name of a task; its opcode, which many have, goes first where there is no room for both.
+function barLabel(pen, slice, room) {
+  const whole = shorten(pen, sliceName(slice), room);
+  if (!whole.includes("…") && whole) return whole;
+  return shorten(pen, sliceName(slice).replace(/ \([\w.]+\)(?=  |$)/, ""), room);
 }
 
 function paintArrows(area, slice) {

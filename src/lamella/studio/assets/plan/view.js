@@ -143,9 +143,12 @@ function shorten(pen, text, room) {
   if (room < 14) return "";
   if (!widths.has(text)) widths.set(text, pen.measureText(text).width);
   if (widths.get(text) <= room) return text;
-  const letters = Math.floor(room / letter) - 1;
-  if (letters < 2) return "";
-  // The end of a name tells tasks apart more often than its beginning.
-  const first = letters < 6 ? 0 : Math.ceil(letters * 0.35);
-  return text.slice(0, first) + "…" + text.slice(first - letters);
+  for (let letters = Math.floor(room / letter) - 1; letters >= 2; letters -= 1) {
+    // The end of a name tells tasks apart more often than its beginning.
+    const first = letters < 6 ? 0 : Math.ceil(letters * 0.35);
+    const cut = text.slice(0, first) + "…" + text.slice(first - letters);
+    if (!widths.has(cut)) widths.set(cut, pen.measureText(cut).width);
+    if (widths.get(cut) <= room) return cut;
+  }
+  return "";
 }

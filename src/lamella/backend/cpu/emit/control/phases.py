@@ -44,7 +44,7 @@ def operands_of(value: RunValue) -> Iterator[tuple[str, str]]:
         if not value.parts and value.base is not None:
             yield llvm(value.element), value.base
     elif isinstance(value, MatrixValue):
-        kind = llvm(value.type.element, value.width)
+        kind = "i32" if value.words else llvm(value.type.element, value.width)
         yield from ((kind, item) for part in value.parts for item in part)
     elif isinstance(value, MemrefValue):
         for item in (value.pointer, value.offset, *value.sizes, *value.strides):

@@ -28,7 +28,7 @@ from lamella.backend.cpu.emit.scalars.lanes import Operand, Vector, change, lane
 from lamella.backend.cpu.emit.values import ScalarValue
 from lamella.base.records import dataclass
 from lamella.lang.tensor.check.kinds import PARTS
-from lamella.lang.tensor.nodes import Math
+from lamella.lang.tensor.nodes import Math, Scalar
 
 # --- logarithms, and the inverse hyperbolic functions that are made of them ---------------------------------
 
@@ -430,10 +430,26 @@ SHORT: Mapping[str, Function] = MappingProxyType(
 )
 """The same for narrower types, where some may be shorter."""
 COMPLEX = MappingProxyType({"exp": exp, "exp2": exp2})
+NATIVE = MappingProxyType(
+    {
+        "native_exp2": ("ex2.approx.ftz", ""),
+        "native_exp": ("ex2.approx.ftz", "0x3FF7154760000000"),
+        "native_log2": ("lg2.approx.ftz", ""),
+    }
+)
+"""What a GPU has an instruction for, to two units in the last place: its name, and by what it is multiplied before."""
 
 
 def emit_math(context: EmitContext, instruction: Math) -> ScalarValue:
-    """`math.exp %a : f32`; a `native_` function is the one without the word before it."""
+    """`math.exp %a : f32`; a `native_` function is the one without the word, but where a GPU has an instruction."""
+    fast = NATIVE.get(instruction.function) if context.threads else None
+    if fast is not None and instruction.type == Scalar("f32"):
+        (value,) = (context.scalar(item.name).operand for item in instruction.operands)
+        given = context.out.value(f"fmul float {value}, {fast[1]}") if fast[1] else value
+        # Beside products that are under way it stands where the text has it: before what waits for them.
+        kept = " sideeffect" if context.stream is not None else ""
+        called = f'asm{kept} "{fast[0]}.f32 $0, $1;", "=f,f"(float {given})'
+        return ScalarValue("f32", (context.out.value(f"call float {called}"),))
     function = instruction.function.removeprefix("native_")
     operands = level(context, *(context.scalar(value.name) for value in instruction.operands))
     return compute(context, function, *operands)

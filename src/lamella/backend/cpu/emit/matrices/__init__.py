@@ -50,7 +50,7 @@ from lamella.backend.cpu.emit.memory.addresses import (
     scatter,
     unit,
 )
-from lamella.backend.cpu.emit.scalars import make_constant
+from lamella.backend.cpu.emit.scalars import combine, make_constant
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue, llvm
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.records import dataclass
@@ -63,6 +63,7 @@ from lamella.lang.tensor.nodes import (
     CoopLoad,
     Coopmatrix,
     CoopMulAdd,
+    CoopReduce,
     CoopScale,
     CoopStore,
     Function,
@@ -274,9 +275,69 @@ def _weave(context: EmitContext, element: str, slots: Sequence[str], width: int)
 def emit_construct(context: EmitContext, construct: CoopConstruct) -> MatrixValue:
     """A cooperative matrix with one number everywhere."""
     type_ = construct.type
+    if isinstance(context.values[construct.scalar.name], MatrixValue):
+        return _repeat(context, type_, named_matrix(context, construct.scalar))
     number, width = uniform(context, context.scalar(construct.scalar.name)), width_of(type_)
     parts = [splat(context, part, type_.element, width) for part in number.parts]
     return MatrixValue(type_, tuple((part,) * value_count(type_) for part in parts), width)
+
+
+def _repeat(context: EmitContext, type_: Coopmatrix, line: MatrixValue) -> MatrixValue:
+    """A matrix whose columns, or rows, are all the same."""
+    width = width_of(type_)
+    if line.type.rows == type_.rows:
+        return MatrixValue(type_, tuple(part * type_.columns for part in line.parts), width)
+    parts = [tuple(splat(context, item, type_.element, width) for item in part) for part in line.parts]
+    return MatrixValue(type_, tuple(parts), width)
+
+
+def emit_reduce(context: EmitContext, reduce: CoopReduce) -> MatrixValue:
+    """Sums or extremes of columns, or of rows: halves of vectors, or columns one after the other."""
+    matrix, element = named_matrix(context, reduce.operand), reduce.type.element
+    columns = [
+        ScalarValue(element, tuple(part[number] for part in matrix.parts), matrix.width)
+        for number in range(matrix.type.columns)
+    ]
+    if reduce.mode == "row":
+        total = columns[0]
+        for column in columns[1:]:
+            total = combine(context, reduce.function, total, column)
+        return MatrixValue(reduce.type, tuple((part,) for part in total.parts), matrix.width)
+    found = [_fold_rows(context, reduce.function, column, matrix.type.rows) for column in columns]
+    return MatrixValue(reduce.type, tuple(zip(*(item.parts for item in found), strict=True)))
+
+
+def _fold_rows(context: EmitContext, function: str, column: ScalarValue, rows: int) -> ScalarValue:
+    """What the first rows of a column come to; as long as they are even, both halves at once."""
+    element, width = column.element, column.count
+    while rows > 1 and rows % 2 == 0:
+        rows //= 2
+        halves = [
+            ScalarValue(
+                element,
+                tuple(
+                    shuffle(context, element, (part,), width, range(first, first + rows))
+                    for part in column.parts
+                ),
+                rows,
+            )
+            for first in (0, rows)
+        ]
+        column, width = combine(context, function, *halves), rows
+    if width == 1:
+        return column
+    kind = llvm(element, width)
+    cells = [
+        ScalarValue(
+            element,
+            tuple(context.out.value(f"extractelement {kind} {part}, i64 {row}") for part in column.parts),
+        )
+        for row in range(rows)
+    ]
+    total = cells[0]
+    for cell in cells[1:]:
+        total = combine(context, function, total, cell)
+    return total
 
 
 def _places(context: EmitContext, matrix: MatrixValue, component: int) -> Sequence[tuple[int, int] | None]:
@@ -506,6 +567,7 @@ EMITTERS: Emitters = {
     CoopScale: emit_scale,
     CoopStore: emit_coop_store,
     CoopConstruct: emit_construct,
+    CoopReduce: emit_reduce,
     CoopExtract: emit_extract,
     CoopInsert: emit_insert,
 }

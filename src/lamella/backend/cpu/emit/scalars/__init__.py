@@ -32,7 +32,7 @@ from lamella.backend.cpu.emit.scalars.lanes import (
     widen,
     wrap,
 )
-from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue
+from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue, llvm
 from lamella.lang.tensor.check.kinds import PARTS, component_of
 from lamella.lang.tensor.nodes import Arith, Cast, Compare, Coopmatrix
 
@@ -52,9 +52,26 @@ def emit_cast(context: EmitContext, instruction: Cast) -> ScalarValue | MatrixVa
         if value.bits == CODE_BITS and element == "f32" and context.target.has_lane_masks:
             return _decode(context, value, replace(value.type, element=element))
         found = map_columns(instruction.type, partial(convert, element=element), context, value)
+        found = _as_factor(context, found, value.type)
         narrow = value.type.element == "i8" and element == "i32"
         return replace(found, bits=WIDTHS["i8"]) if narrow else found
     return convert(context, context.scalar(instruction.operand.name), element)
+
+
+def _as_factor(context: EmitContext, matrix: MatrixValue, source: Coopmatrix) -> MatrixValue:
+    """A matrix whose use a cast changed: of a matrix_b each component is a value of its own."""
+    if source.use == matrix.type.use or matrix.type.use != "matrix_b" or matrix.width == 1:
+        return matrix
+    kind = llvm(matrix.type.element, matrix.width)
+    parts = tuple(
+        tuple(
+            context.out.value(f"extractelement {kind} {column}, i64 {row}")
+            for column in part
+            for row in range(matrix.type.rows)
+        )
+        for part in matrix.parts
+    )
+    return MatrixValue(matrix.type, parts)
 
 
 def _decode(context: EmitContext, value: MatrixValue, type_: Coopmatrix) -> MatrixValue:

@@ -203,9 +203,20 @@ def emit_arith(context: EmitContext, instruction: Arith) -> ScalarValue | Matrix
         return _compute_matrix(context, instruction, scalars, matrices)
     if instruction.function == "select":
         return select(context, *scalars)
+    if instruction.function == "fma":
+        return _fuse(context, *scalars)
     if len(scalars) == 1:
         return compute_unary(context, instruction.function, scalars[0])
     return combine(context, instruction.function, *scalars)
+
+
+def _fuse(context: EmitContext, left: ScalarValue, right: ScalarValue, added: ScalarValue) -> ScalarValue:
+    """A product and a sum that are rounded once; those of bf16 twice, through f32."""
+    values = [vectors_of(context, item)[0] for item in level(context, left, right, added)]
+    if left.element == "bf16":
+        first, second, third = map(widen, values)
+        return lanes_of("bf16", narrow(first.fma(second, third)))
+    return lanes_of(left.element, values[0].fma(values[1], values[2]))
 
 
 def _compute_matrix(
@@ -216,6 +227,8 @@ def _compute_matrix(
         return map_columns(
             instruction.type, partial(_pick, _first_lane(context, scalars[0])), context, *matrices
         )
+    if instruction.function == "fma":
+        return map_columns(instruction.type, _fuse, context, *matrices)
     operate = compute_unary if len(matrices) == 1 else combine
     found = map_columns(instruction.type, partial(_named, operate, instruction.function), context, *matrices)
     shifted = instruction.function in ("shl", "shr") and instruction.type == matrices[0].type

@@ -46,6 +46,7 @@ from lamella.lang.tensor.nodes import (
     CoopInsert,
     CoopLoad,
     CoopMulAdd,
+    CoopReduce,
     CoopScale,
     CoopStore,
     Dictionary,
@@ -309,7 +310,7 @@ class MemoryStatements:
                 self._bind(statement, unknown_value(self._state, type_, self._depends(scalar, operand)))
             case CoopConstruct(scalar=scalar, type=type_):
                 self._bind(statement, unknown_value(self._state, type_, self._depends(scalar)))
-            case CoopExtract(operand=operand, type=type_):
+            case CoopExtract(operand=operand, type=type_) | CoopReduce(operand=operand, type=type_):
                 self._bind(statement, unknown_value(self._state, type_, self._depends(operand)))
             case CoopInsert(scalar=scalar, operand=operand, type=type_):
                 self._bind(statement, unknown_value(self._state, type_, self._depends(scalar, operand)))

@@ -1,4 +1,4 @@
-"""Colours without a server: the tables of the lexers as TextMate grammars, and as rules for Pygments.
+"""Colours without a server: the tables of the lexers as TextMate grammars, for pages, and as rules for Pygments.
 
 A grammar is a list of patterns, each with a scope as TextMate names them; the first that matches wins. Patterns of
 numbers, strings and comments are those of the language's own lexer, words are its own tables.
@@ -67,11 +67,34 @@ class Grammar:
             "patterns": [self._rule(item) for item in self.patterns],
         }
 
+    def javascript(self) -> list[tuple[str, str, str]]:
+        """The grammar as pages read it: scopes, patterns, and what ends those that go over several lines."""
+        return [(item.scope, _to_greedy(item.match), item.end) for item in self.patterns]
+
     def _rule(self, item: Pattern) -> dict[str, str]:
         name = f"{item.scope}.{self.id}"
         if item.end:
             return {"name": name, "begin": item.match, "end": item.end}
         return {"name": name, "match": item.match}
+
+
+def _to_greedy(pattern: str) -> str:
+    """A pattern without possessive quantifiers, which JavaScript does not have; what it matches stays the same.
+
+    They only keep a lexer from going back over long texts: a page lexes line by line.
+    """
+    found: list[str] = []
+    inside = escaped = quantified = False
+    for letter in pattern:
+        if quantified and letter == "+":
+            quantified = False
+            continue
+        quantified = not inside and not escaped and letter in "*+?}"
+        found.append(letter)
+        if not escaped:
+            inside = letter != "]" if inside else letter == "["
+        escaped = letter == "\\" and not escaped
+    return "".join(found)
 
 
 def _any(words: Collection[str]) -> str:

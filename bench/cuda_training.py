@@ -1,0 +1,173 @@
+"""A step of training on an NVIDIA GPU: tokens in a second of a Qwen3-shaped model, beside transformers with torch.
+
+`python -m bench.cuda_training --layers 28 --batch 2 --sequence 2048` trains all parameters in bf16 with AdamW, ours
+with masters in f32. torch runs eager, or compiled with `--compiled`, which takes minutes more; `--launches N` tells the
+N kernels that take longest, `--check` compares losses with those of the cpu on a tiny model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lamella
+from bench.cuda_models import tell_kernels
+from lamella.backend import cuda
+from lamella.backend.cuda.lists import CudaList
+from lamella.pipeline.options import Options
+from lamella.train import StepSettings, Trainer
+
+MODEL = Path(lamella.__file__).parent / "models/models/qwen3.module"
+TINY = {
+    "vocab_size": 512, "d_model": 64, "n_layers": 2, "num_heads": 4, "num_kv_heads": 2, "head_dim": 32, "d_ff": 192,
+    "max_seq": 256, "tie": True,
+}  # fmt: skip
+RATE = 1e-3
+
+
+def shape_of(layers: int) -> dict[str, Any]:
+    """Qwen3-0.6B, with fewer layers where time is short."""
+    return {
+        "vocab_size": 151936, "d_model": 1024, "n_layers": layers, "num_heads": 16, "num_kv_heads": 8,
+        "head_dim": 128, "d_ff": 3072, "max_seq": 4096, "tie": True,
+    }  # fmt: skip
+
+
+def trainer(config: dict[str, Any], recipe: str, backend: str) -> Trainer:
+    """A model with random weights, ready to be trained."""
+    options = Options(config=config, model="Qwen3", seed=0)
+    if recipe != "f32":  # attention computes in bf16 too, as that of torch does
+        options = replace(options, recipe=recipe, precision="bf16" if backend == "cuda" else "f32")
+    return Trainer(MODEL, StepSettings(), backend, options)
+
+
+def draw(config: dict[str, Any], batch: int, sequence: int) -> dict[str, Any]:
+    """A batch of random tokens."""
+    tokens = np.random.default_rng(0).integers(0, config["vocab_size"], (batch, sequence + 1))
+    return {"token_ids": tokens[:, :-1].copy(), "targets": tokens[:, 1:].copy()}
+
+
+def check(recipe: str, steps: int = 20) -> None:
+    """Losses of a tiny model on both backends."""
+    batch = draw(TINY, 2, 64)
+    losses = []
+    for backend in ("cuda", "cpu"):
+        made = trainer(TINY, recipe, backend)
+        losses.append([made.step(batch, RATE).loss for _ in range(steps)])
+    far = max(abs(one - other) / other for one, other in zip(*losses, strict=True))
+    print(
+        f"tiny, {recipe}: {losses[0][0]:.5f} → {losses[0][-1]:.5f} on cuda, {losses[1][0]:.5f} → "
+        f"{losses[1][-1]:.5f} on cpu; largest difference {far:.1e}",
+        flush=True,
+    )
+
+
+def measure(chosen: argparse.Namespace) -> float:
+    """Seconds of our step."""
+    config = shape_of(chosen.layers)
+    batch = draw(config, chosen.batch, chosen.sequence)
+    begin = time.perf_counter()
+    made = trainer(config, chosen.recipe, "cuda")
+    ready = time.perf_counter()
+    losses = [made.step(batch, chosen.rate).loss]
+    first = time.perf_counter() - ready
+    seconds = []
+    for _ in range(chosen.steps):
+        start = time.perf_counter()
+        losses.append(made.step(batch, chosen.rate).loss)
+        seconds.append(time.perf_counter() - start)
+    found = statistics.median(seconds)
+    print(
+        f"ours: made in {ready - begin:.1f} s, first step {first:.1f} s, then {found * 1e3:.1f} ms; losses "
+        f"{losses[0]:.4f}, {losses[1]:.4f} → {losses[-1]:.4f}",
+        flush=True,
+    )
+    executable: Any = made.executables[0]
+    for segment in executable.segments({"B": chosen.batch, "T": chosen.sequence}):
+        if isinstance(segment.each, CudaList):
+            print(
+                f"    {len(segment.each.whole.launches)} launches, {segment.each.arena_bytes / 1e9:.2f} GB of arena"
+            )
+            tell_kernels(segment.each, chosen.launches)
+    return found
+
+
+def measure_torch(chosen: argparse.Namespace, torch: Any) -> float:
+    """Seconds of a step of transformers."""
+    transformers: Any = import_module("transformers")
+    config = import_module("bench.decode").qwen3(chosen.layers)
+    config.use_cache = False
+    batch = draw(shape_of(chosen.layers), chosen.batch, chosen.sequence)
+    with torch.device("cuda"):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).train()
+    tokens, targets = (torch.from_numpy(batch[name]).cuda() for name in ("token_ids", "targets"))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=chosen.rate, fused=True)
+
+    def forward(ids: Any) -> Any:
+        scores = model(input_ids=ids).logits
+        return torch.nn.functional.cross_entropy(scores.float().flatten(0, 1), targets.flatten())
+
+    loss_of = torch.compile(forward) if chosen.compiled else forward
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = loss_of(tokens)
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())
+
+    return _steps(step, "torch.compile" if chosen.compiled else "torch", chosen.steps)
+
+
+def _steps(step: Callable[[], float], name: str, count: int) -> float:
+    seconds, losses = [], []
+    for _ in range(count + 2):
+        start = time.perf_counter()
+        losses.append(step())
+        seconds.append(time.perf_counter() - start)
+    found = statistics.median(seconds[2:])
+    print(
+        f"{name}: first step {seconds[0]:.1f} s, then {found * 1e3:.1f} ms; losses {losses[0]:.4f}, "
+        f"{losses[1]:.4f} → {losses[-1]:.4f}",
+        flush=True,
+    )
+    return found
+
+
+def main() -> None:
+    """Measure one shape."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    numbers = (("layers", 28), ("batch", 2), ("sequence", 2048), ("steps", 10), ("launches", 0))
+    for name, default in numbers:
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--recipe", default="bf16")
+    parser.add_argument("--rate", type=float, default=1e-5)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--alone", action="store_true", help="without torch")
+    chosen = parser.parse_args()
+    absent = cuda.missing()
+    if absent is not None:
+        sys.exit(absent)
+    if chosen.check:
+        for recipe in ("f32", "bf16"):
+            check(recipe)
+        return
+    ours = measure(chosen)
+    if not chosen.alone:
+        theirs = measure_torch(chosen, import_module("torch"))
+        tokens = chosen.batch * chosen.sequence
+        print(f"{tokens / ours:.0f} tokens/s, torch {tokens / theirs:.0f}: ratio {theirs / ours:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,399 @@
+"""Attention of many keys on Hopper: tiles of keys and values stream past, and softmax goes on from tile to tile.
+
+    s = k q;  n = max(m, s);  p = exp(c (s - n));  a = exp(c (m - n));  l = a l + sum p;  o = a o + v p;  y = o / l
+
+A work-group has 128 queries of one head, a subgroup 16 of them as columns; no score leaves its registers. The products
+of the next scores and of the last weights are begun together, so that the rows of one tile are computed while those of
+another are multiplied. Tiles come last first: of a causal mask, and of keys that end inside a tile, only the first one
+needs to be tested. Queries, keys and values are rounded to bf16, in whole tiles, by kernels of their own where they are
+not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from math import inf, log, prod
+
+from lamella.base.affine import Affine
+from lamella.base.errors import Unsupported
+from lamella.base.open_extent import is_open
+from lamella.base.records import dataclass
+from lamella.bridge.graph_to_kernels.accesses import Access, form_value, matrix_view
+from lamella.bridge.graph_to_kernels.attention import (
+    BLOCK,
+    Attention,
+    AttentionRoles,
+    find_attention_roles,
+)
+from lamella.bridge.graph_to_kernels.core_products import flatten_factor
+from lamella.bridge.graph_to_kernels.laid_factors import lay_factor, write_laid
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
+from lamella.bridge.graph_to_kernels.tiled import End, Key, Tensors
+from lamella.kernels.build import Builder
+from lamella.kernels.fragments import COLUMNS, SUMS
+from lamella.kernels.target import Target
+from lamella.lang.tensor.nodes import (
+    Arith,
+    Cast,
+    CoopApply,
+    CoopConstruct,
+    CoopLoad,
+    Coopmatrix,
+    CoopMulAdd,
+    CoopReduce,
+    CoopScale,
+    CoopStore,
+    Math,
+    Scalar,
+    Slice,
+    Value,
+)
+from lamella.lang.tensor.nodes.types import FLOATS, INDEX, Memref
+from lamella.ops.formula import Apply, Element
+from lamella.ops.formula import Scalar as Term
+
+NARROW = "bf16"
+TILE = 128
+"""Queries of a work-group, and keys of a tile."""
+PANEL, MOST_WIDE = 64, 128
+"""Vectors are multiples of so many elements, and this many at most: then all sums have registers."""
+SUBGROUPS = TILE // COLUMNS
+HIDDEN = -(2.0**120)
+"""Less than any score; a number, so that its difference to itself is one."""
+LANE, REAL = Scalar("i32"), Scalar(SUMS)
+SCORES = Coopmatrix(SUMS, TILE, COLUMNS, "matrix_acc")
+ROW = Coopmatrix(SUMS, 1, COLUMNS, "matrix_acc")
+WEIGHTS = Coopmatrix(NARROW, TILE, COLUMNS, "matrix_b")
+
+
+def write_stream_attention(
+    attention: Attention, tensors: Tensors, real: Scalar, target: Target
+) -> list[TileKernel]:
+    """The kernels of an attention whose factors may be rounded; Unsupported says why there are none."""
+    if not target.has_warpgroups or real.name != SUMS:
+        raise Unsupported("no warpgroups compute it")
+    roles = find_attention_roles(attention, tensors, real, target, TILE)
+    _verify(roles)
+    scale, bound = _find_softmax(roles)
+    return _StreamWriter(roles, tensors, scale, bound).write()
+
+
+def _verify(roles: AttentionRoles) -> None:
+    """Refuse vectors that are no panels, and rows that others read."""
+    extents = roles.extents
+    if any(map(is_open, extents.values())) or len(roles.depth) != 1:
+        raise Unsupported("its extents are open, or its scores sums over several loops")
+    if any(item % PANEL or item > MOST_WIDE for item in (extents[roles.depth[0]], extents[roles.width])):
+        raise Unsupported("its vectors are no panels")
+    made = {item.formula.targets[0].tensor for item in roles.stages}
+    if made & roles.attention.outputs or roles.sums or any(key[0] in roles.places for key in roles.keys):
+        raise Unsupported("others read its rows")
+
+
+def _padded(count: int) -> int:
+    """So many queries or keys in whole tiles."""
+    return -(-count // TILE) * TILE
+
+
+# --- softmax ------------------------------------------------------------------------------------------------------
+
+
+def _find_softmax(roles: AttentionRoles) -> tuple[float, int | None]:
+    """By what scores are multiplied, and by how much the last key that a query sees is ahead of it."""
+    reading = _SoftmaxReader(roles.attention.scores.targets[0].tensor)
+    for stage in roles.stages:
+        reading.read(stage.formula.sign, stage.formula.targets[0].tensor, stage.formula.values[0])
+    if reading.weights != roles.weights or reading.scale is None or reading.scale <= 0:
+        raise Unsupported("its rows are no softmax")
+    if not reading.masked:
+        return reading.scale, None
+    visible, extents = roles.visible, roles.extents
+    if visible is None or visible.first is not None or visible.last.scalars:
+        raise Unsupported("its mask is not known before the run")
+    ahead = visible.last.form.constant
+    if visible.last.form != Affine(ahead, ((roles.query, 1),)) or ahead < 0 or ahead % TILE:
+        raise Unsupported("its mask has no tiles")
+    if extents[roles.query] + ahead > extents[roles.key]:
+        raise Unsupported("its last queries see more keys than there are")
+    return reading.scale, ahead
+
+
+@dataclass(slots=True)
+class _SoftmaxReader:
+    """Follows the stages of rows: a maximum, exponentials of differences to it, their sum, and quotients."""
+
+    scores: str
+    scale: float | None = None
+    masked: bool = False
+    most: str = ""
+    total: str = ""
+    weights: str = ""
+    exponentials: set[str] = field(default_factory=set)
+
+    def read(self, sign: str, target: str, value: Term) -> None:
+        """One stage; Unsupported where softmax has none such."""
+        if sign == ">=" and not self.most:
+            self.most = target
+            self.scale, self.masked = self._factor(value)
+        elif sign == "+=" and not self.total and self._is_exponential(value):
+            self.total = target
+        elif sign == "=" and self._is_exponential(value):
+            self.exponentials.add(target)
+        elif sign == "=" and isinstance(value, Apply) and value.function == "/" and not self.weights:
+            above, below = value.operands
+            if (
+                not self._is_exponential(above)
+                or not isinstance(below, Element)
+                or below.tensor != self.total
+            ):
+                raise Unsupported("its weights are no softmax")
+            self.weights = target
+        else:
+            raise Unsupported("its rows are no softmax")
+
+    def _is_exponential(self, term: Term) -> bool:
+        if isinstance(term, Element):
+            return term.tensor in self.exponentials
+        if not isinstance(term, Apply) or term.function != "exp" or not self.most:
+            return False
+        (rest,) = term.operands
+        if not isinstance(rest, Apply) or rest.function != "-" or len(rest.operands) != 2:
+            return False
+        first, second = rest.operands
+        same = isinstance(second, Element) and second.tensor == self.most
+        return same and self._factor(first) == (self.scale, self.masked)
+
+    def _factor(self, term: Term) -> tuple[float, bool]:
+        """By what scores are multiplied in a term, and whether a mask hides some."""
+        if isinstance(term, Element) and term.tensor == self.scores:
+            return 1.0, False
+        if not isinstance(term, Apply):
+            raise Unsupported("its rows are no multiples of scores")
+        if term.function == "?:" and term.operands[2] == -inf:
+            return self._factor(term.operands[1])[0], True
+        numbers = [
+            item for item in term.operands if isinstance(item, int | float) and not isinstance(item, bool)
+        ]
+        others = [item for item in term.operands if item not in numbers]
+        if len(numbers) != 1 or len(others) != 1 or not isinstance(others[0], Apply | Element):
+            raise Unsupported("its rows are no multiples of scores")
+        factor, masked = self._factor(others[0])
+        if term.function == "+" and numbers[0] == 0:
+            return factor, masked
+        if term.function == "*":
+            return factor * numbers[0], masked
+        if term.function == "/" and term.operands[1] is numbers[0]:
+            return factor / numbers[0], masked
+        raise Unsupported("its rows are no multiples of scores")
+
+
+# --- the kernels ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What goes from tile to tile: the weights as a factor, the largest scores, and the sums of weights."""
+
+    weights: Value
+    most: Value
+    total: Value
+    shrinks: Value
+    """By what everything before is multiplied."""
+
+
+@dataclass(slots=True)
+class _StreamWriter:
+    """The kernels while they are written."""
+
+    roles: AttentionRoles
+    tensors: Tensors
+    scale: float
+    bound: int | None
+    parameters: Parameters = field(default_factory=Parameters)
+    accesses: dict[int, Access] = field(default_factory=dict)
+
+    def write(self) -> list[TileKernel]:
+        """Write them, in the order in which they run."""
+        roles, kernels, sides = self.roles, list[TileKernel](), list[Access]()
+        for end in roles.ends:
+            for element, access in end.accesses.items():
+                self.accesses[element] = self.parameters.add(end.keys[element], access)
+        inner = roles.depth[0]
+        lines = (roles.query, inner), (roles.key, inner), (roles.key, roles.width)
+        accesses = roles.query_access, roles.key_access, roles.value_access
+        for number, (line, access, key) in enumerate(zip(lines, accesses, roles.keys, strict=True)):
+            loops = tuple(name for name in (*roles.outer, *line) if name in access.loops())
+            own: Key = (f"{PACKED[0]}_{('queries', 'keys', 'values')[number]}", None)
+            count = roles.extents[line[0]]
+            extents = {**roles.extents, line[0]: _padded(count)}
+            try:
+                if access.element != NARROW or count % TILE:
+                    raise Unsupported("it is not narrow, or no whole tiles")
+                flat, own = flatten_factor(access, *line), key
+            except Unsupported:
+                ends = {line[0]: count} if count % TILE else {}
+                kernels.append(write_laid(access, (key, own), loops, extents, element=NARROW, ends=ends))
+                flat = flatten_factor(lay_factor(access, loops, extents, NARROW), *line)
+            sides.append(self.parameters.add(own, flat))
+        return [*kernels, self._write_attention(sides)]
+
+    def _write_attention(self, sides: Sequence[Access]) -> TileKernel:
+        roles, extents = self.roles, self.roles.extents
+        blocks, builder = _padded(extents[roles.query]) // TILE, self.parameters.builder()
+        with builder.parallel() as region:
+            values = split_group(region, [*roles.outer, BLOCK], {**extents, BLOCK: blocks})
+            block = region.arith("sub", region.constant(blocks - 1), values[BLOCK])
+            first = region.arith("mul", block, region.constant(TILE))
+            subgroup = region.cast(region.builtin("subgroup_id", LANE), INDEX)
+            own = region.arith("mul", subgroup, region.constant(COLUMNS))
+            values[roles.query] = region.arith("add", first, own)
+            lines = roles.query, roles.key, roles.key
+            heads = [self._head(region, *pair, values) for pair in zip(sides, lines, strict=True)]
+            mixture, total = self._stream(region, heads, values, self._tiles(region, first))
+            self._finish(region, values, mixture, total)
+        groups = prod(extents[name] for name in roles.outer) * blocks
+        return replace(self.parameters.close(builder, groups), attributes=group_sizes(SUBGROUPS))
+
+    def _tiles(self, builder: Builder, first: Value) -> Value:
+        """How many tiles of keys the queries of a work-group see."""
+        if self.bound is None:
+            return builder.constant(_padded(self.roles.extents[self.roles.key]) // TILE)
+        last = builder.arith("add", first, builder.constant(TILE + self.bound))
+        return builder.arith("div", last, builder.constant(TILE))
+
+    def _head(self, builder: Builder, side: Access, line: str, values: Mapping[str, Value]) -> Value:
+        """The vectors of one head as a matrix."""
+        lines, along = side.axes
+        none: Affine[str] = Affine(0)
+        start = form_value(builder, lines.index.replace(line, none), values)
+        count, width = _padded(self.roles.extents[line]), along.size
+        slices = [Slice(builder.constant(0), width), Slice(start, count)]
+        return builder.subview(side.memref, slices, Memref(side.element, (width, count), (1, lines.stride)))
+
+    def _stream(
+        self, builder: Builder, heads: Sequence[Value], values: Mapping[str, Value], tiles: Value
+    ) -> tuple[Value, Value]:
+        """The mixture of one head and the sums of its weights."""
+        roles, (queries, keys, mixed) = self.roles, heads
+        depth, width = roles.extents[roles.depth[0]], roles.extents[roles.width]
+        sums = Coopmatrix(SUMS, width, COLUMNS, "matrix_acc")
+        left = Coopmatrix(NARROW, TILE, depth, "matrix_a"), Coopmatrix(NARROW, width, TILE, "matrix_a")
+        right = Coopmatrix(NARROW, depth, COLUMNS, "matrix_b")
+        zero, tile = builder.constant(0), builder.constant(TILE)
+        query = builder.value(CoopLoad(queries, zero, values[roles.query], right))
+        none, empty = builder.constant(0.0, SCORES), builder.constant(0.0, sums)
+        before = builder.constant(HIDDEN, ROW), builder.constant(0.0, ROW)
+        rest = builder.arith("sub", tiles, builder.constant(1))
+        at = builder.arith("mul", rest, tile)
+        key = builder.value(CoopLoad(keys, zero, at, left[0], True))
+        scores = builder.value(CoopMulAdd(key, query, none, SCORES))
+        if self.bound is not None or roles.extents[roles.key] % TILE:
+            scores = self._hide(builder, scores, at, values[roles.query])
+        state = self._weigh(builder, scores, *before)
+        weights = builder.cast(state.weights, WEIGHTS)
+        carried = [(empty, sums), (weights, WEIGHTS), (state.most, ROW), (state.total, ROW)]
+        with builder.loop(zero, rest, builder.constant(1), carried=carried) as loop:
+            body, (mixture, weights, most, total) = loop.body, loop.carried
+            number = body.arith("sub", rest, body.arith("add", loop.variable, body.constant(1)))
+            at = body.arith("mul", number, tile)
+            key = body.value(CoopLoad(keys, zero, at, left[0], True))
+            scores = body.value(CoopMulAdd(key, query, none, SCORES))
+            value = body.value(CoopLoad(mixed, zero, body.arith("add", at, tile), left[1]))
+            mixture = body.value(CoopMulAdd(value, weights, mixture, sums))
+            state = self._weigh(body, scores, most, total)
+            shrinks = body.value(CoopConstruct(state.shrinks, sums))
+            mixture = body.value(Arith("mul", (mixture, shrinks), sums))
+            body.give(mixture, body.cast(state.weights, WEIGHTS), state.most, state.total)
+        mixture, weights, _, total = loop.results
+        value = builder.value(CoopLoad(mixed, zero, zero, left[1]))
+        return builder.value(CoopMulAdd(value, weights, mixture, sums)), total
+
+    def _hide(self, builder: Builder, scores: Value, at: Value, query: Value) -> Value:
+        """Scores without those of keys that a query does not see."""
+        row, column, value = (builder.names.new() for _ in range(3))
+        inner = builder.inner()
+        key = inner.arith("add", at, inner.cast(row, INDEX))
+        if self.bound is None:
+            last = inner.constant(self.roles.extents[self.roles.key] - 1)
+        else:
+            seen = inner.arith("add", query, inner.cast(column, INDEX))
+            last = inner.arith("add", seen, inner.constant(self.bound))
+        hidden = inner.compare("gt", key, last)
+        inner.give(inner.arith("select", hidden, inner.constant(HIDDEN, REAL), value, type_=REAL))
+        return builder.value(CoopApply(row, column, value, scores, SCORES, inner.region()))
+
+    def _weigh(self, builder: Builder, scores: Value, most: Value, total: Value) -> _State:
+        """Softmax as far as this tile: what scores weigh, beside all before."""
+        factor = self.scale / log(2.0)
+        scale = builder.constant(factor, REAL)
+        here = builder.value(CoopReduce("max", "column", scores, ROW))
+        larger = builder.value(Arith("max", (most, here), ROW))
+        scaled = builder.value(CoopScale(scale, larger, ROW))
+        before = builder.value(CoopScale(scale, most, ROW))
+        shrinks = _exponential(builder, builder.value(Arith("sub", (before, scaled), ROW)), ROW)
+        less = builder.value(CoopConstruct(builder.value(Arith("neg", (scaled,), ROW)), SCORES))
+        lies = builder.value(Arith("fma", (scores, builder.constant(factor, SCORES), less), SCORES))
+        weights = _exponential(builder, lies, SCORES)
+        added = builder.value(CoopReduce("add", "column", weights, ROW))
+        shrunk = builder.value(Arith("mul", (total, shrinks), ROW))
+        return _State(weights, larger, builder.value(Arith("add", (shrunk, added), ROW)), shrinks)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _finish(self, builder: Builder, values: Mapping[str, Value], mixture: Value, total: Value) -> None:
+        """Store what outputs are made of."""
+        roles = self.roles
+        sums = Coopmatrix(SUMS, roles.extents[roles.width], COLUMNS, "matrix_acc")
+        row, column, value = (builder.names.new() for _ in range(3))
+        inner = builder.inner()
+        inner.give(inner.arith("div", inner.constant(1.0, REAL), value, type_=REAL))
+        shares = builder.value(CoopApply(row, column, value, total, ROW, inner.region()))
+        mixture = builder.value(Arith("mul", (mixture, builder.value(CoopConstruct(shares, sums))), sums))
+        for end in roles.ends:
+            self._store(builder, end, values, mixture, sums)
+
+    def _store(
+        self, builder: Builder, end: End, values: Mapping[str, Value], mixture: Value, sums: Coopmatrix
+    ) -> None:
+        roles, zero = self.roles, builder.constant(0)
+        access = self.accesses[id(end.formula.targets[0])]
+        if access.element not in FLOATS:
+            raise Unsupported("its output is no real")
+        if end.formula.values[0] is not end.formula.targets[0]:
+            mixture = self._apply(builder, end, values, mixture, sums)
+        if access.element != SUMS:
+            mixture = builder.value(Cast(mixture, replace(sums, element=access.element)))
+        spans = [(name, roles.extents[name]) for name in (roles.width, roles.query)]
+        whole = {**values, roles.width: zero, roles.query: zero}
+        view = matrix_view(builder, access, spans, whole)
+        if view.transposed:
+            raise Unsupported("vectors do not lie closest in its output")
+        cut = "cols" if roles.extents[roles.query] % TILE else ""
+        builder.put(CoopStore(mixture, view.value, zero, values[roles.query], cut))
+
+    def _apply(
+        self, builder: Builder, end: End, values: Mapping[str, Value], mixture: Value, sums: Coopmatrix
+    ) -> Value:
+        """What an output is made of an element of the mixture."""
+        roles = self.roles
+        row, column, value = (builder.names.new() for _ in range(3))
+        inner = builder.inner()
+        query = inner.arith("add", values[roles.query], inner.cast(column, INDEX))
+        if roles.extents[roles.query] % TILE:
+            # What lies behind the last query is computed from it, and never stored.
+            query = inner.arith("min", query, inner.constant(roles.extents[roles.query] - 1))
+        writing = EndWriter(roles.real, self.tensors, end.extents, [inner])
+        writing.accesses = self.accesses
+        writing.loops = {**values, roles.query: query, roles.width: inner.cast(row, INDEX)}
+        inner.give(writing.end_value(end, roles.attention.mixture.targets[0].tensor, value))
+        return builder.value(CoopApply(row, column, value, mixture, sums, inner.region()))
+
+
+def _exponential(builder: Builder, matrix: Value, type_: Coopmatrix) -> Value:
+    """Powers of 2."""
+    row, column, value = (builder.names.new() for _ in range(3))
+    inner = builder.inner()
+    inner.give(inner.value(Math("native_exp2", (value,), REAL)))
+    return builder.value(CoopApply(row, column, value, matrix, type_, inner.region()))

@@ -1,0 +1,88 @@
+"""Steps of training as they are planned for a GPU: the processor runs their launch lists, its own plan judges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamella
+from lamella.backend.cpu import compile_program
+from lamella.backend.cpu.compile import emit
+from lamella.backend.cpu.run.lists import NativeMachine
+from lamella.backend.cpu.run.memory import SharedArena
+from lamella.backend.cpu.run.proving import ProvingSource
+from lamella.backend.cuda.compile import with_sizes
+from lamella.backend.executor.kernels import compile_graph
+from lamella.base.arrays import Array
+from lamella.graph.passes.specialise_shapes import specialise_shapes
+from lamella.kernels.nodes import KernelGraph
+from lamella.kernels.target import find_target
+from lamella.pipeline.kernels.execution import prepare, to_kernels
+from lamella.pipeline.options import Options
+from lamella.train import StepSettings, Trainer
+
+MODEL = Path(lamella.__file__).parent / "models/models/qwen3.module"
+TINY = {
+    "vocab_size": 40, "d_model": 64, "n_layers": 1, "num_heads": 2, "num_kv_heads": 1, "head_dim": 16, "d_ff": 24,
+    "max_seq": 64, "tie": True,
+}  # fmt: skip
+BATCH, LENGTH = 1, 128
+RATE = 1e-2
+
+
+def draw() -> dict[str, Array]:
+    """A batch in which some tokens stand several times."""
+    tokens = np.random.default_rng(2).integers(0, TINY["vocab_size"], (BATCH, LENGTH + 1))
+    return {"token_ids": tokens[:, :-1].copy(), "targets": tokens[:, 1:].copy()}
+
+
+def plan(trainer: Trainer, options: Options) -> KernelGraph:
+    """The kernels of a step for Hopper."""
+    model = specialise_shapes(trainer.graphs[0].model, {"B": BATCH, "T": LENGTH})
+    made = to_kernels(prepare(model, options, True), options, {}, True, find_target("sm_90a"))
+    return replace(made, program=with_sizes(made.program))
+
+
+def _never(*_: object) -> None:
+    raise AssertionError("a launch ran outside of a list")
+
+
+def test_a_step_planned_for_a_gpu() -> None:
+    config = {**TINY, "max_seq": LENGTH}
+    options = Options(config=config, model="Qwen3", seed=0, recipe="bf16", precision="bf16")
+    # The judge computes attention in f32, and everything else as the recipe says.
+    judge = Trainer(MODEL, StepSettings(), "cpu", replace(options, precision="f32"))
+    made = plan(judge, options)
+    text = emit(made.program, find_target("sm_90a"))
+    # Both ways: four products of the block and the scores of tokens, with what their factors and weights get back.
+    assert sum(item.pipeline is not None for item in text.entries) >= 12
+    machine = NativeMachine(ProvingSource(compile_program(made.program)), SharedArena())
+    executable: Any = compile_graph(made, _never, machine=machine)
+    executable.state.update({name: np.array(array) for name, array in judge.executables[0].state.items()})
+    numbers = {"rate": RATE, "unbias_mean": 10.0, "unbias_root": 1000.0**0.5}
+    given = {name: np.float32(numbers[name]) for name in executable.inputs if name in numbers}
+    found, want = executable(**draw(), **given), judge.step(draw(), RATE)
+    np.testing.assert_allclose(found["loss"], want.loss, rtol=2e-3)
+    state = judge.executables[0].state
+    means = [name for name in state if name.endswith(".mean")]
+    assert len(means) > 8
+    for name in means:  # a tenth of the gradients
+        far = np.linalg.norm(executable.state[name] - state[name]) / np.linalg.norm(state[name])
+        assert far < 2e-2, (name, far)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("recipe", "far"), [("f32", 1e-5), ("bf16", 1e-2)])
+def test_losses_on_a_gpu(recipe: str, far: float) -> None:
+    options = Options(config={**TINY, "max_seq": LENGTH}, model="Qwen3", seed=0)
+    narrow = options if recipe == "f32" else replace(options, recipe=recipe, precision="bf16")
+    wide = replace(narrow, precision="f32")
+    ours, judge = (
+        Trainer(MODEL, StepSettings(), backend, item) for backend, item in (("cuda", narrow), ("cpu", wide))
+    )
+    for _ in range(20):
+        np.testing.assert_allclose(ours.step(draw(), 1e-3).loss, judge.step(draw(), 1e-3).loss, rtol=far)

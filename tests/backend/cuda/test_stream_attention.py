@@ -1,0 +1,119 @@
+"""Attention of many keys for Hopper: the interpreter runs its text, a formula in double precision judges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lamella
+from lamella.backend import interpreter
+from lamella.backend.cpu.compile import emit
+from lamella.backend.cpu.run.proof import LaunchFacts, prove
+from lamella.backend.executor.kernels import compile_graph
+from lamella.base.arrays import Array
+from lamella.kernels.sizes import default_sizes
+from lamella.kernels.target import find_target
+from lamella.lang.tensor.extensions import lower_extensions
+from lamella.lang.tensor.nodes import Memref
+from tests.backend.cuda.test_core_products import plan, write_graph
+
+CASES = {
+    "grouped heads": (1, 2, 1, 128, 384, False),
+    "a causal mask": (1, 1, 1, 384, 384, True),
+    "no whole tiles": (1, 1, 1, 100, 300, False),
+}
+"""Batch, heads, heads of keys, queries, keys, and whether later keys are hidden; vectors have 64 elements."""
+DEPTH = 64
+
+
+def graph_of(folder: Path, case: tuple[int, int, int, int, int, bool], line: str = "") -> Path:
+    """A graph of one attention."""
+    batch, heads, shared, queries, keys, causal = case
+    told = f"is_causal={str(causal).lower()}, enable_gqa={str(heads != shared).lower()}"
+    shapes = (
+        f"@input {{ q: real[{batch},{heads},{queries},{DEPTH}]; k: real[{batch},{shared},{keys},{DEPTH}];"
+        f" v: real[{batch},{shared},{keys},{DEPTH}]; }} @output {{ y: real[{batch},{heads},{queries},{DEPTH}]; }}"
+    )
+    called = f"aten.scaled_dot_product_attention{{{told}}}(q, k, v)"
+    return write_graph(folder, shapes, line.format(called) if line else f"y = {called};")
+
+
+def draw(case: tuple[int, int, int, int, int, bool]) -> dict[str, Array]:
+    """Queries, keys and values."""
+    batch, heads, shared, queries, keys, _ = case
+    random = np.random.default_rng(11)
+    shapes = {
+        "q": (batch, heads, queries, DEPTH),
+        "k": (batch, shared, keys, DEPTH),
+        "v": (batch, shared, keys, DEPTH),
+    }
+    return {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def attend(given: dict[str, Array], causal: bool) -> Array:
+    """The same by its formula."""
+    q, k, v = (given[name].astype(np.float64) for name in "qkv")
+    k, v = (np.repeat(item, q.shape[1] // item.shape[1], 1) for item in (k, v))
+    scores = q @ k.swapaxes(2, 3) / np.sqrt(DEPTH)
+    if causal:
+        scores = np.where(np.tri(*scores.shape[2:]) > 0, scores, -np.inf)
+    weights = np.exp(scores - scores.max(3, keepdims=True))
+    found: Array = weights / weights.sum(3, keepdims=True) @ v
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_tiles_of_keys_stream_past_the_queries(name: str, tmp_path: Path) -> None:
+    made = plan(graph_of(tmp_path, CASES[name]))
+    run = compile_graph(made, interpreter.compile_program(made.program).call)
+    given = draw(CASES[name])
+    # Queries, keys, values and weights are rounded to 8 bits.
+    np.testing.assert_allclose(run(**given)["y"], attend(given, CASES[name][-1]), atol=2e-2)
+
+
+@pytest.mark.parametrize(
+    "case", [(2, 4, 2, 512, 512, True), (1, 2, 2, 384, 640, False), (2, 2, 1, 500, 500, True)]
+)
+def test_it_is_proved_and_one_kernel_of_warpgroups(
+    case: tuple[int, int, int, int, int, bool], tmp_path: Path
+) -> None:
+    made = plan(graph_of(tmp_path, case))
+    (function,) = (item for item in made.program.functions if "CoopMulAdd" in repr(item))
+    groups = case[0] * case[1] * -(-case[3] // 128)
+    types = {item.value.name: item.type for item in function.parameters if isinstance(item.type, Memref)}
+    known = LaunchFacts(
+        {name: item.shape for name, item in types.items()},
+        {},
+        {name: item.stride for name, item in types.items()},
+    )
+    assert prove(lower_extensions(function), known, None, groups, default_sizes(function)).is_complete
+    compiled = emit(made.program, find_target("sm_90a"))
+    (pipeline,) = (item.pipeline for item in compiled.entries if item.pipeline is not None)
+    assert pipeline.threads == 384
+    assert len(pipeline.maps) == 2
+    assert "wgmma.mma_async" in compiled.text
+
+
+def test_rows_that_are_no_softmax_of_scores_are_products_of_halves(tmp_path: Path) -> None:
+    """A mask that is added is none that tiles know: scores, their rows and the mixture are kernels of their own."""
+    shape = f"[1,2,512,{DEPTH}]"
+    shapes = f"@input {{ q: real{shape}; k: real{shape}; v: real{shape}; m: real[1,1,512,512]; }}"
+    made = plan(
+        write_graph(
+            tmp_path,
+            f"{shapes} @output {{ y: real{shape}; }}",
+            "y = aten.scaled_dot_product_attention(q, k, v, m);",
+        )
+    )
+    compiled = emit(made.program, find_target("sm_90a"))
+    assert len([item for item in compiled.entries if item.pipeline is not None]) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", [*CASES.values(), (2, 4, 2, 512, 512, True), (2, 2, 1, 500, 500, True)])
+def test_a_device_computes_the_same(case: tuple[int, int, int, int, int, bool], tmp_path: Path) -> None:
+    run = lamella.compile(graph_of(tmp_path, case), backend="cuda", precision="bf16")
+    given = draw(case)
+    np.testing.assert_allclose(run(**given)["y"], attend(given, case[-1]), atol=2e-2)
