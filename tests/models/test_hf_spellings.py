@@ -192,7 +192,7 @@ def test_many_files_are_one_checkpoint(name: str, tmp_path: Path) -> None:
     [
         ("llama", "hidden_act", "gelu"),
         ("llama", "num_attention_heads", 0),
-        ("llama", "rope_parameters", {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
+        ("llama", "rope_parameters", {"rope_type": "proportional", "rope_theta": 1e4, "factor": 2.0}),
         ("qwen3 moe", "num_experts_per_tok", 5),
         ("qwen3 moe", "decoder_sparse_step", 0),
         ("gpt2", "scale_attn_by_inverse_layer_idx", True),
@@ -243,7 +243,7 @@ def test_biases_of_networks_and_a_head_of_its_own_are_read(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("quantization_config", {"quant_method": "fp8"}), ("rope_theta", 77.0)]
+    ("key", "value"), [("quantization_config", {"quant_method": "unheard"}), ("rope_theta", 77.0)]
 )
 def test_what_would_give_other_numbers_is_refused(key: str, value: object, tmp_path: Path) -> None:
     save("llama", tmp_path)

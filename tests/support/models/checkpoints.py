@@ -267,7 +267,10 @@ MODELS: Mapping[str, Made] = MappingProxyType(
             {**MAMBA2, "use_bias": True, "use_conv_bias": False, "tie_word_embeddings": True},
         ),
         "rwkv": ("Rwkv", RWKV),
-        "rwkv halved": ("Rwkv", {**RWKV, "rescale_every": 1, "intermediate_size": 40}),
+        "rwkv halved": (
+            "Rwkv",
+            {**RWKV, "rescale_every": 1, "intermediate_size": 40, "layer_norm_epsilon": 0.1},
+        ),
         "qwen3 next": ("Qwen3Next", NEXT),
         "qwen3 next dense first": (
             "Qwen3Next",

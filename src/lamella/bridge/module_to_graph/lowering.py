@@ -139,9 +139,16 @@ ROPE_KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 def rope_kind(scaling: Value) -> str:
     """The kind of rotary positions that a `rope_parameters` or an older `rope_scaling` names."""
     said = dict(scaling.entries) if isinstance(scaling, DictValue) else {}
-    found = said.get("rope_type") or said.get("type") or "default"
-    # What older files of Phi-3 call it.
-    return "longrope" if found == "su" else found if isinstance(found, str) else "?"
+    return called_rope(said.get("rope_type") or said.get("type") or "default")
+
+
+def called_rope(found: object) -> str:
+    """What we call a kind of rotary positions: older files of Phi-3 have a word of their own for one.
+
+    In a text alone all sections of multi-modal positions are the same ones.
+    """
+    others = {"su": "longrope", "mrope": "default"}
+    return others.get(found, found) if isinstance(found, str) else "?"
 
 
 def original_length(scaling: Value, said: Value, max_seq: int) -> int:

@@ -21,7 +21,7 @@ from lamella.lang.module.nodes import Module, Port, Preset, Primitive, Recipe
 from lamella.lang.module.rules.mappings import ARCHITECTURE
 from lamella.lang.module.write.expressions import write_expression, write_type
 from lamella.pipeline.languages import Description
-from lamella.pipeline.module.folders import Source, read_folder, recipe_lines
+from lamella.pipeline.module.folders import FALLS_BACK, Source, read_folder, recipe_lines
 from lamella.pipeline.module.program import Program, choose, configure, read_program
 from lamella.pipeline.module.weight_plan import plan_weights
 from lamella.pipeline.options import Options
@@ -173,11 +173,12 @@ def _describe_folder(path: Path, options: Options) -> Description:
         lines += [f"  {printable(item.message)}" for item in findings if item.severity != "error"]
         lines += ["", *_instance_lines(source.instance)]
     else:
-        lines += [f"  {printable(item.message)}" for item in findings if item.code == ARCHITECTURE.code]
+        lines += [f"  {printable(item.message)}" for item in findings if item.code in FALLS_BACK]
         lines += ["", *_config_values(folder.config), *_tensor_lines(folder)]
         if any(item.code == ARCHITECTURE.code for item in findings):
             lines += ["", *recipe_lines(folder)]
-    wrong = [item for item in errors(findings) if item.code != ARCHITECTURE.code]
+    # What our model does not do is no fault of the folder: PyTorch may read it.
+    wrong = [item for item in errors(findings) if item.code not in FALLS_BACK]
     return Description("\n".join([f"{printable(shown(path))}: {title}", *lines]), data, tuple(wrong))
 
 

@@ -30,6 +30,7 @@ from lamella.bridge.hf_to_module import (
 )
 from lamella.bridge.hf_to_module.config import mapped_keys, split_head
 from lamella.bridge.hf_to_module.quantised import QUANTIZATION, SCHEMES, schemes_of
+from lamella.bridge.module_to_graph.lowering import ROPE_KINDS, called_rope
 from lamella.lang.module.instantiate import Instance, Known
 from lamella.lang.module.nodes import Field, Module
 from lamella.lang.module.resolve import Declared
@@ -258,6 +259,9 @@ def read_values(
         raise LamellaError(errors(read.findings))
     given = _keys_of(fields)
     standard = program.resolved.unit.standard
+    refused = list(_refused_angles(given, folder)) if standard else []
+    if refused:
+        raise LamellaError(refused)
     keys = _unread_windows(given, folder) if standard else _unread_keys(given, folder, options)
     if not keys:
         return dict(read.values), ()
@@ -269,6 +273,27 @@ def read_values(
 def _keys_of(fields: tuple[Field, ...]) -> set[str]:
     """The keys of a config that a model reads."""
     return {key for _, keys in mapped_keys(fields) for key in keys}
+
+
+def _refused_angles(read: set[str], folder: Folder) -> Iterator[Diagnostic]:
+    """What a config says of its positions that no table has, or that this model does not read."""
+    config, place = folder.config, Span(Text(shown(folder.path / CONFIG_FILE), ""), 0, 0)
+    if not any(key.startswith(_TABLES) for key in read):
+        return
+    listed = [item for key in _TABLES if isinstance(item := config.get(key), dict)]
+    for said in [one for item in listed for one in (item, *item.values()) if isinstance(one, dict)]:
+        kind = called_rope(said.get("rope_type") or said.get("type") or "default")
+        if kind not in ROPE_KINDS:
+            wanted = ", ".join(ROPE_KINDS)
+            yield CONFIG.at(place, key="rope_type", file=CONFIG_FILE, found=kind, wanted=wanted, repair="")
+        part = said.get(_PARTIAL, config.get(_PARTIAL))
+        if kind != "default" and part not in (None, 1, 1.0) and not any(_PARTIAL in key for key in read):
+            wanted = f"1.0, since all elements of its heads turn by '{kind}' positions"
+            yield CONFIG.at(place, key=_PARTIAL, file=CONFIG_FILE, found=part, wanted=wanted, repair="")
+
+
+_TABLES = ("rope_parameters", "rope_scaling")
+_PARTIAL = "partial_rotary_factor"
 
 
 def _unread_windows(read: set[str], folder: Folder) -> list[str]:
