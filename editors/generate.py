@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lamella.lsp import nem, skriptnd, tensor
-from lamella.pipeline.grammars import GRAMMARS, Grammar
 from lamella.lsp.module import KEYWORDS as MODULE_WORDS
+from lamella.pipeline.grammars import GRAMMARS, Grammar
 
 HERE = Path(__file__).parent
 WORDS = {
