@@ -11,7 +11,7 @@ import traceback
 from functools import partial
 from importlib import import_module
 from types import TracebackType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click.shell_completion import get_completion_class
@@ -21,6 +21,13 @@ from lamella.base.diagnostic import printable
 from lamella.base.errors import cause_of
 from lamella.base.suggest import nearest
 from lamella.base.system import peak_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from lamella.pipeline.languages import Conversion
+    from lamella.pipeline.options import Options
 
 GROUPS = {
     "begin": {
@@ -214,3 +221,9 @@ def _bug_report(bug: Exception) -> str:
         f"  at {place}\n"
         "  this is a bug in lamella, not in your file; please report it with the command you ran\n"
     )
+
+
+def load_merge() -> Callable[[Path, Path, Options], Conversion]:
+    """What puts adapters into weights: conversions that have none start without numpy."""
+    found: Callable[[Path, Path, Options], Conversion] = import_module("lamella.train.adapters.merge").merge
+    return found

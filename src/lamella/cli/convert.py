@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from lamella.base.diagnostic import printable
+from lamella.cli import load_merge
 from lamella.cli.options import command, file_argument, print_findings, print_json
 from lamella.cli.waiting import waiting
 from lamella.pipeline.convert import convert as convert_file
 from lamella.pipeline.options import Options
-from lamella.train.adapters.merge import merge
 
 
 @command("convert")
@@ -28,7 +28,9 @@ def convert(file: Path, target: Path, options: Options) -> None:
     With --adapter OUTPUT is the same model with an adapter in its weights, or, with --unmerge, without it.
     """
     with waiting(f"converting {printable(str(file))}"):
-        found = merge(file, target, options) if options.adapters else convert_file(file, target, options)
+        found = (
+            load_merge()(file, target, options) if options.adapters else convert_file(file, target, options)
+        )
     written = [printable(str(path)) for path in found.written]
     if options.as_json:
         diagnostics = [item.to_json() for item in found.findings]

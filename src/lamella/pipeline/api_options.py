@@ -56,7 +56,7 @@ class LoadOptions(TypedDict, total=False):
     dtype: Literal["f32", "f64"] | None
     """Compute real numbers in this type."""
     contents: Mapping[str, Array] | None
-    """ONNX: arrays of inputs that must be known before the run."""
+    """ONNX: arrays of inputs that must be known before the run. Module DSL, Hugging Face: of inputs that may be missing."""
 
 
 class CheckOptions(TypedDict, total=False):
@@ -357,7 +357,7 @@ class TrainOptions(TypedDict, total=False):
     resume: bool | None
     """Go on behind the last checkpoint in OUT.training, bit by bit as if nothing had happened."""
     observe: bool | None
-    """Module DSL: test the assertions of the model in every step, and end where one is false."""
+    """Module DSL: print what traces tell of every step; end where an assertion is false."""
     language: Literal["module", "nac", "nem", "skriptnd", "tensor", "onnx"] | None
     """Read the file as this language, whatever its ending."""
     limits: Limits | None
@@ -412,7 +412,7 @@ class GenerateOptions(TypedDict, total=False):
     ends: str | None
     """NAC, ONNX, SkriptND: the input that takes tokens and the output that rates the next; else the only ones."""
     max_tokens: int | None
-    """How many tokens are generated at most; 16 by default."""
+    """How many tokens are generated at most; 16 by default, for a task until the text ends."""
     temperature: float | None
     """Choose tokens by chance, the more the higher; 0 takes the likeliest."""
     language: Literal["module", "nac", "nem", "skriptnd", "tensor", "onnx"] | None
