@@ -41,7 +41,7 @@ from lamella.graph.nodes import (
     Value,
 )
 from lamella.graph.verify import verify
-from lamella.lang.module.instantiate.nodes import BuiltConstant
+from lamella.lang.module.instantiate.nodes import BuiltConstant, DictValue
 from lamella.lang.module.instantiate.nodes import Value as Plain
 from lamella.lang.skriptnd import check
 from lamella.ops.instance import Check, Repeated
@@ -253,6 +253,8 @@ def _plain(value: Json) -> Plain:
         return tuple(map(_plain, value))
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, Mapping):
+        return DictValue(tuple((name, _plain(item)) for name, item in value.items()))
     raise Malformed("an argument of a built constant is no value")
 
 
