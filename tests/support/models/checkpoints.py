@@ -158,6 +158,22 @@ ENCODERS: Mapping[str, Made] = MappingProxyType(
         "deberta spans": ("DebertaV2ForQuestionAnswering", {**ENCODER, **V3, "share_att_key": False}),
     }
 )
+PICTURES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+PICTURES |= {"image_size": 18, "patch_size": 5}
+VISION: Mapping[str, Made] = MappingProxyType(
+    {
+        "vit": ("ViTModel", {**PICTURES, "pooler_output_size": 20}),
+        "vit classes": ("ViTForImageClassification", {**PICTURES, "num_labels": 5, "qkv_bias": False}),
+        "deit": ("DeiTModel", PICTURES),
+        "deit classes": ("DeiTForImageClassification", {**PICTURES, "num_labels": 5}),
+        "deit teacher": ("DeiTForImageClassificationWithTeacher", {**PICTURES, "hidden_act": "relu"}),
+        "dinov2": ("Dinov2Model", {**PICTURES, "mlp_ratio": 2, "use_mask_token": False}),
+        "dinov2 classes": (
+            "Dinov2ForImageClassification",
+            {**PICTURES, "num_labels": 5, "use_swiglu_ffn": True, "num_channels": 2},
+        ),
+    }
+)
 ONE_STREAM: Mapping[str, Made] = MappingProxyType(
     {
         "gemma": ("Gemma", {**SIZES, "head_dim": 12}),
@@ -241,6 +257,7 @@ MODELS: Mapping[str, Made] = MappingProxyType(
         **ONE_STREAM,
         **SEQUENCES,
         **ENCODERS,
+        **VISION,
         "deepseek v3": ("DeepseekV3", LATENT),
         "deepseek v3 yarn": (
             "DeepseekV3",
