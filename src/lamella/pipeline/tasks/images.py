@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,14 +103,14 @@ _PERFORMERS = {"image-classification": _classify, "image-feature-extraction": _e
 
 def pixels_of(file: Path, seeing: Seeing, limits: Limits = DEFAULT) -> Array:
     """The pixels of a file as a model takes them, `[1, 3, height, width]`; InputError says what is wrong with it."""
-    library = need("PIL.Image")
+    parser = need("PIL.ImageFile").Parser()
+    data = read_bytes(file, limits)
     try:
-        image = library.open(BytesIO(read_bytes(file, limits))).convert("RGB")
-    except (OSError, ValueError, SyntaxError, library.DecompressionBombError) as problem:
-        said = str(problem).replace("<_io.BytesIO object", "it <")[:120].split(" it <")[0]
-        raise InputError(
-            f"'{shown(file)}' is no image that can be read: {said}", path=shown(file)
-        ) from problem
+        parser.feed(data)
+        image = parser.close().convert("RGB")
+    except (OSError, ValueError, SyntaxError, need("PIL.Image").DecompressionBombError) as problem:
+        what = f"'{shown(file)}' is no image that can be read: {str(problem)[:120]}"
+        raise InputError(what, path=shown(file)) from problem
     cut = _cut(_resized(image, seeing), seeing, file)
     scaled = np.asarray(cut, np.float64) * seeing.factor
     normal = (scaled - np.asarray(seeing.mean)) / np.asarray(seeing.std)
