@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 
 from bench.coverage.layers import LAYERS
 
+if sys.modules.get("torchvision", torch) is None:  # hidden for the other benches
+    del sys.modules["torchvision"]
 IMAGE = 224
 SMALL = re.compile(r"atto|femto|pico|nano|tiny|small|xxs|xs|_s\b|_xs\b|b0|_0|18|mini|micro|light")
 HUGE = re.compile(r"_h_|_l_|128gf|32gf|vit_b_32|regnet_y_16gf|wide_resnet101|convnext_large|swin_v2_b|swin_b")

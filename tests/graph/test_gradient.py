@@ -165,6 +165,39 @@ graph G {
 """
 
 
+def test_an_extent_that_an_absent_input_would_tell_is_told_by_another() -> None:
+    text = """
+    operator seen {
+        @input {
+            x: real[b, n, c];
+            mask: optional int[b, n];
+        }
+        @output {
+            y: real[b, c];
+        }
+        @lower {
+            y[l, j] += (mask[l, i] != 0 ?? true) ? x[l, i, j] : 0.0, l < b, i < n, j < c;
+        }
+    }
+
+    graph G {
+        @input {
+            x: real[2, 3, 4];
+        }
+        @output {
+            y: real[2, 4];
+        }
+        @compose {
+            y = seen(x);
+        }
+    }
+    """
+    model = differentiate(model_of(text), ["x"])
+    seed = np.arange(8, dtype=np.float32).reshape(2, 4)
+    found = compile_model(model)(x=np.ones((2, 3, 4), np.float32), d_y=seed)["d_x"]
+    np.testing.assert_array_equal(found, np.broadcast_to(seed[:, None], (2, 3, 4)))
+
+
 def test_an_integer_input_has_no_gradient() -> None:
     model, _ = build([call("layout.gather", "f32 4 3", "i64 2 0..3", axis=0)])
     assert real_names(model) == ["x0_0"]

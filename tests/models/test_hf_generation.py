@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -105,3 +106,17 @@ def test_greedy_answers_are_those_of_transformers(name: str, tmp_path: Path) -> 
     wanted = model.generate(torch.tensor([start]), max_new_tokens=33, do_sample=False)[0].tolist()
     begun = wanted.index(chosen[0])
     assert chosen == wanted[begun : begun + 32]
+
+
+def test_choices_of_a_folder_that_are_not_obeyed_are_noted_and_its_last_tokens_are(tmp_path: Path) -> None:
+    save("llama", tmp_path, seed=2)
+    first = Generator(tmp_path, 24, Options(threads=1), "reference")
+    chosen = list(first.run([1, 2, 3], Sampling(8)))
+    said = {"do_sample": True, "num_beams": 4, "top_p": 1.0, "eos_token_id": [chosen[3]]}
+    (tmp_path / "generation_config.json").write_text(json.dumps(said))
+    second = Generator(tmp_path, 24, Options(threads=1), "reference")
+    (note,) = [item for item in second.findings if item.code == "W111"]
+    assert note.message.startswith("do_sample True, num_beams 4 is ignored")
+    again = list(second.run([1, 2, 3], Sampling(8)))
+    assert again == chosen[: len(again)]
+    assert len(again) <= 4

@@ -191,6 +191,10 @@ class _ReverseSweep:
         """Add to the adjoint of a tensor, in the type of the tensor; codes have adjoints as wide as they come."""
         if target.element.bits > NARROW and part.element is not target.element:
             part = self.builder.call("layout.cast", part, types={"R": target.element})
+        if len(part.shape) != len(target.shape):
+            raise ValueError(
+                f"the adjoint of '{target.name}' has {len(part.shape)} axes, not {len(target.shape)}"
+            )
         known = adjoints.get(target.name)
         adjoints[target.name] = part if known is None else self.builder.call("math.add", known, part)
 

@@ -488,7 +488,9 @@ def _without_unused(operator: n.Operator) -> n.Operator:
     taken = [item for item in inputs if item.name in read]
     needed = closure([body, *taken], others)
     for item in inputs:
-        told = {name for other in taken for name in declared_by(other)}
+        # An input that may be missing tells nothing for certain.
+        certain = [other for other in taken if not other.type.optional]
+        told = {name for other in certain for name in declared_by(other)}
         if item not in taken and not (needed & declared_by(item)) <= told:
             taken.append(item)
             needed = closure([body, *taken], others)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol, TypeAlias, cast
 
 import numpy as np
@@ -13,18 +14,20 @@ import numpy as np
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.inputs import input_type, list_parts
 from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import need
 from lamella.base.paths import is_there, shown
 from lamella.bridge.hf_to_module import find_architecture, is_gguf, open_gguf_tokenizer
-from lamella.bridge.hf_to_module.checkpoint import read_object
+from lamella.bridge.hf_to_module.checkpoint import read_object, whole
 from lamella.bridge.hf_to_module.folder import CONFIG
 from lamella.bridge.module_to_graph import Held, Settings
 from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
+from lamella.lang.module.rules import mappings as rules
 from lamella.pipeline.accuracy import FULL, AccuracyReport, compare_precision
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.generate import (
@@ -52,6 +55,14 @@ CAUSAL = ("ForCausalLM", "LMHeadModel")
 LOGITS = "logits"
 """How architectures of transformers that continue tokens are called, and their scores."""
 GENERATION = "generation_config.json"
+CHOICES: Mapping[str, object] = MappingProxyType(
+    {
+        **{"do_sample": False, "temperature": 1.0, "top_k": 50, "top_p": 1.0, "num_beams": 1},
+        **{"min_length": 0, "no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "length_penalty": 1.0},
+        **{"forced_eos_token_id": None, "forced_decoder_ids": None},
+    }
+)
+"""Settings of that file that are not obeyed, with the values that ask for nothing."""
 TOKENS, DECODER_TOKENS = "token_ids", "decoder_token_ids"
 """What models of the library call the tokens that they read, and those that they write."""
 HiddenTokens: TypeAlias = Sequence[tuple[float, Sequence[int]]]
@@ -112,10 +123,9 @@ class Generator:
             )
         kept = [item.variable.name for item in model.graph.updates]
         self._empty = {name: self.executable.state[name] for name in kept}
-        self.stops = (
-            frozenset(stop_tokens(source.folder.config)) if source.folder is not None else frozenset()
-        )
-        self.findings = model.findings
+        said = _generation_values(source, options)
+        self.stops = frozenset(stop_tokens(said))
+        self.findings = (*model.findings, *_ignored_settings(said, path))
         """What there is to say about the weights."""
 
     def run(self, start: Sequence[int], sampling: Sampling) -> Iterator[int]:
@@ -165,7 +175,7 @@ class SequenceGenerator:
         }
         self._held: Mapping[str, Array] = {}
         self.stops = frozenset(stop_tokens(self.said))
-        self.findings = reader.findings
+        self.findings = (*reader.findings, *_ignored_settings(self.said, path))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -236,6 +246,15 @@ def _generation_values(source: Source, options: Options) -> Mapping[str, object]
         more = read_object(folder.path, GENERATION, options.limits)
         said |= {name: value for name, value in more.items() if value is not None}
     return said
+
+
+def _ignored_settings(said: Mapping[str, object], path: Path) -> Iterator[Diagnostic]:
+    """A note on how a folder would have tokens chosen, where that is not how they are chosen here."""
+    asked = [name for name, plain in CHOICES.items() if said.get(name) not in (None, plain)]
+    if asked:
+        words = ", ".join(f"{name} {printable(str(said[name]), 40)}" for name in asked)
+        why = "the best token is taken, or one drawn as --temperature says"
+        yield rules.IGNORED.at(whole(path / GENERATION), what=words, why=why)
 
 
 def _first_tokens(said: Mapping[str, object], path: Path) -> Iterator[int]:
