@@ -21,10 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-
-# transformers loads it where it finds it, and fails with one that does not fit this torch.
-sys.modules["torchvision"] = None  # type: ignore[assignment]
-
 import transformers
 from safetensors.numpy import load_file
 

@@ -40,6 +40,8 @@ SMALL = MappingProxyType(
         "key_dim": 6,
         "value_dim": 4,
         "linear": "true",
+        "image_size": 12,
+        "patch_size": 4,
     }
 )
 """A value for each parameter that has no default anywhere in the library."""
