@@ -37,9 +37,6 @@ BACKENDS = ("reference", "cpu")
 TEXT = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
 TEXT |= {"num_attention_heads": 4, "max_position_embeddings": 96, "pad_token_id": 0}
 SHARED = {**TEXT, "num_key_value_heads": 2}
-PICTURES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-PICTURES |= {"image_size": 32, "patch_size": 8}
-TOWERS = {"text_config": {**TEXT, "projection_dim": 16}, "vision_config": PICTURES}
 SOUND: dict[str, object] = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -61,11 +58,6 @@ OTHERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "Qwen2MoeForCausalLM": {**SHARED, "num_experts": 4, "moe_intermediate_size": 16},
         "OlmoeForCausalLM": {**SHARED, "num_experts": 4},
         "xLSTMForCausalLM": {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 4},
-        "ViTForImageClassification": PICTURES,
-        "Dinov2Model": PICTURES,
-        "DeiTForImageClassification": PICTURES,
-        "CLIPModel": TOWERS,
-        "SiglipModel": TOWERS,
         "Wav2Vec2ForCTC": SOUND,
         "SegformerForSemanticSegmentation": {"hidden_sizes": [8, 16, 16, 32], "decoder_hidden_size": 16},
         "ConvNextForImageClassification": {"hidden_sizes": [8, 16, 16, 32], "depths": [1, 1, 1, 1]},

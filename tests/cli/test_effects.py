@@ -50,7 +50,7 @@ DECLARED = {
     "strict": "only warnings show it",
     "prompt": "there is nothing to generate without it: tests/cli/test_module.py, test_nac_app.py",
     "contents": "tests/pipeline/test_onnx_files.py, tests/models/test_hf_masks.py",
-    **dict.fromkeys(("text", "context", "audio", "top"), "tests/pipeline/test_tasks.py"),
+    **dict.fromkeys(("text", "context", "audio", "image", "top"), "tests/pipeline/test_tasks.py"),
     "against": "tests/cli/test_bench.py",
     "thread_counts": "only the clock shows it",
     "batches": "tests/cli/test_bench.py",

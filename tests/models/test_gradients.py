@@ -19,7 +19,7 @@ from tests.support.models.checkpoints import GIVEN, build, inputs_of
 
 NAMES = (
     *("llama", "llama tied", "llama biases", "qwen3", "mistral", "mixtral", "qwen3 moe plain"),
-    *("t5", "bart", "whisper", "modernbert masked", "deberta masked"),
+    *("t5", "bart", "whisper", "modernbert masked", "deberta masked", "vit classes", "dinov2 classes"),
     *("gpt2", "mamba", "nemotron latent", "gemma2", "gemma3", "olmo2", "cohere2", "bloom", "falcon newer"),
     *("deepseek v3", "deepseek v2 groups", "gpt oss", "qwen3 next", "rwkv", "mamba2"),
 )

@@ -71,13 +71,15 @@ def test_packed_sequences(sizes: list[int], causal: bool, data: Data) -> None:
     agree("flash_attention_backward", [back, q, k, v, None, None, begins], grads, causal=causal)
 
 
-@judged("numpy", "llm.last_token")
+@judged("numpy", "llm.last_token", "llm.first_token")
 @few
 @given(st.integers(1, 3), st.integers(1, 5), st.data())
-def test_vectors_of_last_tokens(batch: int, length: int, data: Data) -> None:
+def test_vectors_of_chosen_tokens(batch: int, length: int, data: Data) -> None:
     """The first counts where all are padding."""
     row = st.lists(st.integers(0, 2), min_size=length, max_size=length)
     ids = np.asarray(data.draw(st.lists(row, min_size=batch, max_size=batch)), np.int64)
     x = draw(data, batch, length, 2)
     places = [max((place for place, one in enumerate(item) if one != 1), default=0) for item in ids]
     agree("last_token", [x, ids], x[np.arange(batch), places], pad=1)
+    agree("first_token", [x, ids], x[np.arange(batch), (ids == 2).argmax(-1)], token=2)
+    agree("first_token", [x, ids], x[np.arange(batch), ids.argmax(-1)])

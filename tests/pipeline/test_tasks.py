@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from PIL import Image
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from lamella.pipeline.tasks.images import pixels_of, read_seeing
 from lamella.pipeline.tasks.speech import Hearing, mel_features, read_wav
 from tests.support.cli.skriptnd_models import call
 from tests.support.models.checkpoints import VOCABULARY, save
@@ -28,6 +30,12 @@ WORDS = [
 ]
 TEXT = "the cat sat on a mat"
 QUESTION, CONTEXT = "who sat on a mat", "the big cat sat on a red mat in the house"
+PROCESSORS = (
+    "ViTImageProcessorPil",
+    "CLIPImageProcessorPil",
+    "DeiTImageProcessorPil",
+    "SiglipImageProcessorPil",
+)
 EXTRACTOR: Any = transformers.WhisperFeatureExtractor
 LABELS = {0: "O", 1: "PER", 2: "LOC"}
 
@@ -237,3 +245,52 @@ def test_what_is_said(tmp_path: Path) -> None:
     refused = call("run", tmp_path, "--audio", tmp_path / "b.wav")
     assert "8000 samples in a second, the model hears 16000" in refused.stderr
     assert "takes --audio" in call("run", tmp_path, "--text", TEXT).stderr
+
+
+def picture(file: Path, height: int = 31, width: int = 47, mode: str = "RGB") -> Any:
+    shape = (height, width) if mode == "L" else (height, width, len(mode))
+    pixels = np.random.default_rng(3).integers(0, 256, shape).astype(np.uint8)
+    Image.fromarray(pixels, mode).save(file)
+    return Image.open(file).convert("RGB")
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_pixels_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    shape = {"shortest_edge": 20} if name.startswith("CLIP") else {"height": 21, "width": 23}
+    crop = {} if name.startswith(("ViT", "Siglip")) else {"crop_size": {"height": 17, "width": 18}}
+    judge = getattr(transformers, name)(size=shape, **crop)
+    judge.save_pretrained(tmp_path)
+    for number, (sides, mode) in enumerate((((31, 47), "RGB"), ((50, 20), "L"), ((9, 9), "RGBA"))):
+        image = picture(tmp_path / f"{number}.png", *sides, mode)
+        wanted = judge(image, return_tensors="np").pixel_values
+        found = pixels_of(tmp_path / f"{number}.png", read_seeing(tmp_path))
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)
+
+
+def test_labels_of_images(tmp_path: Path) -> None:
+    model = save("vit classes", tmp_path, seed=5)
+    judge = transformers.ViTImageProcessorPil(size={"height": 18, "width": 18})
+    judge.save_pretrained(tmp_path)
+    images = [picture(tmp_path / "a.png"), picture(tmp_path / "b.png", 20, 20)]
+    wanted: Any = transformers.pipeline("image-classification", model=model, image_processor=judge)(images)
+    found = run(tmp_path, "--image", tmp_path / "a.png", "--image", tmp_path / "b.png")
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert_alike(ours, theirs)
+    (tmp_path / "c.png").write_bytes((tmp_path / "a.png").read_bytes()[:90])
+    assert "is no image that can be read" in call("run", tmp_path, "--image", tmp_path / "c.png").stderr
+    assert "takes --image" in call("run", tmp_path, "--text", TEXT).stderr
+    transformers.ViTImageProcessorPil(size={"height": 20, "width": 18}).save_pretrained(tmp_path)
+    refused = call("run", tmp_path, "--image", tmp_path / "a.png")
+    assert "makes images of 3×20×18, the model takes 3×18×18" in refused.stderr
+
+
+def test_vectors_of_images(tmp_path: Path) -> None:
+    model = save("clip vision projected", tmp_path, seed=5)
+    judge = transformers.CLIPImageProcessorPil(
+        size={"shortest_edge": 20}, crop_size={"height": 18, "width": 18}
+    )
+    judge.save_pretrained(tmp_path)
+    pixels = judge(picture(tmp_path / "a.png"), return_tensors="pt").pixel_values
+    wanted = model(pixels).image_embeds[0].detach().numpy()
+    found = run(tmp_path, "--image", tmp_path / "a.png")
+    np.testing.assert_allclose(found[0], wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())

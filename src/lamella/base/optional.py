@@ -25,6 +25,7 @@ EXTRAS = MappingProxyType(
         "huggingface_hub": "transformers",
         "jinja2": "hf",
         "pyarrow": "parquet",
+        "PIL": "image",
         "cuda": "cuda",
         "ortools": "plan",
         "scipy": "genome",

@@ -46,7 +46,7 @@ from lamella.pipeline.profile import Profile
 def run(file: Path, options: Options) -> None:
     """Execute FILE; without --input the inputs are random, from the seed, and so are missing weights.
 
-    A folder of Hugging Face does what it is made for with --text or --audio.
+    A folder of Hugging Face does what it is made for with --text, --audio or --image.
     """
     subject = subject_of(file, options.language)
     step = steps_of("run", subject, dict.fromkeys(options.given))[-1]

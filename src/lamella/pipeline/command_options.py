@@ -269,6 +269,14 @@ class CommandOptions(PlanOptions):
             "--audio FILE.wav | run | tasks",
         ),
     )
+    image: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            "Hugging Face: the labels, or the vectors, of this image (extra `image`); repeatable.",
+            on("task", FOLDER),
+            "--image FILE.png | run | tasks",
+        ),
+    )
     top: int = field(
         default=5,
         metadata=own(

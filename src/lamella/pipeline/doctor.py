@@ -22,7 +22,7 @@ OURS = "lamella"
 OBJECTS = "machine code"
 CORE = ("numpy", "ml_dtypes", "llvmlite", "click", "rich")
 """The packages that every installation has."""
-DISTRIBUTIONS = {"Bio": "biopython", "cuda": "cuda-bindings"}
+DISTRIBUTIONS = {"Bio": "biopython", "cuda": "cuda-bindings", "PIL": "pillow"}
 """Packages that are imported by another name than they are installed by."""
 FEATURES = (
     "avx2",

@@ -78,7 +78,7 @@ STEPS = MappingProxyType(
     }
 )
 """Steps that exclude each other within a command, with the words that tell them apart in a message."""
-TASK_INPUTS = ("text", "audio")
+TASK_INPUTS = ("text", "audio", "image")
 """Options that give a task its input."""
 COMMANDS = MappingProxyType(
     {

@@ -158,6 +158,36 @@ ENCODERS: Mapping[str, Made] = MappingProxyType(
         "deberta spans": ("DebertaV2ForQuestionAnswering", {**ENCODER, **V3, "share_att_key": False}),
     }
 )
+PICTURES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+PICTURES |= {"image_size": 18, "patch_size": 5}
+CAPTIONS = {**ENCODER, "eos_token_id": 7}
+TOWERS = {"vision_config": PICTURES, "projection_dim": 20}
+VISION: Mapping[str, Made] = MappingProxyType(
+    {
+        "vit": ("ViTModel", {**PICTURES, "pooler_output_size": 20}),
+        "vit classes": ("ViTForImageClassification", {**PICTURES, "num_labels": 5, "qkv_bias": False}),
+        "deit": ("DeiTModel", PICTURES),
+        "deit classes": ("DeiTForImageClassification", {**PICTURES, "num_labels": 5}),
+        "deit teacher": ("DeiTForImageClassificationWithTeacher", {**PICTURES, "hidden_act": "relu"}),
+        "dinov2": ("Dinov2Model", {**PICTURES, "mlp_ratio": 2, "use_mask_token": False}),
+        "dinov2 classes": (
+            "Dinov2ForImageClassification",
+            {**PICTURES, "num_labels": 5, "use_swiglu_ffn": True, "num_channels": 2},
+        ),
+        "siglip": (
+            "SiglipModel",
+            {"vision_config": PICTURES, "text_config": {**ENCODER, "hidden_size": 24, "projection_size": 32}},
+        ),
+        "siglip text": ("SiglipTextModel", {**ENCODER, "projection_size": 20}),
+        "siglip vision": ("SiglipVisionModel", PICTURES),
+        "clip": ("CLIPModel", {**TOWERS, "text_config": {**CAPTIONS, "hidden_size": 24}}),
+        "clip largest": ("CLIPModel", {**TOWERS, "text_config": {**CAPTIONS, "eos_token_id": 2}}),
+        "clip text": ("CLIPTextModel", {**CAPTIONS, "hidden_act": "gelu"}),
+        "clip text projected": ("CLIPTextModelWithProjection", {**CAPTIONS, "projection_dim": 20}),
+        "clip vision": ("CLIPVisionModel", PICTURES),
+        "clip vision projected": ("CLIPVisionModelWithProjection", {**PICTURES, "projection_dim": 20}),
+    }
+)
 ONE_STREAM: Mapping[str, Made] = MappingProxyType(
     {
         "gemma": ("Gemma", {**SIZES, "head_dim": 12}),
@@ -241,6 +271,7 @@ MODELS: Mapping[str, Made] = MappingProxyType(
         **ONE_STREAM,
         **SEQUENCES,
         **ENCODERS,
+        **VISION,
         "deepseek v3": ("DeepseekV3", LATENT),
         "deepseek v3 yarn": (
             "DeepseekV3",
@@ -289,7 +320,7 @@ MODELS: Mapping[str, Made] = MappingProxyType(
     }
 )
 """For each checkpoint its architecture and the values of its config."""
-CAUSAL = tuple(name for name, (kind, _) in MODELS.items() if not kind.endswith("Model") and "For" not in kind)
+CAUSAL = tuple(name for name, (kind, _) in MODELS.items() if "Model" not in kind and "For" not in kind)
 
 
 def build(name: str, seed: int = 0, **changes: object) -> Any:
@@ -311,7 +342,7 @@ def randomise(model: Any) -> None:
 
 
 def _model_class(kind: str) -> Any:
-    whole = kind.endswith("Model") or "For" in kind
+    whole = "Model" in kind or "For" in kind
     suffix = "Model" if kind.endswith("LMHead") else "" if whole else "ForCausalLM"
     return class_named("Gemma3ForCausalLM" if kind == "Gemma3Text" else f"{kind}{suffix}")
 

@@ -40,9 +40,31 @@ SMALL = MappingProxyType(
         "key_dim": 6,
         "value_dim": 4,
         "linear": "true",
+        "image_size": 12,
+        "patch_size": 4,
     }
 )
 """A value for each parameter that has no default anywhere in the library."""
+REQUIRED = MappingProxyType(
+    {
+        **dict.fromkeys(("shared", "placed", "even_distances", "first", "sliding"), "true"),
+        **dict.fromkeys(("use_bias", "use_mlp_bias"), "true"),
+        **dict.fromkeys(("rope", "local_rope", "layer_types"), "None"),
+        **dict.fromkeys(("rope_theta", "local_rope_theta"), 10000.0),
+        "relative": "false",
+        "asked": '["c2p", "p2c"]',
+        "span": 4,
+        "buckets": 4,
+        "max_distance": 8,
+        "kinds": 2,
+        "eps": 1e-5,
+        "activation": '"gelu"',
+        "norm": '"layer"',
+        "pattern": 2,
+        "window": 4,
+    }
+)
+"""Values for parameters that have a default elsewhere, which is kept there."""
 
 
 def files(kind: str) -> list[Path]:
@@ -71,6 +93,11 @@ def options_of(module: Module, small: bool) -> dict[str, Any]:
         item.name: SMALL[item.name]
         for item in module.params or ()
         if item.name in SMALL and (item.name != "kind" or item.default is None)
+    }
+    config |= {
+        item.name: REQUIRED[item.name]
+        for item in module.params or ()
+        if item.default is None and item.name in REQUIRED
     }
     if module.kind == "model":
         config |= {"vocab_size": 50, "n_layers": 2}

@@ -1,4 +1,4 @@
-"""What a folder of Hugging Face is made for: labels of a text, a masked word, an answer, a vector, what is said.
+"""What a folder of Hugging Face is made for: labels of a text or an image, a word, an answer, a vector, what is said.
 
 A task is one row of `TASKS`: the endings of the architectures that do it, the option that gives its input, and the
 module that does it. A new kind of input is an option of the step `task` (`pipeline/command_options.py`), whose name
@@ -65,6 +65,13 @@ TASKS = (
     Task("token-classification", "text", "text", ("ForTokenClassification",)),
     Task("question-answering", "text", "text", ("ForQuestionAnswering",)),
     Task("speech-to-text", "audio", "speech", ("WhisperForConditionalGeneration",)),
+    Task("image-classification", "image", "images", ("ForImageClassification", "WithTeacher")),
+    Task(
+        "image-feature-extraction",
+        "image",
+        "images",
+        ("ViTModel", "DeiTModel", "Dinov2Model", "VisionModel", "VisionModelWithProjection"),
+    ),
     Task("text-to-text", "text", "text", ("ForConditionalGeneration",)),
     Task("feature-extraction", "text", "text", ("Model",)),
 )

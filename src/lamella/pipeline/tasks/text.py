@@ -325,12 +325,13 @@ def _extract(path: Path, config: Mapping[str, object], options: Options) -> Outc
     for text in options.text:
         states = next(iter(model.run(model.tokenizer.encode(text)).values()))
         items.append(states.tolist())
-        rows = (f"{len(row)} numbers: {_few(row)}" for row in states)
+        rows = (f"{len(row)} numbers: {few(row)}" for row in states)
         lines += _titled(text, options, rows)
     return model.outcome(items, lines)
 
 
-def _few(row: Array) -> str:
+def few(row: Array) -> str:
+    """The first numbers of a vector."""
     return " ".join(f"{number:.4f}" for number in row[:4]) + (" …" if len(row) > 4 else "")
 
 
@@ -349,7 +350,7 @@ def _embed(path: Path, config: Mapping[str, object], options: Options) -> Outcom
         for step in steps:
             found = step(found)
         items.append(found.tolist())
-        lines += _titled(text, options, iter([f"{len(found)} numbers: {_few(found)}"]))
+        lines += _titled(text, options, iter([f"{len(found)} numbers: {few(found)}"]))
     return model.outcome(items, lines)
 
 
