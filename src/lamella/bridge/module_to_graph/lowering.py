@@ -47,6 +47,7 @@ from lamella.lang.module.nodes import (
 from lamella.lang.module.nodes.expressions import names_in
 from lamella.lang.module.rules import graphs, syntax
 from lamella.lang.module.rules.constants import KIND, OUT_OF_RANGE
+from lamella.lang.module.words import ROPE_KINDS, called_rope
 from lamella.ops.instance import Check
 
 # --- the shapes of `constants:`; their numbers are computed by `constant_tables`, which needs NumPy ----------
@@ -132,23 +133,10 @@ def _yarn(
     return _angles(max_seq, dim, (scale_factor, theta, original_max_seq, beta_fast, beta_slow))
 
 
-ROPE_KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
-"""Kinds of rotary positions that a table can have."""
-
-
 def rope_kind(scaling: Value) -> str:
     """The kind of rotary positions that a `rope_parameters` or an older `rope_scaling` names."""
     said = dict(scaling.entries) if isinstance(scaling, DictValue) else {}
     return called_rope(said.get("rope_type") or said.get("type") or "default")
-
-
-def called_rope(found: object) -> str:
-    """What we call a kind of rotary positions: older files of Phi-3 have a word of their own for one.
-
-    In a text alone all sections of multi-modal positions are the same ones.
-    """
-    others = {"su": "longrope", "mrope": "default"}
-    return others.get(found, found) if isinstance(found, str) else "?"
 
 
 def original_length(scaling: Value, said: Value, max_seq: int) -> int:

@@ -121,3 +121,15 @@ SUGAR = MappingProxyType(
     }
 )
 """Capitalised words of the specification's first chapters, and the primitives they mean."""
+
+ROPE_KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+"""Kinds of rotary positions that a table can have."""
+
+
+def called_rope(found: object) -> str:
+    """What we call a kind of rotary positions: older files of Phi-3 have a word of their own for one.
+
+    In a text alone all sections of multi-modal positions are the same ones.
+    """
+    others = {"su": "longrope", "mrope": "default"}
+    return others.get(found, found) if isinstance(found, str) else "?"

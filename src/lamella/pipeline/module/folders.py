@@ -30,7 +30,6 @@ from lamella.bridge.hf_to_module import (
 )
 from lamella.bridge.hf_to_module.config import mapped_keys, split_head
 from lamella.bridge.hf_to_module.quantised import QUANTIZATION, SCHEMES, schemes_of
-from lamella.bridge.module_to_graph.lowering import ROPE_KINDS, called_rope
 from lamella.lang.module.instantiate import Instance, Known
 from lamella.lang.module.nodes import Field, Module
 from lamella.lang.module.resolve import Declared
@@ -38,6 +37,7 @@ from lamella.lang.module.resolve.lineage import config_params, inherited_config,
 from lamella.lang.module.rules import mappings as rules
 from lamella.lang.module.rules.constants import CONSTRAINT
 from lamella.lang.module.rules.mappings import CONFIG, UNREAD
+from lamella.lang.module.words import ROPE_KINDS, called_rope
 from lamella.pipeline.module.library import find_file
 from lamella.pipeline.module.program import Program, build_instance, choose, read_program
 from lamella.pipeline.options import Options
