@@ -371,6 +371,6 @@ def test_a_shell_completes_words(shell: str) -> None:
     assert done.exit_code == 0
     assert "_LAMELLA_COMPLETE" in done.output
     words = ShellComplete(lamella, {}, "lamella", "_LAMELLA_COMPLETE")
-    assert [item.value for item in words.get_completions([], "ge")] == ["generate"]
+    assert [item.value for item in words.get_completions([], "gener")] == ["generate"]
     assert "--tokens" in [item.value for item in words.get_completions(["generate"], "--to")]
     assert "cpu" in [item.value for item in words.get_completions(["run", "--backend"], "c")]

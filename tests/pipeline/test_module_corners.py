@@ -168,7 +168,7 @@ def test_convert_refuses_what_the_named_architecture_would_lose(tmp_path: Path) 
     path = BAD / "e126_theta.module"
     told = call("convert", path, tmp_path / "lost", status=1)
     assert "E126" in told
-    assert "'precompute_rope_freqs' is 500.0 here and 10000.0 there" in told
+    assert "'argument 3' of 'rotary_table' is 500.0 here and 10000.0 there" in told
     assert not (tmp_path / "lost").exists()
     right = repaired(path.read_text(encoding="utf-8"))
     call("convert", written(tmp_path, right), tmp_path / "kept")

@@ -246,7 +246,7 @@ def test_what_the_option_cannot_mean_is_told(folder: Path, mine: Path) -> None:
         ("Llama4ForCausalLM", "llama4", ""),
         ("XglmForCausalLM", "xglm", ""),
         ("LamaForCausalLM", "lama", "did you mean 'LlamaForCausalLM'?"),
-        ("LlamaForSequenceClassification", "llama", "--architecture std.models.llama"),
+        ("LlamaForMultipleChoice", "llama", "--architecture std.models.llama"),
     ],
 )
 def test_an_unknown_architecture_is_named_and_not_guessed(
