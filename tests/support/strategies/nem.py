@@ -137,7 +137,9 @@ def sizes() -> SearchStrategy[tuple[n.Expr, ...]]:
 @cache
 def quants() -> SearchStrategy[n.Quant]:
     """Quantisation descriptors with any fields."""
-    fields = st.lists(attributes(), min_size=1, max_size=3).map(tuple)
+    # Behind a comma `strides` begins those of a region, by the grammar of the specification.
+    given = st.lists(attributes(), min_size=1, max_size=3)
+    fields = given.filter(lambda items: all(item.name.id != "strides" for item in items[1:])).map(tuple)
     return st.builds(n.Quant, st.sampled_from(sorted(QUANT_FORMS)), fields)
 
 

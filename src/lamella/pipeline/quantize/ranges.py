@@ -74,7 +74,9 @@ class Histogram:
             return
         self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
         self._reach(max(abs(self.low), abs(self.high)))
-        places = np.floor((finite.astype(np.float64) / self.limit + 1.0) * (BINS // 2)).astype(np.int64)
+        # Not moved before it is rounded down: a tiny negative number would be lost beside the limit.
+        half = BINS // 2
+        places = np.floor(finite.astype(np.float64) / self.limit * half).astype(np.int64) + half
         self.counts += np.bincount(places, minlength=BINS)
 
     def _reach(self, magnitude: float) -> None:
