@@ -60,8 +60,9 @@ def test_gradients_of_all_weights_are_those_of_transformers(name: str, tmp_path:
     frozen = {item.path for item in found.compiled.weights} - found.gradients.keys()
     assert all(path.endswith(FROZEN) for path in frozen)
     for path, output in found.gradients.items():
-        # A bias of keys moves all scores of a query alike: its gradient is what rounding leaves.
-        zero = path.endswith("k.bias")
+        # A bias of keys moves all scores of a query alike, but where positions meet keys: its gradient is what rounding
+        # leaves.
+        zero = path.endswith("k.bias") and "deberta" not in name
         size = np.abs(wanted[path.replace("k.bias", "k.weight")]).max()
         assert size > 0, path
         assert not zero or np.abs(wanted[path]).max() < 1e-5 * size
