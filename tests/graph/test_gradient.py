@@ -51,6 +51,7 @@ CALLS = [
 ]
 WITHOUT = {
     "nn.lstm": "only the run tells",
+    "recurrent.solve_lower": "which it or another one computes",
 }
 """Operators whose gradient is not derived, and what is said of it."""
 

@@ -22,13 +22,14 @@ from tests.support.lang.module.instances import read
 TOLERANCE = 1e-10
 SCOPE = read("module M():\n  params:\n    w: [1]\n").scope
 LIBRARY = Library()
-MOST_KEPT = 37
-"""Backward operators that are written by hand; there were 83."""
+MOST_KEPT = 40
+"""Backward operators that are written by hand; there were 83. Two turn rotations back, one solves a system."""
 OTHERS = {
     "llm.reduce_max_backward": "gives everything to the first of equal maxima, which it is told",
     "llm.convert_dtype_backward": "converts between two types, one of which is that of the gradient",
     "llm.permute_backward": "a view",
     "llm.view_backward": "a view",
+    "recurrent.solve_lower_backward": "nothing is derived: the formula reads what it computes; torch judges it",
 }
 """Kept for what the derived one does not do."""
 
@@ -187,7 +188,7 @@ def test_written_gradients_of_aten_are_the_derived_ones(name: str) -> None:
 
 
 def test_few_backward_operators_are_written() -> None:
-    modules = ("aten", "llm", "mamba", "moe")
+    modules = ("aten", "llm", "mamba", "moe", "recurrent")
     names = [f"{module}.{name}" for module in modules for name in LIBRARY.operators(module)]
     written = [name for name in names if "backward" in name and name not in declared_gradients()]
     assert len(written) <= MOST_KEPT

@@ -47,6 +47,7 @@ CALLS = (
     call("moe.grouped_gemm_backward", "f32 6 5 -2..2", *STRAIGHT, transpose="NN"),
     call("moe.grouped_gemm_weight_grad", "f32 6 5 -2..2", "f32 6 3 -2..2", OFFSETS),
     call("moe.grouped_gemm_weight_grad", "f32 6 3 -2..2", "f32 6 5 -2..2", OFFSETS, transpose="NN"),
+    call("moe.grouped_bias", "f32 6 5 -2..2", "f32 4 5 -2..2", OFFSETS),
     *(call("moe.experts", "f32 6 5", WIDE, DOWN, OFFSETS, activation=way) for way in ("swiglu", "geglu")),
     *(call("moe.experts", "f32 6 5", NARROW, DOWN, ROUTES, activation=way) for way in ("silu", "gelu")),
     *(call("moe.experts", "f32 6 5", NARROW, DOWN, ROUTES, activation=way) for way in ("relu", "relu2")),
