@@ -48,20 +48,24 @@ SMALL = MappingProxyType(
 REQUIRED = MappingProxyType(
     {
         **dict.fromkeys(("shared", "placed", "even_distances", "first", "sliding"), "true"),
-        **dict.fromkeys(("use_bias", "use_mlp_bias"), "true"),
+        **dict.fromkeys(("use_bias", "use_mlp_bias", "use_key_bias"), "true"),
+        **dict.fromkeys(("gated", "embedding_norm", "final_norm"), "true"),
         **dict.fromkeys(("rope", "local_rope", "layer_types"), "None"),
         **dict.fromkeys(("rope_theta", "local_rope_theta"), 10000.0),
-        "relative": "false",
+        **dict.fromkeys(("relative", "writes"), "false"),
         "asked": '["c2p", "p2c"]',
         "span": 4,
         "buckets": 4,
         "max_distance": 8,
         "kinds": 2,
         "eps": 1e-5,
-        "activation": '"gelu"',
+        "activation": '"silu"',
         "norm": '"layer"',
         "pattern": 2,
         "window": 4,
+        "norms": '"after"',
+        "offset": 2,
+        "embedding_scale": 4.0,
     }
 )
 """Values for parameters that have a default elsewhere, which is kept there."""

@@ -35,7 +35,10 @@ def find_standard(name: str, options: Options) -> Located:
     found = locate((STD, *parts), None, [place]) if all(parts) else None
     if isinstance(found, Located):
         return found
-    hint = suggest(name, _names(place)) or f"lamella show {STD} lists what there is"
+    # The library has more names than are compared: those beside the wrong one come first.
+    beside = name.rpartition(".")[0]
+    names = sorted(_names(place), key=lambda known: known.rpartition(".")[0] != beside)
+    hint = suggest(name, names) or f"lamella show {STD} lists what there is"
     raise InputError(f"there is no '{name[:200]}' in the standard library", hint=hint)
 
 
