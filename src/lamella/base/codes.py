@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from lamella.base.arrays import Array, DType
 
 
+E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+"""Twice the numbers of the type f4e2m1 by their codes: so they are integers."""
+
+
 @dataclass(frozen=True, slots=True)
 class CodeForm:
     """What is known of a weight's codes before any is read."""
@@ -46,6 +50,11 @@ class Codes:
                 numbers += self.offsets[..., None]
         found: Array = numbers.reshape(self.codes.shape)
         return found
+
+    def decode_by(self, index: Array) -> Array:
+        """The numbers where an index says of each place along the last axis which scale it has."""
+        numbers: Array = self.codes.astype(np.float32) * self.scales[..., index]
+        return numbers if self.offsets is None else numbers + self.offsets[..., index]
 
     def offset_rows(self) -> Array:
         """The offsets; zeros where there are none."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from lamella.base import dtype as types
 from lamella.base.arrays import Array, numpy_dtype
-from lamella.base.codes import CodeForm, Codes, centred_codes, signed_codes, unpack_words
+from lamella.base.codes import E2M1, CodeForm, Codes, centred_codes, signed_codes, unpack_words
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Malformed
@@ -34,8 +34,6 @@ QUANTIZATION = "quantization_config"
 Settings = Mapping[str, object]
 Read = Callable[[str], Array]
 """The array of a part of a weight, by the name of the part."""
-E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
-"""Twice the numbers of the type f4e2m1 by their codes: so they are integers."""
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Which of eight columns lies in each four bits of a word of AWQ, the lowest first."""
 _WORD = 32
@@ -230,14 +228,7 @@ def _grouped(
         middle = 1 << bits - 1
         form = CodeForm(_narrow(bits), size, bool(np.any(zeros(group.read) != middle)))
         return group.coded(shape, form, load)
-
-    def numbers(read: Read) -> Array:
-        found = load(read)
-        offsets = 0 if found.offsets is None else found.offsets[:, index]
-        result: Array = found.codes.astype(np.float32) * found.scales[:, index] + offsets
-        return result
-
-    return group.coded(shape, None, numbers)
+    return group.coded(shape, None, lambda read: load(read).decode_by(index))
 
 
 def _narrow(bits: int) -> ElementType:
@@ -435,14 +426,7 @@ def _scaled(
     )
     if np.array_equal(index, np.arange(inputs) * count // inputs):
         return group.coded(shape, CodeForm(_narrow(bits), inputs // count, has_zeros), load)
-
-    def numbers(read: Read) -> Array:
-        found = load(read)
-        offsets = 0 if found.offsets is None else found.offsets[:, index]
-        result: Array = found.codes.astype(np.float32) * found.scales[:, index] + offsets
-        return result
-
-    return group.coded(shape, None, numbers)
+    return group.coded(shape, None, lambda read: load(read).decode_by(index))
 
 
 def _nvfp4(group: Group) -> CodedTensor | None:

@@ -14,12 +14,10 @@ import numpy as np
 
 from lamella.base import dtype as types
 from lamella.base.arrays import Array, numpy_dtype
-from lamella.base.codes import CodeForm, Codes, signed_codes
+from lamella.base.codes import E2M1, CodeForm, Codes, signed_codes
 
 SPREAD = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
 """The sixteen numbers of IQ4, denser around 0."""
-E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
-"""Twice the numbers of f4e2m1."""
 
 
 class BlockDecoded(NamedTuple):
