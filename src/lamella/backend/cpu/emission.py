@@ -543,8 +543,10 @@ def _emit_thread(
             fetch_matrix(context, function)
         wait_for_kernel(context)
     if plan is not None:
-        emitter = StreamEmitter if isinstance(plan, StreamPlan) else ProductEmitter
-        emitter(context, plan).emit()  # type: ignore[arg-type]
+        if isinstance(plan, StreamPlan):
+            StreamEmitter(context, plan).emit()
+        else:
+            ProductEmitter(context, plan).emit()
         return
     walk(context, function.body.statements)
     context.out.line("ret void")

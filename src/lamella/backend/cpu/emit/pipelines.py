@@ -10,6 +10,7 @@ another, so that the copies of the next begin while the sums of this one are sto
 from __future__ import annotations
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -73,7 +74,7 @@ class CopiedPlan(Protocol):
         """Blocks that share what they copy."""
 
 
-class PipelineEmitter:
+class PipelineEmitter(ABC):
     """Writes a kernel in which one thread copies and warpgroups compute, work-group after work-group."""
 
     def __init__(self, context: EmitContext, plan: CopiedPlan) -> None:
@@ -163,13 +164,13 @@ class PipelineEmitter:
             text = "fence.proxy.tensormap::generic.acquire.sys [$0], 128;"
             self._asm(text, "l", f"i64 {self._map(number)}")
 
+    @abstractmethod
     def _produce(self, used: str) -> str:
         """Copy for one work-group, after so many stages; gives how many were used then."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _consume(self, used: str) -> str:
         """Compute for one work-group."""
-        raise NotImplementedError
 
     def _each_group(self, body: Callable[[str], str]) -> None:
         """A loop over the work-groups of a block; `body` gets how many stages were used before, an i32 operand."""
