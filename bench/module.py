@@ -21,7 +21,7 @@ from bench.measuring import ROUNDS, beside, best, row
 from bench.start import children
 from lamella.base.paths import shipped
 from lamella.base.source import Source
-from lamella.bridge.module_to_graph import Settings, module_to_graph
+from lamella.bridge.module_to_graph import CompilationSettings, module_to_graph
 from lamella.lang.module.parse import parse
 from lamella.pipeline.generate import Sampling
 from lamella.pipeline.module.folder_check import check as check_folder
@@ -123,7 +123,7 @@ def measure_compile() -> None:
 
     def ours(layers: int) -> None:
         source = read_source(path, Options(config={"n_layers": layers}))
-        module_to_graph(source.instance, Settings())
+        module_to_graph(source.instance, CompilationSettings())
 
     def theirs() -> None:
         with torch.device("meta"):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from torch.nn import functional as F
 
 from lamella.base.dtype import F64
-from lamella.bridge.module_to_graph import Settings
+from lamella.bridge.module_to_graph import CompilationSettings
 from lamella.bridge.module_to_graph.backward import differentiate
 from lamella.graph.nodes import Tensor
 from tests.support.bridge.module_gradients import Judge, Tensors, check, differentiated, instance_of
@@ -303,7 +303,7 @@ def test_what_has_no_backward_is_told_where_a_parameter_needs_it() -> None:
               (x, w) -> matmul() -> a
               (a, x) -> weight_grad() -> y
     """
-    found = differentiate(instance_of(text), Settings(element=F64))
+    found = differentiate(instance_of(text), CompilationSettings(element=F64))
     assert found.model is None
     assert [item.code for item in found.findings] == ["E014"]
     assert "weight_grad" in found.findings[0].message

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from lamella.base.dtype import F64
-from lamella.bridge.module_to_graph import Settings
+from lamella.bridge.module_to_graph import CompilationSettings
 from lamella.bridge.module_to_graph.backward import differentiate
 from tests.support.bridge.module_gradients import Tensors, check, compare, differentiated, instance_of, run
 
@@ -62,7 +62,7 @@ def test_gradients_of_inputs_mean_what_their_form_says(back: str, out: int) -> N
 @pytest.mark.parametrize("out", [4, 5])
 def test_gradients_of_weights_mean_what_their_form_says(weight: str, out: int) -> None:
     text = PROJECTION.format(out=out, back=BACK[0], weight=weight)
-    found = differentiate(instance_of(text), Settings(element=F64))
+    found = differentiate(instance_of(text), CompilationSettings(element=F64))
     old = "transpose" in weight and weight.startswith("(saved")
     assert [item.code for item in found.findings] == (["W102"] if old else [])
     compare(run(found, {"x": X}), lambda i, w: i["x"] @ w["w"].T)

@@ -16,7 +16,7 @@ import torch
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.dtype import F64
-from lamella.bridge.module_to_graph import Settings
+from lamella.bridge.module_to_graph import CompilationSettings
 from lamella.bridge.module_to_graph.backward import differentiate
 from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.graph.nodes import Tensor
@@ -60,7 +60,7 @@ def numbers(folder: Path) -> tuple[Any, Any]:
 def test_gradients_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     seeds, weights, expected = judge(name, tmp_path)
     instance, data = numbers(weights)
-    found = differentiate(instance, Settings(element=F64))
+    found = differentiate(instance, CompilationSettings(element=F64))
     assert found.findings == (), "\n".join(map(str, found.findings))
     assert found.model is not None
     executable = compile_model(found.model, dtype="f64")

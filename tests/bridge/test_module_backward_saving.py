@@ -7,7 +7,7 @@ import pytest
 from torch.nn import functional as F
 
 from lamella.base.dtype import F64
-from lamella.bridge.module_to_graph import Settings
+from lamella.bridge.module_to_graph import CompilationSettings
 from lamella.bridge.module_to_graph.backward import declares_gradients, differentiate
 from tests.support.bridge.module_gradients import compare, differentiated, instance_of, run
 
@@ -72,7 +72,9 @@ DERIVED: dict[str, tuple[str, str, list[str]]] = {
 @pytest.mark.parametrize("case", DERIVED)
 def test_a_derived_backward_says_what_its_list_lacks(case: str) -> None:
     mark, section, codes = DERIVED[case]
-    found = differentiate(instance_of(TEXT.format(mark=mark, lists=section)), Settings(element=F64))
+    found = differentiate(
+        instance_of(TEXT.format(mark=mark, lists=section)), CompilationSettings(element=F64)
+    )
     assert sorted(item.code for item in found.findings) == codes, "\n".join(map(str, found.findings))
     if found.model is not None:
         compare(run(found, {"x": X}), lambda i, w: F.linear(i["x"], w["w"]).tanh())
@@ -96,7 +98,7 @@ WRITTEN: dict[str, tuple[str, str, str, str, list[str]]] = {
 def test_a_written_backward_reads_what_is_saved(case: str) -> None:
     mark, section, a, x, codes = WRITTEN[case]
     text = TEXT.format(mark=mark, lists=section).rstrip() + BACKWARD.format(a=a, x=x)
-    found = differentiate(instance_of(text), Settings(element=F64))
+    found = differentiate(instance_of(text), CompilationSettings(element=F64))
     own = [item.code for item in found.findings if item.code != "W004" or "W004" in codes]
     assert sorted(dict.fromkeys(own)) == codes, "\n".join(map(str, found.findings))
     if found.model is not None:
@@ -107,7 +109,7 @@ def test_a_gradient_is_bound_once_unless_it_accumulates() -> None:
     text = TEXT.format(mark="", lists="").rstrip() + BACKWARD.format(a="saved.a", x="x")
     twice = "          (d_h, x) -> matmul(transpose=TN{more}) -> d_w\n"
     for more, codes in (("", ["E017"]), (", accumulate=false", ["E017"]), (", accumulate=true", [])):
-        found = differentiate(instance_of(text + twice.format(more=more)), Settings(element=F64))
+        found = differentiate(instance_of(text + twice.format(more=more)), CompilationSettings(element=F64))
         assert [item.code for item in found.findings] == codes
 
 

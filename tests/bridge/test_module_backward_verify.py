@@ -9,7 +9,7 @@ import pytest
 from docs.generate import repaired
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.reference import compile_model
-from lamella.bridge.module_to_graph import Settings
+from lamella.bridge.module_to_graph import CompilationSettings
 from lamella.bridge.module_to_graph.backward.verify import Trial, Verification, verify_backward
 from lamella.graph.model import Model
 from tests.bridge.test_module_backward_explicit import BLOCK, RECOMPUTED
@@ -20,7 +20,7 @@ BAD = Path(__file__).parents[1] / "lang" / "module" / "bad" / "e103_sign.module"
 
 def verify(text: str, name: str = "M", **shapes: int) -> Verification:
     """What the comparison says of a declaration."""
-    return verify_backward(instance_of(text, name), Settings(), Trial(shapes=shapes), compiled)
+    return verify_backward(instance_of(text, name), CompilationSettings(), Trial(shapes=shapes), compiled)
 
 
 def compiled(model: Model) -> GraphExecutable:
@@ -110,7 +110,7 @@ def test_one_wrong_element_is_found() -> None:
           (first, d_p[1:8]) -> concat(dim=0) -> d_w
     """
     trial = Trial(tolerance=5e-5)
-    found = verify_backward(instance_of(text, "M"), Settings(), trial, compiled)
+    found = verify_backward(instance_of(text, "M"), CompilationSettings(), trial, compiled)
     assert [item.name for item in found.judged if item.error > trial.tolerance] == ["d_w"]
     assert "at [0]" in found.findings[0].message
 

@@ -16,7 +16,7 @@ from lamella.base import dim
 from lamella.base.dim import Extent
 from lamella.base.errors import InputError
 from lamella.bridge.ir_to_graph import read_ir
-from lamella.bridge.module_to_graph import Settings
+from lamella.bridge.module_to_graph import CompilationSettings
 from lamella.bridge.module_to_graph.backward import differentiate
 from lamella.bridge.module_to_graph.nodes import Compiled
 from lamella.bridge.module_to_ir import is_unit, module_to_ir, read_unit, write_ir
@@ -55,7 +55,7 @@ def test_models_are_read_back_and_compute_the_same_bits(name: str, tmp_path: Pat
 
 
 def test_caches_are_states_that_begin_with_zeros(tmp_path: Path) -> None:
-    found = tiny(settings=Settings(extents={"B": 1, "T": 1}, cached=8))
+    found = tiny(settings=CompilationSettings(extents={"B": 1, "T": 1}, cached=8))
     again = equal(found, tmp_path, {"token_ids": TOKENS[:1, :1]})
     states = [item.name for item in found.unit.graph.states]
     assert states == [item.variable.name for item in found.model.graph.updates]
@@ -323,9 +323,9 @@ def test_sizes_of_the_files_follow_the_layers(tmp_path: Path) -> None:
 
 def test_a_unit_written_over_another_keeps_nothing_of_it(tmp_path: Path) -> None:
     """Weights and gradients of the first would be read as parts of the second."""
-    first, second = tiny(), tiny(settings=Settings(extents={"B": 1}, cached=8))
+    first, second = tiny(), tiny(settings=CompilationSettings(extents={"B": 1}, cached=8))
     numbers = dict(compile_model(first.model).state)
-    trained = differentiate(first.instance, Settings())
+    trained = differentiate(first.instance, CompilationSettings())
     write_ir(module_to_ir(first.compiled, first.instance, trained=trained), tmp_path, numbers)
     assert len(list(tmp_path.iterdir())) == 8
     files = write_ir(second.unit, tmp_path)

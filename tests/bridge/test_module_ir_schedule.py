@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lamella.bridge.ir_to_graph import read_ir
-from lamella.bridge.module_to_graph import Settings
+from lamella.bridge.module_to_graph import CompilationSettings
 from lamella.bridge.module_to_graph.backward import differentiate
 from lamella.bridge.module_to_ir import module_to_ir, read_unit
 from lamella.graph.model import Model
@@ -182,7 +182,7 @@ def _taken(name: str) -> dict[str, object]:
 
 def test_known_extents_are_packed_tighter(tmp_path: Path) -> None:
     inputs = {"token_ids": TOKENS}
-    open_ones, known = tiny(), tiny(settings=Settings(extents={"B": 2, "T": 5}))
+    open_ones, known = tiny(), tiny(settings=CompilationSettings(extents={"B": 2, "T": 5}))
     files = [written(item.unit, tmp_path / str(number)) for number, item in enumerate((open_ones, known))]
     assert not files[1]["schedule"]["symbols"]
     plans = [
@@ -234,7 +234,7 @@ COLLECTIVE = """
 
 
 def test_streams_wait_where_they_share_memory(tmp_path: Path) -> None:
-    found = built_text(tmp_path, COLLECTIVE, Settings(extents={"B": 2}))
+    found = built_text(tmp_path, COLLECTIVE, CompilationSettings(extents={"B": 2}))
     files = written(found.unit, tmp_path / "ir")
     x = np.random.default_rng(1).normal(size=(2, 8)).astype(np.float32)
     plan = judge(files["schedule"], files["graph"], found.model, {"x": x})
@@ -287,7 +287,7 @@ LASTS = {
 
 @pytest.mark.parametrize("life", LASTS)
 def test_memory_is_held_as_long_as_a_lifetime_says(life: str, tmp_path: Path) -> None:
-    found = built_text(tmp_path, LIVES.replace("LIFE", life), Settings(extents={"B": 2}))
+    found = built_text(tmp_path, LIVES.replace("LIFE", life), CompilationSettings(extents={"B": 2}))
     plan = found.unit.schedule
     held = [item for item in plan.buffers if item.id.endswith(".a")]
     kernels = [plan.ops[item.last].kernel.partition(".")[2] for item in held]
@@ -348,7 +348,7 @@ def modules(draw: st.DrawFn) -> str:
 def test_random_modules_are_read_back_and_run_in_the_memory_that_is_planned(
     text: str, rows: int, known: bool, tmp_path: Path
 ) -> None:
-    found = built_text(tmp_path, text, Settings(extents={"B": rows} if known else {}))
+    found = built_text(tmp_path, text, CompilationSettings(extents={"B": rows} if known else {}))
     files = written(found.unit, tmp_path / "ir")
     assert read_unit(tmp_path / "ir") == found.unit
     assert read_ir(tmp_path / "ir") == found.model

@@ -19,7 +19,7 @@ import transformers
 import lamella
 from lamella.backend.reference import compile_model
 from lamella.bridge.ir_to_graph import read_ir
-from lamella.bridge.module_to_graph import Settings
+from lamella.bridge.module_to_graph import CompilationSettings
 from lamella.bridge.module_to_ir import module_to_ir, write_ir
 from lamella.bridge.module_to_ir.nodes import MappingSpec, WeightEntry
 from lamella.pipeline.given import options_of
@@ -118,7 +118,7 @@ def test_a_unit_with_its_numbers_computes_what_transformers_does(name: str, tmp_
     options = options_of({})
     source = read_source(tmp_path / "hf", options)
     unit = built(source.instance).unit
-    write_ir(unit, tmp_path / "unit", build(source, options, Settings()).data)
+    write_ir(unit, tmp_path / "unit", build(source, options, CompilationSettings()).data)
     executable = compile_model(read_ir(tmp_path / "unit"))
     ids = tokens()
     found = executable(**{executable.inputs[0]: ids})[executable.outputs[0]]

@@ -15,7 +15,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.paths import shipped
 from lamella.cli.demo import demo
 from lamella.cli.sim import sim
-from lamella.demo import STAGES, Stage
+from lamella.demo import STAGES, DemoStage
 from lamella.demo.page import report_page
 from lamella.demo.story import Story
 from tests.support.repository import ROOT
@@ -68,7 +68,7 @@ def test_words_of_files_are_no_markup(tmp_path: Path) -> None:
     story = Story(tmp_path, lambda items, total: items, quick=True)
     story.losses = [1.0, 0.5]
     page = report_page(
-        story, [Stage("<b>", "<i>", "<script>", 0.5, "<u>", {}, ("<a>",), "</pre><script>", 1.0)]
+        story, [DemoStage("<b>", "<i>", "<script>", 0.5, "<u>", {}, ("<a>",), "</pre><script>", 1.0)]
     )
     for word in ("<i>", "<script>", "<u>", "<a>", "</pre><script"):
         assert word not in page

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from lamella.backend.reference import compile_model
-from lamella.bridge.module_to_graph import Settings
+from lamella.bridge.module_to_graph import CompilationSettings
 from lamella.pipeline.generate import Sampling
 from lamella.pipeline.module.execution import build
 from lamella.pipeline.module.folders import read_source
@@ -44,7 +44,7 @@ def test_a_text_in_parts_has_the_logits_of_the_whole(name: str, tmp_path: Path) 
     model = save(name, tmp_path, seed=4)
     ids = tokens(1, PARTS[-1], seed=2)
     source = read_source(tmp_path, Options())
-    graph = build(source, Options(), Settings(extents={"B": 1}, cached=PARTS[-1]))
+    graph = build(source, Options(), CompilationSettings(extents={"B": 1}, cached=PARTS[-1]))
     executable = compile_model(graph)
     for _ in range(2):
         executable.reset()

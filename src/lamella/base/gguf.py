@@ -84,7 +84,7 @@ class GgufFile(NamedTuple):
 
 def read_gguf(data: memoryview) -> GgufFile:
     """The header of a file; Malformed says what is wrong with it, and where."""
-    reader = _Reader(data)
+    reader = _GgufReader(data)
     if bytes(data[:4]) != MAGIC:
         raise Malformed("it does not begin with 'GGUF'")
     reader.position = 4
@@ -124,7 +124,7 @@ def _placed(entries: list[GgufTensor], start: int, size: int) -> dict[str, GgufT
     return found
 
 
-class _Reader:
+class _GgufReader:
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.position = 0

@@ -15,7 +15,7 @@ from lamella.base.optional import load_late
 from lamella.base.writer import write_text
 from lamella.cli.options import command, print_json
 from lamella.cli.waiting import BAR, ERASE
-from lamella.demo import MARK, STAGES, Stage
+from lamella.demo import MARK, STAGES, DemoStage
 from lamella.pipeline.options import Options
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ PAUSE = 0.1
 class StoryTold(Protocol):
     """The stages in order."""
 
-    def stages(self) -> Iterator[Stage]:
+    def stages(self) -> Iterator[DemoStage]:
         """Run the stages one after the other."""
 
 
@@ -39,7 +39,7 @@ class Telling(Protocol):
 class Drawing(Protocol):
     """The module that draws the report."""
 
-    def report_page(self, story: StoryTold, stages: Sequence[Stage], /) -> str:
+    def report_page(self, story: StoryTold, stages: Sequence[DemoStage], /) -> str:
         """The whole page."""
 
 
@@ -57,7 +57,7 @@ def demo(folder: Path, quick: bool, options: Options) -> None:
     """
     if not options.as_json:
         click.echo("a classifier of handwritten digits through five languages; every number is computed now")
-    bar, found = StageBar(), list[Stage]()
+    bar, found = StageBar(), list[DemoStage]()
     bar.begin(0)
     story = cast(Telling, load_late("lamella.demo.story")).Story(folder, bar, quick)
     for stage in _watched(story.stages(), bar):
@@ -106,7 +106,7 @@ class StageBar:
             sys.stderr.flush()
 
 
-def _watched(stages: Iterator[Stage], bar: StageBar) -> Iterator[Stage]:
+def _watched(stages: Iterator[DemoStage], bar: StageBar) -> Iterator[DemoStage]:
     """The stages, each with a line that says that it runs."""
     for number in range(len(STAGES)):
         bar.begin(number)
@@ -115,7 +115,7 @@ def _watched(stages: Iterator[Stage], bar: StageBar) -> Iterator[Stage]:
         yield stage
 
 
-def _print_stage(stage: Stage, number: int) -> None:
+def _print_stage(stage: DemoStage, number: int) -> None:
     right = "" if stage.accuracy is None else f"; {stage.accuracy:.2%} of unseen images are read right"
     click.echo(
         f"{number}  {click.style(stage.name, bold=True)} ({stage.language}): {printable(stage.sentence)}{right}"
@@ -124,7 +124,7 @@ def _print_stage(stage: Stage, number: int) -> None:
         click.echo(f"   beside the one above: {printable(stage.above)}")
 
 
-def _print_summary(stages: Sequence[Stage]) -> None:
+def _print_summary(stages: Sequence[DemoStage]) -> None:
     click.echo()
     click.echo(f"{'stage':14}{'reads right':>12}{'seconds':>9}  beside the one above")
     for item in stages:

@@ -11,7 +11,7 @@ STAGES = ("architecture", "training", "formats", "machine code", "integers", "NP
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class DemoStage:
     """One stage: what was made, its numbers, and how it compares with the one above."""
 
     name: str

@@ -8,7 +8,7 @@ import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.page import article, text
-from lamella.demo import Stage
+from lamella.demo import DemoStage
 from lamella.demo.race import OURS
 from lamella.demo.story import DEVICE, Story
 
@@ -37,7 +37,7 @@ a { color: var(--accent) }
 """
 
 
-def report_page(story: Story, stages: Sequence[Stage]) -> str:
+def report_page(story: Story, stages: Sequence[DemoStage]) -> str:
     """The whole page."""
     seconds = sum(item.seconds for item in stages)
     parts = (*_head(stages, seconds), *_table(stages), *_figures(story), *_texts(stages))
@@ -46,13 +46,13 @@ def report_page(story: Story, stages: Sequence[Stage]) -> str:
     )
 
 
-def _head(stages: Sequence[Stage], seconds: float) -> Iterator[str]:
+def _head(stages: Sequence[DemoStage], seconds: float) -> Iterator[str]:
     yield f'<p class="faint">Every number was computed by this run, in {seconds:.0f} seconds.</p>'
     chips = (f"<li><b>{text(item.name)}</b><span>{text(item.language)}</span></li>" for item in stages)
     yield f'<ol class="way">{"".join(chips)}</ol>'
 
 
-def _table(stages: Sequence[Stage]) -> Iterator[str]:
+def _table(stages: Sequence[DemoStage]) -> Iterator[str]:
     yield '<div class="scroll"><table><tr><th>stage</th><th>what was made</th><th>reads right</th>'
     yield "<th>beside the one above</th><th>seconds</th></tr>"
     for item in stages:
@@ -92,7 +92,7 @@ def _figures(story: Story) -> Iterator[str]:
     yield "</div>"
 
 
-def _texts(stages: Sequence[Stage]) -> Iterator[str]:
+def _texts(stages: Sequence[DemoStage]) -> Iterator[str]:
     yield "<h2>The texts</h2><p>Nothing between two stages is hidden: each is a file that can be read and edited.</p>"
     for item in stages:
         if item.excerpt:

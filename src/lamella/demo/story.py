@@ -21,7 +21,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
 from lamella.base.paths import is_there, read_text, shipped
 from lamella.base.writer import make_folder, write_text
-from lamella.demo import MARK, Stage
+from lamella.demo import MARK, DemoStage
 from lamella.demo.race import ROUNDS, Race, hold_race
 from lamella.graph.model import Model
 from lamella.pipeline import api, check
@@ -66,10 +66,10 @@ class Story:
         self._scores: Array = np.zeros(0, np.float32)
         """Those of the stage above."""
 
-    def stages(self) -> Iterator[Stage]:
+    def stages(self) -> Iterator[DemoStage]:
         """Run the stages one after the other."""
         self._prepare()
-        makers: Sequence[Callable[[], Stage]] = (
+        makers: Sequence[Callable[[], DemoStage]] = (
             self._architecture,
             self._training,
             self._formats,
@@ -85,7 +85,7 @@ class Story:
 
     # --- the stages -----------------------------------------------------------------------------------------
 
-    def _architecture(self) -> Stage:
+    def _architecture(self) -> DemoStage:
         path = self.folder / SOURCES[0]
         found = errors(check.check(path))
         if found:
@@ -95,7 +95,7 @@ class Story:
         text = read_text(path)
         words = f"{len(text.splitlines())} lines, {count:,} parameters, checked; gradients are derived from formulas"
         facts = {"parameters": count, "lines": len(text.splitlines())}
-        return Stage(
+        return DemoStage(
             "architecture",
             "Module DSL",
             words,
@@ -104,7 +104,7 @@ class Story:
             excerpt=text[text.index("model ") :],
         )
 
-    def _training(self) -> Stage:
+    def _training(self) -> DemoStage:
         words: dict[str, object] = {"batch": BATCH, "steps": self._steps, "shuffle": True, "lr": RATE}
         options = options_of({**words, "schedule": "cosine", "seed": 0}, by_command=True)
         fit = Fit(
@@ -119,7 +119,7 @@ class Story:
         run = self._compile("hf", backend="reference")
         self._scores = run(self.images)["scores"]
         loss = f"loss {self.losses[0]:.2f} → {self.losses[-1]:.4f}"
-        return Stage(
+        return DemoStage(
             "training",
             "Hugging Face",
             f"{self._steps} steps of AdamW on {len(self._known):,} images; {loss}; saved as safetensors",
@@ -129,7 +129,7 @@ class Story:
             excerpt=read_text(self.folder / "hf" / "config.json"),
         )
 
-    def _formats(self) -> Stage:
+    def _formats(self) -> DemoStage:
         options = options_of({}, by_command=True)
         scores, worst = self._scores, 0.0
         names = ("digits.sknd", "digits.nac", "digits.onnx")
@@ -138,7 +138,7 @@ class Story:
             scores = self._compile(name, backend=None)(self.images)["scores"]
             worst = max(worst, float(np.abs(scores - self._scores).max()))
         sizes = {name: (self.folder / name).stat().st_size for name in names}
-        return Stage(
+        return DemoStage(
             "formats",
             "SkriptND, NAC, ONNX",
             ", ".join(f"{name} {size:,} B" for name, size in sizes.items()),
@@ -149,14 +149,14 @@ class Story:
             read_text(self.folder / "digits.sknd"),
         )
 
-    def _machine_code(self) -> Stage:
+    def _machine_code(self) -> DemoStage:
         scores = self._compile("hf", backend="cpu")(self.images)["scores"]
         apart = float(np.abs(scores - self._scores).max())
         self.race = hold_race(self.folder / "digits.onnx", self.images, self._rounds, self._progress)
         kernels = api.lower_model(
             self.folder / "hf", "tensor", options_of({"shape": {"B": 1}}, by_command=True)
         )
-        return Stage(
+        return DemoStage(
             "machine code",
             "tensor language, LLVM",
             self.race.sentence(),
@@ -166,7 +166,7 @@ class Story:
             excerpt=_head(REGISTRY[kernels.language].text(kernels) or "", 60),
         )
 
-    def _integers(self) -> Stage:
+    def _integers(self) -> DemoStage:
         options = options_of({"shape": {"B": 1}, "random": True}, by_command=False)
         model = load_graph(self.folder / "hf", options)
         found = quantize_graph(model, options, {"image": self._known}, self._progress)
@@ -175,7 +175,7 @@ class Story:
         same = float((scores.argmax(1) == self._scores.argmax(1)).mean())
         report, self._scores = found.report, scores
         part = report.bytes_after / report.bytes_before
-        return Stage(
+        return DemoStage(
             "integers",
             "SkriptND on codes",
             f"weights and activations in 8 bits: {report.bytes_before:,} B become {report.bytes_after:,} ({part:.0%})",
@@ -186,7 +186,7 @@ class Story:
             read_text(self.folder / "int8.sknd"),
         )
 
-    def _npu(self) -> Stage:
+    def _npu(self) -> DemoStage:
         options = options_of({"device": DEVICE})
         lowered = api.lower_model(self.folder / "int8.sknd", "nem", options)
         if not isinstance(lowered, LoweredPlan):
@@ -202,7 +202,7 @@ class Story:
         words = f"{self.timing.cycles:,} cycles on {DEVICE}, {self.timing.ratio:.2f} × its bound"
         busy = f"{busiest.name(self.timing.engines)} busy {busiest.utilisation:.0%}"
         units = {item.name(self.timing.engines): item.utilisation for item in self.timing.units}
-        return Stage(
+        return DemoStage(
             "NPU",
             "NEM",
             f"{words}; {busy}",

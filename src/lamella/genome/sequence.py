@@ -84,7 +84,7 @@ def _text(instruction: Instruction, texts: list[str]) -> str:
 
 def read_genome(model: Model) -> Genome:
     """The genome of a graph."""
-    reader = _Reader(decompose_all(model))
+    reader = _GraphReader(decompose_all(model))
     return _in_order(*reader.read())
 
 
@@ -103,7 +103,7 @@ class _Value:
         return frozenset(number for number, _ in self.sources)
 
 
-class _Reader:
+class _GraphReader:
     """Reads a graph once, from its inputs to its results."""
 
     def __init__(self, model: Model) -> None:

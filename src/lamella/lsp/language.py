@@ -21,7 +21,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ForeignDefinition:
     """A definition of another file, by its name there; without a name the file itself."""
 
     path: Path
@@ -30,7 +30,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class CheckFacts:
     """What only a whole check knows: lines about names (`Owner/name`) and about places (offsets of the same text)."""
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class EditorLanguage(Protocol):
     def describe(self, definition: Definition) -> str:
         """A definition as a hover shows it, in the language itself."""
 
-    def locate(self, external: External, index: FileIndex, path: Path) -> Place | None:
+    def locate(self, external: External, index: FileIndex, path: Path) -> ForeignDefinition | None:
         """Where a name that the text does not define is defined."""
 
     def explain(self, external: External) -> str:
@@ -61,7 +61,7 @@ class EditorLanguage(Protocol):
     def words(self, index: FileIndex, path: Path, before: str) -> Iterable[Word]:
         """What may follow `before`, the line up to the cursor, beside names in scope and keywords."""
 
-    def find_facts(self, path: Path) -> Facts:
+    def find_facts(self, path: Path) -> CheckFacts:
         """What a whole check of a file finds out about its names."""
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias, cast
 
 from lamella.base.paths import shown
 from lamella.base.source import Source, Span
-from lamella.bridge.module_to_graph import Settings, is_complete, module_to_graph
+from lamella.bridge.module_to_graph import CompilationSettings, is_complete, module_to_graph
 from lamella.lang.module import nodes as mod
 from lamella.lang.module import parse, write
 from lamella.lang.module.annotations.table import KINDS as ANNOTATIONS
@@ -20,7 +20,7 @@ from lamella.lang.module.parse.tokens import LEXER
 from lamella.lang.module.resolve import Scope, Workspace, resolve
 from lamella.lang.module.words import CONFIG_TYPES, DTYPES, HEADERS, OPENERS, OPERATOR_WORDS, SECTIONS
 from lamella.lsp.index import Definition, External, FileIndex, Names, Visit
-from lamella.lsp.language import Facts, Place, Word, excerpt
+from lamella.lsp.language import CheckFacts, ForeignDefinition, Word, excerpt
 from lamella.lsp.skriptnd import shape_line
 from lamella.pipeline.module.declarations import chosen_instances
 from lamella.pipeline.module.operators import read_operators
@@ -340,7 +340,7 @@ def _scope(index: FileIndex, path: Path) -> Scope:
     return resolve(workspace.take(source, path), workspace).scope
 
 
-def locate(external: External, index: FileIndex, path: Path) -> Place | None:
+def locate(external: External, index: FileIndex, path: Path) -> ForeignDefinition | None:
     """Where an imported declaration or a primitive is declared."""
     if external.kind == "annotation":
         return None
@@ -349,9 +349,9 @@ def locate(external: External, index: FileIndex, path: Path) -> Place | None:
         scope.standard(external.name.rpartition(".")[2]) if external.kind == IMPORT else None
     )
     if found is not None and found.unit.path is not None:
-        return Place(found.unit.path, found.name, external.member)
+        return ForeignDefinition(found.unit.path, found.name, external.member)
     unit = next((item for item in scope.scopes if external.name == item.name), None)
-    return Place(unit.path) if unit is not None and unit.path is not None else None
+    return ForeignDefinition(unit.path) if unit is not None and unit.path is not None else None
 
 
 def explain(external: External) -> str:
@@ -396,7 +396,7 @@ def _importable(written: str) -> Iterator[Word]:
 # --- what a whole check knows -------------------------------------------------------------------------------
 
 
-def find_facts(path: Path) -> Facts:
+def find_facts(path: Path) -> CheckFacts:
     """Values and where they come from, shapes of parameters and tensors: of the declarations that need no values."""
     options = Options()
     program = read_program(path, options)
@@ -405,10 +405,10 @@ def find_facts(path: Path) -> Facts:
     for instance in chosen_instances(program, options):
         names |= dict(_instance_lines(instance))
         if is_complete(instance):
-            compiled = module_to_graph(instance, Settings(library=library, once=True))
+            compiled = module_to_graph(instance, CompilationSettings(library=library, once=True))
             for name, tensor in compiled.names:
                 names.setdefault(f"{instance.name}/{name}", (shape_line(tensor),))
-    return Facts(names)
+    return CheckFacts(names)
 
 
 def _instance_lines(instance: Instance) -> Iterable[tuple[str, tuple[str, ...]]]:

@@ -21,7 +21,7 @@ from lamella.lang.nem.resolved import Region, Task
 from lamella.lang.nem.words import ELEMENTS, LEVELS, NOTE_DECORATORS, UNITS
 from lamella.lang.nem.words import KEYWORDS as RESERVED
 from lamella.lsp.index import Definition, External, FileIndex, Names, Visit
-from lamella.lsp.language import Facts, Place, Word, excerpt
+from lamella.lsp.language import CheckFacts, ForeignDefinition, Word, excerpt
 from lamella.pipeline.nem.program import read_program
 from lamella.plan.timing.cost import MachineModel, cost_of
 
@@ -178,19 +178,19 @@ def describe(definition: Definition) -> str:
 # --- what stands elsewhere ----------------------------------------------------------------------------------
 
 
-def locate(external: External, index: FileIndex, path: Path) -> Place | None:
+def locate(external: External, index: FileIndex, path: Path) -> ForeignDefinition | None:
     """Where a name that the text does not define is defined."""
     if external.kind == FILE:
         found = locate_file(external.name, path, default_root(path), DEFAULT)
-        return None if isinstance(found, Refusal) else Place(found[0])
+        return None if isinstance(found, Refusal) else ForeignDefinition(found[0])
     if external.kind == OPCODE:
         return None
     library = load(index.source, path)
     name = DEVICE_ALIASES.get(external.name, external.name)
     node = library.device(external.name) or library.families.get(external.name)
     if node is not None:
-        return Place(_path_of(node.span.source.name), node.name.id)
-    return Place(shipped("devices") / SHIPPED[name], name) if name in SHIPPED else None
+        return ForeignDefinition(_path_of(node.span.source.name), node.name.id)
+    return ForeignDefinition(shipped("devices") / SHIPPED[name], name) if name in SHIPPED else None
 
 
 def _path_of(name: str) -> Path:
@@ -235,11 +235,11 @@ def words(index: FileIndex, path: Path, before: str) -> Iterable[Word]:
 # --- what a whole check knows -------------------------------------------------------------------------------
 
 
-def find_facts(path: Path) -> Facts:
+def find_facts(path: Path) -> CheckFacts:
     """The cost of each task on its device, the bytes of each region and buffer."""
     plan = read_program(path).plan
     if plan is None:
-        return Facts()
+        return CheckFacts()
     machine = MachineModel(plan.device)
     names: dict[str, tuple[str, ...]] = {
         f"/{item.name}": (_region_line(item),) for item in plan.declared if item.name
@@ -251,7 +251,7 @@ def find_facts(path: Path) -> Facts:
         places[task.node.opcode.span.start] = lines
         if task.token:
             names[f"/{task.token}"] = lines
-    return Facts(names, places)
+    return CheckFacts(names, places)
 
 
 def _cost_line(task: Task, machine: MachineModel) -> str:

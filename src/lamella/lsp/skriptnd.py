@@ -20,7 +20,7 @@ from lamella.lang.skriptnd.parse.tokens import LEXER
 from lamella.lang.skriptnd.words import BLOCKS, BUILT_INS, TYPE_WORDS
 from lamella.lang.skriptnd.words import KEYWORDS as RESERVED
 from lamella.lsp.index import Definition, External, FileIndex, Names, Visit
-from lamella.lsp.language import Facts, Place, Word, excerpt
+from lamella.lsp.language import CheckFacts, ForeignDefinition, Word, excerpt
 from lamella.ops.library import SPECIFICATION, Library
 from lamella.ops.modules import MAIN
 from lamella.pipeline.options import Options
@@ -289,7 +289,7 @@ def describe(definition: Definition) -> str:
     return "\n".join(parts)
 
 
-def locate(external: External, index: FileIndex, path: Path) -> Place | None:
+def locate(external: External, index: FileIndex, path: Path) -> ForeignDefinition | None:
     """Where a module or an operator of another module is defined: a file of the model, or of the library."""
     if external.kind == "type" or not external.kind:
         return None
@@ -304,16 +304,16 @@ def locate(external: External, index: FileIndex, path: Path) -> Place | None:
     if operator is None:
         return None
     found = _path_of(operator.span.source)
-    return None if found is None else Place(found, operator.name, external.member)
+    return None if found is None else ForeignDefinition(found, operator.name, external.member)
 
 
-def _module_place(name: str, library: Library) -> Place | None:
+def _module_place(name: str, library: Library) -> ForeignDefinition | None:
     document = library.documents.get(name)
     if document is not None:
         found = _path_of(document.span.source)
-        return None if found is None else Place(found)
+        return None if found is None else ForeignDefinition(found)
     path = shipped("ops") / f"{name}.sknd"
-    return Place(path) if name in library.standard and path.is_file() else None
+    return ForeignDefinition(path) if name in library.standard and path.is_file() else None
 
 
 def _path_of(source: Source) -> Path | None:
@@ -366,7 +366,7 @@ def _attributes(operator: str, library: Library, path: Path) -> Iterator[Word]:
 # --- what a whole check knows -------------------------------------------------------------------------------
 
 
-def find_facts(path: Path) -> Facts:
+def find_facts(path: Path) -> CheckFacts:
     """The element type and the shape of every tensor of the graphs that need no values."""
     options = Options()
     read = read_module(path, options)
@@ -379,7 +379,7 @@ def find_facts(path: Path) -> Facts:
         graph, _ = compose_graph(read.module, definition, replace(options, config=config))
         if graph is not None:
             names |= _tensor_lines(graph, operator)
-    return Facts(names)
+    return CheckFacts(names)
 
 
 def _tensor_lines(graph: Graph, operator: sk.Operator) -> dict[str, tuple[str, ...]]:

@@ -16,7 +16,7 @@ from lamella.lang.tensor.nodes import types
 from lamella.lang.tensor.parse.tokens import LEXER
 from lamella.lang.tensor.words import DOTTED, INSTRUCTIONS, NEWER, OTHERS, PLAIN, UNSUPPORTED
 from lamella.lsp.index import Definition, External, FileIndex, Names, Visit
-from lamella.lsp.language import Facts, Place, Word
+from lamella.lsp.language import CheckFacts, ForeignDefinition, Word
 
 KEYWORDS = frozenset((*PLAIN, *DOTTED, *OTHERS)) - {"x"}
 _FAMILY = re.compile(r"(\w+)\.\w*$")
@@ -150,7 +150,7 @@ def _type_of(node: object, name: str) -> str:
     return ""
 
 
-def locate(external: External, index: FileIndex, path: Path) -> Place | None:
+def locate(external: External, index: FileIndex, path: Path) -> ForeignDefinition | None:
     """A kernel sees nothing of other files."""
     return None
 
@@ -167,6 +167,6 @@ def words(index: FileIndex, path: Path, before: str) -> Iterable[Word]:
     return (Word(name[len(family) :], "instruction") for name in sorted(WORDS) if name.startswith(family))
 
 
-def find_facts(path: Path) -> Facts:
+def find_facts(path: Path) -> CheckFacts:
     """All types are written in the text."""
-    return Facts()
+    return CheckFacts()

@@ -17,7 +17,7 @@ from lamella.base.paths import read_text, shipped, unsaved_texts
 from lamella.base.source import NOWHERE, EditedSource, Span
 from lamella.lsp import module, nem, skriptnd, tensor
 from lamella.lsp.index import Definition, External, FileIndex, Meaning, Use
-from lamella.lsp.language import EditorLanguage, Facts
+from lamella.lsp.language import CheckFacts, EditorLanguage
 from lamella.lsp.positions import UTF16, LineTable
 from lamella.pipeline.check import check_file
 from lamella.pipeline.languages import ENDINGS
@@ -60,7 +60,7 @@ class Checked:
 
     text: str = ""
     findings: Mapping[Path, list[Diagnostic]] = field(default_factory=dict)
-    facts: Facts = field(default_factory=Facts)
+    facts: CheckFacts = field(default_factory=CheckFacts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def check_text(path: Path, texts: Mapping[Path, str]) -> Checked:
     """Check a text as `lamella check` does, with all that the editor shows; it may run beside everything else."""
     language = language_at(path)
     findings: dict[Path, list[Diagnostic]] = {path: []}
-    facts = Facts()
+    facts = CheckFacts()
     with unsaved_texts(texts):
         for finding in sort_findings(check_file(path, Options())):
             findings.setdefault(_path_of(finding, path), []).append(finding)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lamella.backend.drawing import Drawn
-    from lamella.backend.mep import Outcome
+    from lamella.backend.mep import PlanResult
     from lamella.backend.progress import Progress
     from lamella.base.arrays import Array
     from lamella.base.source import Source
@@ -301,7 +301,7 @@ class NacPlans(Protocol):
         answers: Sequence[str] = (),
         allowed: Mapping[str, Path] | None = None,
         make_host: Callable[..., object] | None = None,
-    ) -> Outcome:
+    ) -> PlanResult:
         """Run a plan within what is allowed."""
 
 

@@ -13,7 +13,7 @@ from lamella.base.dim import symbol
 from lamella.base.errors import Found
 from lamella.base.limits import in_range
 from lamella.lang.module.instantiate.evaluate import (
-    Surroundings,
+    EvaluationContext,
     evaluate,
     evaluate_bool,
     evaluate_constant,
@@ -332,7 +332,7 @@ def test_values(expr: Expr, value: Value) -> None:
     ],
 )
 def test_mistakes(expr: Expr, code: str) -> None:
-    assert code_of(lambda: evaluate(expr, KNOWN, Surroundings(tensors={"x"}))) == code
+    assert code_of(lambda: evaluate(expr, KNOWN, EvaluationContext(tensors={"x"}))) == code
 
 
 def test_a_word_must_be_a_choice_of_the_other_side() -> None:
@@ -344,7 +344,7 @@ def test_a_word_must_be_a_choice_of_the_other_side() -> None:
 
 
 def test_words_are_strings_where_words_are_asked_for() -> None:
-    around = Surroundings(words=True)
+    around = EvaluationContext(words=True)
     assert evaluate(Name("q"), KNOWN, around) == "q"
     assert evaluate(List((Name("q"), Name("a"))), KNOWN, around) == ("q", 7)
     assert evaluate(Select(Name("q"), Name("yes"), Name("k")), KNOWN, around) == "q"

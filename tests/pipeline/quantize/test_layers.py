@@ -6,7 +6,7 @@ from pathlib import Path
 
 import lamella
 from lamella.graph.model import Model
-from lamella.pipeline.quantize.layers import Kind, Layers, find_layers
+from lamella.pipeline.quantize.layers import LayerRole, Layers, find_layers
 
 HEAD = "import layout, linalg, math, nn;\n\ngraph G {\n"
 
@@ -27,9 +27,9 @@ def test_a_rectifier_and_a_view_have_the_codes_of_their_neighbours(tmp_path: Pat
         tmp_path,
     )
     assert {name: layer.kind for name, layer in found.layers.items()} == {
-        "a": Kind.PRODUCT,
-        "d": Kind.POOL,
-        "y": Kind.PRODUCT,
+        "a": LayerRole.PRODUCT,
+        "d": LayerRole.POOL,
+        "y": LayerRole.PRODUCT,
     }
     assert found.ranges == {"x": "x", "a": "b", "b": "b", "c": "b", "d": "d", "y": "y"}
     assert not found.floats

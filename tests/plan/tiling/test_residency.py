@@ -7,19 +7,19 @@ from itertools import combinations, permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.plan.tiling.memory import ALIGN, Block, lowest
+from lamella.plan.tiling.memory import ALIGN, LiveBytes, lowest
 from lamella.plan.tiling.residency import Spill, cheapest_spills
 
 ROOM = 6 * ALIGN
 """So little that most draws do not fit."""
 
 
-def fits(blocks: list[Block]) -> bool:
+def fits(blocks: list[LiveBytes]) -> bool:
     """Whether blocks find places, in whatever order: an arena that is the smallest is found by one of them."""
     for order in permutations(blocks):
-        placed: list[Block] = []
+        placed: list[LiveBytes] = []
         for item in order:
-            block = Block(item.name, item.size, item.first, item.last)
+            block = LiveBytes(item.name, item.size, item.first, item.last)
             block.offset = lowest(block, placed)
             placed.append(block)
         if all(item.offset + item.size <= ROOM for item in placed):
@@ -27,7 +27,7 @@ def fits(blocks: list[Block]) -> bool:
     return False
 
 
-def remaining(blocks: list[Block], spills: dict[str, Spill], gone: frozenset[str]) -> list[Block]:
+def remaining(blocks: list[LiveBytes], spills: dict[str, Spill], gone: frozenset[str]) -> list[LiveBytes]:
     """What L2 holds when some activations are in DDR."""
     rings = [ring for name in sorted(gone) for ring in spills[name].rings]
     return [item for item in blocks if item.name not in gone] + rings
@@ -42,11 +42,11 @@ def remaining(blocks: list[Block], spills: dict[str, Spill], gone: frozenset[str
 )
 def test_no_other_choice_is_cheaper(drawn: list[tuple[int, int, int, int, bool]]) -> None:
     blocks = [
-        Block(f"b{number}", size * ALIGN, first, first + life)
+        LiveBytes(f"b{number}", size * ALIGN, first, first + life)
         for number, (size, first, life, _, _) in enumerate(drawn)
     ]
     spills = {
-        block.name: Spill(cost, (Block(f"{block.name}_ring", ALIGN, block.first, block.first),))
+        block.name: Spill(cost, (LiveBytes(f"{block.name}_ring", ALIGN, block.first, block.first),))
         for block, (_, _, _, cost, may) in zip(blocks, drawn, strict=True)
         if may
     }

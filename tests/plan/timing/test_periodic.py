@@ -14,7 +14,7 @@ from lamella.plan.timing import simulate
 from lamella.plan.timing.cost import MachineModel, cost_of
 from lamella.plan.timing.program import prepare
 from lamella.plan.timing.queues import Queues
-from lamella.plan.timing.schedule import Outcome, Schedule
+from lamella.plan.timing.schedule import Schedule, Simulation
 from tests.support.plan.timing.expanded import Expanded
 from tests.support.plan.timing_plans import LITE_UNITS, Builder, RandomPlan, make_device, variable_mod, view
 
@@ -22,7 +22,7 @@ CASES = max(200, int(os.environ.get("LAMELLA_FUZZ", "0")) // 100)
 LARGEST_EXPANSION = 300
 
 
-def run(plan: Plan, *, jump: bool = True, units: bool = True, detail: int = 0) -> Outcome:
+def run(plan: Plan, *, jump: bool = True, units: bool = True, detail: int = 0) -> Simulation:
     machine = MachineModel(plan.device)
     steps = prepare(plan, {task.number: cost_of(task, machine) for task in plan.tasks()})
     return Schedule(steps, Queues(machine, steps) if units else None, detail=detail, jump=jump).run()

@@ -12,7 +12,7 @@ import torch
 
 from lamella.backend.reference import compile_model
 from lamella.base.dtype import F64
-from lamella.bridge.module_to_graph import Settings, graph_name
+from lamella.bridge.module_to_graph import CompilationSettings, graph_name
 from lamella.bridge.module_to_graph.backward import Differentiated, differentiate
 from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.graph.nodes import Tensor
@@ -44,7 +44,7 @@ class Run:
 
 def differentiated(text: str, name: str = "M", **config: Value) -> Differentiated:
     """A text with its gradients, which has nothing wrong."""
-    found = differentiate(built(dedent(text), name, **config), Settings(element=F64))
+    found = differentiate(built(dedent(text), name, **config), CompilationSettings(element=F64))
     assert found.findings == (), "\n".join(map(str, found.findings))
     return found
 

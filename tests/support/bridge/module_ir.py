@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.reference import compile_model
-from lamella.bridge.module_to_graph import Compiled, Settings, module_to_graph
+from lamella.bridge.module_to_graph import CompilationSettings, Compiled, module_to_graph
 from lamella.bridge.module_to_ir import UnitIR, module_to_ir, write_ir
 from lamella.bridge.module_to_ir.graph import members, operations
 from lamella.graph.model import Model
@@ -56,21 +56,21 @@ def instance_of(path: Path, **config: object) -> Instance:
     return read_source(path, options_of({"config": config})).instance
 
 
-def built(instance: Instance, settings: Settings | None = None) -> Built:
+def built(instance: Instance, settings: CompilationSettings | None = None) -> Built:
     """The unit of an instance."""
     compiled = module_to_graph(instance, settings)
     assert not [str(item) for item in compiled.findings if item.severity == "error"]
     return Built(instance, compiled, module_to_ir(compiled, instance))
 
 
-def built_text(folder: Path, text: str, settings: Settings | None = None) -> Built:
+def built_text(folder: Path, text: str, settings: CompilationSettings | None = None) -> Built:
     """The unit of a text."""
     path = folder / "test.module"
     path.write_text(dedent(text), encoding="utf-8")
     return built(instance_of(path), settings)
 
 
-def tiny(name: str = "llama", settings: Settings | None = None, **config: object) -> Built:
+def tiny(name: str = "llama", settings: CompilationSettings | None = None, **config: object) -> Built:
     """The unit of a small model of the library."""
     return built(instance_of(MODELS / f"{name}.module", **{**TINY, **config}), settings)
 

@@ -12,10 +12,10 @@ from lamella.backend.mep.state import (
     CAPABILITIES,
     Host,
     PlanBudget,
+    PlanContext,
     PlanModel,
     PlanState,
     PlanTokenizer,
-    Surroundings,
     Value,
     as_integer,
     as_truth,
@@ -35,7 +35,7 @@ from lamella.ops.fault import Fault
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlanResult:
     """What a plan returned, with what it took: steps, and the most bytes that slots held at once."""
 
     values: tuple[Value, ...]
@@ -53,7 +53,7 @@ def run_plan(
     grants: Collection[str] = (),
     budget: PlanBudget | None = None,
     seed: int = 0,
-) -> Outcome:
+) -> PlanResult:
     """Run the plan of a file; LamellaError holds what is wrong with it, before or while it runs.
 
     `answers` are given to SRC_USER_PROMPT in order before the host is asked; `grants` are names of CAPABILITIES, and
@@ -67,7 +67,7 @@ def run_plan(
     if errors(found):
         raise LamellaError(errors(found))
     plan = read_plan(file)
-    around = Surroundings(
+    around = PlanContext(
         file,
         host,
         frozenset(grants),
@@ -79,7 +79,7 @@ def run_plan(
     machine = _PlanMachine(plan, PlanState(around))
     with np.errstate(all="ignore"):
         values = machine.run()
-    return Outcome(values, machine.steps, machine.state.peak, tuple(found))
+    return PlanResult(values, machine.steps, machine.state.peak, tuple(found))
 
 
 class _PlanMachine:
@@ -272,9 +272,9 @@ def _list(kind: ConstantType, value: object) -> tuple[int, ...] | tuple[float, .
 __all__ = [
     "CAPABILITIES",
     "Host",
-    "Outcome",
     "PlanBudget",
     "PlanModel",
+    "PlanResult",
     "PlanTokenizer",
     "Value",
     "constant_names",

@@ -334,7 +334,7 @@ class LoadedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PlanContext:
     """What stays the same while a plan runs."""
 
     file: File
@@ -352,7 +352,7 @@ class Surroundings:
 class PlanState:
     """What changes while a plan runs."""
 
-    around: Surroundings
+    around: PlanContext
     models: dict[int, LoadedModel] = field(default_factory=dict)
     loops: list[int] = field(default_factory=list)
     held: int = 0

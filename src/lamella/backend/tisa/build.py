@@ -20,7 +20,7 @@ from lamella.backend.tisa.stages import (
     STAGES,
     SURROUND,
     AddedToken,
-    Cut,
+    Cutter,
     Encode,
     Operands,
     PartitionRule,
@@ -436,8 +436,8 @@ class TokenizerBuilder:
     def byte_pairs(self, operands: Operands) -> None:
         """BPE_ENCODE."""
         model = BytePairs(self.vocabulary, self.options, str(operands[0]) if operands else "")
-        whole = not any(isinstance(stage, Cut) for stage in self.stages)
-        marked = [Cut(model.cut)] if whole and model.marked else []
+        whole = not any(isinstance(stage, Cutter) for stage in self.stages)
+        marked = [Cutter(model.cut)] if whole and model.marked else []
         self._finish(model.encode, marked)
 
     def word_pieces(self, operands: Operands) -> None:
@@ -448,7 +448,7 @@ class TokenizerBuilder:
         """UNIGRAM_ENCODE."""
         self._finish(LikeliestPieces(self.vocabulary, self.options).encode)
 
-    def _finish(self, encode: Encode, more: Sequence[Cut] = ()) -> None:
+    def _finish(self, encode: Encode, more: Sequence[Cutter] = ()) -> None:
         self.encode = join([*_fused(self.stages), *more], encode)
         self.growth = Growth()  # the way back begins with tokens of the vocabulary
 

@@ -146,7 +146,7 @@ SPECIAL, STRIP_LEFT, STRIP_RIGHT, NORMALIZED, SINGLE_WORD = 1, 2, 4, 8, 16
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Cutter:
     """A function that cuts texts into smaller ones."""
 
     apply: Callable[[str], Sequence[str]]
@@ -172,11 +172,11 @@ class PartitionRule:
     trim: str = ""
 
 
-def partition(rules: Sequence[PartitionRule], look_up: Callable[[str], int]) -> Cut | Settling:
+def partition(rules: Sequence[PartitionRule], look_up: Callable[[str], int]) -> Cutter | Settling:
     """PARTITION_RULES; `look_up` gives the ids of protected matches."""
     matcher = Matcher([rule.node for rule in rules])
     if all(rule == PartitionRule(rule.node) for rule in rules):
-        return Cut(matcher.cut)
+        return Cutter(matcher.cut)
     if len(rules) == 1 and rules[0] == PartitionRule(rules[0].node, behaviour=REMOVE):
         return split(REMOVED, False, rules[0].node)
 
@@ -186,7 +186,7 @@ def partition(rules: Sequence[PartitionRule], look_up: Callable[[str], int]) -> 
     def cut(text: str) -> list[str]:
         return [piece for piece in settle(text) if isinstance(piece, str)]
 
-    return Settling(settle) if any(rule.protected for rule in rules) else Cut(cut)
+    return Settling(settle) if any(rule.protected for rule in rules) else Cutter(cut)
 
 
 def _partition(
@@ -210,19 +210,19 @@ def _partition(
 # --- splits -------------------------------------------------------------------------------------------------
 
 
-def split(behaviour: int, inverted: bool, node: Node) -> Cut:
+def split(behaviour: int, inverted: bool, node: Node) -> Cutter:
     """SPLIT."""
     matcher = Matcher([node])
     if behaviour == ISOLATED or (behaviour == REMOVED and inverted):
-        return Cut(matcher.matches if behaviour == REMOVED else matcher.cut)
+        return Cutter(matcher.matches if behaviour == REMOVED else matcher.cut)
     loop = node.item if isinstance(node, Repeat) and node.low < 2 and node.high is None else node
     if behaviour == REMOVED and isinstance(loop, One):
-        return Cut(Matcher([Repeat(One(~loop.chars), 1, None)]).matches)
+        return Cutter(Matcher([Repeat(One(~loop.chars), 1, None)]).matches)
 
     def apply(text: str) -> list[str]:
         return [text[start:end] for start, end in _BEHAVIOURS[behaviour](_parts(text, matcher, inverted))]
 
-    return Cut(apply)
+    return Cutter(apply)
 
 
 Part = tuple[int, int, bool]
@@ -361,7 +361,7 @@ def _skip_back(text: str, at: int, least: int) -> int:
 
 
 Operands = tuple[StepOperand, ...]
-Stage = TextChange | Cut | Settling
+Stage = TextChange | Cutter | Settling
 
 
 def _number(operand: object) -> int:
@@ -425,7 +425,7 @@ class _Ends(NamedTuple):
     rest: Encode
 
 
-def join(stages: Sequence[TextChange | Cut | Settling], encode: Encode) -> Encode:
+def join(stages: Sequence[TextChange | Cutter | Settling], encode: Encode) -> Encode:
     """The whole way from a text to ids."""
     ends = _Ends(encode, encode)
     for stage in reversed(stages):
@@ -445,7 +445,7 @@ def _then(change: TextChange, encode: Encode) -> Encode:
     return lambda text: encode(apply(text))
 
 
-def _before_cut(cut: Cut | Settling, ends: _Ends) -> _Ends:
+def _before_cut(cut: Cutter | Settling, ends: _Ends) -> _Ends:
     if isinstance(cut, Settling):
         rest = _settled(cut, ends.rest, ends.rest)
         return _Ends(rest if ends.first is ends.rest else _settled(cut, ends.first, ends.rest), rest)
@@ -454,12 +454,12 @@ def _before_cut(cut: Cut | Settling, ends: _Ends) -> _Ends:
     return _Ends(rest if ends.first is ends.rest else _opened(cut, ends.first, memory), rest)
 
 
-def _remembered(cut: Cut, memory: _PieceCache) -> Encode:
+def _remembered(cut: Cutter, memory: _PieceCache) -> Encode:
     look_up, apply = memory.__getitem__, cut.apply
     return lambda text: list(chain.from_iterable(map(look_up, apply(text))))
 
 
-def _opened(cut: Cut, first: Encode, memory: _PieceCache) -> Encode:
+def _opened(cut: Cutter, first: Encode, memory: _PieceCache) -> Encode:
     """The first piece has a way of its own."""
 
     def encode(text: str) -> list[int]:

@@ -117,7 +117,7 @@ class Dimensions:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class StripWindow:
     """How the rows of a window go over those with their halo: output row `o` reads `step * o` to `step * o + last`."""
 
     step: int
@@ -175,7 +175,7 @@ class StripPlan:
     middle: LaneProduct
     last: TiledProduct | None
     inside: tuple[Inside, ...]
-    window: Window
+    window: StripWindow
     rows: int
     """Of the output."""
     band: int
@@ -269,7 +269,7 @@ def _in_rows(tiled: TiledProduct) -> TiledProduct:
     return replace(tiled, blocked=1, block=tiled.extents[roles.columns[1]])
 
 
-def _window(middle: LaneProduct, name: str, low: int, height: int) -> Window:
+def _window(middle: LaneProduct, name: str, low: int, height: int) -> StripWindow:
     found = middle.found
     place = next((item for item in (0, 1) if found.keys[item][0] == name), 0)
     axis = found.factors[place].axis(middle.rows) if middle.rows else None
@@ -280,7 +280,7 @@ def _window(middle: LaneProduct, name: str, low: int, height: int) -> Window:
     last = sum(
         factor * (middle.extents[item] - 1) for item, factor in axis.index.terms if item != middle.rows
     )
-    window = Window(axis.index.coefficient(middle.rows), last, low, height)
+    window = StripWindow(axis.index.coefficient(middle.rows), last, low, height)
     if window.kept < low or any(factor < 1 for _, factor in axis.index.terms):
         raise Unsupported("its windows are far apart")
     return window
@@ -295,7 +295,7 @@ def _inside(name: str, views: Tensors, dimensions: Dimensions) -> Inside:
     return Inside(name, held.shape[dimensions.lane], low + width + high, low, width)
 
 
-def _cut_rows(window: Window, inside: Sequence[Inside], rows: int) -> tuple[int, int]:
+def _cut_rows(window: StripWindow, inside: Sequence[Inside], rows: int) -> tuple[int, int]:
     """The rows of a band and those of a strip."""
     kept = max(1, window.kept)
     bands = max(1, min(BANDS, rows * window.step // (kept * MOST_TWICE)))

@@ -96,7 +96,7 @@ STEPS: Mapping[tuple[str, ...], _Kind] = MappingProxyType(
 
 
 @dataclass(slots=True)
-class _Reader:
+class _RegionReader:
     """Writes what a region computes as expressions, and collects what it reads from outside."""
 
     made: Mapping[str, tuple[Operation, int]]
@@ -147,7 +147,7 @@ class _Reader:
         return _part(axis, place, len(parts), whole) if isinstance(axis, int) and same else None
 
 
-def _read(region: Region) -> tuple[_Kind, _Reader] | None:
+def _read(region: Region) -> tuple[_Kind, _RegionReader] | None:
     """The kind of step that a region is, and what it reads; None where it is none of these."""
     if not all(isinstance(node, Operation) for node in region.nodes):
         return None
@@ -157,7 +157,7 @@ def _read(region: Region) -> tuple[_Kind, _Reader] | None:
         if isinstance(node, Operation)
         for place, item in enumerate(item for output in node.outputs for item in tensors(output))
     }
-    reader = _Reader(made, {item.name: f"i{place}" for place, item in enumerate(region.inputs)})
+    reader = _RegionReader(made, {item.name: f"i{place}" for place, item in enumerate(region.inputs)})
     found = [reader.read(item) for item in region.outputs]
     kind = STEPS.get(tuple(item for item in found if item is not None))
     return None if kind is None or None in found else (kind, reader)

@@ -22,11 +22,11 @@ from lamella.bridge.module_to_graph.lowering import (
 from lamella.bridge.module_to_graph.nodes import (
     Bound,
     BuiltStep,
+    CompilationSettings,
     Compiled,
     Held,
     InstanceFrame,
     Mark,
-    Settings,
     Weight,
     graph_name,
 )
@@ -113,7 +113,7 @@ def _chosen(mark: Mark) -> Sequence[BuiltStep]:
     return mark.steps
 
 
-__all__ = ["Compiled", "Held", "Mark", "Settings", "Weight", "graph_name", "module_to_graph"]
+__all__ = ["CompilationSettings", "Compiled", "Held", "Mark", "Weight", "graph_name", "module_to_graph"]
 _LONGEST = (1 << 31) - 1
 """The largest extent of a dimension that is known only at run time."""
 _DEEPEST = 8
@@ -121,9 +121,9 @@ _DEEPEST = 8
 _SUGAR = {"Embedding": "embedding"}
 
 
-def module_to_graph(instance: Instance, settings: Settings | None = None) -> Compiled:
+def module_to_graph(instance: Instance, settings: CompilationSettings | None = None) -> Compiled:
     """The forward graph of an instance, all that it calls written in place; without a model where it is wrong."""
-    settings = settings or Settings()
+    settings = settings or CompilationSettings()
     lowering = GraphLowering(settings, instance.name)
     frame = InstanceFrame(instance)
     try:

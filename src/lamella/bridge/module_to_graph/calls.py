@@ -17,7 +17,7 @@ from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Members, 
 from lamella.bridge.module_to_graph.values import evaluate_real, is_data, value_of
 from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as Attribute
-from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate
 from lamella.lang.module.instantiate.messages import describe
 from lamella.lang.module.instantiate.nodes import BuiltConstant, DictValue, Value
 from lamella.lang.module.nodes import Argument as Given
@@ -159,7 +159,7 @@ class _OperandBinding:
         words = frozenset(param.type.choices) if param.type is not None else frozenset()
         if param.type is not None and param.type.name == "dtype":
             words = DTYPES
-        around = Surroundings(words=bool(words), rank=self._rank())
+        around = EvaluationContext(words=bool(words), rank=self._rank())
         if param.type is not None and param.type.name == "float":
             real = evaluate_real(expr, self.frame, self.lowering, self._element(), around)
             if isinstance(real, Tensor):
@@ -278,7 +278,7 @@ def _attributes(request: PrimitiveCall, lowering: GraphLowering, operator: str) 
     values: dict[str, Value] = {}
     for param in request.primitive.params:
         if param.default is not None and param.name in own and param.name not in request.attributes:
-            around = Surroundings(words=param.type is not None and bool(param.type.choices))
+            around = EvaluationContext(words=param.type is not None and bool(param.type.choices))
             values[param.name] = evaluate(param.default, {}, around)
     return _plain(values | request.attributes)
 

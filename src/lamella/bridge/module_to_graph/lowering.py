@@ -18,11 +18,11 @@ from lamella.base.origin import Origin, with_origin
 from lamella.base.source import NOWHERE, Span
 from lamella.bridge.module_to_graph.nodes import (
     Bound,
+    CompilationSettings,
     Held,
     InstanceFrame,
     Mark,
     Precision,
-    Settings,
     Weight,
     graph_name,
 )
@@ -430,7 +430,7 @@ ELEMENT_CODES = frozenset(("SKR071", "SKR076", "SKR086", "SKR211", "SKR273", "SK
 class GraphLowering:
     """Everything that the parts of one compilation add to."""
 
-    def __init__(self, settings: Settings, name: str) -> None:
+    def __init__(self, settings: CompilationSettings, name: str) -> None:
         self.settings = settings
         self.builder = Builder(settings.library, name)
         self.caches = DecodeCaches(self.builder, settings.cached) if settings.cached else None

@@ -31,7 +31,7 @@ class Held(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CompilationSettings:
     """What is decided for a whole compilation."""
 
     element: ElementType = F32

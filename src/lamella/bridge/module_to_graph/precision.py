@@ -16,7 +16,7 @@ from lamella.graph.build import Given
 from lamella.graph.nodes import Tensor
 from lamella.graph.nodes import Value as Attribute
 from lamella.lang.module.annotations import POLICIES, read_annotation
-from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate
 from lamella.lang.module.instantiate.nodes import Value
 from lamella.lang.module.nodes import Annotation, Primitive, Recipe
 from lamella.lang.module.resolve.nodes import Scope
@@ -302,7 +302,7 @@ def _from_recipe(recipe: Recipe) -> Precision:
     for item in recipe.fields:
         if not isinstance(item.value, str | tuple):
             try:
-                values[item.name] = evaluate(item.value, {}, Surroundings(words=True))
+                values[item.name] = evaluate(item.value, {}, EvaluationContext(words=True))
             except Found:
                 continue  # the check of the recipe reports it
     return Precision(

@@ -12,7 +12,7 @@ from lamella.bridge.module_to_graph.lowering import GraphLowering
 from lamella.bridge.module_to_graph.nodes import UNKNOWN, InstanceFrame
 from lamella.bridge.module_to_graph.values import find_name
 from lamella.lang.module.check.names import DROPPED, drop_rebound, find_rebound
-from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate_bool, evaluate_int
+from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate_bool, evaluate_int
 from lamella.lang.module.instantiate.nodes import Instance
 from lamella.lang.module.nodes import (
     Call,
@@ -197,7 +197,7 @@ class GuardFolding:
     def _conditional(self, statement: Conditional, into: list[Flow]) -> None:
         # A guard that reads a tensor is refused even where only an arm that is not taken binds it.
         tensors = self._tensors.union(self.frame.data_names())
-        around = Surroundings(tensors=tensors - self.frame.instance.values.keys())
+        around = EvaluationContext(tensors=tensors - self.frame.instance.values.keys())
         for arm in statement.arms:
             try:
                 holds = evaluate_bool(arm.condition, self.frame.instance.values, "the guard", around)

@@ -13,7 +13,7 @@ from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.lowering import CallSite, GraphLowering, format_known
 from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Members, Unknown
 from lamella.graph.nodes import Tensor
-from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate
 from lamella.lang.module.instantiate.messages import describe
 from lamella.lang.module.instantiate.nodes import Instance, Value
 from lamella.lang.module.nodes import (
@@ -53,11 +53,11 @@ def evaluate_real(
     frame: InstanceFrame,
     lowering: GraphLowering,
     element: ElementType,
-    around: Surroundings | None = None,
+    around: EvaluationContext | None = None,
 ) -> Value | Tensor:
     """The value of an expression; a tensor of rank 0 where it is known only at run time."""
     try:
-        value = evaluate(expr, frame.known, around or Surroundings())
+        value = evaluate(expr, frame.known, around or EvaluationContext())
     except Found as problem:
         # Not constant may still mean: computable from dimensions when the graph runs.
         if problem.finding.code != NOT_CONSTANT.code:

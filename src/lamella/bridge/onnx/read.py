@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits, hint_for
@@ -309,7 +309,7 @@ class _Decoder:
         items = tuple(given.get(number, ()))
         value: AttributeValue
         if kind in _REPEATED:
-            value = items  # type: ignore[assignment]  # all of one kind, by their field
+            value = cast("AttributeValue", items)  # all of one kind, by their field
         else:
             # Writers leave out what is zero or empty.
             value = items[-1] if items else None if reference else _ABSENT.get(kind)

@@ -28,7 +28,7 @@ SHIFTS: Mapping[tuple[str, ...], str] = {("1", "1"): "math.add", ("1", "-1"): "m
 
 def fold_batch_norm(model: Model) -> Model:
     """The model with scales and shifts of channels in the weights of the products before them."""
-    return dce(replace(model, graph=rewrite(model.graph, _Folding(model).visit)))
+    return dce(replace(model, graph=rewrite(model.graph, _BatchNormFold(model).visit)))
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class _ChannelChange:
     vector: Tensor
 
 
-class _Folding:
+class _BatchNormFold:
     def __init__(self, model: Model) -> None:
         self.library: Library = model.library
         self.fixed = FixedTensors(model.graph, model.library)

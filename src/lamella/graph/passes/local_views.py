@@ -76,28 +76,28 @@ def _root(library: Library, node: Operation, walk: RewriteWalk) -> tuple[Tensor,
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class AxisBlock:
     """Neighbouring axes of a source that are neighbouring axes of a result, with as many elements."""
 
     old: Shape
     new: Shape
 
 
-def match_blocks(old: Shape, new: Shape) -> list[Block] | None:
+def match_blocks(old: Shape, new: Shape) -> list[AxisBlock] | None:
     """The smallest blocks of axes that correspond; None where open extents leave that open."""
     if 0 in old:
         return None  # every product is equal then
-    found: list[Block] = []
+    found: list[AxisBlock] = []
     i = j = 0
     while i < len(old) or j < len(new):
         if i < len(old) and j < len(new) and old[i] == new[j]:
-            found.append(Block((old[i],), (new[j],)))
+            found.append(AxisBlock((old[i],), (new[j],)))
             i, j = i + 1, j + 1
         elif i < len(old) and old[i] == 1:
-            found.append(Block((1,), ()))
+            found.append(AxisBlock((1,), ()))
             i += 1
         elif j < len(new) and new[j] == 1:
-            found.append(Block((), (1,)))
+            found.append(AxisBlock((), (1,)))
             j += 1
         else:
             block = _grow(old[i:], new[j:])
@@ -108,10 +108,10 @@ def match_blocks(old: Shape, new: Shape) -> list[Block] | None:
     return found
 
 
-def _grow(old: Shape, new: Shape) -> Block | None:
+def _grow(old: Shape, new: Shape) -> AxisBlock | None:
     """The fewest axes from here on with as many elements on both sides."""
     pairs = sorted(product(range(1, len(old) + 1), range(1, len(new) + 1)), key=sum)
-    found = (Block(old[:i], new[:j]) for i, j in pairs if _volume(old[:i]) == _volume(new[:j]))
+    found = (AxisBlock(old[:i], new[:j]) for i, j in pairs if _volume(old[:i]) == _volume(new[:j]))
     return next(found, None)
 
 
@@ -123,7 +123,7 @@ def _volume(shape: Shape) -> Extent:
 Step = tuple[str, dict[str, Value]]
 
 
-def _steps(blocks: list[Block]) -> Iterator[Step]:
+def _steps(blocks: list[AxisBlock]) -> Iterator[Step]:
     """Join what becomes one axis, from the last axis to the first, then split what becomes several."""
     axis = sum(len(item.old) for item in blocks)
     for block in reversed(blocks):

@@ -118,7 +118,7 @@ def fold_constants(program: Program, _: Target) -> Program:
 
 def fold_function(function: Function) -> Function:
     """A kernel in which constants are computed; no name stands for two values."""
-    work = _Folding(types_of(function), default_sizes(function))
+    work = _KnownValues(types_of(function), default_sizes(function))
     for statement in walk(function.body):
         work.learn(statement)
     body = rewrite(function.body, lambda region, _: work.visit(region))
@@ -126,7 +126,7 @@ def fold_function(function: Function) -> Function:
 
 
 @dataclass(slots=True)
-class _Folding:
+class _KnownValues:
     """What is known of the values of a function, each under a name of its own."""
 
     types: dict[str, Type]

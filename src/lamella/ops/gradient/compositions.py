@@ -24,7 +24,7 @@ ADD, COPY, CHOOSE = "math.add", "math.iden", "math.select"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class CompositionScope:
     """What a composition calls: operators by the names that it uses, and their backward operators."""
 
     resolve: Callable[[str], str]
@@ -35,7 +35,7 @@ class Surroundings:
 
 
 def derive_composition(
-    operator: n.Operator, wanted: str, prefix: str, around: Surroundings
+    operator: n.Operator, wanted: str, prefix: str, around: CompositionScope
 ) -> BackwardOperator | None:
     """The backward operator for one input of a composition; None where no output depends on it smoothly."""
     return _ComposedDerivation(operator, wanted, prefix, around).run()
@@ -44,7 +44,7 @@ def derive_composition(
 class _ComposedDerivation(Derivation):
     """One composition and one of its inputs."""
 
-    def __init__(self, operator: n.Operator, wanted: str, prefix: str, around: Surroundings) -> None:
+    def __init__(self, operator: n.Operator, wanted: str, prefix: str, around: CompositionScope) -> None:
         super().__init__(operator, wanted, prefix)
         self.around = around
         self.components = [self._read(item) for item in operator.items("compose")]

@@ -18,7 +18,7 @@ from lamella.base.records import dataclass
 from lamella.base.source import ShippedSource
 from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd import parse
-from lamella.ops.gradient.compositions import Surroundings, derive_composition
+from lamella.ops.gradient.compositions import CompositionScope, derive_composition
 from lamella.ops.gradient.operators import (
     BackwardOperator,
     Derivation,
@@ -148,7 +148,7 @@ class GradientModule:
         found, module = self._forward(operator), operator.rpartition(".")[0]
         if found.kind != "compose":
             return derive_formulas(operator, found, wanted)
-        around = Surroundings(
+        around = CompositionScope(
             lambda name: name if "." in name else f"{module}.{name}", self._find_forward, self.pull
         )
         return derive_composition(found, wanted, _prefix(operator), around)

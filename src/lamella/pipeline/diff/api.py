@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -118,7 +118,7 @@ def _side(
     language = getattr(item, "language", None)
     model = item if isinstance(item, Model) else None
     if model is None and isinstance(language, str):
-        model = as_graph(item, options)  # type: ignore[arg-type]  # what has a language is a model
+        model = as_graph(cast("Model", item), options)  # what has a language is a model
     if model is None:
         raise InputError(f"a {type(item).__name__} is no model that can be compared")
     return Side(model), {}

@@ -21,7 +21,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Node, Operation, Tensor
 from lamella.pipeline.diff.causes import Case, Cause, Computation, find_missing, infer
 from lamella.pipeline.diff.divergence import Divergence, DivergenceFinder, steepest
-from lamella.pipeline.diff.flow import Dataflow, Part, cut_part, listed, without_copies
+from lamella.pipeline.diff.flow import Dataflow, Subgraph, cut_part, listed, without_copies
 from lamella.pipeline.diff.gap import Gap, measure, numbers_of
 from lamella.pipeline.diff.inside import control_flow, find_body
 from lamella.pipeline.diff.pairing import Pair, Pairing, SideView
@@ -117,8 +117,8 @@ class Explained:
     """A divergence with the operations that compute it on both sides, and why they differ."""
 
     at: Divergence
-    left: Part
-    right: Part
+    left: Subgraph
+    right: Subgraph
     left_operation: Node | None
     right_operation: Node | None
     causes: tuple[Cause, ...] = ()
@@ -366,14 +366,14 @@ def _case(found: Comparison, pairing: Pairing, at: Divergence, options: Options)
     return Case(left, right, at.borders, options.tolerance)
 
 
-def _parts(found: Comparison, pairing: Pairing, at: Divergence) -> tuple[Part, Part]:
+def _parts(found: Comparison, pairing: Pairing, at: Divergence) -> tuple[Subgraph, Subgraph]:
     left, right = found.sides
     one = cut_part(left.model, pairing.left.flow, at.left, at.pair.left)
     other = cut_part(right.model, pairing.right.flow, at.right, at.pair.right)
     return one, other
 
 
-def _named(part: Part, causes: Sequence[Cause]) -> Node | None:
+def _named(part: Subgraph, causes: Sequence[Cause]) -> Node | None:
     """The operation of a part that a cause is about, else the one that makes the tensor."""
     for cause in causes:
         if cause.operation is not None and any(cause.operation is node for node in part.nodes):
@@ -414,7 +414,7 @@ def _steepest(
     return finder.region(chosen)
 
 
-def _from_left(pairing: Pairing, found: Comparison, part: Part) -> dict[str, Array]:
+def _from_left(pairing: Pairing, found: Comparison, part: Subgraph) -> dict[str, Array]:
     """The operands of a part of the right side as the left computed them, where their layout is the same."""
     values: dict[str, Array] = {}
     for item in part.inputs:

@@ -119,7 +119,7 @@ class Dataflow:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Subgraph:
     """Some nodes of a graph that compute one tensor from others, to be run alone with other numbers or attributes."""
 
     model: Model
@@ -158,7 +158,7 @@ class Part:
         return next(iter(found.values()))
 
 
-def cut_part(model: Model, flow: Dataflow, places: Sequence[int], output: str) -> Part:
+def cut_part(model: Model, flow: Dataflow, places: Sequence[int], output: str) -> Subgraph:
     """Some nodes of a model as a part that computes a tensor."""
     nodes = tuple(flow.nodes[place] for place in places)
     made = {item.name for node in nodes for item in results_of(node)}
@@ -166,7 +166,7 @@ def cut_part(model: Model, flow: Dataflow, places: Sequence[int], output: str) -
     if output not in made:
         read.append(output)
     names = dict.fromkeys(name for name in read if name not in made and name in flow.tensors)
-    return Part(model, nodes, tuple(flow.tensors[name] for name in names), flow.tensors[output])
+    return Subgraph(model, nodes, tuple(flow.tensors[name] for name in names), flow.tensors[output])
 
 
 # --- copies -------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def _copied(model: Model, node: Node, values: Mapping[str, Array]) -> Tensor | N
         return read[0]
     probe = np.random.default_rng(0).standard_normal(before.shape).astype(before.dtype) * 4
     other = replace(read[0], name="probe")  # a constant would stay what it is
-    got = Part(model, (replace(node, inputs=(other,)),), (other,), made[0]).run({other.name: probe})
+    got = Subgraph(model, (replace(node, inputs=(other,)),), (other,), made[0]).run({other.name: probe})
     return read[0] if got is not None and _are_equal(probe, got) else None
 
 

@@ -18,7 +18,7 @@ from lamella.base.dtype import I64
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Branch, Graph, Loop, Node, Pack, Region, Tensor
 from lamella.graph.rewrite import Substitution, extent_substitution, operands_of, rename, results_of
-from lamella.pipeline.diff.flow import CANNOT_RUN, Part, inside_of, listed
+from lamella.pipeline.diff.flow import CANNOT_RUN, Subgraph, inside_of, listed
 from lamella.pipeline.diff.gap import measure
 from lamella.pipeline.diff.sides import Side
 from lamella.pipeline.diff.values import extents_of, run_side
@@ -35,7 +35,7 @@ class ControlFlow:
     """A loop or a branch of one side: its node, the part that it is in, and what the tensors of the side hold."""
 
     side: Side
-    part: Part
+    part: Subgraph
     node: Node
     values: Values
 
@@ -49,7 +49,7 @@ class BodyPair:
     inputs: Values
 
 
-def control_flow(side: Side, part: Part, values: Values) -> ControlFlow | None:
+def control_flow(side: Side, part: Subgraph, values: Values) -> ControlFlow | None:
     """The one loop or branch among the nodes of a part; None where there are none or several."""
     found = [node for node in part.nodes if isinstance(node, Branch | Loop)]
     return ControlFlow(side, part, found[0], values) if len(found) == 1 else None

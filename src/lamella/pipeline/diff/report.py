@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from lamella.base.diagnostic import printable
 from lamella.graph.nodes import Node
 from lamella.pipeline.diff.comparison import LONGEST, Comparison, Explained, InnerComparison, operations_of
-from lamella.pipeline.diff.flow import Part, origin_words, word_of
+from lamella.pipeline.diff.flow import Subgraph, origin_words, word_of
 from lamella.pipeline.diff.gap import Gap
 from lamella.pipeline.diff.pairing import Pair
 
@@ -119,7 +119,7 @@ def divergence_lines(found: Explained) -> Iterator[str]:
         yield f"  cause: {cause.kind}: {printable(cause.sentence, 300)}"
 
 
-def _part(part: Part) -> str:
+def _part(part: Subgraph) -> str:
     """The operations of a part, the last ones of many."""
     words = [word_of(node) for node in part.nodes]
     text = ", ".join(words[-6:]) or "nothing"

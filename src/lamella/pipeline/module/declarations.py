@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.errors import Found
-from lamella.bridge.module_to_graph import Compiled, Settings, is_complete, module_to_graph
+from lamella.bridge.module_to_graph import CompilationSettings, Compiled, is_complete, module_to_graph
 from lamella.bridge.module_to_graph.backward import declares_gradients, differentiate
 from lamella.lang.module.check import is_of
 from lamella.lang.module.check.settings import check_devices, read_settings
@@ -63,7 +63,7 @@ def check_declaration(
         return findings
     # A declaration that speaks of gradients is checked both ways; others are not asked for any.
     whole = declares_gradients(instance)
-    settings = Settings(library=library, once=not whole)
+    settings = CompilationSettings(library=library, once=not whole)
     built = differentiate(instance, settings) if whole else module_to_graph(instance, settings)
     marks = built.marks if isinstance(built, Compiled) else built.compiled.marks
     devices = check_devices(

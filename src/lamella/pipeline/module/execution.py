@@ -17,7 +17,7 @@ from lamella.base.optional import load_late
 from lamella.base.paths import is_folder, map_bytes
 from lamella.base.safetensors import read_index
 from lamella.bridge.hf_to_module import Folder, ImportPlan, StoredWeights, is_model_folder, open_folder
-from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
+from lamella.bridge.module_to_graph import CompilationSettings, Compiled, graph_name, module_to_graph
 from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.bridge.module_to_graph.precision import recipe_named
 from lamella.bridge.module_to_ir.annotations import find_streams
@@ -200,11 +200,11 @@ def load(path: Path, options: Options) -> Model:
     return with_extents(build(source, options, settings_of(source.program, options)), options)
 
 
-def settings_of(program: Program, options: Options) -> Settings:
+def settings_of(program: Program, options: Options) -> CompilationSettings:
     """What the options decide for a compilation: one that keeps what it computed is for one sequence at a time."""
     extents = {BATCH: 1} if options.cache else {}
     precision = None if options.recipe is None else recipe_named(options.recipe, program.resolved.scope)
-    return Settings(
+    return CompilationSettings(
         library=library_of(program, options),
         extents=extents,
         cached=options.cache,
@@ -213,12 +213,12 @@ def settings_of(program: Program, options: Options) -> Settings:
     )
 
 
-def build(source: Source, options: Options, settings: Settings) -> Model:
+def build(source: Source, options: Options, settings: CompilationSettings) -> Model:
     """The graph of a model with its weights, built as the settings say."""
     return build_compiled(source, options, settings)[1]
 
 
-def build_compiled(source: Source, options: Options, settings: Settings) -> tuple[Compiled, Model]:
+def build_compiled(source: Source, options: Options, settings: CompilationSettings) -> tuple[Compiled, Model]:
     """A model compiled, with what its graph cannot say, and its graph with its weights.
 
     A parameter that may be missing is there where its numbers are. LamellaError holds what is wrong.

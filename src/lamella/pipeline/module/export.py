@@ -30,7 +30,7 @@ from lamella.bridge.hf_to_module import (
 )
 from lamella.bridge.hf_to_module.checkpoint import Checkpoint, CheckpointTensor
 from lamella.bridge.hf_to_module.quantised import QUANTIZATION
-from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
+from lamella.bridge.module_to_graph import CompilationSettings, Compiled, graph_name, module_to_graph
 from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.bridge.module_to_hf import (
     Export,
@@ -139,7 +139,7 @@ class _Pair:
     def __init__(self, ours: Instance, theirs: Instance, options: Options) -> None:
         self.instances = (ours, theirs)
         self.options = options
-        settings = Settings(library=Library(limits=options.limits), given=lambda path: True)
+        settings = CompilationSettings(library=Library(limits=options.limits), given=lambda path: True)
         self.compiled = tuple(module_to_graph(item, settings) for item in self.instances)
 
     def differences(
@@ -342,7 +342,7 @@ def _numbers(
     if folder is not None and (options.weights is None or is_model_folder(options.weights)):
         plan = plan_weights(instance, folder, options.unused, "")
         return plan.data(), plan.findings
-    model = build(source, options, Settings(library=library_of(source.program, options)))
+    model = build(source, options, CompilationSettings(library=library_of(source.program, options)))
     state = compile_model(model, seed=options.start_seed, limits=options.limits).state
     numbers = {
         item.path: state[name] for item in weights_of(instance) if (name := graph_name(item.path)) in state

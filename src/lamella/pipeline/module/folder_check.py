@@ -8,7 +8,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import shown
-from lamella.bridge.module_to_graph import Settings, module_to_graph
+from lamella.bridge.module_to_graph import CompilationSettings, module_to_graph
 from lamella.lang.module import check as check_text
 from lamella.lang.module.check import settle
 from lamella.pipeline.module.folders import read_source
@@ -27,7 +27,7 @@ def check(path: Path, options: Options) -> list[Diagnostic]:
             findings += plan_weights(source.instance, source.folder, options.unused).findings
         if not source.program.resolved.unit.standard and not errors(findings):
             # A model of one's own may name operators that are not there: only its graph says so.
-            settings = Settings(library=library_of(source.program, options), once=True)
+            settings = CompilationSettings(library=library_of(source.program, options), once=True)
             findings += module_to_graph(source.instance, settings).findings
         return findings
     except LamellaError as problem:

@@ -22,7 +22,7 @@ from lamella.base.paths import is_there, shown
 from lamella.bridge.hf_to_module import find_architecture, is_gguf, open_gguf_tokenizer
 from lamella.bridge.hf_to_module.checkpoint import read_object, whole
 from lamella.bridge.hf_to_module.folder import CONFIG
-from lamella.bridge.module_to_graph import Held, Settings
+from lamella.bridge.module_to_graph import CompilationSettings, Held
 from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
@@ -111,7 +111,9 @@ class Generator:
         source = read_source(path, options)
         _require_words(source)
         _require_room(source, length)
-        settings = Settings(library=library_of(source.program, options), extents={BATCH: 1}, cached=length)
+        settings = CompilationSettings(
+            library=library_of(source.program, options), extents={BATCH: 1}, cached=length
+        )
         model = build(source, options, settings)
         self._input, self._output = _ends(model)
         model = rate_last(model, self._output)
@@ -164,7 +166,7 @@ class SequenceGenerator:
         _require_room(source, len(self.start) + options.max_tokens)
         room = options.max_tokens + MOST_FIRST
         library = library_of(source.program, options)
-        read = Settings(library=library, extents={BATCH: 1}, held=Held.OUTPUTS)
+        read = CompilationSettings(library=library, extents={BATCH: 1}, held=Held.OUTPUTS)
         written = replace(read, cached=room, held=Held.INPUTS)
         reader, writer = (build(source, options, settings) for settings in (read, written))
         writer = rate_last(writer, LOGITS)

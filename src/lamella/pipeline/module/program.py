@@ -18,7 +18,7 @@ from lamella.lang.module.check.declarations import check_declaration
 from lamella.lang.module.check.views import view_of
 from lamella.lang.module.instantiate import Instance, find_presets, instantiate, read_preset
 from lamella.lang.module.instantiate import Known as instantiate_Known
-from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate
 from lamella.lang.module.instantiate.nodes import Known, Value
 from lamella.lang.module.instantiate.tree import children
 from lamella.lang.module.nodes import ConfigParam, Module, Recipe
@@ -95,7 +95,7 @@ def _read(name: str, text: str) -> Value:
     if isinstance(found, str | tuple):
         return text
     try:
-        return evaluate(found, {}, Surroundings(words=True))
+        return evaluate(found, {}, EvaluationContext(words=True))
     except Found as problem:
         raise LamellaError([problem.finding]) from None
 

@@ -11,7 +11,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.base.paths import is_there, read_bytes
 from lamella.bridge.hf_to_module import is_gguf, is_model_folder
-from lamella.bridge.module_to_graph import Settings, is_complete
+from lamella.bridge.module_to_graph import CompilationSettings, is_complete
 from lamella.bridge.module_to_graph.backward.verify import Trial, Verification, verify_backward
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.lang.module.check.settings import read_settings
@@ -44,7 +44,7 @@ def verify(path: Path, options: Options) -> tuple[list[Diagnostic], list[str]]:
     for instance in chosen_instances(program, options):
         if not is_complete(instance):
             continue
-        found = _verify(instance, Settings(library=library), trial, options)
+        found = _verify(instance, CompilationSettings(library=library), trial, options)
         findings += found.findings
         extents |= found.extents
         lines += [f"{instance.name}: {line}" for line in _first(found.lines())]
@@ -55,7 +55,9 @@ def verify(path: Path, options: Options) -> tuple[list[Diagnostic], list[str]]:
     return findings, lines
 
 
-def _verify(instance: Instance, settings: Settings, trial: Trial, options: Options) -> Verification:
+def _verify(
+    instance: Instance, settings: CompilationSettings, trial: Trial, options: Options
+) -> Verification:
     return verify_backward(
         instance,
         settings,

@@ -54,7 +54,7 @@ _ACTIONS: Mapping[int, str] = MappingProxyType({int(action): action.name for act
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class SectionDescription:
     """A section with its content in words; a text has no offsets."""
 
     name: str
@@ -63,14 +63,17 @@ class Section:
     size: int | None = None
 
 
-def find_sections(model: Model) -> list[Section]:
+def find_sections(model: Model) -> list[SectionDescription]:
     """The sections of a file in the order of its bytes; those of a text that hold anything."""
     content = {tag: ", ".join(words) for tag, words in _contents(model.file).items()}
     if model.mapped is None:
-        return [Section(tag.strip(), content[tag]) for tag in ORDER if content[tag]]
+        return [SectionDescription(tag.strip(), content[tag]) for tag in ORDER if content[tag]]
     table = read_header(ContainerReading(model.mapped.data, "", DEFAULT))
     places = sorted(table.places.items(), key=lambda item: item[1]) if table is not None else []
-    return [Section(tag.strip(), content[tag] or "empty", start, end - start) for tag, (start, end) in places]
+    return [
+        SectionDescription(tag.strip(), content[tag] or "empty", start, end - start)
+        for tag, (start, end) in places
+    ]
 
 
 def count(number: int, noun: str) -> str:
@@ -159,10 +162,10 @@ def byte_map(model: Model) -> str:
     return "\n".join([f'{head} font-size="12">', *body, "</svg>", ""])
 
 
-def _picture_header(model: Model) -> Section:
+def _picture_header(model: Model) -> SectionDescription:
     container = CONTAINERS[model.file.header.version]
     slots = f"{TABLE} bytes, then {len(container.slots)} offsets"
-    return Section("header", slots, 0, container.size)
+    return SectionDescription("header", slots, 0, container.size)
 
 
 def _picture_title(model: Model, size: int, step: int) -> Iterator[str]:
@@ -171,7 +174,7 @@ def _picture_title(model: Model, size: int, step: int) -> Iterator[str]:
     yield f'<text x="{GAP}" y="{GAP + 4}">{escape(words)}</text>'
 
 
-def _cells(parts: list[Section], size: int, step: int) -> Iterator[str]:
+def _cells(parts: list[SectionDescription], size: int, step: int) -> Iterator[str]:
     """One rectangle for each run of cells of one section in one row."""
     run: tuple[str, int, int] | None = None
     for cell in range(-(-size // step)):
@@ -194,7 +197,7 @@ def _run(run: tuple[str, int, int] | None) -> Iterator[str]:
     yield f'<rect x="{x}" y="{y}" {size} fill="{fill}">{title}</rect>'
 
 
-def _owner(parts: list[Section], place: int) -> str:
+def _owner(parts: list[SectionDescription], place: int) -> str:
     """The section that a byte belongs to."""
     for item in parts:
         if item.offset is not None and item.offset <= place < item.offset + (item.size or 0):
@@ -202,7 +205,7 @@ def _owner(parts: list[Section], place: int) -> str:
     return ""
 
 
-def _legend(parts: list[Section]) -> Iterator[str]:
+def _legend(parts: list[SectionDescription]) -> Iterator[str]:
     x = 2 * GAP + ROW * CELL
     for number, item in enumerate(parts):
         y = GAP + LINE + number * LINE
@@ -345,7 +348,7 @@ def _word(method: Method) -> str:
     return method.name.lower()
 
 
-def _section_row(item: Section) -> tuple[str, ...]:
+def _section_row(item: SectionDescription) -> tuple[str, ...]:
     if item.offset is None or item.size is None:
         return (item.name, item.content)
     return (item.name, f"at {item.offset:,}", count(item.size, "byte"), item.content)
@@ -447,7 +450,7 @@ def file_to_json(model: Model, options: Options) -> dict[str, object]:
     return {**found, "listing": listing(file, known.types if known else {}).splitlines()}
 
 
-def _section_to_json(item: Section) -> Mapping[str, object]:
+def _section_to_json(item: SectionDescription) -> Mapping[str, object]:
     return {"name": item.name, "offset": item.offset, "bytes": item.size, "content": item.content}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lamella.backend.mep import Outcome, PlanBudget, patch_constants, run_plan
+from lamella.backend.mep import PlanBudget, PlanResult, patch_constants, run_plan
 from lamella.backend.mep import PlanTokenizer as PlanTokenizer
 from lamella.backend.mep.state import UntrainedModel
 from lamella.backend.tisa import load_tokenizer
@@ -147,7 +147,7 @@ def execute(
     answers: Sequence[str] = (),
     allowed: Mapping[str, Path] | None = None,
     make_host: MakeHost | None = None,
-) -> Outcome:
+) -> PlanResult:
     """Run the plan of a file; `allowed` are capabilities with the folder that each may reach.
 
     `make_host` makes an outside that can do more than this one, such as training.

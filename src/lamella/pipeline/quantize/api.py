@@ -26,7 +26,7 @@ from lamella.pipeline.languages import SKRIPTND, language_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.quantize.data import CalibrationData, draw_batches, read_batches, split_batches
 from lamella.pipeline.quantize.narrow import narrow_weights, widen_codes
-from lamella.pipeline.quantize.post_training import Chosen, PostTraining, Settings
+from lamella.pipeline.quantize.post_training import Chosen, PostTraining, QuantizationSettings
 from lamella.pipeline.quantize.ranges import METHODS, QUANTILE
 from lamella.pipeline.quantize.report import QuantizationReport, compare_outputs, make_report
 from lamella.pipeline.quantize.scheme import SCHEMES, read_granularity
@@ -142,7 +142,7 @@ def _require_real(model: Model) -> None:
         )
 
 
-def _require_size(report: QuantizationReport, settings: Settings) -> None:
+def _require_size(report: QuantizationReport, settings: QuantizationSettings) -> None:
     """InputError where layers that were promoted for accuracy are too large for the other budget."""
     if settings.size_budget is not None and report.bytes_after > settings.size_budget:
         size = f"{report.bytes_after:,} bytes for an error of {report.error:.3g}"
@@ -150,7 +150,7 @@ def _require_size(report: QuantizationReport, settings: Settings) -> None:
         raise InputError("the budgets of accuracy and size cannot both be kept", hint=hint)
 
 
-def _lowered(chosen: Chosen, settings: Settings) -> tuple[Model, Mapping[str, str]]:
+def _lowered(chosen: Chosen, settings: QuantizationSettings) -> tuple[Model, Mapping[str, str]]:
     """The graph with codes in it, and why operations compute in real numbers that were to be integers."""
     if not settings.scheme.is_integer:
         tables = {name: codes for name, codes in chosen.codes().items() if name in chosen.tables}
@@ -174,7 +174,7 @@ def _calibration_data(
     return draw_batches(model, options.start_seed, options.limits)
 
 
-def settings_of(options: Options) -> Settings:
+def settings_of(options: Options) -> QuantizationSettings:
     """How a model is quantised, by what was given; InputError where that makes no sense."""
     scheme = SCHEMES.get(options.scheme)
     if scheme is None:
@@ -184,7 +184,7 @@ def settings_of(options: Options) -> Settings:
     method, percent = _method(options.method or "mse")
     islands = dtype.find(options.islands or "f32")
     assert islands is not None  # one of the choices
-    return Settings(
+    return QuantizationSettings(
         scheme=scheme,
         method=method,
         percent=percent,

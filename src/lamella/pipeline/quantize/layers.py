@@ -25,7 +25,7 @@ from lamella.graph.quantize.forms import BINARY, bounds_of, unary_form
 from lamella.graph.rewrite import members, operands_of, results_of
 
 
-class Kind(StrEnum):
+class LayerRole(StrEnum):
     """What an operation is to quantisation."""
 
     PRODUCT = "product"
@@ -41,7 +41,7 @@ SCALINGS = frozenset(["math.mul", "math.div"])
 MATMUL = "linalg.matmul"
 
 
-LAYERS = (Kind.PRODUCT, Kind.ELEMENTWISE, Kind.POOL)
+LAYERS = (LayerRole.PRODUCT, LayerRole.ELEMENTWISE, LayerRole.POOL)
 """What computes, and so loses something."""
 
 
@@ -51,7 +51,7 @@ class Layer:
 
     name: str
     operation: Operation
-    kind: Kind
+    kind: LayerRole
     product: WeightedProduct | None
     """Of a product with a weight what is what; None of others."""
 
@@ -99,8 +99,8 @@ class _Finding:
         self.moves = KnownMoves(model.library)
         self.constants = {item.tensor.name: item for item in model.graph.constants}
         self.products: dict[str, WeightedProduct] = {}
-        self.kinds: list[tuple[Node, Kind]] = []
-        self.makers: dict[str, Kind] = {}
+        self.kinds: list[tuple[Node, LayerRole]] = []
+        self.makers: dict[str, LayerRole] = {}
         self.bounds: set[str] = set()
         """The results of operations that only cut numbers off."""
         self.integer: set[str] = set()
@@ -121,7 +121,7 @@ class _Finding:
             product = products.find(node) if isinstance(node, Operation) else None
             if product is not None:
                 self.products[product.result.name] = product
-            kind = Kind.FLOAT if is_fixed else self._kind(node, product)
+            kind = LayerRole.FLOAT if is_fixed else self._kind(node, product)
             self.kinds.append((node, kind))
             self.makers.update((item.name, kind) for item in results_of(node))
             for item in operands_of(node):
@@ -130,45 +130,49 @@ class _Finding:
                 if isinstance(item, Tensor):
                     self.tensors[item.name] = item
 
-    def _kind(self, node: Node, product: WeightedProduct | None) -> Kind:
+    def _kind(self, node: Node, product: WeightedProduct | None) -> LayerRole:
         """What an operation could be; whether it is depends on its neighbours."""
         results = list(results_of(node))
         if not isinstance(node, Operation) or any(item.name in self.kept for item in results):
-            return Kind.FLOAT
+            return LayerRole.FLOAT
         if not all(isinstance(item, Tensor) and item.element == F32 for item in results):
-            return Kind.FLOAT
+            return LayerRole.FLOAT
         if product is not None or node.operator == MATMUL:
-            return Kind.PRODUCT
+            return LayerRole.PRODUCT
         if self.moves.find(node):
-            return Kind.VIEW
-        return Kind.POOL if node.operator in POOLS else self._elementwise(node, results[0].name)
+            return LayerRole.VIEW
+        return LayerRole.POOL if node.operator in POOLS else self._elementwise(node, results[0].name)
 
-    def _elementwise(self, node: Operation, name: str) -> Kind:
+    def _elementwise(self, node: Operation, name: str) -> LayerRole:
         numbers = [self._number(item) for item in node.inputs]
         bounds = bounds_of(node, numbers)
         if bounds is not None:
             self.bounds.add(name)
         if bounds is not None or unary_form(node, bounds) is not None:
-            return Kind.ELEMENTWISE
+            return LayerRole.ELEMENTWISE
         if node.operator not in BINARY:
-            return Kind.FLOAT
+            return LayerRole.FLOAT
         known = [item for item in numbers if item is not None]
         scales = node.operator in SCALINGS and len(known) == 1 and known[0] > 0
         return (
-            Kind.SCALING
+            LayerRole.SCALING
             if scales and (numbers[1] is not None or node.operator == "math.mul")
-            else Kind.ELEMENTWISE
+            else LayerRole.ELEMENTWISE
         )
 
-    def _bias_sum(self, node: Node, kind: Kind) -> Iterator[str]:
+    def _bias_sum(self, node: Node, kind: LayerRole) -> Iterator[str]:
         """The result of an operation that adds a known vector to the columns of a product nobody else reads."""
-        if kind is not Kind.ELEMENTWISE or not isinstance(node, Operation) or node.operator != "math.add":
+        if (
+            kind is not LayerRole.ELEMENTWISE
+            or not isinstance(node, Operation)
+            or node.operator != "math.add"
+        ):
             return
         (result,) = results_of(node)
         for one, other in (node.inputs, node.inputs[::-1]):
             if not isinstance(one, Tensor) or not isinstance(other, Tensor) or not self.fixed.holds(other):
                 continue
-            alone = self.makers.get(one.name) is Kind.PRODUCT and len(self.readers[one.name]) == 1
+            alone = self.makers.get(one.name) is LayerRole.PRODUCT and len(self.readers[one.name]) == 1
             if alone and one.name not in self.ends and other.shape == one.shape[-1:]:
                 yield result.name
 
@@ -195,10 +199,10 @@ class _Finding:
         readers = {name: tuple(nodes) for name, nodes in self.readers.items()}
         return Layers(layers, ranges, self.tensors, readers, floats)
 
-    def _reason(self, node: Node, kind: Kind, name: str) -> str:
+    def _reason(self, node: Node, kind: LayerRole, name: str) -> str:
         if name in self.kept:
             return "it was asked to stay real"
-        if kind is Kind.FLOAT:
+        if kind is LayerRole.FLOAT:
             return (
                 "it has no integer form"
                 if isinstance(node, Operation)
@@ -211,7 +215,7 @@ class _Finding:
         wanted: set[str] = set()
         for node, kind in reversed(self.kinds):
             results = {item.name for item in results_of(node)}
-            if kind is Kind.PRODUCT or (kind is not Kind.FLOAT and results & wanted):
+            if kind is LayerRole.PRODUCT or (kind is not LayerRole.FLOAT and results & wanted):
                 wanted.update(item.name for item in self._live(node))
         return wanted
 
@@ -227,11 +231,11 @@ class _Finding:
             results = {item.name for item in results_of(node)}
             live = self._live(node)
             known = [item.name in coded for item in live]
-            free = kind is Kind.POOL or bool(results & (wanted | self.bounds | self.biased))
+            free = kind is LayerRole.POOL or bool(results & (wanted | self.bounds | self.biased))
             if (
-                kind is Kind.PRODUCT
-                or (kind in (Kind.ELEMENTWISE, Kind.POOL) and free and any(known))
-                or (kind in (Kind.VIEW, Kind.SCALING) and bool(live) and all(known))
+                kind is LayerRole.PRODUCT
+                or (kind in (LayerRole.ELEMENTWISE, LayerRole.POOL) and free and any(known))
+                or (kind in (LayerRole.VIEW, LayerRole.SCALING) and bool(live) and all(known))
             ):
                 self.integer |= results
                 coded |= results | {item.name for item in live}
@@ -246,11 +250,11 @@ class _Finding:
             for item in results_of(node):
                 if item.name not in self.integer or not operands:
                     continue
-                if kind is Kind.SCALING or (kind is Kind.VIEW and operands[0] in scaled):
+                if kind is LayerRole.SCALING or (kind is LayerRole.VIEW and operands[0] in scaled):
                     scaled.add(item.name)
-                elif kind is Kind.VIEW and len(operands) == 1:
+                elif kind is LayerRole.VIEW and len(operands) == 1:
                     rule[item.name] = operands[0]
-                elif kind is Kind.VIEW or item.name in self.bounds:
+                elif kind is LayerRole.VIEW or item.name in self.bounds:
                     rule.update((name, item.name) for name in operands if self._is_only_read(name, rule))
         return {name: _follow(name, rule) for name in self.tensors if name in coded - scaled}
 

@@ -20,7 +20,7 @@ from lamella.pipeline.options import Options
 from lamella.pipeline.quantize.calibrate import Observations, has_moments, observe
 from lamella.pipeline.quantize.data import CalibrationData
 from lamella.pipeline.quantize.equalise import equalise
-from lamella.pipeline.quantize.layers import Kind, Layer, Layers, find_layers
+from lamella.pipeline.quantize.layers import Layer, LayerRole, Layers, find_layers
 from lamella.pipeline.quantize.mixture import Assignment, Mixing, keep_accuracy, keep_size, rank_layers
 from lamella.pipeline.quantize.narrow import can_group
 from lamella.pipeline.quantize.probe import LayerError, correct_biases, probe_layers
@@ -48,7 +48,7 @@ JUDGED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class QuantizationSettings:
     """How a model is quantised."""
 
     scheme: Scheme
@@ -133,7 +133,7 @@ class PostTraining:
         self,
         model: Model,
         data: CalibrationData,
-        settings: Settings,
+        settings: QuantizationSettings,
         options: Options,
         progress: Progress = no_progress,
     ) -> None:
@@ -268,7 +268,7 @@ class PostTraining:
             and any(item.name in self.found.ranges for item in members(node.outputs))
             for node in readers
         )
-        return layer is not None and layer.kind is Kind.PRODUCT and not inner
+        return layer is not None and layer.kind is LayerRole.PRODUCT and not inner
 
     # --- weights --------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ SENTENCES = "modules.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskResult:
     """What a task gave: one item for each input, as data and as lines."""
 
     items: tuple[object, ...]
@@ -42,7 +42,7 @@ class Outcome:
 class Performs(Protocol):
     """A module that does tasks."""
 
-    def perform(self, task: str, path: Path, config: Mapping[str, object], options: Options) -> Outcome:
+    def perform(self, task: str, path: Path, config: Mapping[str, object], options: Options) -> TaskResult:
         """Do a task of this module with a folder and the inputs that the options give."""
 
 
@@ -95,7 +95,7 @@ def find_task(path: Path, config: Mapping[str, object], given: str) -> Task:
     raise InputError(f"no task is known for '{called}'", path=shown(path), hint=hint)
 
 
-def perform(path: Path, options: Options) -> tuple[Task, Outcome]:
+def perform(path: Path, options: Options) -> tuple[Task, TaskResult]:
     """Do what a folder is made for, with the texts or the files that the options give."""
     given = [name for name in TASK_INPUTS if getattr(options, name)]
     if len(given) != 1:
@@ -106,4 +106,4 @@ def perform(path: Path, options: Options) -> tuple[Task, Outcome]:
     return task, module.perform(task.name, path, config, options)
 
 
-__all__ = ["TASKS", "Outcome", "Performs", "Task", "find_task", "perform"]
+__all__ = ["TASKS", "Performs", "Task", "TaskResult", "find_task", "perform"]

@@ -20,7 +20,7 @@ from lamella.pipeline.backends import make_executable
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.module.execution import load
 from lamella.pipeline.options import Options
-from lamella.pipeline.tasks import Outcome
+from lamella.pipeline.tasks import TaskResult
 from lamella.pipeline.tasks.text import few, label_scores, labels_of, ranked
 
 PREPROCESSOR = "preprocessor_config.json"
@@ -44,7 +44,7 @@ class Seeing(NamedTuple):
     std: tuple[float, ...] = (1.0,)
 
 
-def perform(task: str, path: Path, config: Mapping[str, object], options: Options) -> Outcome:
+def perform(task: str, path: Path, config: Mapping[str, object], options: Options) -> TaskResult:
     """Do a task with each of the images."""
     seeing = read_seeing(path, options.limits)
     model = load(path, options)
@@ -60,7 +60,7 @@ def perform(task: str, path: Path, config: Mapping[str, object], options: Option
         item, rows = _PERFORMERS[task](executable, pixels, config, options)
         items.append(item)
         lines += rows if len(options.image) == 1 else [f"{name}:", *(f"  {row}" for row in rows)]
-    return Outcome(tuple(items), tuple(lines), model.findings, tuple(placement_of(executable)))
+    return TaskResult(tuple(items), tuple(lines), model.findings, tuple(placement_of(executable)))
 
 
 def _require_size(path: Path, pixels: Array, taken: tuple[object, ...]) -> None:

@@ -27,7 +27,7 @@ from lamella.pipeline.module.generate import (
     with_room,
 )
 from lamella.pipeline.options import Options
-from lamella.pipeline.tasks import Outcome
+from lamella.pipeline.tasks import TaskResult
 
 PREPROCESSOR = "preprocessor_config.json"
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
@@ -42,7 +42,7 @@ class Sound(NamedTuple):
     rate: int
 
 
-def perform(task: str, path: Path, config: Mapping[str, object], options: Options) -> Outcome:
+def perform(task: str, path: Path, config: Mapping[str, object], options: Options) -> TaskResult:
     """Write what is said in each file."""
     found = [_transcribe(path, Path(name), options) for name in options.audio]
     texts = tuple(text for text, _ in found)
@@ -50,7 +50,7 @@ def perform(task: str, path: Path, config: Mapping[str, object], options: Option
     lines = texts if len(texts) == 1 else [f"{name}: {text}" for name, text in named]
     generator = found[0][1]
     placed = tuple(placement_of(generator.executable))
-    return Outcome(tuple({"text": text} for text in texts), tuple(lines), generator.findings, placed)
+    return TaskResult(tuple({"text": text} for text in texts), tuple(lines), generator.findings, placed)
 
 
 def _transcribe(path: Path, file: Path, options: Options) -> tuple[str, SequenceGenerator]:

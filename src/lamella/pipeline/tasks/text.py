@@ -25,7 +25,7 @@ from lamella.pipeline.languages import Executable
 from lamella.pipeline.module.execution import load
 from lamella.pipeline.module.generate import open_generator, open_tokenizer, with_room
 from lamella.pipeline.options import Options
-from lamella.pipeline.tasks import SENTENCES, Outcome
+from lamella.pipeline.tasks import SENTENCES, TaskResult
 
 TOKENS = ("token_ids", "input_ids")
 """What models of the library, and those that are read through PyTorch, call the tokens of a text."""
@@ -110,13 +110,13 @@ class TextModel:
         """What there is to say about the weights."""
         return next((model.findings for model, _ in self._compiled.values()), ())
 
-    def outcome(self, items: Sequence[object], lines: Sequence[str]) -> Outcome:
+    def outcome(self, items: Sequence[object], lines: Sequence[str]) -> TaskResult:
         """What was found, with where it was computed."""
         placed = next((placement_of(run) for _, run in self._compiled.values()), ())
-        return Outcome(tuple(items), tuple(lines), self.findings, tuple(placed))
+        return TaskResult(tuple(items), tuple(lines), self.findings, tuple(placed))
 
 
-def perform(task: str, path: Path, config: Mapping[str, object], options: Options) -> Outcome:
+def perform(task: str, path: Path, config: Mapping[str, object], options: Options) -> TaskResult:
     """Do a task with each of the texts."""
     if options.context is not None and task != "question-answering":
         raise InputError(f"--context is what a question is about; {task} takes --text alone")
@@ -145,7 +145,7 @@ def ranked(scores: Array, count: int) -> list[int]:
 # --- labels -------------------------------------------------------------------------------------------------------
 
 
-def _classify(path: Path, config: Mapping[str, object], options: Options) -> Outcome:
+def _classify(path: Path, config: Mapping[str, object], options: Options) -> TaskResult:
     """The labels of texts, each with its score, the highest first."""
     model = TextModel(path, config, options)
     items, lines = [], []
@@ -172,7 +172,7 @@ def label_scores(logits: Array, config: Mapping[str, object]) -> Array:
     return softmax(logits)
 
 
-def _label_tokens(path: Path, config: Mapping[str, object], options: Options) -> Outcome:
+def _label_tokens(path: Path, config: Mapping[str, object], options: Options) -> TaskResult:
     """The tokens of texts that belong to something, each with its label, its score and its place."""
     model = TextModel(path, config, options)
     items, lines = [], []
@@ -210,7 +210,7 @@ def _titled(text: str, options: Options, rows: Iterator[str]) -> list[str]:
 # --- masked words -------------------------------------------------------------------------------------------------
 
 
-def _fill(path: Path, config: Mapping[str, object], options: Options) -> Outcome:
+def _fill(path: Path, config: Mapping[str, object], options: Options) -> TaskResult:
     """The likeliest words for each masked token of texts."""
     model = TextModel(path, config, options)
     name, mask = mask_token(path, model.tokenizer, options)
@@ -270,7 +270,7 @@ class Answer(NamedTuple):
     end: int
 
 
-def _answer(path: Path, config: Mapping[str, object], options: Options) -> Outcome:
+def _answer(path: Path, config: Mapping[str, object], options: Options) -> TaskResult:
     """The likeliest parts of a text that answer questions."""
     context = options.context
     if context is None:
@@ -318,7 +318,7 @@ def _word_edges(tokens: Encoding, place: int) -> tuple[int, int]:
 # --- vectors ------------------------------------------------------------------------------------------------------
 
 
-def _extract(path: Path, config: Mapping[str, object], options: Options) -> Outcome:
+def _extract(path: Path, config: Mapping[str, object], options: Options) -> TaskResult:
     """The vectors of the tokens of texts."""
     model = TextModel(path, config, options)
     items, lines = [], []
@@ -335,7 +335,7 @@ def few(row: Array) -> str:
     return " ".join(f"{number:.4f}" for number in row[:4]) + (" …" if len(row) > 4 else "")
 
 
-def _embed(path: Path, config: Mapping[str, object], options: Options) -> Outcome:
+def _embed(path: Path, config: Mapping[str, object], options: Options) -> TaskResult:
     """One vector for each text, by what `modules.json` lists."""
     model = TextModel(path, config, options)
     listed = _sentence_modules(path, options)
@@ -419,7 +419,7 @@ def _dense(folder: Path, said: Mapping[str, object], options: Options) -> Callab
 # --- texts --------------------------------------------------------------------------------------------------------
 
 
-def _write(path: Path, config: Mapping[str, object], options: Options) -> Outcome:
+def _write(path: Path, config: Mapping[str, object], options: Options) -> TaskResult:
     """What a model writes for each text."""
     tokenizer = open_tokenizer(path, options.limits)
     options = with_room(path, options)
@@ -429,12 +429,12 @@ def _write(path: Path, config: Mapping[str, object], options: Options) -> Outcom
         for text in options.text
     ]
     placed = placement_of(generator.executable)
-    return Outcome(
+    return TaskResult(
         tuple({"generated_text": text} for text in found), tuple(found), generator.findings, tuple(placed)
     )
 
 
-_PERFORMERS: Mapping[str, Callable[[Path, Mapping[str, object], Options], Outcome]] = MappingProxyType(
+_PERFORMERS: Mapping[str, Callable[[Path, Mapping[str, object], Options], TaskResult]] = MappingProxyType(
     {
         "text-classification": _classify,
         "token-classification": _label_tokens,

@@ -41,7 +41,7 @@ ENDINGS = {"tensor": ".tensor", "llvm": ".ll", "asm": ".s", "ptx": ".ptx"}
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PrintedStage:
     """What stands after one step: its name, its form, its text."""
 
     name: str
@@ -54,7 +54,7 @@ class Lowered:
     """A program with everything that was made of it, the last stage being what was asked for."""
 
     program: Program
-    stages: tuple[Stage, ...]
+    stages: tuple[PrintedStage, ...]
     placement: tuple[OperationPlacement, ...] = ()
     """Of the graph that the program was made from: where its operations run."""
 
@@ -95,24 +95,24 @@ def _target(to: str, options: Options) -> Target:
     return found
 
 
-def _stages(program: Program, to: str, after: str | None, target: Target) -> Iterator[Stage]:
+def _stages(program: Program, to: str, after: str | None, target: Target) -> Iterator[PrintedStage]:
     if after is not None and to != "tensor":
         raise InputError("'after' names a pass, and passes end before machine code", hint="lower to tensor")
     if after is not None and after not in [item.name for item in PASSES]:
         run_passes(program, target, after)  # says which there are
     for name, found in each_pass(program, target):
-        yield Stage(name, "tensor", write(found))
+        yield PrintedStage(name, "tensor", write(found))
         if name == after:
             break
     if to == "tensor":
         return
     with timed_pass("emit"):
         compiled = emit(program, target)
-    yield Stage("emit", "llvm", compiled.text)
+    yield PrintedStage("emit", "llvm", compiled.text)
     if to != "llvm":
         machine = Processor(target.triple, target.cpu, target.features)
         head = f"{calling_convention(compiled)}\n" if to == "ptx" else ""
-        yield Stage("assemble", to, head + readable_assembly(compiled.text, machine))
+        yield PrintedStage("assemble", to, head + readable_assembly(compiled.text, machine))
 
 
 def save_stages(lowered: Lowered, folder: Path, stem: str) -> Path:

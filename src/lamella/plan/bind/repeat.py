@@ -40,7 +40,7 @@ Box = Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class LoopCut:
     """A loop that is bound with fewer iterations: all of them, those that are kept, and the period that is tried."""
 
     loop: Loop
@@ -57,7 +57,7 @@ def iterations(plan: Plan) -> Box:
     return {loop.number: (loop.first, loop.last) for loop in loops}
 
 
-def shorten(plan: Plan, placement: Placement, tried: Mapping[int, int]) -> tuple[Plan, list[Cut]]:
+def shorten(plan: Plan, placement: Placement, tried: Mapping[int, int]) -> tuple[Plan, list[LoopCut]]:
     """The plan with its long loops cut short; `tried` says how many multiples of a loop's period were in vain."""
     shortening = _Shortening(iterations(plan), placement, tried)
     body = shortening.items(plan.body, 0)
@@ -71,7 +71,7 @@ class _Shortening:
         self.box = box
         self.placement = placement
         self.tried = tried
-        self.cuts: list[Cut] = []
+        self.cuts: list[LoopCut] = []
 
     def items(self, body: Sequence[Item], depth: int) -> tuple[Item, ...]:
         """A statement list with its long loops cut short, or with those inside them."""
@@ -88,14 +88,14 @@ class _Shortening:
                 found.append(replace(item, last=item.first + cut.kept - 1))
         return tuple(found)
 
-    def _cut(self, loop: Loop, depth: int) -> Cut | None:
+    def _cut(self, loop: Loop, depth: int) -> LoopCut | None:
         multiples = MULTIPLES[self.tried.get(loop.number, 0) :]
         shortest = _period(loop, self.box, self.placement) if multiples else None
         if shortest is None or next(iter(_tasks(loop.body)), None) is None:
             return None
         period = multiples[0] * shortest
         kept = KEPT * period + loop.trips % period
-        return Cut(loop, depth, loop.trips, kept, period) if kept < loop.trips else None
+        return LoopCut(loop, depth, loop.trips, kept, period) if kept < loop.trips else None
 
 
 def _period(loop: Loop, box: Box, placement: Placement) -> int | None:
@@ -192,7 +192,7 @@ class TaskMark:
     task: Task | None
     iterations: tuple[tuple[int, int], ...] = ()
 
-    def inside(self, cut: Cut) -> Around | None:
+    def inside(self, cut: LoopCut) -> Around | None:
         """The iterations of the loops around a loop that the record is in; None where it is not in that loop."""
         if len(self.iterations) <= cut.depth or self.iterations[cut.depth][0] != cut.loop.number:
             return None
@@ -208,7 +208,7 @@ class _Written:
 
 
 def restore(
-    stream: Stream, marks: Sequence[Sequence[TaskMark]], cuts: Sequence[Cut], box: Box
+    stream: Stream, marks: Sequence[Sequence[TaskMark]], cuts: Sequence[LoopCut], box: Box
 ) -> Stream | set[int]:
     """The stream of the whole program from that of the short one, or the loops in which nothing repeats."""
     engines = [
@@ -217,7 +217,7 @@ def restore(
     repeats: list[Repeat] = []
     failed: set[int] = set()
     for cut, around in _executions(engines, cuts):
-        found = _Folding(engines, cut, around, box).run()
+        found = _LoopFold(engines, cut, around, box).run()
         if found is None:
             failed.add(cut.loop.number)
         else:
@@ -231,7 +231,7 @@ def restore(
     )
 
 
-def _executions(engines: Sequence[_Written], cuts: Sequence[Cut]) -> list[tuple[Cut, Around]]:
+def _executions(engines: Sequence[_Written], cuts: Sequence[LoopCut]) -> list[tuple[LoopCut, Around]]:
     """Every execution of a loop that was cut, in the order of the program."""
     first: dict[tuple[int, Around], int] = {}
     by_number = {cut.loop.number: cut for cut in cuts}
@@ -245,10 +245,10 @@ def _executions(engines: Sequence[_Written], cuts: Sequence[Cut]) -> list[tuple[
     return [(by_number[loop], around) for loop, around in sorted(first, key=lambda item: first[item])]
 
 
-class _Folding:
+class _LoopFold:
     """One execution of a loop: its iterations on every engine, and the period that they come to."""
 
-    def __init__(self, engines: Sequence[_Written], cut: Cut, around: Around, box: Box) -> None:
+    def __init__(self, engines: Sequence[_Written], cut: LoopCut, around: Around, box: Box) -> None:
         self.engines = engines
         self.cut = cut
         self.around = around

@@ -52,7 +52,7 @@ def find_invariant(
     plan: Plan, limits: Limits = DEFAULT, accept: Callable[[Hoist], bool] = bool
 ) -> list[Hoist]:
     """In textual order, the moves that can leave a loop of several iterations, given that those accepted do."""
-    search, found = _Search(plan, limits), []
+    search, found = _HoistSearch(plan, limits), []
     for site in search.order.sites:
         if site.task.opcode in MOVES and site.loops:
             depth = search.outermost(site)
@@ -63,7 +63,7 @@ def find_invariant(
     return found
 
 
-class _Search:
+class _HoistSearch:
     """Asks for one loop after the other, from the innermost outwards; `left` has the depth each site moves to."""
 
     def __init__(self, plan: Plan, limits: Limits) -> None:

@@ -34,9 +34,9 @@ from lamella.plan.tiling.pack import PackedBuffer, Packing
 from lamella.plan.tiling.placement import TiledStage, padding_bytes, tiled_stage
 from lamella.plan.tiling.program import (
     L2_BUFFER,
+    AffineAddress,
     Bytes,
     Line,
-    Place,
     Repeat,
     Step,
     l1_buffer,
@@ -105,7 +105,7 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     """
     options = options or TilingOptions()
     # Shorter stages have smaller tiles.
-    search = _Search(device, options)
+    search = _Attempts(device, options)
     for length in (LONG, SHORT):
         try:
             return search.fastest(group(plan, options.outputs, length))
@@ -125,7 +125,7 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     return replace(found, origins=tuple(cut.origins[number] for number in found.origins))
 
 
-class _Search:
+class _Attempts:
     """Attempts at a plan, each simulated, as long as there are steps left."""
 
     def __init__(self, device: ResolvedDevice, options: TilingOptions) -> None:
@@ -433,7 +433,9 @@ def _ports(network: Network, writer: Writer) -> list[nodes.Statement]:
     found: list[nodes.Statement] = []
     for name, region in _port_regions(network).items():
         if region.type is not None:
-            here = Bytes(region.buffer.name, Place(region.offset.constant), region.extent, region.type)
+            here = Bytes(
+                region.buffer.name, AffineAddress(region.offset.constant), region.extent, region.type
+            )
             found.append(nodes.RegionDef(Name(name), writer.region(here), let=True))
     return found
 

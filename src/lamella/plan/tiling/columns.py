@@ -22,20 +22,20 @@ ALIGN = 64
 WINDOWED = frozenset({"conv2d", "depthwise_conv2d", "maxpool", "avgpool"})
 
 
-class Cut(NamedTuple):
+class ColumnCut(NamedTuple):
     """A plan whose wide images are cut, and for each of its tasks the number of the one that it was before."""
 
     plan: Plan
     origins: list[int]
 
 
-def cut_columns(plan: Plan, room: int) -> Cut | None:
+def cut_columns(plan: Plan, room: int) -> ColumnCut | None:
     """The plan with strips for images of which no tile fits into so many bytes of L1; None where there are none."""
     cutter = _Cutter(plan, room)
     body = tuple(new for item in plan.body for new in cutter.items(item))
     if not cutter.buffers:
         return None
-    return Cut(replace(plan, buffers=(*plan.buffers, *cutter.buffers), body=body), cutter.origins)
+    return ColumnCut(replace(plan, buffers=(*plan.buffers, *cutter.buffers), body=body), cutter.origins)
 
 
 class _Kernel(NamedTuple):

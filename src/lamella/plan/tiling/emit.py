@@ -15,12 +15,12 @@ from lamella.base.arena import aligned
 from lamella.plan.operands import Codes
 from lamella.plan.tiling.fill import new_rows
 from lamella.plan.tiling.halo import Halo
-from lamella.plan.tiling.memory import Block, lowest
+from lamella.plan.tiling.memory import LiveBytes, lowest
 from lamella.plan.tiling.placement import GRAIN, LONG, Fetch, Placement, TiledStage
-from lamella.plan.tiling.program import Bytes, Draft, Place, Repeat, Settle, Step, l1_buffer, steps_of
+from lamella.plan.tiling.program import AffineAddress, Bytes, Draft, Repeat, Settle, Step, l1_buffer, steps_of
 from lamella.plan.tiling.search import SHARE, chunk_pieces, load_pieces, stream_slots
 from lamella.plan.tiling.shape import ALIGN, Machine
-from lamella.plan.tiling.split import Part
+from lamella.plan.tiling.split import OperandRange
 from lamella.plan.tiling.stages import Network
 from lamella.plan.tiling.text import aliases
 from lamella.plan.tiling.tile_pass import TilePass, divide, moving, piece
@@ -111,14 +111,14 @@ class Generator(Placement):
             if name in self.network.outputs and name in self.homes:
                 for low, size in divide(region.extent, self._pieces(region.extent, urgent=True)):
                     home = self.source(tiled, region, low, size)
-                    far = Bytes(name, Place(region.offset.constant + low), size)
+                    far = Bytes(name, AffineAddress(region.offset.constant + low), size)
                     self.lines.append(Step("transfer", (home,), (far,), label=f"{tiled.stage.name}_out"))
 
     def _load_padding(self) -> None:
         """Bring the padding of halos to L1 of engine 0, above everything else."""
         fetch = next((item for item in self.fetches if item.name == "padding"), None)
         if fetch is not None:
-            target = Bytes(l1_buffer(0), Place(self.machine.l1), fetch.size)
+            target = Bytes(l1_buffer(0), AffineAddress(self.machine.l1), fetch.size)
             self.lines.append(
                 Step("transfer", (self._near(fetch, 0, fetch.size),), (target,), label="padding")
             )
@@ -132,7 +132,7 @@ class Generator(Placement):
             ends = (self.lead(name) - halo.above, halo.above), (block.size - halo.below, halo.below)
             for at, size in ends:
                 if size:
-                    source = Bytes(l1_buffer(0), Place(self._padding_at(halo.fill)), size)
+                    source = Bytes(l1_buffer(0), AffineAddress(self._padding_at(halo.fill)), size)
                     target = self.l2(block, at, size)
                     self.lines.append(Step("store", (source,), (target,), label=f"{name}_pad"))
 
@@ -166,7 +166,7 @@ class Generator(Placement):
         tiled.prepared = tiled.stage.split.units > 0
         tiled.weights[1] = tiled.base
         passes = [
-            TilePass(self, tiled, 0, tile, Place(tiled.slots_at + number * tiled.slot.size))
+            TilePass(self, tiled, 0, tile, AffineAddress(tiled.slots_at + number * tiled.slot.size))
             for number, tile in enumerate(tiled.tiles[0])
         ]
         weight = tiled.stage.task.inputs[1]
@@ -197,7 +197,7 @@ class Generator(Placement):
             self.lines.append(Settle([line for line in self.lines[start:] if isinstance(line, Step)]))
 
     def _fetch_part(self, item: Fetch, low: int, size: int) -> None:
-        source = Bytes(item.buffer, Place(item.offset + low), size)
+        source = Bytes(item.buffer, AffineAddress(item.offset + low), size)
         self.lines.append(Step("transfer", (source,), (self._near(item, low, size),), label=item.name))
 
     def _prepare_early(self, tiled: TiledStage) -> None:
@@ -236,7 +236,7 @@ class Generator(Placement):
             if item.issued:
                 continue
             if item.use > stage:
-                early = Block(item.block.name, item.block.size, stage, item.block.last)
+                early = LiveBytes(item.block.name, item.block.size, stage, item.block.last)
                 others = [block for block in self.reserved if block is not item.block]
                 offset = lowest(early, others)
                 room -= early.size
@@ -278,7 +278,7 @@ class Generator(Placement):
         for stage in range(item.use, item.block.last + 1):
             self.arrivals[stage] = self.arrival + self.machine.sdma_overhead
         for low, size in self._cuts(item):
-            source = Bytes(item.buffer, Place(item.offset + low), size)
+            source = Bytes(item.buffer, AffineAddress(item.offset + low), size)
             target = self._near(item, low, size)
             self.fetched += 1
             # Its token lives long: the sequencers take turns.
@@ -364,7 +364,7 @@ class Generator(Placement):
                         continue
                     part = self._chunk(tiled, 0, engine)
                     low, size, type = part.offset, part.extent, part.type
-                here = Bytes(l1_buffer(engine), Place(tiled.weights[index]), size, type, name)
+                here = Bytes(l1_buffer(engine), AffineAddress(tiled.weights[index]), size, type, name)
                 found.append(Step("transfer", (self.source(tiled, region, low, size),), (here,), label=label))
         return found
 
@@ -410,13 +410,13 @@ class Generator(Placement):
                 if size < 2 * LONG:
                     near, here = (
                         self.source(tiled, region, low, size),
-                        Bytes(l1_buffer(engine), Place(at), size),
+                        Bytes(l1_buffer(engine), AffineAddress(at), size),
                     )
                     self.lines.append(Step("transfer", (near,), (here,), label=label))
                     continue
                 step = size // tiled.along
                 near = moving(self.source(tiled, region, low, step), step)
-                here = Bytes(l1_buffer(engine), Place(at, step), step)
+                here = Bytes(l1_buffer(engine), AffineAddress(at, step), step)
                 found.append(Step("transfer", (near,), (here,), label=label))
         belong([*found, *self.lines[start:]], tiled)
         return found
@@ -441,10 +441,13 @@ class Generator(Placement):
         pieces = chunk_pieces(tiled.shape, tiled.choice.ring, part.extent)
         for engine in engines:
             for low, size in divide(part.extent, pieces):
-                near, target = piece(source, low, size), Bytes(l1_buffer(engine), Place(at + low), size)
+                near, target = (
+                    piece(source, low, size),
+                    Bytes(l1_buffer(engine), AffineAddress(at + low), size),
+                )
                 self.lines.append(Step("transfer", (near,), (target,), label=f"{tiled.label}_w"))
 
-    def _stream(self, tiled: TiledStage, part: Part, turn: int) -> Bytes:
+    def _stream(self, tiled: TiledStage, part: OperandRange, turn: int) -> Bytes:
         """Where a chunk of weights passes through L2; its fetch comes before, unless it has come already."""
         assert tiled.stream is not None
         assert tiled.streamed_at is not None
@@ -453,7 +456,7 @@ class Generator(Placement):
         if turn >= tiled.flowing:
             packed, start = tiled.streamed_at
             extent = aligned(part.extent, packed.align) if packed.codec else part.extent
-            far = Bytes(packed.name, Place(start + part.offset), extent)
+            far = Bytes(packed.name, AffineAddress(start + part.offset), extent)
             whole = replace(found, extent=extent)
             self.lines.append(Step("transfer", (far,), (whole,), label=f"{tiled.label}_fetch"))
             tiled.flowing = turn + 1
@@ -469,7 +472,7 @@ class Generator(Placement):
         belong(self.lines[start:], tiled)
 
     @staticmethod
-    def _chunk(tiled: TiledStage, number: int, engine: int) -> Part:
+    def _chunk(tiled: TiledStage, number: int, engine: int) -> OperandRange:
         chunks, type = tiled.stage.split.chunks, tiled.stage.task.inputs[1].type
         assert chunks is not None
         assert type is not None
@@ -495,11 +498,11 @@ class Generator(Placement):
         for engine, (begin, tiles) in enumerate(zip(run.begins, tiled.tiles, strict=True)):
             for number, tile in enumerate([*tiles[:begin], *tiles[begin + run.length :]]):
                 index = flight + number % spare if spare else 0
-                slot = Place(tiled.slots_at + index * tiled.slot.size)
+                slot = AffineAddress(tiled.slots_at + index * tiled.slot.size)
                 self.lines += TilePass(self, tiled, engine, tile, slot).lines()
         body: list[Step] = []
         for engine, (begin, tiles) in enumerate(zip(run.begins, tiled.tiles, strict=True)):
-            slot = Place(tiled.slots_at, slot=tiled.slot.size, slots=flight)
+            slot = AffineAddress(tiled.slots_at, slot=tiled.slot.size, slots=flight)
             step = tiles[begin + 1][0] - tiles[begin][0]
             body += TilePass(self, tiled, engine, tiles[begin], slot, step).lines()
         if later is not None and tiled.l1_bytes + later.l1_bytes <= self.machine.l1:
@@ -519,7 +522,7 @@ class Generator(Placement):
         longest = max(len(tiles) for tiles in tiled.tiles)
         for start in range(0, longest, slots):
             passes = [
-                TilePass(self, tiled, engine, tile, Place(tiled.slots_at + number * tiled.slot.size))
+                TilePass(self, tiled, engine, tile, AffineAddress(tiled.slots_at + number * tiled.slot.size))
                 for engine, tiles in enumerate(tiled.tiles)
                 for number, tile in enumerate(tiles[start : start + slots])
             ]

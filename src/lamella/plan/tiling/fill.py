@@ -13,7 +13,7 @@ from dataclasses import replace
 from lamella.base.arena import aligned
 from lamella.plan.tiling.choice import Choice
 from lamella.plan.tiling.shape import ALIGN, Span, StageShape, tiles_of
-from lamella.plan.tiling.split import Window, bits_of
+from lamella.plan.tiling.split import RowWindow, bits_of
 
 LIVE = 6
 """Tokens that a chunk needs beside one for each tile."""
@@ -29,7 +29,7 @@ def choose_fill(shape: StageShape, room: int) -> Choice | None:
     if (
         chunks is None
         or split.units != split.period
-        or not isinstance(split.inputs[0], Window)
+        or not isinstance(split.inputs[0], RowWindow)
         or shape.streamed
     ):
         return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from lamella.base.quant import PerTensor
 from lamella.base.shape import bytes_for
 from lamella.lang.nem.resolved import Region
-from lamella.plan.tiling.split import Split, Window, bits_of
+from lamella.plan.tiling.split import RowWindow, Split, bits_of
 from lamella.plan.tiling.stages import Network, Stage
 
 SMALL = 16
@@ -46,7 +46,7 @@ def find_halos(network: Network, room: int) -> dict[str, Halo]:
     return {name: halo for name, halo in found.items() if name not in refused}
 
 
-def _halo(network: Network, split: Split, window: Window) -> Halo | None:
+def _halo(network: Network, split: Split, window: RowWindow) -> Halo | None:
     """What a stage wants around the image it reads; None where that image cannot have it."""
     region, type = window.region, window.region.type
     name = region.buffer.name
@@ -78,7 +78,7 @@ def _fill(opcode: str, region: Region) -> int | None:
 def with_halo(stage: Stage, halos: Collection[str]) -> Stage:
     """A stage that reads its image with a halo where it has one, and without where it has none."""
     inputs = tuple(
-        replace(item, halo=item.region.buffer.name in halos) if isinstance(item, Window) else item
+        replace(item, halo=item.region.buffer.name in halos) if isinstance(item, RowWindow) else item
         for item in stage.split.inputs
     )
     return replace(stage, split=replace(stage.split, inputs=inputs))

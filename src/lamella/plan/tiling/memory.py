@@ -16,7 +16,7 @@ ALIGN = 64
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class LiveBytes:
     """Bytes of L2 from one stage to another, both included."""
 
     name: str
@@ -25,12 +25,12 @@ class Block:
     last: int
     offset: int = -1
 
-    def meets(self, other: Block) -> bool:
+    def meets(self, other: LiveBytes) -> bool:
         """Whether both are alive at some stage."""
         return self.first <= other.last and other.first <= self.last
 
 
-def place(blocks: Sequence[Block], others: Sequence[Block], available: int) -> int:
+def place(blocks: Sequence[LiveBytes], others: Sequence[LiveBytes], available: int) -> int:
     """Give each block the lowest offset that is free while it lives, the largest first; the bytes needed.
 
     Those of the first list come first, so that the others find one large gap above them; only where that needs more
@@ -40,12 +40,12 @@ def place(blocks: Sequence[Block], others: Sequence[Block], available: int) -> i
     return top if top <= available else _place(_largest_first([*blocks, *others]))
 
 
-def _largest_first(blocks: Sequence[Block]) -> list[Block]:
+def _largest_first(blocks: Sequence[LiveBytes]) -> list[LiveBytes]:
     return sorted(blocks, key=lambda item: (-item.size, item.first, item.name))
 
 
-def _place(blocks: Sequence[Block]) -> int:
-    done: list[Block] = []
+def _place(blocks: Sequence[LiveBytes]) -> int:
+    done: list[LiveBytes] = []
     top = 0
     for block in blocks:
         block.offset = lowest(block, done)
@@ -54,7 +54,7 @@ def _place(blocks: Sequence[Block]) -> int:
     return top
 
 
-def lowest(block: Block, others: Iterable[Block]) -> int:
+def lowest(block: LiveBytes, others: Iterable[LiveBytes]) -> int:
     """The lowest offset at which a block keeps off the others that are alive with it."""
     offset = 0
     for other in sorted((item for item in others if item.meets(block)), key=lambda item: item.offset):

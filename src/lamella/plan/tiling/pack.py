@@ -25,7 +25,7 @@ ALIGN = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PackedOperand:
     """An operand in the packed buffer at `offset`, taken from an imported buffer of the selected plan."""
 
     region: Region
@@ -44,7 +44,7 @@ class PackedBuffer:
     name: str
     codec: str = ""
     size: int = 0
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[PackedOperand] = field(default_factory=list)
     fills: list[tuple[int, int, int]] = field(default_factory=list)
     """Bytes that are all alike: offset, size, and the byte."""
     stored: int = 0
@@ -70,7 +70,7 @@ class PackedBuffer:
     def add(self, region: Region, by_channel: bool) -> int:
         """Append an operand; its offset."""
         offset = aligned(self.size, self.align)
-        self.pieces.append(Piece(region, offset, by_channel))
+        self.pieces.append(PackedOperand(region, offset, by_channel))
         self.size = offset + region.extent
         return offset
 

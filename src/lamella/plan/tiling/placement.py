@@ -16,14 +16,14 @@ from lamella.plan.operands import Codes
 from lamella.plan.tiling.choice import Choice
 from lamella.plan.tiling.fill import spans_of, tapered
 from lamella.plan.tiling.halo import Halo
-from lamella.plan.tiling.memory import Block, place
+from lamella.plan.tiling.memory import LiveBytes, place
 from lamella.plan.tiling.pack import PackedBuffer, Packing
-from lamella.plan.tiling.program import L2_BUFFER, Bytes, Place
+from lamella.plan.tiling.program import L2_BUFFER, AffineAddress, Bytes
 from lamella.plan.tiling.residency import Spill, cheapest_spills
 from lamella.plan.tiling.runs import Run, assign, find_run
 from lamella.plan.tiling.search import slots_of, stream_slots
 from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, lead_operand, tiles_of
-from lamella.plan.tiling.split import Part, Tile, bits_of
+from lamella.plan.tiling.split import OperandRange, Tile, bits_of
 from lamella.plan.tiling.stages import Network, Stage
 
 GRAIN = 16
@@ -44,7 +44,7 @@ class Fetch:
     name: str
     buffer: str
     offset: int
-    block: Block
+    block: LiveBytes
     use: int
     issued: bool = False
     pieces: int = 1
@@ -82,11 +82,11 @@ class TiledStage:
     prepared: bool = False
     along: int = 0
     """Iterations of the loop before this stage, in which its weights come: a piece with each."""
-    stream: Block | None = None
+    stream: LiveBytes | None = None
     flowing: int = 0
     """Chunks of weights of which fetches have been written."""
     streamed_at: tuple[PackedBuffer, int] | None = None
-    staging: Block | None = None
+    staging: LiveBytes | None = None
     staged: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -203,11 +203,11 @@ class Placement:
         self.halos = halos
         self.padding = _padding(halos.values())
         self.packing = Packing(_unused("weights", network), codes)
-        self.homes: dict[str, Block] = {}
+        self.homes: dict[str, LiveBytes] = {}
         self.fetches: list[Fetch] = []
         self.fetch_of: dict[int, list[Fetch]] = {}
         """What brings the weights of each stage."""
-        self.reserved: list[Block] = []
+        self.reserved: list[LiveBytes] = []
         self.l2_bytes = 0
         self.ddr: set[str] = set()
 
@@ -222,7 +222,7 @@ class Placement:
             start, size = plain.size, sum(aligned(size, ALIGN) for size, _ in sizes)
             for each, byte in sizes:
                 plain.fill(aligned(each, ALIGN), byte)
-            block = Block("padding", size, 0, 0)
+            block = LiveBytes("padding", size, 0, 0)
             self.fetches.append(Fetch("padding", plain.name, start, block, -1, size=size, packed=plain))
         self._come_along()
         for number, tiled in enumerate(self.stages):
@@ -317,7 +317,7 @@ class Placement:
             return
         ends = self._ends(tiled, target, start, size)
         for low, high in pairwise([start, *ends]):
-            block = Block(f"{tiled.label}_w", high - low, number, number)
+            block = LiveBytes(f"{tiled.label}_w", high - low, number, number)
             pieces, name = self._pieces(high - low, urgent=number == 0), f"{tiled.label}_fetch"
             fetch = Fetch(
                 name, target.name, low, block, number, pieces=pieces, size=high - low, packed=target
@@ -395,7 +395,7 @@ class Placement:
             around = self.lead(name) + (self.halos[name].below if name in self.halos else 0)
             # What goes to DDR from its home may wait there for long: nothing else takes the place.
             last = len(self.stages) - 1 if name in again else network.last[name]
-            self.homes[name] = Block(name, sizes[name] + around, network.first[name], last)
+            self.homes[name] = LiveBytes(name, sizes[name] + around, network.first[name], last)
             if name in network.inputs:
                 # The first stage waits for nothing else: small pieces let its first tiles begin early.
                 pieces = max(1, min(2 * self.machine.counts["sDMA"], sizes[name] // LONG * 4))
@@ -429,16 +429,16 @@ class Placement:
         """Bytes of the block of an activation before its first element."""
         return aligned(self.halos[name].above, ALIGN) if name in self.halos else 0
 
-    def _streams(self) -> Iterator[Block]:
+    def _streams(self) -> Iterator[LiveBytes]:
         """The rings through which weights pass that are too large for L2."""
         for tiled in self.stages:
             if tiled.choice.streamed:
                 number = tiled.stage.number
                 size = stream_slots(self.machine, tiled.chunk_bytes) * tiled.chunk_bytes
-                tiled.stream = Block(f"{tiled.label}_stream", size, number, number)
+                tiled.stream = LiveBytes(f"{tiled.label}_stream", size, number, number)
                 yield tiled.stream
 
-    def _staging(self, tiled: TiledStage) -> Block | None:
+    def _staging(self, tiled: TiledStage) -> LiveBytes | None:
         """The ring through which a stage reads and writes what lies in DDR; a slot of it for each slot of L1."""
         tiled.staged = {}
         end = 0
@@ -459,11 +459,11 @@ class Placement:
         tiled.staged["size"] = end
         number = tiled.stage.number
         total = end * tiled.slots * tiled.choice.engines
-        tiled.staging = Block(f"{tiled.label}_ring", total, number, number) if end else None
+        tiled.staging = LiveBytes(f"{tiled.label}_ring", total, number, number) if end else None
         return tiled.staging
 
     @staticmethod
-    def _moving(tiled: TiledStage, first: int, count: int) -> Iterator[tuple[str, Region, Part]]:
+    def _moving(tiled: TiledStage, first: int, count: int) -> Iterator[tuple[str, Region, OperandRange]]:
         yield from tiled.shape.loads(first, count)
         for key, region, part in tiled.shape.stored(first, count):
             yield f"out_{key}", region, part
@@ -511,15 +511,19 @@ class Placement:
         """An operand in L2 or DDR, with its type."""
         key = region.buffer.name, region.offset.constant
         if key in tiled.distant:
-            return Bytes(self.packing.plain.name, Place(tiled.distant[key]), region.extent, region.type)
+            return Bytes(
+                self.packing.plain.name, AffineAddress(tiled.distant[key]), region.extent, region.type
+            )
         if region.buffer.name in self.ddr:
-            return Bytes(region.buffer.name, Place(region.offset.constant), region.extent, region.type)
+            return Bytes(
+                region.buffer.name, AffineAddress(region.offset.constant), region.extent, region.type
+            )
         found = self.source(tiled, region, 0, region.extent)
         return Bytes(found.buffer, found.place, found.extent, region.type)
 
-    def l2(self, block: Block, offset: int, size: int) -> Bytes:
+    def l2(self, block: LiveBytes, offset: int, size: int) -> Bytes:
         name = f"at_{block.name}"
-        return Bytes(L2_BUFFER, Place(block.offset + offset, name=name, named=block.offset), size)
+        return Bytes(L2_BUFFER, AffineAddress(block.offset + offset, name=name, named=block.offset), size)
 
     def source(self, tiled: TiledStage, region: Region, offset: int, size: int) -> Bytes:
         """Bytes of an operand in L2."""

@@ -29,7 +29,7 @@ def l1_buffer(engine: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AffineAddress:
     """`start + step · i + slot · (i mod slots)` bytes in iteration i; `name` is a constant that equals `named`."""
 
     start: int
@@ -46,7 +46,7 @@ class Place:
             min(self.slots, trips) - 1
         )
 
-    def moves_like(self, other: Place) -> bool:
+    def moves_like(self, other: AffineAddress) -> bool:
         """Whether the distance of two offsets is the same in every iteration."""
         ring = (self.slot, self.slots) if self.slot else (0, 1)
         theirs = (other.slot, other.slots) if other.slot else (0, 1)
@@ -58,7 +58,7 @@ class Bytes:
     """A range of a buffer that a step touches, typed where it computes on it; with a name it is declared."""
 
     buffer: str
-    place: Place
+    place: AffineAddress
     extent: int
     type: TensorType | None = None
     name: str = ""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lamella.base.optional import need
-from lamella.plan.tiling.memory import ALIGN, Block
+from lamella.plan.tiling.memory import ALIGN, LiveBytes
 
 EFFORT = 10.0
 """What the solver may spend, in its own measure of work: about as many seconds, and the same on every machine."""
@@ -23,10 +23,10 @@ class Spill:
 
     cost: int
     """Bytes that move."""
-    rings: tuple[Block, ...]
+    rings: tuple[LiveBytes, ...]
 
 
-def cheapest_spills(blocks: Sequence[Block], spills: Mapping[str, Spill], room: int) -> frozenset[str]:
+def cheapest_spills(blocks: Sequence[LiveBytes], spills: Mapping[str, Spill], room: int) -> frozenset[str]:
     """The activations that go to DDR such that all others fit into L2; none where nothing helps."""
     cp_model = need("ortools.sat.python.cp_model")
     model = cp_model.CpModel()

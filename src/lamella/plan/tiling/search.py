@@ -49,7 +49,7 @@ def candidates(shape: StageShape, limits: Limits) -> list[Choice]:
 
 
 def _look(shape: StageShape, limits: Limits) -> list[Choice]:
-    search = _Search(shape, limits)
+    search = _TileSearch(shape, limits)
     kept = list(_weights(shape))
     if not shape.streamed and not limits.across:
         search.look(kept[:1])
@@ -87,7 +87,7 @@ def can_share_channels(shape: StageShape, engines: int) -> bool:
     )
 
 
-class _Search:
+class _TileSearch:
     """Prices candidates and keeps the fastest of each length."""
 
     def __init__(self, shape: StageShape, limits: Limits) -> None:

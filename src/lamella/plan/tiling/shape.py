@@ -17,7 +17,7 @@ from lamella.base.arena import aligned
 from lamella.lang.nem.registry import opcode
 from lamella.lang.nem.resolved import Index, Region, Resource, Task
 from lamella.plan.tiling.choice import TACTICS, Choice, Effort, Tactic
-from lamella.plan.tiling.split import Part, Whole, bits_of, planar
+from lamella.plan.tiling.split import OperandRange, Whole, bits_of, planar
 from lamella.plan.tiling.stages import Stage
 from lamella.plan.timing.cost import Cost, MachineModel, cost_of
 
@@ -28,7 +28,7 @@ Span: TypeAlias = tuple[int, int]
 """Channels: the first and how many."""
 LEAD = 16
 """Operands of leads are numbered from multiples of this on, behind those of the main task."""
-Operand: TypeAlias = tuple[str, Region, Part]
+Operand: TypeAlias = tuple[str, Region, OperandRange]
 """An operand of a tile: the key of its place in the slot, the tensor, and the part of it."""
 
 
@@ -165,7 +165,7 @@ class StageShape:
             found += [(lead_operand(level, index), region) for index, region in lead.wholes]
         return found
 
-    def whole(self, index: int) -> Part:
+    def whole(self, index: int) -> OperandRange:
         """An operand of the main task, or of a lead, that all tiles need."""
         level, own = divmod(index, LEAD)
         if level:
@@ -193,7 +193,7 @@ class StageShape:
                 part = follower.part(region, split.units, first, tile, count)
                 yield f"f{number}_{index}", region, _cut(part, span)
 
-    def seen(self, region: Region, part: Part) -> Part:
+    def seen(self, region: Region, part: OperandRange) -> OperandRange:
         """A whole operand as it lies: channel by channel where its buffer does."""
         if region.buffer.name in self.planar:
             return planar(part, 0, part.type.shape[-1])
@@ -269,7 +269,7 @@ def _is_vector(region: Region) -> bool:
     return region.buffer.imported and type is not None and prod(type.shape) == type.shape[-1]
 
 
-def _cut(part: Part, span: Span | None) -> Part:
+def _cut(part: OperandRange, span: Span | None) -> OperandRange:
     return part if span is None else planar(part, *span)
 
 

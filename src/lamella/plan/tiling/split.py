@@ -53,7 +53,7 @@ def typed(elem: str, shape: tuple[int, ...], layout: str | None, quant: Quant | 
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OperandRange:
     """The bytes of an operand that a tile needs, counted from the start of the operand."""
 
     offset: int
@@ -65,7 +65,7 @@ class Part:
         return extent_of(self.type)
 
 
-def planar(part: Part, first: int, count: int) -> Part:
+def planar(part: OperandRange, first: int, count: int) -> OperandRange:
     """Some channels of a tensor that lies channel by channel: contiguous, whatever the other axes are."""
     type = part.type
     lead = type.shape[:-1]
@@ -75,7 +75,7 @@ def planar(part: Part, first: int, count: int) -> Part:
     if prod(lead) == 1:
         strides = row_major_strides((*lead, count))
     found = TensorType(type.elem, (*lead, count), layout, strides, quant)
-    return Part(part.offset + first * prod(lead) * bits_of(type.elem) // 8, found)
+    return OperandRange(part.offset + first * prod(lead) * bits_of(type.elem) // 8, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ class Whole:
 
     region: Region
 
-    def part(self, first: int, count: int) -> Part:
+    def part(self, first: int, count: int) -> OperandRange:
         """The whole operand."""
         assert self.region.type is not None
-        return Part(0, self.region.type)
+        return OperandRange(0, self.region.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +100,18 @@ class Rows:
     layout: str | None = None
     quant: Quant | None = None
 
-    def part(self, first: int, count: int) -> Part:
+    def part(self, first: int, count: int) -> OperandRange:
         """The rows of a tile."""
         assert self.region.type is not None
         elem = self.region.type.elem
         pitch = bytes_for(prod(self.inner), bits_of(elem))
-        return Part(first * pitch, typed(elem, (*self.lead, count, *self.inner), self.layout, self.quant))
+        return OperandRange(
+            first * pitch, typed(elem, (*self.lead, count, *self.inner), self.layout, self.quant)
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RowWindow:
     """The image under a kernel that moves over rows; `period` rows of output belong to one image."""
 
     region: Region
@@ -141,7 +143,7 @@ class Window:
             return image, low, high, 0, 0
         return image, max(0, low), min(height, high), max(0, -low), max(0, high - height)
 
-    def part(self, first: int, count: int) -> Part:
+    def part(self, first: int, count: int) -> OperandRange:
         """The rows under a tile, halo included."""
         type = self.region.type
         assert type is not None
@@ -149,7 +151,7 @@ class Window:
         image, low, high, _, _ = self.bounds(first, count)
         pitch = bytes_for(width * channels, bits_of(type.elem))
         shape = (1, high - low, width, channels)
-        return Part((image * height + low) * pitch, typed(type.elem, shape, type.layout, type.quant))
+        return OperandRange((image * height + low) * pitch, typed(type.elem, shape, type.layout, type.quant))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +163,14 @@ class StridedRows:
     pitch: int
     """Bytes of a row."""
 
-    def part(self, first: int, count: int) -> Part:
+    def part(self, first: int, count: int) -> OperandRange:
         """The rows of a tile."""
         type = _type(self.region)
         shape = (*type.shape[: self.axis], count, *type.shape[self.axis + 1 :])
-        return Part(first * self.pitch, replace(type, shape=shape, layout=None))
+        return OperandRange(first * self.pitch, replace(type, shape=shape, layout=None))
 
 
-OperandSplit: TypeAlias = Whole | Rows | Window | StridedRows
+OperandSplit: TypeAlias = Whole | Rows | RowWindow | StridedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,28 +180,28 @@ class Chunks:
     channels: int
     depth: int
 
-    def weight(self, type: TensorType, first: int, count: int) -> Part:
+    def weight(self, type: TensorType, first: int, count: int) -> OperandRange:
         """A chunk of weights that lie channel by channel."""
         kernel = type.shape[:-1]
         strides = (*row_major_strides(kernel), self.depth)
         offset = bytes_for(first * self.depth, bits_of(type.elem))
         quant = cut_quant(type.quant, len(type.shape), first, count)
-        return Part(offset, TensorType(type.elem, (*kernel, count), None, strides, quant))
+        return OperandRange(offset, TensorType(type.elem, (*kernel, count), None, strides, quant))
 
     @staticmethod
-    def table(type: TensorType, first: int, count: int) -> Part:
+    def table(type: TensorType, first: int, count: int) -> OperandRange:
         """A chunk of a bias."""
         quant = cut_quant(type.quant, len(type.shape), first, count)
         offset = first * bits_of(type.elem) // 8
-        return Part(offset, typed(type.elem, (*type.shape[:-1], count), type.layout, quant))
+        return OperandRange(offset, typed(type.elem, (*type.shape[:-1], count), type.layout, quant))
 
     @staticmethod
-    def output(type: TensorType, first: int, count: int) -> Part:
+    def output(type: TensorType, first: int, count: int) -> OperandRange:
         """The channels of a tile that a chunk writes, in place between the others."""
         shape = (*type.shape[:-1], count)
         quant = cut_quant(type.quant, len(type.shape), first, count)
         offset = first * bits_of(type.elem) // 8
-        return Part(offset, TensorType(type.elem, shape, None, type.strides, quant))
+        return OperandRange(offset, TensorType(type.elem, shape, None, type.strides, quant))
 
 
 def cut_quant(quant: Quant | None, rank: int, first: int, count: int) -> Quant | None:
@@ -223,14 +225,14 @@ class Split:
     chunks: Chunks | None = None
 
     @property
-    def window(self) -> Window | None:
+    def window(self) -> RowWindow | None:
         """The image under a kernel, where there is one."""
-        return next((item for item in self.inputs if isinstance(item, Window)), None)
+        return next((item for item in self.inputs if isinstance(item, RowWindow)), None)
 
     def rows_under(self, first: int, count: int) -> Tile:
         """The rows of the first operand that a tile needs."""
         source = self.inputs[0]
-        if not isinstance(source, Window):
+        if not isinstance(source, RowWindow):
             return first, count
         image, low, high, _, _ = source.bounds(first, count)
         return image * _type(source.region).shape[1] + low, high - low
@@ -320,7 +322,7 @@ def _windowed(task: Task) -> Split | None:
     period = output.shape[1]
     if period == 1 and output.shape[0] > 1:
         return _by_images(task, image, output)
-    window = Window(task.inputs[0], period, strides[0], reach, pads[0], pads[2])
+    window = RowWindow(task.inputs[0], period, strides[0], reach, pads[0], pads[2])
     rest = tuple(Whole(region) for region in task.inputs[1:])
     rows = Rows(task.outputs[0], (1,), output.shape[2:], output.layout, output.quant)
     units = output.shape[0] * period

@@ -18,8 +18,8 @@ from lamella.lang.nem.resolved import Loop, Plan, Region, Task, Wait
 from lamella.lang.nem.words import MOVES
 from lamella.plan.tiling.choice import Choice
 from lamella.plan.tiling.split import (
+    OperandRange,
     OperandSplit,
-    Part,
     Split,
     StridedRows,
     Tile,
@@ -54,7 +54,7 @@ class Follower:
         if not self.row_wise:
             yield from ((index, region) for index, region in enumerate(self.inputs) if region is not None)
 
-    def part(self, region: Region, units: int, first: int, tile: tuple[int, ...], count: int) -> Part:
+    def part(self, region: Region, units: int, first: int, tile: tuple[int, ...], count: int) -> OperandRange:
         """The bytes of an operand that belong to a tile of `count` units."""
         assert region.type is not None
         type = region.type
@@ -62,8 +62,8 @@ class Follower:
         pitch = each * bits_of(type.elem) // 8
         if self.flat:
             row = type.shape[-1]
-            return Part(first * pitch, typed(type.elem, (count * each // row, row), None, type.quant))
-        return Part(
+            return OperandRange(first * pitch, typed(type.elem, (count * each // row, row), None, type.quant))
+        return OperandRange(
             first * pitch,
             typed(type.elem, tile, type.layout if len(tile) == len(type.shape) else None, type.quant),
         )

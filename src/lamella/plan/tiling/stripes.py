@@ -15,7 +15,7 @@ from lamella.base.errors import Unsupported
 from lamella.plan.tiling.choice import Limits
 from lamella.plan.tiling.search import choose
 from lamella.plan.tiling.shape import Machine, StageShape
-from lamella.plan.tiling.split import Rows, Split, Whole, Window, dense
+from lamella.plan.tiling.split import Rows, RowWindow, Split, Whole, dense
 from lamella.plan.tiling.stages import Network, Stage, placed
 
 MOST = 4
@@ -83,7 +83,9 @@ def _may_lead(stage: Stage) -> bool:
     alone = all(item is None for follower in stage.followers for item in follower.inputs)
     plain = not any(follower.row_wise or follower.kept for follower in stage.followers)
     others = all(isinstance(item, Whole) and item.region.buffer.imported for item in split.inputs[1:])
-    rows = isinstance(split.inputs[0], (Rows, Window)) and all(isinstance(it, Rows) for it in split.outputs)
+    rows = isinstance(split.inputs[0], (Rows, RowWindow)) and all(
+        isinstance(it, Rows) for it in split.outputs
+    )
     return alone and plain and others and rows and split.task.opcode not in _NEVER
 
 
@@ -94,7 +96,10 @@ def _hands_over(stage: Stage, after: Stage) -> bool:
     """Whether the rows that a stage leaves are those that the next one's first operand consists of."""
     made, source = stage.tile, after.split.inputs[0]
     wanted = source.region
-    if not isinstance(source, (Rows, Window)) or (made.offset, made.extent) != (wanted.offset, wanted.extent):
+    if not isinstance(source, (Rows, RowWindow)) or (made.offset, made.extent) != (
+        wanted.offset,
+        wanted.extent,
+    ):
         return False
     if made.buffer.name != wanted.buffer.name or any(
         item.region.buffer.name == made.buffer.name for item in after.split.inputs[1:]
@@ -109,7 +114,7 @@ def _hands_over(stage: Stage, after: Stage) -> bool:
 def _source_units(split: Split) -> int:
     """Rows of the first operand of a task."""
     source = split.inputs[0]
-    if isinstance(source, Window):
+    if isinstance(source, RowWindow):
         assert source.region.type is not None
         return source.region.type.shape[0] * source.region.type.shape[1]
     return split.units

@@ -13,7 +13,7 @@ from lamella.lang.nem import nodes
 from lamella.lang.nem.nodes import Attribute, Chain, Expr, Integer, Items, Name, Operand, Real, Text, Value
 from lamella.lang.nem.resolved import AttributeValue, TensorType
 from lamella.lang.nem.words import MOVES, RESERVED
-from lamella.plan.tiling.program import OWN, Barrier, Bytes, Line, Place, Repeat, Step
+from lamella.plan.tiling.program import OWN, AffineAddress, Barrier, Bytes, Line, Repeat, Step
 
 
 def integer(value: int) -> Expr:
@@ -118,7 +118,7 @@ class Writer:
             self.arenas[name] = self.fresh(name[len(OWN) :])
         return Name(self.arenas[name])
 
-    def offset(self, place: Place) -> Expr:
+    def offset(self, place: AffineAddress) -> Expr:
         """The expression of an offset; products come first, so that a reader from left to right is right."""
         terms: list[Expr] = []
         start = place.start
@@ -134,7 +134,7 @@ class Writer:
             terms.append(Integer(start))
         return terms[0] if len(terms) == 1 else Chain(terms[0], tuple(("+", term) for term in terms[1:]))
 
-    def _constant(self, place: Place) -> Name:
+    def _constant(self, place: AffineAddress) -> Name:
         key = place.name, place.named
         if key not in self.constants:
             name = self.constants[key] = self.fresh(place.name)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from lamella.base.arena import aligned
 from lamella.lang.nem.resolved import Region, TensorType
 from lamella.plan.tiling.placement import Placement, TiledStage
-from lamella.plan.tiling.program import L2_BUFFER, Bytes, Place, Step, l1_buffer
+from lamella.plan.tiling.program import L2_BUFFER, AffineAddress, Bytes, Step, l1_buffer
 from lamella.plan.tiling.shape import ALIGN, Operand, StageShape, lead_operand
-from lamella.plan.tiling.split import Part, Tile, extent_of, planar
+from lamella.plan.tiling.split import OperandRange, Tile, extent_of, planar
 from lamella.plan.tiling.stages import Follower
 
 
@@ -23,7 +23,7 @@ class TilePass:
         tiled: TiledStage,
         engine: int,
         tile: Tile,
-        slot: Place,
+        slot: AffineAddress,
         step: int = 0,
     ) -> None:
         self.placement, self.tiled, self.engine = placement, tiled, engine
@@ -42,10 +42,10 @@ class TilePass:
         chunks = range(len(self.tiled.chunks()))
         return [*self.loads(), *self.leads(), *(self.main(number) for number in chunks), *self.finish()]
 
-    def _here(self, key: str, part: Part | None, extent: int, name: str = "") -> Bytes:
+    def _here(self, key: str, part: OperandRange | None, extent: int, name: str = "") -> Bytes:
         """Bytes of the slot, typed where a part is given."""
         offset = self.tiled.slot.offsets[key]
-        at = Place(self.slot.start + offset, 0, self.slot.slot, self.slot.slots)
+        at = AffineAddress(self.slot.start + offset, 0, self.slot.slot, self.slot.slots)
         return Bytes(l1_buffer(self.engine), at, extent, None if part is None else part.type, name)
 
     def loads(self) -> list[Step]:
@@ -64,8 +64,10 @@ class TilePass:
             found.append(Step("transfer", (near,), (here,), label=f"{self.label}_x"))
         return found
 
-    def _far(self, region: Region, part: Part, step: int) -> Bytes:
-        return Bytes(region.buffer.name, Place(region.offset.constant + part.offset, step), part.extent)
+    def _far(self, region: Region, part: OperandRange, step: int) -> Bytes:
+        return Bytes(
+            region.buffer.name, AffineAddress(region.offset.constant + part.offset, step), part.extent
+        )
 
     def _staged(self, key: str, extent: int) -> Bytes:
         """Bytes of the ring in L2 that go with the slot."""
@@ -74,7 +76,7 @@ class TilePass:
         size = tiled.staged["size"]
         start = staging.offset + self.engine * tiled.slots * size + tiled.staged[key] + self.number * size
         slots = self.slot.slots if self.slot.slot else 1
-        at = Place(start, 0, size if slots > 1 else 0, slots, f"at_{staging.name}", staging.offset)
+        at = AffineAddress(start, 0, size if slots > 1 else 0, slots, f"at_{staging.name}", staging.offset)
         return Bytes(L2_BUFFER, at, extent)
 
     def leads(self) -> list[Step]:
@@ -117,7 +119,7 @@ class TilePass:
             region = lead.stage.task.inputs[index]
             near = self.placement.source(tiled, region, 0, extent_of(type))
             return Bytes(near.buffer, near.place, near.extent, type, f"{label}_B")
-        at = Place(tiled.weights[lead_operand(level, index)])
+        at = AffineAddress(tiled.weights[lead_operand(level, index)])
         return Bytes(l1_buffer(self.engine), at, extent_of(type), type, f"{label}_W")
 
     def main(self, number: int) -> Step:
@@ -155,7 +157,7 @@ class TilePass:
         step.turn, step.turns = self.number % count, count if self.step else 1
         return step
 
-    def _cut(self, whole: Bytes, tile: Part, number: int) -> Bytes:
+    def _cut(self, whole: Bytes, tile: OperandRange, number: int) -> Bytes:
         """The channels of a tile that a chunk writes: between the others, or beside them where engines share them."""
         chunks = self.tiled.stage.split.chunks
         assert chunks is not None
@@ -163,13 +165,15 @@ class TilePass:
         if self.span is None:
             part = chunks.output(tile.type, first, count)
         else:
-            part = planar(Part(0, tile.type), first, count)
-            part = Part(part.offset - planar(Part(0, tile.type), self.span[0], 1).offset, part.type)
+            part = planar(OperandRange(0, tile.type), first, count)
+            part = OperandRange(
+                part.offset - planar(OperandRange(0, tile.type), self.span[0], 1).offset, part.type
+            )
         place = whole.place
-        moved = Place(place.start + part.offset, place.step, place.slot, place.slots)
+        moved = AffineAddress(place.start + part.offset, place.step, place.slot, place.slots)
         return Bytes(whole.buffer, moved, part.extent, part.type, whole.name)
 
-    def _whole(self, index: int, part: Part, number: int) -> Bytes:
+    def _whole(self, index: int, part: OperandRange, number: int) -> Bytes:
         """An operand that all tiles need: in L1, or a vector in L2."""
         tiled, region = self.tiled, self.tiled.stage.task.inputs[index]
         split = tiled.stage.split
@@ -194,7 +198,7 @@ class TilePass:
         else:
             # An addend that lies whole in L1 is cut where it lies.
             at += offset
-        return Bytes(l1_buffer(self.engine), Place(at), extent_of(type), type, name)
+        return Bytes(l1_buffer(self.engine), AffineAddress(at), extent_of(type), type, name)
 
     def finish(self) -> list[Step]:
         """Followers, and the way out."""
@@ -232,7 +236,7 @@ class TilePass:
             first, count = tile
             shape = current[2].type.shape
             type = follower.part(follower.task.inputs[index], units, first, shape, count).type
-        return self._here(current[0], Part(0, type), extent_of(type), f"{self.label}_Y")
+        return self._here(current[0], OperandRange(0, type), extent_of(type), f"{self.label}_Y")
 
     def _follower_input(self, number: int, index: int) -> Bytes:
         """Another operand of a follower: a part of a tensor, or a vector in L2."""
@@ -270,7 +274,7 @@ def _requantised(type: TensorType, own: TensorType | None) -> TensorType:
 def moving(item: Bytes, step: int) -> Bytes:
     """A range that moves on with every iteration."""
     place = item.place
-    moved = Place(place.start, step, place.slot, place.slots, place.name, place.named)
+    moved = AffineAddress(place.start, step, place.slot, place.slots, place.name, place.named)
     return Bytes(item.buffer, moved, item.extent, item.type, item.name)
 
 

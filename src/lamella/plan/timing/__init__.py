@@ -16,7 +16,15 @@ from lamella.plan.timing.cost import RUNNING_UNITS, SHARED, SHARED_UNITS, Machin
 from lamella.plan.timing.program import ProgramStep, ProgramSteps, prepare
 from lamella.plan.timing.queues import Queues
 from lamella.plan.timing.report import TaskUse, TimingReport, UnitUse, add_waits, find_occupancy
-from lamella.plan.timing.schedule import BANDWIDTH, TOKEN, UNIT, InstanceRecord, Outcome, Schedule, TaskWait
+from lamella.plan.timing.schedule import (
+    BANDWIDTH,
+    TOKEN,
+    UNIT,
+    InstanceRecord,
+    Schedule,
+    Simulation,
+    TaskWait,
+)
 
 # --- critical path: what must still follow the end of a task, whatever the units do --------------------------
 
@@ -124,7 +132,7 @@ def simulate(plan: Plan, limits: Limits = DEFAULT, detail: int = 20_000) -> Timi
     )
 
 
-def schedule_plan(plan: Plan, limits: Limits = DEFAULT) -> Outcome:
+def schedule_plan(plan: Plan, limits: Limits = DEFAULT) -> Simulation:
     """The schedule of a plan alone, without bounds and timeline."""
     machine = MachineModel(plan.device)
     steps = prepare(plan, {task.number: cost_of(task, machine) for task in plan.tasks()})
@@ -143,12 +151,12 @@ def _counts(plan: Plan) -> dict[int, int]:
 # --- tasks --------------------------------------------------------------------------------------------------
 
 
-def _task_uses(load: UnitLoad, outcome: Outcome, tags: Mapping[int, str]) -> tuple[TaskUse, ...]:
+def _task_uses(load: UnitLoad, outcome: Simulation, tags: Mapping[int, str]) -> tuple[TaskUse, ...]:
     waits = _sum_waits(load, outcome.records)
     return tuple(_task_use(load, outcome, task, tags[task.number], waits) for task in load.tasks)
 
 
-def _task_use(load: UnitLoad, outcome: Outcome, task: Task, tag: str, waits: Waits) -> TaskUse:
+def _task_use(load: UnitLoad, outcome: Simulation, task: Task, tag: str, waits: Waits) -> TaskUse:
     cost, count = load.costs[task.number], load.counts[task.number]
     waited, blockers = add_waits(waits[task.number])
     return TaskUse(
@@ -209,7 +217,7 @@ def _name_blocker(
 # --- units --------------------------------------------------------------------------------------------------
 
 
-def _unit_uses(load: UnitLoad, outcome: Outcome) -> tuple[UnitUse, ...]:
+def _unit_uses(load: UnitLoad, outcome: Simulation) -> tuple[UnitUse, ...]:
     """All units of a small device, and on any device those that ran something."""
     busy: Counter[tuple[int, str, int]] = Counter()
     for record, count in outcome.records.items():

@@ -24,7 +24,7 @@ _SHORT = re.compile(r"(.*\S) \(([A-Za-z_]\w*)\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PlanSection:
     """A part of a plan: its name, what its comment says of it, its first line, and its tasks by number."""
 
     name: str
@@ -43,7 +43,7 @@ class LayerUse:
     that no plan does without: what comes from outside or leaves, not what goes to DDR and back.
     """
 
-    section: Section
+    section: PlanSection
     start: int
     end: int
     unit: str
@@ -88,7 +88,7 @@ def has_sections(plan: Plan) -> bool:
     return _SECTION.search(plan.source.text) is not None
 
 
-def find_sections(plan: Plan) -> tuple[Section, ...]:
+def find_sections(plan: Plan) -> tuple[PlanSection, ...]:
     """The sections of a plan that have tasks, in the order of their comments, or of their first tasks."""
     marks = _marks(plan)
     names = {mark.short: mark.section for mark in reversed(marks) if mark.short}
@@ -98,7 +98,7 @@ def find_sections(plan: Plan) -> tuple[Section, ...]:
         if isinstance(item, Task):
             key = _named(item, names) if marks else _without_comments(item, around)
             tasks[key or _last_mark(marks, item.span.line)].append(item.number)
-    found = (Section(*key, tuple(numbers)) for key, numbers in tasks.items())
+    found = (PlanSection(*key, tuple(numbers)) for key, numbers in tasks.items())
     return tuple(sorted(found, key=lambda section: section.line) if marks else found)
 
 
@@ -191,7 +191,7 @@ def _spilled(plan: Plan) -> set[str]:
 
 
 def _layer(
-    section: Section,
+    section: PlanSection,
     members: list[tuple[TaskUse, Task]],
     instances: Mapping[str, int],
     spilled: Collection[str],

@@ -71,7 +71,7 @@ class ScheduledInstance(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Simulation:
     """What a simulation found; `covered` is the last cycle of which the timeline shows everything."""
 
     cycles: int
@@ -116,7 +116,7 @@ class Schedule:
         self.recurrence = Recurrence(self) if jump else None
         self.root = LoopFrame(steps, 0, None, 0, (), list(steps.needs), len(steps.steps), 0)
 
-    def run(self) -> Outcome:
+    def run(self) -> Simulation:
         """Simulate to the end."""
         self._begin(self.root)
         self._settle()
@@ -135,7 +135,7 @@ class Schedule:
         self.settle_journal()
         forced = self.totals.pop(_FORCED_START, 0)
         covered = self.now if self.covered < 0 else self.covered
-        return Outcome(
+        return Simulation(
             self.now, self.totals, self.first, self.last, tuple(self.timeline), covered, forced, self.started
         )
 

@@ -18,7 +18,7 @@ from lamella.base.paths import map_bytes_in, shown
 from lamella.base.writer import whole_folder, write_text
 from lamella.bridge.hf_to_module.checkpoint import read_object
 from lamella.graph.data.safetensors import decode_safetensors, write_safetensors
-from lamella.train.adapters.places import Place
+from lamella.train.adapters.places import AdapterRows
 from lamella.train.adapters.rewrite import FEED_FORWARD, Adapted, AdapterWeight
 from lamella.train.adapters.specs import (
     BOTTLENECK,
@@ -130,7 +130,7 @@ def _config(adapted: Adapted, base: str) -> dict[str, object]:
     return found
 
 
-def _low_rank_config(places: Sequence[Place], spec: AdapterSpec) -> dict[str, object]:
+def _low_rank_config(places: Sequence[AdapterRows], spec: AdapterSpec) -> dict[str, object]:
     """Most places share a rank; the others are listed."""
     rank = Counter(item.spec.rank for item in places).most_common(1)[0][0]
     alpha = Counter(item.spec.alpha for item in places).most_common(1)[0][0]
@@ -165,7 +165,7 @@ def _prefix_config(adapted: Adapted) -> dict[str, object]:
     }
 
 
-def _words(places: Sequence[Place]) -> list[str]:
+def _words(places: Sequence[AdapterRows]) -> list[str]:
     return sorted({item.word for item in places})
 
 

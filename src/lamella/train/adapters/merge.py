@@ -18,7 +18,7 @@ from lamella.pipeline.languages import Conversion
 from lamella.pipeline.options import Options
 from lamella.pipeline.signatures import documented
 from lamella.train.adapters.model import AdapterModel, find_adapters
-from lamella.train.adapters.places import Place, find_biased
+from lamella.train.adapters.places import AdapterRows, find_biased
 from lamella.train.adapters.specs import DORA, IA3, LORA
 from lamella.train.saving import require_save, save_trained
 
@@ -67,7 +67,7 @@ class _Change:
 
 
 def _changes(
-    place: Place, roles: Mapping[tuple[str, str], Array], biases: Mapping[str, str], sign: float
+    place: AdapterRows, roles: Mapping[tuple[str, str], Array], biases: Mapping[str, str], sign: float
 ) -> Iterator[tuple[str, slice, _Change]]:
     """The variables that an adapter at a place changes, their rows, and how."""
     rows, weight = slice(place.first, place.last), place.product.weight.name

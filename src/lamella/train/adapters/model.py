@@ -22,9 +22,9 @@ from lamella.pipeline.options import Options
 from lamella.train.adapters.base import with_base
 from lamella.train.adapters.files import read_adapter
 from lamella.train.adapters.places import (
-    Part,
-    Place,
+    AdapterRows,
     Product,
+    WeightRows,
     checkpoint_parts,
     find_biased,
     find_places,
@@ -93,7 +93,9 @@ class _Adapting:
         self, model: Model, source: Source | None, compiled: Compiled | None, options: Options
     ) -> None:
         self.model, self.source, self.compiled, self.options = model, source, compiled, options
-        self.parts: Mapping[str, list[Part]] = checkpoint_parts(None if source is None else source.instance)
+        self.parts: Mapping[str, list[WeightRows]] = checkpoint_parts(
+            None if source is None else source.instance
+        )
         self.products = find_products(model.graph)
         self.start: Mapping[tuple[str, str], Array] = {}
         """Numbers that arrays of adapters begin with, by module and role."""
@@ -116,7 +118,7 @@ class _Adapting:
         policies |= {item.variable: ParameterPolicy(item.variable) for item in adapted.weights}
         return AdapterModel(adapted, self.model, replace(graph, policies=policies), drawn)
 
-    def _asked(self) -> tuple[AdapterSpec, list[Place], list[Tensor]]:
+    def _asked(self) -> tuple[AdapterSpec, list[AdapterRows], list[Tensor]]:
         """What the options ask for: one kind of adapter, or those of a folder."""
         if len(self.options.adapters) > 1:
             hint = "several targets go into one: --adapter lora:targets=q,v"
@@ -131,7 +133,7 @@ class _Adapting:
             raise InputError("the model has no product with a weight that could be adapted")
         return spec, places, []
 
-    def _marked(self, marks: list[Mark]) -> tuple[AdapterSpec, list[Place], list[Tensor]]:
+    def _marked(self, marks: list[Mark]) -> tuple[AdapterSpec, list[AdapterRows], list[Tensor]]:
         """What `@adapter` asks for in the text of the model."""
         specs = [spec_of_annotation(item.arguments) for item in marks]
         kinds = {item.kind for item in specs}
@@ -140,7 +142,7 @@ class _Adapting:
         behind = {sums.name: name for name, (sums, _) in find_biased(self.model.graph).items()}
         by_result = {item.result.name: item for item in self.products.values()}
         makers = producers(self.model.graph)
-        places: list[Place] = []
+        places: list[AdapterRows] = []
         marked: list[Tensor] = []
         for mark, spec in zip(marks, specs, strict=True):
             name = mark.tensor.name
@@ -157,7 +159,7 @@ class _Adapting:
                 )
         return specs[0], places, marked
 
-    def _parts_of(self, product: Product, spec: AdapterSpec) -> list[Place]:
+    def _parts_of(self, product: Product, spec: AdapterSpec) -> list[AdapterRows]:
         """The places of one product; without targets all its parts."""
         chosen = spec if spec.targets else replace(spec, targets=("*",))
         return find_places({product.weight.name: product}, self.parts, chosen)

@@ -66,7 +66,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AdapterRows:
     """Rows of a weight that one adapter adds to, and what the checkpoint calls them."""
 
     product: Product
@@ -95,7 +95,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WeightRows:
     """Rows of a weight, by the name of a checkpoint."""
 
     module: str
@@ -169,7 +169,7 @@ def _product(node: Operation) -> Product | None:
 # --- names of checkpoints -------------------------------------------------------------------------------------
 
 
-def checkpoint_parts(instance: Instance | None) -> dict[str, list[Part]]:
+def checkpoint_parts(instance: Instance | None) -> dict[str, list[WeightRows]]:
     """The parts of weights that a checkpoint has as tensors of their own, by the names of variables."""
     if instance is None or instance.module.hf_mapping is None:
         return {}
@@ -180,7 +180,7 @@ def checkpoint_parts(instance: Instance | None) -> dict[str, list[Part]]:
     plan = plan_export(mapped, dict.fromkeys(item.path for item in mapped.weights))
     if errors(plan.findings):
         raise LamellaError(errors(plan.findings))
-    found: dict[str, list[Part]] = {}
+    found: dict[str, list[WeightRows]] = {}
     for item in plan.tensors:
         part = _part(item)
         if part is not None and item.weight is not None:
@@ -188,7 +188,7 @@ def checkpoint_parts(instance: Instance | None) -> dict[str, list[Part]]:
     return found
 
 
-def _part(item: OutgoingTensor) -> Part | None:
+def _part(item: OutgoingTensor) -> WeightRows | None:
     """The rows of a weight that a tensor is; None where it is no such thing."""
     if item.weight is None or item.function not in ("", TRANSPOSED) or not item.name.endswith(WEIGHT):
         return None
@@ -205,17 +205,17 @@ def _part(item: OutgoingTensor) -> Part | None:
     if not np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers))):
         return None
     module = item.name.removesuffix(WEIGHT)
-    return Part(module, int(numbers[0]), int(numbers[-1]) + 1, item.function == TRANSPOSED)
+    return WeightRows(module, int(numbers[0]), int(numbers[-1]) + 1, item.function == TRANSPOSED)
 
 
 def find_places(
-    products: Mapping[str, Product], parts: Mapping[str, Sequence[Part]], spec: AdapterSpec
-) -> list[Place]:
+    products: Mapping[str, Product], parts: Mapping[str, Sequence[WeightRows]], spec: AdapterSpec
+) -> list[AdapterRows]:
     """The places that an adapter names; InputError for a name that is none."""
     every = [
-        Place(product, part.module, part.first, part.last, spec, part.is_turned)
+        AdapterRows(product, part.module, part.first, part.last, spec, part.is_turned)
         for name, product in products.items()
-        for part in parts.get(name) or [Part(name.removesuffix(WEIGHT), 0, product.rows)]
+        for part in parts.get(name) or [WeightRows(name.removesuffix(WEIGHT), 0, product.rows)]
     ]
     if not spec.targets:
         usual = [item for item in every if _matches(item, DEFAULT_TARGETS[spec.kind])]
@@ -228,12 +228,12 @@ def find_places(
     return [item for item in every if _matches(item, spec.targets)]
 
 
-def _matches(place: Place, words: Sequence[str]) -> bool:
+def _matches(place: AdapterRows, words: Sequence[str]) -> bool:
     names = (place.word, place.word.removesuffix(PROJECTION), place.module, place.product.weight.name)
     return any(fnmatchcase(name, word) for name in names for word in words)
 
 
-def is_head(product: Product, parts: Mapping[str, Sequence[Part]]) -> bool:
+def is_head(product: Product, parts: Mapping[str, Sequence[WeightRows]]) -> bool:
     """Whether a product rates tokens."""
     names = [item.module for item in parts.get(product.weight.name, ())] or [product.weight.name]
     return any(name.rpartition(".")[2] in HEAD for name in names)

@@ -27,7 +27,7 @@ from lamella.graph.nodes import Graph, Node, Operation, Tensor
 from lamella.graph.rewrite import defined, members, results_of
 from lamella.train.adapters.places import (
     POSITIONED,
-    Place,
+    AdapterRows,
     Product,
     attentions,
     embeddings,
@@ -64,7 +64,7 @@ class Adapted:
 
     model: Model
     weights: tuple[AdapterWeight, ...]
-    places: tuple[Place, ...]
+    places: tuple[AdapterRows, ...]
     spec: AdapterSpec
     virtual: int = 0
     """Virtual tokens in front of every sequence."""
@@ -97,7 +97,7 @@ class AdapterRewrite:
 
     # --- the walk -----------------------------------------------------------------------------------------------
 
-    def run(self, places: Sequence[Place], marked: Sequence[Tensor] = ()) -> Adapted:
+    def run(self, places: Sequence[AdapterRows], marked: Sequence[Tensor] = ()) -> Adapted:
         """The graph with adapters at the places, and of the whole model; `marked` are tensors that a text names."""
         virtual = self._plan(places, marked)
         taken = {item.name for item in defined(self.graph)} - set(self.changes)
@@ -150,14 +150,14 @@ class AdapterRewrite:
         for name, tensor in plain.items():
             self.changes[name](tensor, name)
 
-    def _plan(self, places: Sequence[Place], marked: Sequence[Tensor]) -> int:
+    def _plan(self, places: Sequence[AdapterRows], marked: Sequence[Tensor]) -> int:
         """What is to be done at which tensor; gives the number of virtual tokens."""
         spec = self.spec
         if spec.kind in (PROMPT, PREFIX):
             self._plan_virtual()
             return spec.length
         biased = find_biased(self.graph)
-        by_result: dict[str, list[Place]] = {}
+        by_result: dict[str, list[AdapterRows]] = {}
         for place in places:
             by_result.setdefault(place.product.result.name, []).append(place)
         for name, found in by_result.items():
@@ -189,7 +189,7 @@ class AdapterRewrite:
 
     # --- low rank -------------------------------------------------------------------------------------------------
 
-    def _low_rank(self, product: Product, places: Sequence[Place]) -> Callable[[Tensor, str], None]:
+    def _low_rank(self, product: Product, places: Sequence[AdapterRows]) -> Callable[[Tensor, str], None]:
         def change(plain: Tensor, name: str) -> None:
             total, factor = plain, None
             for place in places:
@@ -213,7 +213,7 @@ class AdapterRewrite:
 
         return change
 
-    def _pair(self, place: Place) -> tuple[Tensor, Tensor]:
+    def _pair(self, place: AdapterRows) -> tuple[Tensor, Tensor]:
         """Both factors: the first as torch's layers begin, uniform within 1 / √width, the second zero."""
         width, rank = place.product.width, place.spec.rank
         if rank > max(width, place.rows):
@@ -224,7 +224,7 @@ class AdapterRewrite:
         down = self._variable(place.module, "lora_A", given, start)
         return down, self._variable(place.module, "lora_B", given, np.zeros((place.rows, rank)))
 
-    def _dropped(self, given: Tensor, place: Place) -> Tensor:
+    def _dropped(self, given: Tensor, place: AdapterRows) -> Tensor:
         """What a product of low rank is given: without dropout all that there is."""
         if not place.spec.dropout or place.spec.kind == DORA:
             return given
@@ -245,14 +245,14 @@ class AdapterRewrite:
             "aten.reshape", call("optim.dropout", rows, keys, rate=place.spec.dropout), shape=given.shape
         )
 
-    def _rows(self, tensor: Tensor, place: Place, axis: int = 0) -> Tensor:
+    def _rows(self, tensor: Tensor, place: AdapterRows, axis: int = 0) -> Tensor:
         """A tensor of some rows as one of all rows of the weight, zeros elsewhere."""
         if place.is_whole:
             return tensor
         around = (place.first, place.product.rows - place.last)
         return self.builder.call("layout.pad", tensor, axes=(axis,), padding=around)
 
-    def _magnitude(self, place: Place, down: Tensor, up: Tensor) -> Tensor:
+    def _magnitude(self, place: AdapterRows, down: Tensor, up: Tensor) -> Tensor:
         """The factor of each row: the trained magnitude over the norm, through which no gradient flows."""
         given, rows = place.product.given, self._stored_rows(place)
         norm = Tensor(self.builder.fresh(f"{place.module}.norm"), given.element, (place.rows,))
@@ -260,14 +260,14 @@ class AdapterRewrite:
         self.detached.append((norm, tuple(self._norm_nodes(place, down, up, norm))))
         return self._factor(self.builder.call("math.div", magnitude, norm), place)
 
-    def _factor(self, part: Tensor, place: Place) -> Tensor:
+    def _factor(self, part: Tensor, place: AdapterRows) -> Tensor:
         """A factor of some rows as one of all rows, ones elsewhere."""
         if place.is_whole:
             return part
         less = self.builder.call("math.sub", part, 1.0)
         return self.builder.call("math.add", self._rows(less, place), 1.0)
 
-    def _stored_rows(self, place: Place) -> Array:
+    def _stored_rows(self, place: AdapterRows) -> Array:
         """The numbers of the rows as they are now."""
         data = (self.model.data or {}).get(place.product.weight.name)
         if data is None:
@@ -277,7 +277,7 @@ class AdapterRewrite:
         whole = np.asarray(data, np.float64)
         return (whole.T if place.product.is_turned else whole)[place.first : place.last]
 
-    def _norm_nodes(self, place: Place, down: Tensor, up: Tensor, norm: Tensor) -> Iterator[Node]:
+    def _norm_nodes(self, place: AdapterRows, down: Tensor, up: Tensor, norm: Tensor) -> Iterator[Node]:
         """What computes the norms of the rows of W + s · B A from variables."""
         inner = Builder(self.model.library, "norm")
         for item in (*defined(self.graph), down, up):
@@ -311,7 +311,7 @@ class AdapterRewrite:
 
     # --- scales ---------------------------------------------------------------------------------------------------
 
-    def _plan_scales(self, product: Product, places: Sequence[Place], behind: Tensor) -> None:
+    def _plan_scales(self, product: Product, places: Sequence[AdapterRows], behind: Tensor) -> None:
         if any(place.word in FEED_FORWARD for place in places):
             self.before[product.result.name] = self._scaled_input(product, places[0])
             return
@@ -327,7 +327,7 @@ class AdapterRewrite:
 
         self.changes[behind.name] = change
 
-    def _scaled_input(self, product: Product, place: Place) -> Callable[[Operation], Operation]:
+    def _scaled_input(self, product: Product, place: AdapterRows) -> Callable[[Operation], Operation]:
         def change(node: Operation) -> Operation:
             scale = self._variable(place.module, "input_scale", product.given, np.ones(product.width))
             scaled = self.builder.call("math.mul", product.given, scale)

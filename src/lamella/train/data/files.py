@@ -22,7 +22,7 @@ from lamella.graph.nodes import Tensor
 from lamella.pipeline.arrays import map_array, read_arrays
 from lamella.train.data.batches import Dataset
 from lamella.train.data.examples import TARGET_NAMES, make_examples
-from lamella.train.data.texts import Piece, TextEncoder, has_tokenizer, pieces_of, stream_of
+from lamella.train.data.texts import TextEncoder, TextSpan, has_tokenizer, pieces_of, stream_of
 from lamella.train.data.windows import TokenStream, TokenWindows, learnt_windows, require_stream
 
 BYTES = "bytes:"
@@ -48,7 +48,7 @@ class DataRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ItemRange:
     """The items of a data set between two numbers, such as `F.npz[:1198]`."""
 
     data: Dataset
@@ -84,7 +84,7 @@ def open_data(words: str, request: DataRequest) -> Dataset:
     last = min(int(part["last"] or data.size), data.size)
     if first >= last:
         raise InputError(f"'{printable(words)}' holds no items", hint=f"there are {data.size}, from 0")
-    return Part(data, first, last)
+    return ItemRange(data, first, last)
 
 
 def _open(words: str, request: DataRequest) -> Dataset:
@@ -173,17 +173,17 @@ def _encoder(request: DataRequest, path: Path) -> TextEncoder:
     return TextEncoder(folder, request.limits)
 
 
-def _texts(path: Path, limits: Limits) -> Iterator[Piece]:
+def _texts(path: Path, limits: Limits) -> Iterator[TextSpan]:
     """The text of a file, or the texts of a folder in the order of their names."""
     if not is_folder(path):
-        yield Piece(read_text(path, limits), ends=False)
+        yield TextSpan(read_text(path, limits), ends=False)
         return
     files = sorted(item for item in path.iterdir() if item.suffix.lower() in TEXTS)
     if not files:
         raise InputError(
             f"the folder '{shown(path)}' holds no texts", hint=f"endings are: {', '.join(TEXTS)}"
         )
-    yield from (Piece(read_text(item, limits)) for item in files)
+    yield from (TextSpan(read_text(item, limits)) for item in files)
 
 
 def _lines(path: Path, limits: Limits) -> Iterator[Mapping[str, object]]:

@@ -41,7 +41,7 @@ class OffsetTokenizer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextSpan:
     """A text, and the characters of it that are learnt."""
 
     text: str
@@ -64,7 +64,7 @@ class TextEncoder:
         self.end = self._tokenizer.token_to_id(word) if isinstance(word, str) else None
         """The token that ends a text; None where the folder names none."""
 
-    def encode(self, piece: Piece) -> tuple[list[int], list[bool]]:
+    def encode(self, piece: TextSpan) -> tuple[list[int], list[bool]]:
         """The tokens of a text, and which of them are learnt."""
         found = self._tokenizer.encode(piece.text, add_special_tokens=False)
         learnt = [
@@ -76,12 +76,12 @@ class TextEncoder:
             return [*tokens, self.end], [*learnt, True]
         return tokens, learnt
 
-    def conversation(self, messages: Sequence[Mapping[str, object]]) -> Piece:
+    def conversation(self, messages: Sequence[Mapping[str, object]]) -> TextSpan:
         """A conversation as the chat template of the folder writes it; what an assistant says is learnt."""
         if self._template is None:
             self._template = open_template(self._folder, self._config, self._limits)
         text = self._template.render(messages)
-        return Piece(text, tuple(self._template.answers(messages, text)), ends=False)
+        return TextSpan(text, tuple(self._template.answers(messages, text)), ends=False)
 
 
 def has_tokenizer(folder: Path | None) -> bool:
@@ -89,7 +89,7 @@ def has_tokenizer(folder: Path | None) -> bool:
     return folder is not None and is_there(folder / TOKENIZER)
 
 
-def stream_of(pieces: Iterable[Piece], encoder: TextEncoder, source: str) -> TokenStream:
+def stream_of(pieces: Iterable[TextSpan], encoder: TextEncoder, source: str) -> TokenStream:
     """Texts packed one behind the other."""
     tokens: list[npt.NDArray[np.int32]] = []
     masks: list[npt.NDArray[np.bool_]] = []
@@ -106,7 +106,9 @@ def stream_of(pieces: Iterable[Piece], encoder: TextEncoder, source: str) -> Tok
 # --- records: the lines of a JSON file, or the rows of a table ------------------------------------------------
 
 
-def pieces_of(records: Iterable[Mapping[str, object]], encoder: TextEncoder, source: str) -> Iterator[Piece]:
+def pieces_of(
+    records: Iterable[Mapping[str, object]], encoder: TextEncoder, source: str
+) -> Iterator[TextSpan]:
     """The texts of records: `text`, `prompt` with `completion`, or `messages`."""
     for number, record in enumerate(records, 1):
         where = f"record {number} of {source}"
@@ -114,9 +116,9 @@ def pieces_of(records: Iterable[Mapping[str, object]], encoder: TextEncoder, sou
             yield encoder.conversation(_messages(record["messages"], where))
         elif "prompt" in record and "completion" in record:
             prompt, completion = (_text(record[key], key, where) for key in ("prompt", "completion"))
-            yield Piece(prompt + completion, ((len(prompt), len(prompt) + len(completion)),))
+            yield TextSpan(prompt + completion, ((len(prompt), len(prompt) + len(completion)),))
         elif "text" in record:
-            yield Piece(_text(record["text"], "text", where))
+            yield TextSpan(_text(record["text"], "text", where))
         else:
             hint = "a record holds 'text', 'prompt' and 'completion', or 'messages'"
             held = printable(", ".join(map(str, record)), 200) or "nothing"

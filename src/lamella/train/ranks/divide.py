@@ -9,7 +9,7 @@ from types import MappingProxyType
 from lamella.base.errors import InputError
 from lamella.graph.nodes import Graph, Operation, Tensor, tensors
 from lamella.train.ranks.asked import find_asked, require_sizes
-from lamella.train.ranks.division import Division, Exchange, LocalData, Place, Wishes, next_number
+from lamella.train.ranks.division import AxisRank, Division, Exchange, LocalData, Wishes, next_number
 from lamella.train.ranks.experts import EIGHTHS, ExpertDivision, NeedsWholeError, wanted_home
 from lamella.train.ranks.layout import Layout, Shard
 from lamella.train.ranks.maxima import find_maxima, share_maxima
@@ -35,7 +35,7 @@ class Slices:
     """How a parameter is divided, and which slice a rank has."""
 
     layout: Shard
-    place: Place
+    place: AxisRank
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def divide(source: TrainableGraph, mesh: Mesh, rank: int, eighths: int = EIGHTHS
     made = DividedModel(source, {}, ())
     for axis in ("tp", "ep", "dp"):
         first = next_number(made.exchanges)
-        place = Place(axis, position[axis], mesh.extents[axis], NUMBERS[axis], first)
+        place = AxisRank(axis, position[axis], mesh.extents[axis], NUMBERS[axis], first)
         if place.ranks > 1:
             made = _divided(made, place, eighths)
     if mesh.shares == 1:
@@ -68,7 +68,7 @@ def divide(source: TrainableGraph, mesh: Mesh, rank: int, eighths: int = EIGHTHS
     return replace(made, source=replace(made.source, model=model), exchanges=(*made.exchanges, *exchanges))
 
 
-def _divided(made: DividedModel, place: Place, eighths: int) -> DividedModel:
+def _divided(made: DividedModel, place: AxisRank, eighths: int) -> DividedModel:
     """The model, divided along one more axis."""
     source, is_stored = made.source, place.axis == "dp"
     layouts = _streamed(made, place.ranks) if is_stored else _layouts(source, place.axis, place.ranks)
@@ -93,7 +93,7 @@ def _divided(made: DividedModel, place: Place, eighths: int) -> DividedModel:
 
 
 def _division(
-    source: TrainableGraph, layouts: Mapping[str, Shard], place: Place, eighths: int
+    source: TrainableGraph, layouts: Mapping[str, Shard], place: AxisRank, eighths: int
 ) -> Division | None:
     """What rewrites the graph for an axis; None where nothing is divided."""
     if place.axis == "ep":

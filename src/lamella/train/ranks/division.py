@@ -55,7 +55,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AxisRank:
     """A rank along one axis of a mesh."""
 
     axis: str
@@ -88,7 +88,7 @@ class Division:
     """Rewrites a graph for one rank of an axis, given the layouts of variables."""
 
     def __init__(
-        self, model: Model, layouts: Mapping[str, Shard], place: Place, wishes: Wishes | None = None
+        self, model: Model, layouts: Mapping[str, Shard], place: AxisRank, wishes: Wishes | None = None
     ) -> None:
         self._model, self._place, self._wishes = model, place, wishes or Wishes()
         self._cuts, self._is_stored = layouts, self._wishes.is_stored

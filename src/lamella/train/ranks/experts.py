@@ -20,7 +20,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Node, Operation, Tensor
 from lamella.graph.rewrite import operands_of, results_of
 from lamella.train.ranks.asked import WHOLE
-from lamella.train.ranks.division import Division, Place, filled
+from lamella.train.ranks.division import AxisRank, Division, filled
 from lamella.train.ranks.layout import Layout, Shard
 from lamella.train.ranks.rules import ELEMENTWISE, Ruling, is_number, rule
 from lamella.train.sources import TrainableGraph
@@ -86,7 +86,7 @@ class ExpertDivision(Division):
         self,
         model: Model,
         layouts: Mapping[str, Shard],
-        place: Place,
+        place: AxisRank,
         eighths: int = EIGHTHS,
         home: frozenset[str] = frozenset(),
         is_plain: bool = False,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lamella.backend.mep import CAPABILITIES, Outcome, PlanBudget, Value, run_plan
+from lamella.backend.mep import CAPABILITIES, PlanBudget, PlanResult, Value, run_plan
 from lamella.backend.mep.state import PlanModel, UntrainedModel
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors
@@ -123,7 +123,7 @@ def assembled(plan: str, version: str = "1.8", more: str = "") -> File:
     return file
 
 
-def run(plan: str, host: RecordingHost | None = None, **options: object) -> Outcome:
+def run(plan: str, host: RecordingHost | None = None, **options: object) -> PlanResult:
     """Run a plan that is given as text, with everything granted."""
     version, more = str(options.pop("version", "1.8")), str(options.pop("more", ""))
     answers, grants = options.pop("answers", ()), options.pop("grants", ALL)

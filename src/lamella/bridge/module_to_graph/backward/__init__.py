@@ -22,7 +22,7 @@ from lamella.bridge.module_to_graph.backward.tape import (
     needs_gradient,
 )
 from lamella.bridge.module_to_graph.lowering import CallSite
-from lamella.bridge.module_to_graph.nodes import Compiled, InstanceFrame, Settings, graph_name
+from lamella.bridge.module_to_graph.nodes import CompilationSettings, Compiled, InstanceFrame, graph_name
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
 from lamella.lang.module.instantiate.nodes import Instance
@@ -32,7 +32,7 @@ AUXILIARY = "aux_loss"
 
 
 def differentiate(
-    instance: Instance, settings: Settings | None = None, auxiliary: bool = False
+    instance: Instance, settings: CompilationSettings | None = None, auxiliary: bool = False
 ) -> Differentiated:
     """The graph of an instance with the gradients of its inputs and trainable parameters.
 
@@ -43,7 +43,7 @@ def differentiate(
     trainable parameter.
     """
     # Decode caches are updated from call to call; gradients are those of one whole sequence.
-    settings = replace(settings or Settings(), cached=0)
+    settings = replace(settings or CompilationSettings(), cached=0)
     tape = Tape(settings, instance.name)
     whole = _Whole(tape, auxiliary)
     graph = None

@@ -14,10 +14,10 @@ from lamella.bridge.module_to_graph.calls import ports
 from lamella.bridge.module_to_graph.lowering import CallSite, GraphLowering
 from lamella.bridge.module_to_graph.nodes import (
     Bound,
+    CompilationSettings,
     Compiled,
     InstanceFrame,
     Precision,
-    Settings,
     Weight,
 )
 from lamella.bridge.module_to_graph.statements import find_forward, find_inputs, find_outputs, order_flows
@@ -25,7 +25,7 @@ from lamella.graph.build import Given
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Tensor, Value
 from lamella.lang.module.check.names import DROPPED
-from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate, evaluate_bool
+from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate, evaluate_bool
 from lamella.lang.module.instantiate.nodes import Known
 from lamella.lang.module.nodes import (
     Annotation,
@@ -170,7 +170,7 @@ Backwards = Callable[[Operation, Sequence[Bound], tuple[str, ...], InstanceFrame
 class Tape(GraphLowering):
     """A lowering that records the calls of the forward graph, then which tensors are adjoints."""
 
-    def __init__(self, settings: Settings, name: str) -> None:
+    def __init__(self, settings: CompilationSettings, name: str) -> None:
         super().__init__(settings, name)
         self.root: Visit | None = None
         self.backwards: Backwards | None = None
@@ -620,7 +620,7 @@ def _is_kept(call: RecordedCall, primitive: Primitive) -> bool:
                 value = call.attributes[param.name]
                 known[param.name] = Known(value if isinstance(value, int | float | str) else None)
             elif param.default is not None:
-                known[param.name] = Known(evaluate(param.default, known, Surroundings(words=True)))
+                known[param.name] = Known(evaluate(param.default, known, EvaluationContext(words=True)))
         return evaluate_bool(condition, known, "the condition of 'save:'")
     except Found:
         return True

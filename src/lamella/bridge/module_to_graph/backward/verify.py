@@ -17,7 +17,7 @@ from lamella.bridge.module_to_graph.backward import differentiate
 from lamella.bridge.module_to_graph.backward.blame import places_of
 from lamella.bridge.module_to_graph.backward.tape import Differentiated
 from lamella.bridge.module_to_graph.constant_tables import compute_table
-from lamella.bridge.module_to_graph.nodes import Settings
+from lamella.bridge.module_to_graph.nodes import CompilationSettings
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.nodes import Instance
@@ -92,7 +92,9 @@ class Verification:
             yield f"{item.name}: {found}, error {item.error:.1e}"
 
 
-def verify_backward(instance: Instance, settings: Settings, trial: Trial, compile: Compile) -> Verification:
+def verify_backward(
+    instance: Instance, settings: CompilationSettings, trial: Trial, compile: Compile
+) -> Verification:
     """Compare each gradient of an instance with differences of its forward graph along random directions.
 
     What `@gradient` changes is no derivative any more: then nothing is reported, but the comparison is still given.

@@ -99,7 +99,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Facts:
+class OperationFacts:
     """What is known of an operation: its kind, its accesses, its size and cost."""
 
     kind: Kind
@@ -128,7 +128,7 @@ class Facts:
         return self.steps * self.cost
 
 
-OPAQUE = Facts(Kind.OPAQUE)
+OPAQUE = OperationFacts(Kind.OPAQUE)
 
 
 def kind_of(library: Library, operation: Operation) -> Kind:
@@ -136,7 +136,9 @@ def kind_of(library: Library, operation: Operation) -> Kind:
     return facts_of(library, operation).kind
 
 
-def facts_of(library: Library, operation: Operation, extents: Mapping[str, int] | None = None) -> Facts:
+def facts_of(
+    library: Library, operation: Operation, extents: Mapping[str, int] | None = None
+) -> OperationFacts:
     """Kind, accesses and cost of an operation; one without usable formulas is opaque.
 
     `extents` are numbers for open ones, the same for all operations that are compared.
@@ -196,7 +198,7 @@ class _Classifier:
         self.size = sum(size_of(item, numbers) for out in operation.outputs for item in tensors(out))
         self.single = len(list(members(operation.outputs))) == 1
 
-    def facts(self, formulas: Sequence[Contraction]) -> Facts:
+    def facts(self, formulas: Sequence[Contraction]) -> OperationFacts:
         """The facts of the operation that these formulas are."""
         kinds: list[Kind] = []
         reads: list[Read] = []
@@ -219,7 +221,7 @@ class _Classifier:
             kind = Kind.VIEW
         rows = self._rows(reads, sizes) if kind is Kind.REDUCE else None
         windows = self._windows(formulas) if kind is Kind.CONTRACT else -1
-        return Facts(
+        return OperationFacts(
             kind, tuple(reads), self.size, sizes, steps, cost, rows, moving, strided, pointwise, windows
         )
 

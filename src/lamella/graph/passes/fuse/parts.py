@@ -9,7 +9,7 @@ from lamella.base.dtype import BF16, F16, F32, I4, I8, ElementType
 from lamella.base.records import dataclass
 from lamella.graph.binding import signature
 from lamella.graph.nodes import Graph, Node, Operation, Tensor, tensors
-from lamella.graph.passes.fuse.kinds import OPAQUE, Facts, Kind, facts_of, sample_extents, size_of
+from lamella.graph.passes.fuse.kinds import OPAQUE, Kind, OperationFacts, facts_of, sample_extents, size_of
 from lamella.graph.rewrite import defined, operands_of, results_of
 from lamella.ops.library import Library
 
@@ -19,7 +19,7 @@ class Part:
     """The nodes of a graph or region, with who makes and reads what; `visible` is read from outside."""
 
     nodes: Sequence[Node]
-    facts: Sequence[Facts]
+    facts: Sequence[OperationFacts]
     visible: frozenset[str]
     weights: frozenset[str]
     """Tensors from outside that do not change from run to run."""
@@ -52,7 +52,10 @@ class Part:
 
 
 def make_part(
-    nodes: Sequence[Node], visible: frozenset[str], weights: frozenset[str], find: Callable[[Node], Facts]
+    nodes: Sequence[Node],
+    visible: frozenset[str],
+    weights: frozenset[str],
+    find: Callable[[Node], OperationFacts],
 ) -> Part:
     """What grouping asks of a part of a graph; `weights` are the tensors that do not change from run to run."""
     facts = [find(node) for node in nodes]
@@ -111,13 +114,13 @@ class KnownFacts:
     def __init__(self, library: Library, graph: Graph) -> None:
         self._library = library
         self._extents = sample_extents(defined(graph))
-        self._known: dict[object, Facts] = {}
+        self._known: dict[object, OperationFacts] = {}
 
     def bytes_of(self, tensor: Tensor) -> int:
         """The bytes of a tensor, open extents as they are sampled."""
         return size_of(tensor, self._extents) * tensor.element.bits // 8
 
-    def find(self, node: Node) -> Facts:
+    def find(self, node: Node) -> OperationFacts:
         """The facts of a node; control flow is opaque."""
         if not isinstance(node, Operation):
             return OPAQUE

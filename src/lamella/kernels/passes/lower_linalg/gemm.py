@@ -25,9 +25,9 @@ from lamella.kernels.passes.lower_linalg.extents import (
 )
 from lamella.kernels.passes.lower_linalg.operands import (
     CHECKED,
+    AccumulatorPiece,
     GemmOperands,
     MatrixOperand,
-    Piece,
     RowSpan,
     Scaling,
     Storing,
@@ -70,7 +70,7 @@ class Tile:
 
     a: MatrixOperand
     b: MatrixOperand
-    pieces: tuple[Piece, ...]
+    pieces: tuple[AccumulatorPiece, ...]
     step: int
     """Columns of A in one step."""
     checked: tuple[bool, bool]
@@ -114,25 +114,25 @@ class Tile:
             sums.append(builder.value(product))
         return sums
 
-    def _load_a(self, builder: Builder, piece: Piece, position: IndexOrSize, step: int) -> Value:
+    def _load_a(self, builder: Builder, piece: AccumulatorPiece, position: IndexOrSize, step: int) -> Value:
         type_ = Coopmatrix(self.a.type.element, piece.type.rows, step, "matrix_a")
         return self.a.load(builder, (piece.row, position), type_, "rows" if self.checked[0] else "")
 
-    def _load_b(self, builder: Builder, piece: Piece, position: IndexOrSize, step: int) -> Value:
+    def _load_b(self, builder: Builder, piece: AccumulatorPiece, position: IndexOrSize, step: int) -> Value:
         type_ = Coopmatrix(self.b.type.element, step, piece.type.columns, "matrix_b")
         return self.b.load(builder, (position, piece.column), type_, "cols" if self.checked[1] else "")
 
 
-def start_sums(builder: Builder, pieces: tuple[Piece, ...]) -> list[Value]:
+def start_sums(builder: Builder, pieces: tuple[AccumulatorPiece, ...]) -> list[Value]:
     """Sums of nothing."""
     return [constant(builder, 0, piece.type) for piece in pieces]
 
 
-def cut_tile(element: str, shape: tuple[int, int], unit: int | None) -> tuple[Piece, ...]:
+def cut_tile(element: str, shape: tuple[int, int], unit: int | None) -> tuple[AccumulatorPiece, ...]:
     """The matrices that hold a tile: one, or several where none may have more rows or columns than a unit."""
     rows, columns = (_cut(size, unit or size) for size in shape)
     return tuple(
-        Piece(row, column, Coopmatrix(element, height, width, "matrix_acc"))
+        AccumulatorPiece(row, column, Coopmatrix(element, height, width, "matrix_acc"))
         for row, height in rows
         for column, width in columns
     )

@@ -205,7 +205,7 @@ def constant(builder: Builder, number: int, type_: Scalar | Coopmatrix) -> Value
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AccumulatorPiece:
     """A matrix of sums, and where in its tile it begins."""
 
     row: int
@@ -220,19 +220,19 @@ class Storing:
     place: MatrixOperand
     checked: str
 
-    def load(self, builder: Builder, piece: Piece) -> Value:
+    def load(self, builder: Builder, piece: AccumulatorPiece) -> Value:
         """What a piece of a tile has been so far, in the type of the sums."""
         stored = self._stored(piece)
         found = self.place.load(builder, (piece.row, piece.column), stored, self.checked)
         return cast(builder, found, stored, piece.type)
 
-    def store(self, builder: Builder, value: Value, piece: Piece, flag: str = "") -> None:
+    def store(self, builder: Builder, value: Value, piece: AccumulatorPiece, flag: str = "") -> None:
         """Store a piece of a tile, rounded to what C holds."""
         rounded = cast(builder, value, piece.type, self._stored(piece))
         row, column = as_value(builder, piece.row), as_value(builder, piece.column)
         builder.put(CoopStore(rounded, self.place.value, row, column, self.checked, flag))
 
-    def _stored(self, piece: Piece) -> Coopmatrix:
+    def _stored(self, piece: AccumulatorPiece) -> Coopmatrix:
         return replace(piece.type, element=self.place.type.element)
 
 
@@ -248,7 +248,7 @@ class Scaling:
     overwrite: Value | bool
     """Whether C is not read, known now or a condition."""
 
-    def finish(self, builder: Builder, tile: Value, piece: Piece, place: Storing) -> None:
+    def finish(self, builder: Builder, tile: Value, piece: AccumulatorPiece, place: Storing) -> None:
         """Store the sums of a piece of a tile where they belong."""
         if self.alpha is not None:
             tile = builder.value(CoopScale(self.alpha, tile, piece.type))
@@ -262,7 +262,7 @@ class Scaling:
                 place.store(then, tile, piece)
                 place.store(otherwise, self._add(otherwise, tile, piece, place), piece)
 
-    def _add(self, builder: Builder, tile: Value, piece: Piece, place: Storing) -> Value:
+    def _add(self, builder: Builder, tile: Value, piece: AccumulatorPiece, place: Storing) -> Value:
         before = place.load(builder, piece)
         if self.beta is not None:
             before = builder.value(CoopScale(self.beta, before, piece.type))
@@ -274,7 +274,7 @@ class Sums:
     """The sums of a tile, and what becomes of them."""
 
     scaling: Scaling
-    pieces: tuple[Piece, ...]
+    pieces: tuple[AccumulatorPiece, ...]
     values: tuple[Value, ...]
 
     def finish(self, builder: Builder, place: Storing) -> None:

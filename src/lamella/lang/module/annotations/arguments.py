@@ -19,7 +19,7 @@ from lamella.lang.module.annotations.table import (
     AnnotationParameter,
     ArgumentValue,
 )
-from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate
 from lamella.lang.module.instantiate.messages import quote, show
 from lamella.lang.module.instantiate.nodes import Known, Value
 from lamella.lang.module.nodes import (
@@ -50,7 +50,7 @@ FUNCTIONS = frozenset(
 """What a condition may ask of a tensor."""
 SIGNS = frozenset(("==", "!=", "<", "<=", ">", ">=", "&&", "||", "and", "or", "+", "-", "*", "/"))
 SHAPE = "shape"
-WORDS = Surroundings(words=True)
+WORDS = EvaluationContext(words=True)
 FUSED_PARTS = ("q", "k", "v", "o", "gate", "up", "down")
 """The parts of a fused projection that an adapter may name."""
 

@@ -12,7 +12,7 @@ from lamella.base.source import Span
 from lamella.lang.module.annotations.arguments import accepts, show_value, wanted
 from lamella.lang.module.annotations.table import STRATEGIES, AnnotationParameter
 from lamella.lang.module.check.views import view_of
-from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate
 from lamella.lang.module.nodes import (
     Call,
     ConfigParam,
@@ -185,7 +185,7 @@ def _check_recipe(recipe: Recipe) -> Iterator[Diagnostic]:
             found = "no value"
         else:
             try:
-                value = evaluate(field.value, {}, Surroundings(words=True))
+                value = evaluate(field.value, {}, EvaluationContext(words=True))
             except Found as problem:
                 yield problem.finding
                 continue

@@ -12,7 +12,7 @@ from lamella.lang.module.annotations import ArgumentValue
 from lamella.lang.module.annotations.arguments import accepts, read_annotation, show_value, wanted
 from lamella.lang.module.annotations.table import AnnotationParameter
 from lamella.lang.module.check.views import spots_of
-from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate
 from lamella.lang.module.instantiate.messages import show
 from lamella.lang.module.instantiate.nodes import DictValue, Value
 from lamella.lang.module.nodes import Annotation, Document, Field, Module, Setting, TensorType, names_in
@@ -95,7 +95,7 @@ def _read(entry: Field, kind: str) -> tuple[Value] | Diagnostic:
     found = "no value"
     if not isinstance(entry.value, str | tuple):
         try:
-            value = evaluate(entry.value, {}, Surroundings(where=f"in '{kind}:'"))
+            value = evaluate(entry.value, {}, EvaluationContext(where=f"in '{kind}:'"))
         except Found as problem:
             return problem.finding
         if _accepts(parameter, value):

@@ -11,7 +11,7 @@ from lamella.base.dim import Dim, Extent, symbol
 from lamella.base.errors import Found
 from lamella.base.limits import LARGEST
 from lamella.base.source import NOWHERE, Span
-from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate
 from lamella.lang.module.instantiate.inherit import Merged
 from lamella.lang.module.instantiate.messages import describe, format_values, quote
 from lamella.lang.module.instantiate.nodes import DictValue, Items, Known, Value
@@ -190,9 +190,9 @@ class ConstantScope:
     """Names of the world of tensors, which are no constants."""
 
     @property
-    def around(self) -> Surroundings:
+    def around(self) -> EvaluationContext:
         """Where the expressions stand."""
-        return Surroundings(f"in '{self.module}'", self.tensors, self._extent)
+        return EvaluationContext(f"in '{self.module}'", self.tensors, self._extent)
 
     def _extent(self, name: str) -> Extent | None:
         return runtime_dimension(name) if name in self.runtime else None
@@ -287,7 +287,7 @@ def _default(param: ConfigParam, names: ConstantScope, source: str, span: Span) 
         finding = rules.MISSING.at(span, module=names.module, name=param.name, repair=repair)
         names.findings.add(finding)
         return None
-    around = Surroundings(where=f"in '{names.module}'", words=takes_words(kind))
+    around = EvaluationContext(where=f"in '{names.module}'", words=takes_words(kind))
     what = f"the default of '{param.name}'"
     return names.attempt(
         default, lambda: fit(Known(evaluate(default, names.known, around), source, default.span), kind, what)
@@ -369,5 +369,5 @@ def _preset_value(item: Field, preset: str, config: dict[str, Known]) -> Known:
     if isinstance(item.value, str | tuple):
         what, found = f"'{item.name}' of the preset '{preset}'", "no value"
         raise Found(rules.KIND.at(item.span, what=what, found=found, wanted="a constant", repair=""))
-    around = Surroundings(where=f"in the preset '{preset}'", words=True)
+    around = EvaluationContext(where=f"in the preset '{preset}'", words=True)
     return Known(evaluate(item.value, config, around), f"preset '{preset}'", item.span)

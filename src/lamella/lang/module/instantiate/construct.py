@@ -20,7 +20,7 @@ from lamella.lang.module.instantiate.bind import (
     takes_words,
     type_of,
 )
-from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate, evaluate_bool, evaluate_int
+from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate, evaluate_bool, evaluate_int
 from lamella.lang.module.instantiate.inherit import Merged, Restated, merge
 from lamella.lang.module.instantiate.messages import quote
 from lamella.lang.module.instantiate.nodes import BuiltConstant, Instance, Known, TensorSlot
@@ -442,7 +442,7 @@ def _argument(argument: Argument, names: ConstantScope) -> Known | None:
 
 def _evaluate_argument(argument: Expr, param: ConfigParam, names: ConstantScope) -> Known:
     """The value of an argument in the world of the caller, with the source that it has for the callee."""
-    around = Surroundings(where=f"in '{names.module}'", words=takes_words(type_of(param)))
+    around = EvaluationContext(where=f"in '{names.module}'", words=takes_words(type_of(param)))
     return Known(evaluate(argument, names.known, around), _source(argument, names), argument.span)
 
 
@@ -640,7 +640,7 @@ def _place(dim: Dim, names: ConstantScope, places: dict[str, int]) -> object:
 def _extent(dim: Dim, names: ConstantScope) -> object:
     if isinstance(dim, Star | Unchanged):
         return "*" if isinstance(dim, Star) else "..."
-    around = Surroundings(where=f"in '{names.module}'", runtime=runtime_dimension)
+    around = EvaluationContext(where=f"in '{names.module}'", runtime=runtime_dimension)
     return evaluate(dim, names.known, around)
 
 

@@ -54,7 +54,7 @@ _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in", "not in")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class EvaluationContext:
     """What an expression stands in, apart from the names that have values.
 
     `tensors` are names that are known but never constant. `runtime` gives the extent of a name that is nothing
@@ -69,7 +69,7 @@ class Surroundings:
     rank: int | None = None
 
 
-PLAIN = Surroundings()
+PLAIN = EvaluationContext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ _Steps: TypeAlias = Generator[Expr, _Inner, _Inner]
 """A computation that asks for the values of expressions; what it returns is its own."""
 
 
-def evaluate(expr: Expr, names: Mapping[str, Known], around: Surroundings = PLAIN) -> Value:
+def evaluate(expr: Expr, names: Mapping[str, Known], around: EvaluationContext = PLAIN) -> Value:
     """The value of an expression; raises Found where it has none."""
     return _Evaluation(names, around).run(expr)
 
 
 def evaluate_constant(
-    expr: Expr, names: Mapping[str, Known], what: str, around: Surroundings = PLAIN
+    expr: Expr, names: Mapping[str, Known], what: str, around: EvaluationContext = PLAIN
 ) -> Value:
     """The value of an expression that may not depend on runtime dimensions; `what` names the place."""
     value = evaluate(expr, names, around)
@@ -100,7 +100,9 @@ def evaluate_constant(
     return value
 
 
-def evaluate_bool(expr: Expr, names: Mapping[str, Known], what: str, around: Surroundings = PLAIN) -> bool:
+def evaluate_bool(
+    expr: Expr, names: Mapping[str, Known], what: str, around: EvaluationContext = PLAIN
+) -> bool:
     """The truth of a guard or a condition; `what` names it."""
     value = evaluate_constant(expr, names, what, around)
     if isinstance(value, bool):
@@ -108,7 +110,7 @@ def evaluate_bool(expr: Expr, names: Mapping[str, Known], what: str, around: Sur
     raise wrong_kind(what, value, "true or false", expr.span)
 
 
-def evaluate_int(expr: Expr, names: Mapping[str, Known], what: str, around: Surroundings = PLAIN) -> int:
+def evaluate_int(expr: Expr, names: Mapping[str, Known], what: str, around: EvaluationContext = PLAIN) -> int:
     """A size, an index or another whole number; `what` names it."""
     value = evaluate_constant(expr, names, what, around)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -130,7 +132,7 @@ class _Evaluation:
 
     __slots__ = ("around", "names")
 
-    def __init__(self, names: Mapping[str, Known], around: Surroundings) -> None:
+    def __init__(self, names: Mapping[str, Known], around: EvaluationContext) -> None:
         self.names = names
         self.around = around
 
@@ -455,8 +457,8 @@ def _so_far(chain: Chain, operand: Expr) -> Span:
 
 __all__ = [
     "PLAIN",
+    "EvaluationContext",
     "Found",
-    "Surroundings",
     "evaluate",
     "evaluate_bool",
     "evaluate_constant",

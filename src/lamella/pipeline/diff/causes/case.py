@@ -12,7 +12,7 @@ from lamella.backend.executor import GraphExecutable
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.graph.nodes import Node, Operation
-from lamella.pipeline.diff.flow import CANNOT_RUN, Part, listed
+from lamella.pipeline.diff.flow import CANNOT_RUN, Subgraph, listed
 from lamella.pipeline.diff.gap import find_layout, measure
 
 EXPLAINS = 0.005
@@ -34,7 +34,7 @@ class Cause:
 class Computation:
     """One side of a divergence: some operations that compute a tensor, and the numbers of a run."""
 
-    def __init__(self, part: Part, values: Mapping[str, Array]) -> None:
+    def __init__(self, part: Subgraph, values: Mapping[str, Array]) -> None:
         self.part = part
         self.values = values
         self._compiled: dict[tuple[int, ...], GraphExecutable | None] = {}
@@ -75,7 +75,7 @@ class Computation:
         return next(iter(found.values()))
 
     def _compile(self, nodes: tuple[Node, ...]) -> GraphExecutable | None:
-        part = Part(self.part.model, nodes, self.part.inputs, self.part.output)
+        part = Subgraph(self.part.model, nodes, self.part.inputs, self.part.output)
         try:
             return compile_model(part.to_model())
         except CANNOT_RUN:

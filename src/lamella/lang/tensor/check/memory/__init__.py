@@ -18,8 +18,8 @@ from lamella.lang.tensor.check.memory.forms.symbols import NOBODY, RANGED, UNKNO
 from lamella.lang.tensor.check.memory.scalars import MOST_ITEMS, evaluate_scalar, unknown_value
 from lamella.lang.tensor.check.memory.state import (
     AbstractValue,
+    ConditionFacts,
     ConditionGuard,
-    Facts,
     KnownCondition,
     KnownScalar,
     Launch,
@@ -269,7 +269,7 @@ class MemoryWalk:
     def _branch(
         self,
         region: Region,
-        facts: Facts,
+        facts: ConditionFacts,
         decided: tuple[KnownCondition, str],
         results: list[list[AbstractValue]],
     ) -> WalkedRegion:

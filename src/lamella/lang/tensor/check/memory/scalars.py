@@ -10,7 +10,7 @@ from lamella.lang.tensor.check.memory.state import (
     NEVER,
     NOTHING,
     AbstractValue,
-    Facts,
+    ConditionFacts,
     KnownCondition,
     KnownScalar,
     MemoryState,
@@ -106,9 +106,9 @@ def _logic(state: MemoryState, item: Arith, depends: frozenset[int]) -> KnownCon
             return KnownCondition(depends=depends)
 
 
-def _both(left: Facts, right: Facts) -> Facts:
+def _both(left: ConditionFacts, right: ConditionFacts) -> ConditionFacts:
     forms = (*left.forms, *right.forms)
-    return Facts(forms[:MOST_FACTS], left.exact and right.exact and len(forms) <= MOST_FACTS)
+    return ConditionFacts(forms[:MOST_FACTS], left.exact and right.exact and len(forms) <= MOST_FACTS)
 
 
 def _condition(state: MemoryState, value: Value) -> KnownCondition:
@@ -124,13 +124,13 @@ def _compare(state: MemoryState, item: Compare) -> KnownCondition:
     if left is None or right is None:
         return KnownCondition(depends=depends)
     less, greater = right - left - ONE, left - right - ONE
-    equal = Facts((right - left, left - right), True)
-    at_most, at_least = Facts((right - left,), True), Facts((left - right,), True)
+    equal = ConditionFacts((right - left, left - right), True)
+    at_most, at_least = ConditionFacts((right - left,), True), ConditionFacts((left - right,), True)
     table = {
-        "lt": (Facts((less,), True), at_least),
-        "ge": (at_least, Facts((less,), True)),
-        "gt": (Facts((greater,), True), at_most),
-        "le": (at_most, Facts((greater,), True)),
+        "lt": (ConditionFacts((less,), True), at_least),
+        "ge": (at_least, ConditionFacts((less,), True)),
+        "gt": (ConditionFacts((greater,), True), at_most),
+        "le": (at_most, ConditionFacts((greater,), True)),
         "eq": (equal, _apart(state, left - right)),
         "ne": (_apart(state, left - right), equal),
     }
@@ -138,13 +138,13 @@ def _compare(state: MemoryState, item: Compare) -> KnownCondition:
     return KnownCondition(holds, fails, depends)
 
 
-def _apart(state: MemoryState, difference: Affine) -> Facts:
+def _apart(state: MemoryState, difference: Affine) -> ConditionFacts:
     """What two different values are known for: where one is never below the other, it is above it."""
     if not difference.terms:
         return ALWAYS if difference.constant else NEVER
     for form in (difference, difference.times(-1)):
         if state.symbols.proves(form):
-            return Facts((form - ONE,), True)
+            return ConditionFacts((form - ONE,), True)
     return NOTHING
 
 

@@ -30,24 +30,24 @@ class KnownScalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ConditionFacts:
     """Forms that are 0 or more where a condition has one of its two values; exact where they say all of it."""
 
     forms: tuple[Affine, ...] = ()
     exact: bool = False
 
 
-ALWAYS = Facts((), True)
-NEVER = Facts((Affine(-1),), True)
-NOTHING = Facts()
+ALWAYS = ConditionFacts((), True)
+NEVER = ConditionFacts((Affine(-1),), True)
+NOTHING = ConditionFacts()
 
 
 @dataclass(frozen=True, slots=True)
 class KnownCondition:
     """A boolean."""
 
-    holds: Facts = NOTHING
-    fails: Facts = NOTHING
+    holds: ConditionFacts = NOTHING
+    fails: ConditionFacts = NOTHING
     depends: frozenset[int] = NOBODY
     parameter: str = ""
     """The parameter that it is, which whoever launches the kernel chooses."""
@@ -128,7 +128,7 @@ class ConditionGuard:
     """A condition around a statement: what it says there, who it tells apart."""
 
     number: int
-    facts: Facts
+    facts: ConditionFacts
     depends: frozenset[int]
     parameter: str
     """The parameter that it is, with a '!' where it is false."""
