@@ -66,11 +66,14 @@ def architectures() -> Mapping[str, tuple[Path, str]]:
     """For each architecture and each type of a model, the file and the model that it is."""
     found: dict[str, tuple[Path, str]] = {}
     for path in sorted((shipped("models") / FOLDER).glob("*.module")):
-        model = ""
+        model, early = "", list[str]()
         for match in _MODEL.finditer(read_text(path, DEFAULT)):
             model = match[1] or model
-            if match[2]:
-                found.setdefault(match[2], (path, model))
+            early += [match[2]] if match[2] else []
+            if model:
+                # What a base says before any model is the first one's: the model without a head.
+                found.update({name: (path, model) for name in early if name not in found})
+                early.clear()
     return found
 
 

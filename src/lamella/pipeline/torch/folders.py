@@ -72,11 +72,11 @@ def _read_module(folder: Folder, options: Options) -> Foreign:
     """The module with its weights in 32 bits; InputError where a tensor is missing or belongs to nothing."""
     torch, transformers = (need(name) for name in PACKAGES)
     names = find_architecture(folder.config)
-    loader = next(
-        (found for name in names if (found := getattr(transformers, name, None))), transformers.AutoModel
-    )
     with _silence():
         try:
+            # A class is loaded when it is asked for, with all that it needs.
+            classes = (getattr(transformers, name, None) for name in names)
+            loader = next(filter(None, classes), transformers.AutoModel)
             module, report = loader.from_pretrained(
                 str(folder.path),
                 output_loading_info=True,
