@@ -17,13 +17,13 @@ from lamella.backend.cpu.run.pool import alone_code, count_threads, shared_pool
 from lamella.backend.cpu.run.stored import StoredGraph, decode_graph, encode_graph
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.stored import StoredExecutable
+from lamella.base.aside import may_fork, run_aside
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Dim
 from lamella.base.mapping import release_heap, release_library
 from lamella.base.object_cache import ObjectCache
 from lamella.base.optional import load_late, need
 from lamella.base.package import fingerprint
-from lamella.base.system import may_fork, run_aside
 from lamella.base.watching import COMPILING
 from lamella.graph.model import Model
 from lamella.graph.rewrite import extents, members
