@@ -67,10 +67,10 @@ def _emission() -> Emission:
     return cast(Emission, load_late("lamella.backend.cpu.emission"))
 
 
-PIECE = 6
-"""Kernels that LLVM gets at once."""
-MOST_COMPILERS = 8
-"""Processes that share the kernels of a program: each takes about 60 MB while it works."""
+PIECE, PIECES = 6, 8
+"""Kernels that LLVM gets at once at most, and pieces that a program has at least where they are shared."""
+FEWEST_SHARED, MOST_COMPILERS = 12, 8
+"""Kernels that are worth another process, and processes that share them: each takes about 60 MB while it works."""
 
 
 class _BuiltPiece(NamedTuple):
@@ -84,9 +84,12 @@ class _BuiltPiece(NamedTuple):
 def build_objects(program: Program, target: Target) -> tuple[tuple[KernelSymbol, ...], list[bytes]]:
     """The kernels of a program and their machine code, compiled on as many processors as there are."""
     _emission().verify(program, target)
-    total = max(1, -(-len(program.functions) // PIECE))
-    compilers = min(count_processors(), MOST_COMPILERS, total // 2) if may_fork() else 1
-    make = partial(_write_piece, program, target)
+    count = len(program.functions)
+    is_shared = count >= FEWEST_SHARED
+    size = min(PIECE, -(-count // PIECES)) if is_shared else PIECE
+    total = max(1, -(-count // size))
+    compilers = min(count_processors(), MOST_COMPILERS, total // 2) if is_shared and may_fork() else 1
+    make = partial(_write_piece, program, target, size)
     pieces = _build_shared(make, total, compilers) if compilers > 1 and total <= MOST_TICKETS else []
     found = {item.number: item for item in pieces}
     # What a child took that failed is compiled here, and says what is wrong.
@@ -97,8 +100,8 @@ def build_objects(program: Program, target: Target) -> tuple[tuple[KernelSymbol,
     return entries, [item.content for item in ordered]
 
 
-def _write_piece(program: Program, target: Target, number: int) -> Compiled:
-    return _emission().emit_piece(program, target, number * PIECE, PIECE)
+def _write_piece(program: Program, target: Target, size: int, number: int) -> Compiled:
+    return _emission().emit_piece(program, target, number * size, size)
 
 
 def _built(number: int, piece: Compiled, content: bytes) -> _BuiltPiece:

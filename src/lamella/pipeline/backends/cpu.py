@@ -5,6 +5,7 @@ Nothing of the compiler is loaded where a compiled graph is found: that is half 
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
@@ -138,6 +139,7 @@ def _compile_aside(model: Model, options: Options, store: ObjectCache, key: byte
         return None
 
     def work(tell: Callable[[bytes], None]) -> None:
+        gc.disable()  # what a compiler makes has next to no cycles, and all of it ends with the child
         COMPILING.set(lambda done, total: tell(b"%d %d" % (done, total)))
         _compile_here(model, options, store, key)
         alone_code()
