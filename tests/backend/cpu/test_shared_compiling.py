@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has children that can work")
 
-KERNELS = 5 * compiling.PIECE - 1
+KERNELS = 2 * compiling.PIECES + 1
 KERNEL = """\
 func @scale_{number}(%x: memref<f32x{size}>) {{
   %a = constant {number}.5 : f32
@@ -71,7 +71,7 @@ def test_two_processes_make_the_objects_of_one(program: Program, monkeypatch: py
         COMPILING.reset(before)
     assert found == build_alone(program, monkeypatch)
     assert seen == sorted(seen)
-    assert seen[-1] == (5, 5)
+    assert seen[-1][0] == seen[-1][1] > 1
 
 
 @pytest.mark.usefixtures("two")

@@ -68,7 +68,7 @@ def _emission() -> Emission:
 
 
 PIECE, PIECES = 6, 8
-"""Kernels that LLVM gets at once at most, and pieces that a program has at least where they are shared."""
+"""Kernels that LLVM gets at once at most, and about how many pieces a program has at least where they are shared."""
 FEWEST_SHARED, MOST_COMPILERS = 12, 8
 """Kernels that are worth another process, and processes that share them: each takes about 60 MB while it works."""
 
