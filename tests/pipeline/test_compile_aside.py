@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lamella
-from lamella.base.system import run_aside
+from lamella.base.aside import run_aside
 from lamella.base.watching import COMPILING
 from lamella.graph.data.safetensors import write_safetensors
 from lamella.pipeline.backends import cpu

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-import warnings
-from collections.abc import Callable
-from contextlib import suppress
 
 if sys.platform != "win32":
     import fcntl
@@ -45,48 +41,7 @@ def busy_seconds() -> float:
     return sum(os.times()[:4])
 
 
-PARKED = "lamella"
-"""The name of threads that hold nothing which a child of this process would wait for."""
-
-
-def may_fork() -> bool:
-    """Whether a child of this process can work: elsewhere, and beside threads of others, it might wait for ever."""
-    others = (item for item in threading.enumerate() if item is not threading.current_thread())
-    return sys.platform == "linux" and all(item.name == PARKED for item in others)
-
-
-def run_aside(work: Callable[[Callable[[bytes], None]], None], told: Callable[[bytes], None]) -> bool:
-    """Run something in a child of this process, whose memory is gone when it is done; whether it came to its end.
-
-    The work gets a function that tells this process a line. What else it leaves must be in files.
-    """
-    receiving, sending = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which `may_fork` has asked for
-        child = os.fork()
-    if not child:
-        _work_aside(work, sending)
-    os.close(sending)
-    try:
-        rest = b""
-        while found := os.read(receiving, 1 << 12):
-            *lines, rest = (rest + found).split(b"\n")
-            for line in lines:
-                told(line)
-    finally:
-        os.close(receiving)
-        _, status = os.waitpid(child, 0)
-    return status == 0
-
-
-def _work_aside(work: Callable[[Callable[[bytes], None]], None], sending: int) -> None:
-    """The whole life of a child; nothing of this process is ended or flushed by it."""
-    status = 1
-    with suppress(BaseException):  # whoever asked does the work again, and sees what is wrong
-        work(lambda line: _send(sending, line))
-        status = 0
-    os._exit(status)
-
-
-def _send(pipe: int, line: bytes) -> None:
-    os.write(pipe, line + b"\n")
+def count_processors() -> int:
+    """The processors that this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)  # only Linux says which are ours
+    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1

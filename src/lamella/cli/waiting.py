@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Timer
 
-from lamella.base.system import PARKED
+from lamella.base.aside import PARKED
 from lamella.base.watching import COMPILING
 
 PATIENCE = 1.0

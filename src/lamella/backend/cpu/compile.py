@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, cast
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple, Protocol, cast
 
 from lamella.backend.cpu.compiled import CachedProgram, Compiled, KernelSymbol, entries_of
 from lamella.backend.cpu.host import host_target
@@ -23,9 +26,12 @@ from lamella.backend.cpu.jit import (
 from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
+from lamella.base.aside import MOST_TICKETS, may_fork, share_aside
+from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import load_late
 from lamella.base.package import fingerprint
+from lamella.base.system import count_processors
 from lamella.base.watching import COMPILING
 from lamella.kernels.target import Target
 from lamella.lang.tensor import write
@@ -41,8 +47,11 @@ class Emission(Protocol):
     def emit(self, program: Program, target: Target) -> Compiled:
         """The LLVM text of a program for a target; a program with errors raises them."""
 
-    def emit_pieces(self, program: Program, target: Target, size: int) -> Iterator[Compiled]:
-        """The LLVM text of a program in pieces of so many kernels."""
+    def verify(self, program: Program, target: Target) -> None:
+        """Raise what is wrong with a program."""
+
+    def emit_piece(self, program: Program, target: Target, first: int, count: int) -> Compiled:
+        """The LLVM text of some kernels of a program without errors, from one of them on."""
 
 
 def emit(program: Program, target: Target) -> Compiled:
@@ -58,30 +67,97 @@ def _emission() -> Emission:
     return cast(Emission, load_late("lamella.backend.cpu.emission"))
 
 
-PIECE = 6
-"""Kernels that LLVM gets at once: while it works on some, the next are written."""
+PIECE, PIECES = 6, 8
+"""Kernels that LLVM gets at once at most, and about how many pieces a program has at least where they are shared."""
+FEWEST_SHARED, MOST_COMPILERS = 12, 8
+"""Kernels that are worth another process, and processes that share them: each takes about 60 MB while it works."""
+
+
+class _BuiltPiece(NamedTuple):
+    """Some kernels of a program as machine code: which they are, the local memory of each, and the object."""
+
+    number: int
+    local_bytes: tuple[int, ...]
+    content: bytes
 
 
 def build_objects(program: Program, target: Target) -> tuple[tuple[KernelSymbol, ...], list[bytes]]:
-    """The kernels of a program and their machine code, LLVM's work being done beside ours."""
+    """The kernels of a program and their machine code, compiled on as many processors as there are."""
+    _emission().verify(program, target)
+    count = len(program.functions)
+    is_shared = count >= FEWEST_SHARED
+    size = min(PIECE, -(-count // PIECES)) if is_shared else PIECE
+    total = max(1, -(-count // size))
+    compilers = min(count_processors(), MOST_COMPILERS, total // 2) if is_shared and may_fork() else 1
+    make = partial(_write_piece, program, target, size)
+    pieces = _build_shared(make, total, compilers) if compilers > 1 and total <= MOST_TICKETS else []
+    found = {item.number: item for item in pieces}
+    # What a child took that failed is compiled here, and says what is wrong.
+    rest = [number for number in range(total) if number not in found]
+    found |= {item.number: item for item in _build_here(make, rest, total)}
+    ordered = [found[number] for number in range(total)]
+    entries = entries_of(program, [size for item in ordered for size in item.local_bytes])
+    return entries, [item.content for item in ordered]
+
+
+def _write_piece(program: Program, target: Target, size: int, number: int) -> Compiled:
+    return _emission().emit_piece(program, target, number * size, size)
+
+
+def _built(number: int, piece: Compiled, content: bytes) -> _BuiltPiece:
+    return _BuiltPiece(number, tuple(entry.local_bytes for entry in piece.entries), content)
+
+
+def _build_here(make: Callable[[int], Compiled], numbers: Sequence[int], total: int) -> list[_BuiltPiece]:
+    """Pieces compiled in this process, LLVM's work being done beside ours."""
     machine, look = host_machine(), COMPILING.get()
-    entries: list[KernelSymbol] = []
-    total = -(-len(program.functions) // PIECE)
+    done = total - len(numbers)
+    if not numbers:
+        look(done, total)
+        return []
     # LLVM runs without the lock of Python; it has one of its own, so that more threads would only wait.
     with ThreadPoolExecutor(1, "llvm") as pool:
-        pool.submit(
-            llvm
-        )  # it is loaded while the first kernels are written; what fails there fails again below
-        waiting: list[Future[bytes]] = []
-        for piece in _emission().emit_pieces(program, target, PIECE):
-            entries += piece.entries
-            waiting.append(pool.submit(assemble, piece.text, machine))
-            look(sum(item.done() for item in waiting), total)
-        objects: list[bytes] = []
-        for item in waiting:
-            objects.append(item.result())
-            look(len(objects), total)
-    return tuple(entries), objects
+        # It is loaded while the first kernels are written; what fails there fails again below.
+        pool.submit(llvm)
+        waiting: list[tuple[int, Compiled, Future[bytes]]] = []
+        for number in numbers:
+            piece = make(number)
+            waiting.append((number, piece, pool.submit(assemble, piece.text, machine)))
+            look(done + sum(item.done() for _, _, item in waiting), total)
+        found: list[_BuiltPiece] = []
+        for number, piece, item in waiting:
+            found.append(_built(number, piece, item.result()))
+            look(done + len(found), total)
+    return found
+
+
+def _build_shared(make: Callable[[int], Compiled], total: int, compilers: int) -> list[_BuiltPiece]:
+    """Pieces compiled by this process and children of it, each taking the next one; what failed is missing."""
+    machine, look, owner = host_machine(), COMPILING.get(), os.getpid()
+    llvm()  # once for all of them
+
+    def work(numbers: Iterator[int]) -> bytes:
+        found: list[bytes] = []
+        with suppress(LamellaError):
+            for number in numbers:
+                if os.getpid() == owner:
+                    look(number, total)
+                piece = make(number)
+                made = _built(number, piece, assemble(piece.text, machine))
+                sizes = (made.number, *made.local_bytes)
+                found += [b"".join(size.to_bytes(8, "little") for size in sizes), made.content]
+        return pack_objects(found)
+
+    return [item for content in share_aside(total, compilers - 1, work) for item in _unpack(content)]
+
+
+def _unpack(content: bytes) -> Iterator[_BuiltPiece]:
+    parts = iter(unpack_objects(content))
+    for head, made in zip(parts, parts, strict=True):
+        number, *sizes = (
+            int.from_bytes(head[place : place + 8], "little") for place in range(0, len(head), 8)
+        )
+        yield _BuiltPiece(number, tuple(sizes), made)
 
 
 def compile_program(

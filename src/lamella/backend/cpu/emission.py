@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd, prod
 
@@ -586,23 +586,26 @@ def _in_registers(program: Program, target: Target) -> Program:
 
 def emit(program: Program, target: Target) -> Compiled:
     """The LLVM text of a program for a target; a program with errors raises them."""
-    return next(emit_pieces(program, target, max(1, len(program.functions))))
+    verify(program, target)
+    return emit_piece(program, target, 0, len(program.functions))
 
 
-def emit_pieces(program: Program, target: Target, size: int) -> Iterator[Compiled]:
-    """The LLVM text of a program in pieces of so many kernels; a program with errors raises them before the first."""
+def verify(program: Program, target: Target) -> None:
+    """Raise what is wrong with a program."""
     with gc_paused():
         found = errors(check(program, memory=False)) or [
             item for function in program.functions for item in check_sizes(function, target)
         ]
     if found:
         raise LamellaError(found)
-    for first in range(0, max(1, len(program.functions)), size):
-        piece = replace(program, functions=program.functions[first : first + size])
-        with gc_paused():
-            lowered = lower(piece, target)
-            found = find_long_code(_in_registers(lowered, target))
-            if found:
-                raise LamellaError(found)
-            compiled = emit_program(piece, lowered, target, first)
-        yield compiled
+
+
+def emit_piece(program: Program, target: Target, first: int, count: int) -> Compiled:
+    """The LLVM text of some kernels of a program without errors, from one of them on."""
+    piece = replace(program, functions=program.functions[first : first + count])
+    with gc_paused():
+        lowered = lower(piece, target)
+        found = find_long_code(_in_registers(lowered, target))
+        if found:
+            raise LamellaError(found)
+        return emit_program(piece, lowered, target, first)

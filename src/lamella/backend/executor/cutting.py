@@ -298,6 +298,7 @@ class KernelWrites(Mapping[str, Sequence[bool]]):
     def __init__(self, program: Program) -> None:
         self._functions = {item.name: item for item in program.functions}
         self._found: dict[str, list[bool]] = {}
+        self._texts: dict[str, str] = {}
 
     def __getitem__(self, kernel: str) -> Sequence[bool]:
         if kernel not in self._found:
@@ -312,7 +313,9 @@ class KernelWrites(Mapping[str, Sequence[bool]]):
 
     def text(self, kernel: str) -> str:
         """The text of a kernel, whatever its name."""
-        return write(Program((replace(self._functions[kernel], name="kernel"),)))
+        if kernel not in self._texts:
+            self._texts[kernel] = write(Program((replace(self._functions[kernel], name="kernel"),)))
+        return self._texts[kernel]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._functions)

@@ -5,6 +5,7 @@ Nothing of the compiler is loaded where a compiled graph is found: that is half 
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
@@ -17,13 +18,13 @@ from lamella.backend.cpu.run.pool import alone_code, count_threads, shared_pool
 from lamella.backend.cpu.run.stored import StoredGraph, decode_graph, encode_graph
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.stored import StoredExecutable
+from lamella.base.aside import may_fork, run_aside
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Dim
 from lamella.base.mapping import release_heap, release_library
 from lamella.base.object_cache import ObjectCache
 from lamella.base.optional import load_late, need
 from lamella.base.package import fingerprint
-from lamella.base.system import may_fork, run_aside
 from lamella.base.watching import COMPILING
 from lamella.graph.model import Model
 from lamella.graph.rewrite import extents, members
@@ -138,6 +139,7 @@ def _compile_aside(model: Model, options: Options, store: ObjectCache, key: byte
         return None
 
     def work(tell: Callable[[bytes], None]) -> None:
+        gc.disable()  # what a compiler makes has next to no cycles, and all of it ends with the child
         COMPILING.set(lambda done, total: tell(b"%d %d" % (done, total)))
         _compile_here(model, options, store, key)
         alone_code()

@@ -12,6 +12,7 @@ from types import MappingProxyType, ModuleType
 from typing import NamedTuple, Protocol
 
 from lamella.backend.cpu.jit.placing import place_objects
+from lamella.base.aside import may_fork, run_aside
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.mapping import release_library
@@ -20,7 +21,6 @@ from lamella.base.optional import need
 from lamella.base.paths import read_text
 from lamella.base.reader import Reader
 from lamella.base.records import dataclass
-from lamella.base.system import may_fork, run_aside
 from lamella.kernels.target import TARGETS
 
 # --- machines that LLVM writes code for: the host as it is, and named ones whose code can be read -----------

@@ -34,9 +34,10 @@ from lamella.backend.cpu.run.loops import (
     write_alone,
     write_loops,
 )
+from lamella.base.aside import PARKED
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
-from lamella.base.system import PARKED
+from lamella.base.system import count_processors
 
 # --- local memory ---------------------------------------------------------------------------------------------
 
@@ -305,8 +306,7 @@ def count_threads() -> int:
     """How many threads kernels run on: `$LAMELLA_THREADS`, else the processors that this process may use."""
     named = os.environ.get("LAMELLA_THREADS", "").strip()
     if not named:
-        allowed = getattr(os, "sched_getaffinity", None)  # only Linux says which processors are ours
-        return min(MOST_THREADS, len(allowed(0)) if allowed is not None else os.cpu_count() or 1)
+        return min(MOST_THREADS, count_processors())
     if not (named.isascii() and named.isdigit() and len(named) < 10 and int(named)):
         hint = "it is a positive number of threads"
         raise InputError(f"the variable LAMELLA_THREADS is '{named[:40]}'", hint=hint)

@@ -1,0 +1,126 @@
+"""Work in children of this process: its memory is gone when it is done, and several of them work at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import IO, NamedTuple
+
+PARKED = "lamella"
+"""The name of threads that hold nothing which a child of this process would wait for."""
+
+
+def may_fork() -> bool:
+    """Whether a child of this process can work: elsewhere, and beside threads of others, it might wait for ever."""
+    others = (item for item in threading.enumerate() if item is not threading.current_thread())
+    return sys.platform == "linux" and all(item.name == PARKED for item in others)
+
+
+class Aside(NamedTuple):
+    """A child of this process at work, and the pipe through which it tells lines."""
+
+    process: int
+    receiving: int
+
+    def wait(self, told: Callable[[bytes], None]) -> bool:
+        """Hand on the lines that the child tells until it ends; whether it came to the end of its work."""
+        try:
+            rest = b""
+            while found := os.read(self.receiving, 1 << 12):
+                *lines, rest = (rest + found).split(b"\n")
+                for line in lines:
+                    told(line)
+        finally:
+            os.close(self.receiving)
+            _, status = os.waitpid(self.process, 0)
+        return status == 0
+
+
+def start_aside(work: Callable[[Callable[[bytes], None]], None]) -> Aside:
+    """Begin something in a child of this process; the work gets a function that tells this process a line.
+
+    What else it leaves must be in files: its memory is gone when it is done.
+    """
+    receiving, sending = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which `may_fork` has asked for
+        child = os.fork()
+    if not child:
+        _work_aside(work, sending)
+    os.close(sending)
+    return Aside(child, receiving)
+
+
+def run_aside(work: Callable[[Callable[[bytes], None]], None], told: Callable[[bytes], None]) -> bool:
+    """Run something in a child of this process; whether it came to its end."""
+    return start_aside(work).wait(told)
+
+
+def _work_aside(work: Callable[[Callable[[bytes], None]], None], sending: int) -> None:
+    """The whole life of a child; nothing of this process is ended or flushed by it."""
+    status = 1
+    with suppress(BaseException):  # whoever asked does the work again, and sees what is wrong
+        work(lambda line: _send(sending, line))
+        status = 0
+    os._exit(status)
+
+
+def _send(pipe: int, line: bytes) -> None:
+    os.write(pipe, line + b"\n")
+
+
+TICKET_BYTES = 4
+MOST_TICKETS = 1 << 10
+"""What every pipe has room for, so that nobody waits to write one."""
+
+
+def share_aside(count: int, helpers: int, work: Callable[[Iterator[int]], bytes]) -> list[bytes]:
+    """Do `count` pieces of work in this process and in children of it at once; what each of them made.
+
+    Whoever is free takes the number of the next piece. What a child took that did not come to its end is in none of the
+    results. There are at most `MOST_TICKETS` pieces.
+    """
+    taking, giving = os.pipe()
+    try:
+        os.write(giving, b"".join(item.to_bytes(TICKET_BYTES, "little") for item in range(count)))
+    finally:
+        os.close(giving)
+    with ExitStack() as stack:
+        files = [stack.enter_context(_memory_file()) for _ in range(helpers)]
+        children = [start_aside(partial(_work_shared, work, taking, file)) for file in files]
+        try:
+            found = [work(_tickets(taking))]
+        finally:
+            os.close(taking)
+            ended = [child.wait(lambda _: None) for child in children]
+        return found + [_content(file) for file, whole in zip(files, ended, strict=True) if whole]
+
+
+def _memory_file() -> IO[bytes]:
+    """A file that this process and its children have in common."""
+    if sys.platform != "linux":
+        raise OSError("work is not shared with children on this system")
+    return open(os.memfd_create("lamella"), "r+b")
+
+
+def _work_shared(
+    work: Callable[[Iterator[int]], bytes], taking: int, file: IO[bytes], _: Callable[[bytes], None]
+) -> None:
+    file.write(work(_tickets(taking)))
+    file.flush()
+
+
+def _content(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+def _tickets(taking: int) -> Iterator[int]:
+    """Numbers that nobody has taken yet; a pipe gives each of them to one reader, whole."""
+    while ticket := os.read(taking, TICKET_BYTES):
+        yield int.from_bytes(ticket, "little")

@@ -1,0 +1,105 @@
+"""The kernels of a program are compiled by several processes: the same objects, whoever takes which, and ends when."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lamella.backend.cpu import compile as compiling
+from lamella.backend.cpu.host import host_target
+from lamella.base.aside import share_aside
+from lamella.base.source import Source
+from lamella.base.watching import COMPILING
+from lamella.lang.tensor import parse
+
+if TYPE_CHECKING:
+    from lamella.backend.cpu.compiled import KernelSymbol
+    from lamella.lang.tensor.nodes import Program
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has children that can work")
+
+KERNELS = 2 * compiling.PIECES + 1
+KERNEL = """\
+func @scale_{number}(%x: memref<f32x{size}>) {{
+  %a = constant {number}.5 : f32
+  %0 = constant 0 : index
+  %n = constant {size} : index
+  foreach (%i):index=(%0),(%n) {{
+    %v = load %x[%i] : f32
+    %w = arith.mul %a, %v : f32
+    store %w, %x[%i]
+  }}
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    """More kernels than one process takes at once."""
+    text = "".join(KERNEL.format(number=number, size=16 + number) for number in range(KERNELS))
+    return parse(Source("kernels", text)).program
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processors, and nobody else's threads."""
+    monkeypatch.setattr(compiling, "count_processors", lambda: 2)
+    monkeypatch.setattr(compiling, "may_fork", lambda: True)
+
+
+def build_alone(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> tuple[tuple[KernelSymbol, ...], list[bytes]]:
+    """What one process makes."""
+    with monkeypatch.context() as patch:
+        patch.setattr(compiling, "may_fork", lambda: False)
+        return compiling.build_objects(program, host_target())
+
+
+@pytest.mark.usefixtures("two")
+def test_two_processes_make_the_objects_of_one(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+    before = COMPILING.set(lambda done, total: seen.append((done, total)))
+    try:
+        found = compiling.build_objects(program, host_target())
+    finally:
+        COMPILING.reset(before)
+    assert found == build_alone(program, monkeypatch)
+    assert seen == sorted(seen)
+    assert seen[-1][0] == seen[-1][1] > 1
+
+
+@pytest.mark.usefixtures("two")
+def test_what_an_ended_child_took_is_compiled_all_the_same(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, owner, assemble = build_alone(program, monkeypatch), os.getpid(), compiling.assemble
+
+    def ends(*given: object) -> bytes:
+        if os.getpid() != owner:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return assemble(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compiling, "assemble", ends)
+    assert compiling.build_objects(program, host_target()) == alone
+
+
+def test_pieces_are_taken_once_and_work_of_those_who_fail_is_missing() -> None:
+    owner = os.getpid()
+
+    def work(numbers: Iterator[int]) -> bytes:
+        return bytes(numbers)
+
+    def fails(numbers: Iterator[int]) -> bytes:
+        taken = bytes(numbers)
+        if os.getpid() != owner:
+            raise KeyboardInterrupt
+        return taken
+
+    assert sorted(b"".join(share_aside(200, 2, work))) == list(range(200))
+    assert len(share_aside(200, 2, fails)) == 1
