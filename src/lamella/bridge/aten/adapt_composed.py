@@ -51,14 +51,6 @@ def build_shift(site: CallSite) -> Result:
     return site.call(operator, operand, site.cast(1 << count, operand.element))
 
 
-def build_mean_slope(site: CallSite) -> Result:
-    """Below zero the mean of the slopes between which training draws; the noise comes back as it is."""
-    if site.flag("training"):
-        site.refuse("training", "evaluation is possible")
-    slope = (site.real("lower") + site.real("upper")) / 2
-    return site.call("aten.leaky_relu", site.tensor("self"), negative_slope=slope), site.tensor("noise")
-
-
 # --- images that are filtered where they shrink -------------------------------------------------------------
 
 
@@ -111,7 +103,7 @@ def _column(site: CallSite, tensor: Tensor) -> Tensor:
 
 COMPOSED = MappingProxyType(
     {
-        **{"kth": build_kth, "middle": build_middle, "shift": build_shift, "mean_slope": build_mean_slope},
+        **{"kth": build_kth, "middle": build_middle, "shift": build_shift},
         **{"filtered": build_filtered, "multilabel_margin": build_multilabel_margin},
     }
 )

@@ -6,19 +6,21 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from types import MappingProxyType
 from typing import TypeAlias, cast
 
 import numpy as np
 
 from lamella.base.arrays import Array
-from lamella.base.dim import TooComplex
-from lamella.base.dtype import BOOL, ElementType, Kind, component_of
+from lamella.base.dim import Dim, TooComplex
+from lamella.base.dtype import BOOL, I64, ElementType, Kind, component_of
 from lamella.base.errors import Found, Unsupported
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import AtenCall, AtenSchema, Operand, Result
+from lamella.bridge.aten.promotion import number_type
 from lamella.bridge.aten.sizes import compute_size
-from lamella.bridge.aten.table import DROP, REFUSE, OverloadRow, rows
+from lamella.bridge.aten.table import DROP, REFUSE, OverloadRow, find_row, rows
 from lamella.bridge.torch_to_graph.complex_parts import LINEAR, ComplexCalls, ComplexParts, is_complex_node
 from lamella.bridge.torch_to_graph.program import (
     ExportedProgram,
@@ -29,7 +31,6 @@ from lamella.bridge.torch_to_graph.program import (
     TorchTensor,
     array_of,
     element_of,
-    expression_of,
     is_complex,
     is_node,
     is_tensor,
@@ -39,7 +40,7 @@ from lamella.bridge.torch_to_graph.program import (
 )
 from lamella.bridge.torch_to_graph.report import ExportReport, operation_of
 from lamella.graph.build import Builder
-from lamella.graph.nodes import Tensor
+from lamella.graph.nodes import Single, Tensor
 from lamella.lang.skriptnd.rules import exports
 
 # --- the arguments of a node as operands of a call, by the names of ATen's parameters -----------------------
@@ -109,7 +110,24 @@ def _translate_flow(walk: NodeTranslator, node: FxNode, name: str) -> NodeValue:
         return _branch(walk, *node.args)
     if name == "while_loop":
         return _loop(walk, *node.args)
+    if name == "with_effects":
+        return _ordered_call(walk, node)
     raise Unsupported("there is nothing like it here")
+
+
+def _ordered_call(walk: NodeTranslator, node: FxNode) -> NodeValue:
+    """What an operation gives whose order among those that may fail a token says; the token holds nothing."""
+    _, target, *given = node.args
+    row = find_row(str(target))
+    if row is None:
+        raise Unsupported(f"it calls '{target}', which has no operator here")
+    if row.how == DROP:
+        return _tuple([LOST])
+    names = [item.name for item in row.schema.parameters if not item.keyword]
+    operands = {**dict(zip(names, given, strict=False)), **node.kwargs}
+    call = AtenCall(row.schema, {key: operand(item, walk.value_of) for key, item in operands.items()})
+    found = build_call(walk.builder, call, walk.report.places.origin(node))
+    return _tuple([LOST, *(found if isinstance(found, tuple) else [found])])
 
 
 def _given(walk: NodeTranslator, items: Sequence[FxArgument]) -> list[NodeValue]:
@@ -293,6 +311,21 @@ SAME = re.compile(r"aten\.(?:clone|contiguous|alias|lift_fresh|lift_fresh_copy)\
 CONVERSIONS = ("aten.to_copy", "aten.type_as")
 CASTS = frozenset(("_to_copy", "to", "type_as"))
 """Operations that change the type, or where a tensor lies."""
+ITEMS = frozenset(("aten.item.default", "aten._local_scalar_dense.default"))
+"""The number that a tensor of one element holds."""
+SCALARS: Mapping[str, str] = MappingProxyType(
+    {
+        **{word: f"aten.{word}.Tensor" for word in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")},
+        **{
+            "truediv": "aten.div.Tensor",
+            "floordiv": "aten.floor_divide.default",
+            "mod": "aten.remainder.Tensor",
+        },
+        **{"neg": "aten.neg.default", "sym_not": "aten.logical_not.default", "pow": "aten.pow.Tensor_Tensor"},
+        **{"and_": "aten.logical_and.default", "or_": "aten.logical_or.default"},
+    }
+)
+"""Python's arithmetic of numbers that only the run tells, and what is called for it."""
 DROPOUT = re.compile(r"aten\.(?:feature_)?(?:alpha_)?dropout\.default")
 
 
@@ -357,12 +390,8 @@ class NodeTranslator:
 
     def _translated(self, node: FxNode) -> NodeValue:
         name = operation_of(node)
-        row = rows().get(name)
-        if (row is not None and row.how == DROP) or name in TESTS:
-            return LOST
-        if _is_data_dependent(node):
-            if not any(map(_is_data_dependent, _nodes_in((*node.args, *node.kwargs.values())))):
-                self.report.data_dependent(node)
+        row = find_row(name)
+        if (row is not None and row.how == DROP) or (name in TESTS and not self._is_scalar(node)):
             return LOST
         try:
             return self._called(node, name, row)
@@ -375,6 +404,10 @@ class NodeTranslator:
                 self.report.refused_call(node, reason)
         return LOST
 
+    def _is_scalar(self, node: FxNode) -> bool:
+        """Whether a question is about a number that only the run tells."""
+        return any(isinstance(self.values.get(item), Tensor) for item in _nodes_in(node.args))
+
     def _called(self, node: FxNode, name: str, row: OverloadRow | None) -> NodeValue:
         if name.startswith(HIGHER):
             return _translate_flow(self, node, name.removeprefix(HIGHER))
@@ -386,6 +419,8 @@ class NodeTranslator:
             map(self._is_complex, _nodes_in((*node.args, *node.kwargs.values())))
         ):
             return self._complex(node, name, row)
+        if name in ITEMS:
+            return self._item(node)
         if row is None:
             self.report.missing(node)
             return LOST
@@ -448,9 +483,29 @@ class NodeTranslator:
             return isinstance(given, Tensor) and given.element == element_of(wanted)
         return bool(SAME.fullmatch(name) or (DROPOUT.fullmatch(name) and node.args[2:] == (False,)))
 
+    def _item(self, node: FxNode) -> NodeValue:
+        """The number of a tensor: an extent where it cannot be negative, else a tensor of one element."""
+        source = operand(node.args[0], self.value_of)
+        if not isinstance(source, Tensor):
+            raise Unsupported("it is asked of what is no tensor")
+        self.builder.origin = self.report.places.origin(node)
+        single = source if not source.shape else self.builder.call("aten.view", source, size=())
+        value = node.meta.get("val")
+        ends = self.symbols.ends(value)
+        if ends is None or ends[0] < 0 or not single.element.is_integer:
+            return single
+        count = (
+            single if single.element == I64 else self.builder.call("layout.cast", single, types={"R": I64})
+        )
+        numbers = self.builder.call("layout.dynamic_range", count, limit=ends[1])
+        self.symbols.bind(value, numbers.shape[0])
+        return numbers.shape[0]
+
     def _size(self, node: FxNode, name: str) -> NodeValue:
-        """Arithmetic of sizes, or an item of a tuple."""
+        """Arithmetic of sizes, or an item of a tuple; of numbers that only the run tells, that of tensors."""
         operands = [operand(item, self.value_of) for item in node.args]
+        if name in SCALARS and any(isinstance(item, Tensor) for item in operands):
+            return self._scalar(node, name, operands)
         try:
             found = compute_size(name, operands)
         except (Found, TooComplex) as problem:
@@ -460,6 +515,19 @@ class NodeTranslator:
             self._refuse(node, problem)
             return LOST
         return LOST if found is None else found
+
+    def _scalar(self, node: FxNode, name: str, operands: Sequence[Operand]) -> NodeValue:
+        """Arithmetic of numbers of which at least one is a tensor of one element."""
+        names = ("self", "other") if len(operands) == 2 else ("self",)
+        first, *rest = operands
+        if not isinstance(first, Tensor):
+            found = number_type(first) if isinstance(first, int | float | Dim) else None
+            if found is None:
+                raise Unsupported("it is asked of what is no number")
+            first = self.builder.constant(cast("Single", first), found)
+        schema = rows()[SCALARS[name]].schema
+        call = AtenCall(schema, dict(zip(names, (first, *rest), strict=True)))
+        return build_call(self.builder, call, self.report.places.origin(node))
 
     def _refuse(self, node: FxNode, problem: Found | TooComplex) -> None:
         if isinstance(problem, Found):
@@ -500,20 +568,3 @@ def _nodes_in(items: Iterable[FxArgument]) -> Iterator[FxNode]:
             yield cast("FxNode", item)
         elif isinstance(item, list | tuple):
             yield from _nodes_in(item)
-
-
-def _is_unbacked(size: object) -> bool:
-    """Whether a size depends on the numbers in a tensor: no input of the graph binds its symbols."""
-    expression = expression_of(size)
-    return expression is not None and any(
-        # PyTorch numbers unbacked integers u0, u1, … and unbacked floats zuf0, zuf1, …
-        str(item).startswith(("u", "zu"))
-        for item in expression.free_symbols
-    )
-
-
-def _is_data_dependent(node: FxNode) -> bool:
-    """Whether a size in what a node gives, or a number that it is, depends on the numbers in a tensor."""
-    value = node.meta.get("val")
-    parts = value if isinstance(value, list | tuple) else (value,)
-    return any(_is_unbacked(size) for part in parts for size in getattr(part, "shape", None) or (part,))
