@@ -13,7 +13,7 @@ import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.dim import Dim, TooComplex
-from lamella.base.dtype import BOOL, I64, ElementType, Kind, component_of
+from lamella.base.dtype import BOOL, I32, I64, ElementType, Kind, component_of
 from lamella.base.errors import Found, Unsupported
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
@@ -112,6 +112,10 @@ def _translate_flow(walk: NodeTranslator, node: FxNode, name: str) -> NodeValue:
         return _loop(walk, *node.args)
     if name == "with_effects":
         return _ordered_call(walk, node)
+    if name == "flex_attention":
+        return _flexible_attention(walk, *node.args[:6], *node.args[7:])
+    if name == "flat_apply" and str(node.args[2]).endswith(".ModIndex"):
+        return _picked(walk, node.args[3:])
     raise Unsupported("there is nothing like it here")
 
 
@@ -213,6 +217,59 @@ def _loop(
     # Carried tensors lose their origins: the loop is the origin of what leaves it.
     plain = [replace(item, origin=None) for item in start]
     return cast("NodeValue", walk.builder.fold(plain, run, condition=ask))
+
+
+# --- attention whose scores a graph changes -----------------------------------------------------------------
+
+
+def _flexible_attention(walk: NodeTranslator, *given: FxArgument) -> NodeValue:
+    """Attention with scores that a graph changes and another hides: both see all scores and places at once."""
+    query, key, value, change, blocks, scale, *rest = given
+    tensors = _tensors(_given(walk, (query, key, value)))
+    others = [_given(walk, cast("Sequence[FxArgument]", item)) for item in rest] or [[], []]
+    mask = cast("Sequence[FxArgument]", blocks)[-1]
+    call = walk.builder.call
+    wide = _repeated_heads(walk, tensors)
+    turned = call("aten.transpose", wide[1], dim0=-2, dim1=-1)
+    factor = walk.builder.constant(float(cast("float", scale)), wide[0].element)
+    scores = call("aten.mul", call("aten.matmul", wide[0], turned), factor)
+    places = [_place(walk, scores, axis) for axis in range(4)]
+    (changed,) = _tensors(walk.inline(_body(walk, change), [scores, *places, *others[0]]))
+    (seen,) = _tensors(walk.inline(_body(walk, mask), [*places, *others[1]]))
+    hidden = walk.builder.constant(float("-inf"), changed.element)
+    shown = call("aten.where", seen, changed, hidden)
+    schema = rows()["aten._safe_softmax.default"].schema
+    (weights,) = _tensors([build_call(walk.builder, AtenCall(schema, {"self": shown, "dim": -1}))])
+    narrow = weights if weights.element == wide[2].element else call("aten.type_as", weights, wide[2])
+    return _tuple([call("aten.matmul", narrow, wide[2]), LOST, LOST])
+
+
+def _repeated_heads(walk: NodeTranslator, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Queries, keys and values with as many heads: keys and values serve several queries each."""
+    query, *others = tensors
+    heads = query.shape[1]
+    found = [query]
+    for item in others:
+        own = item.shape[1]
+        if own != heads and isinstance(own, int) and isinstance(heads, int):
+            item = walk.builder.call("aten.repeat_interleave", item, repeats=heads // own, dim=1)
+        found.append(item)
+    return tuple(found)
+
+
+def _place(walk: NodeTranslator, scores: Tensor, axis: int) -> Tensor:
+    """The numbers of the places along an axis of all scores."""
+    shape = tuple(extent if place == axis else 1 for place, extent in enumerate(scores.shape))
+    numbers = walk.builder.call("aten.arange", types={"T": I32}, start=0, end=scores.shape[axis], step=1)
+    return walk.builder.call("aten.view", numbers, size=shape)
+
+
+def _picked(walk: NodeTranslator, items: Sequence[FxArgument]) -> NodeValue:
+    """Elements of a tensor at places, all of one shape."""
+    source, *places = items
+    schema = rows()["aten.index.Tensor"].schema
+    operands = {"self": operand(source, walk.value_of), "indices": operand(tuple(places), walk.value_of)}
+    return build_call(walk.builder, AtenCall(schema, operands))
 
 
 # --- variables: parameters, buffers and constants; their numbers are not copied -----------------------------
@@ -506,6 +563,8 @@ class NodeTranslator:
         operands = [operand(item, self.value_of) for item in node.args]
         if name in SCALARS and any(isinstance(item, Tensor) for item in operands):
             return self._scalar(node, name, operands)
+        if name == "getitem" and _is_token(*operands):
+            return LOST
         try:
             found = compute_size(name, operands)
         except (Found, TooComplex) as problem:
@@ -540,6 +599,11 @@ class NodeTranslator:
         """Call a tensor after the line that gives it; an item of a pack has the name of the pack."""
         if isinstance(found, Tensor) and found.name not in self.names and ":" not in found.name:
             self.names[found.name] = node.name
+
+
+def _is_token(group: Operand, place: Operand = None) -> bool:
+    """Whether an item of what an ordered call gives is its token, which holds nothing."""
+    return isinstance(group, tuple) and isinstance(place, int) and group[place : place + 1] == (LOST,)
 
 
 def _needed(body: FxModule) -> set[FxNode]:
