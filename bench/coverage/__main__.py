@@ -1,7 +1,8 @@
 """Cover hundreds of modules, each in a process of its own; what was found out is kept, and it goes on from there.
 
-usage: python -m bench.coverage [--only PATTERN] [--limit N] [--patience S] [--jobs N] [--again] [--list]
-Results are lines of JSON in build/bench/coverage.jsonl; the summary is of all of them that match.
+usage: python -m bench.coverage [--only PATTERN] [--limit N] [--patience S] [--jobs N] [--again] [--list] [--time]
+Small modules are compared with eager mode on three backends; `--time` takes larger ones and times them against it.
+Results are lines of JSON in build/bench/agreement.jsonl (times: coverage.jsonl); the summary is of all that match.
 """
 
 from __future__ import annotations
@@ -11,34 +12,38 @@ import json
 import math
 import multiprocessing
 import re
+import resource
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
+from pathlib import Path
 
 import torch
 import torch._dynamo
 import torch.export
 
-from bench.coverage.one import cover
-from bench.coverage.zoo import names
+from bench.coverage.agreement import BACKENDS, agree
+from bench.coverage.one import Facts, cover
+from bench.coverage.zoo import names, small_names
 from bench.exports import FOLDER
 
-RESULTS = FOLDER / "coverage.jsonl"
+AGREEMENT, TIMES = FOLDER / "agreement.jsonl", FOLDER / "coverage.jsonl"
 SHORT_MS = 2.0
 """Eager runs shorter than this measure the overhead of a call, and are told apart."""
-Facts = dict[str, Any]
+MOST_BYTES = 10 << 30
+"""The memory that a module may address: what is larger is no small module."""
+Work = Callable[[str], Facts]
 
 
-def run_one(name: str, patience: float) -> Facts:
+def run_one(name: str, work: Work, patience: float) -> Facts:
     """What is found out about a module in a process of its own, forked so that packages are loaded once."""
     forking = multiprocessing.get_context("fork")
     receiver, sender = forking.Pipe(duplex=False)
-    process = forking.Process(target=_cover_into, args=(name, sender))
+    process = forking.Process(target=_cover_into, args=(work, name, sender))
     process.start()
     sender.close()
     try:
@@ -55,17 +60,18 @@ def run_one(name: str, patience: float) -> Facts:
     return found
 
 
-def _cover_into(name: str, sender: Connection) -> None:
-    sender.send(cover(name))
+def _cover_into(work: Work, name: str, sender: Connection) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    sender.send(work(name))
 
 
 def _failed(name: str, problem: str) -> Facts:
     return {"name": name, "stage": "?", "problem": problem}
 
 
-def known_results() -> dict[str, Facts]:
+def known_results(path: Path) -> dict[str, Facts]:
     """What earlier runs found out, by name; the last line of a name counts."""
-    lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     rows = [json.loads(line) for line in lines if line.strip()]
     return {row["name"]: row for row in rows}
 
@@ -77,9 +83,29 @@ def told(facts: Facts) -> str:
     """One line about a module."""
     if "problem" in facts:
         return f"{facts['name']:44} {facts['stage']}: {facts['problem'][:120]}"
+    if "ratio" not in facts:
+        return f"{facts['name']:44} agrees: " + "  ".join(f"{item} {facts[item]:.0e}" for item in BACKENDS)
     times = f"eager {facts['eager_ms']:9.2f} ms  ours {facts['ours_ms']:9.2f} ms  ratio {facts['ratio']:6.2f}"
     wrong = "" if facts["agrees"] else f"  DIFFERS by {facts['difference']:.1e}"
     return f"{facts['name']:44} {times}{wrong}"
+
+
+STAGES = ("build", "eager", "export", "graph", *BACKENDS, "done")
+
+
+def table(rows: Sequence[Facts]) -> Iterator[str]:
+    """By source how many modules torch.export takes, how many of them become graphs and agree; then the others."""
+    yield "| modules of | drawn | `torch.export` takes | become graphs | reference | cpu | nacvm | agree |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
+    for source in (*sorted({row["name"].partition(":")[0] for row in rows}), ""):
+        chosen = [row for row in rows if row["name"].startswith(f"{source}:" if source else "")]
+        reached = [STAGES.index(row["stage"]) if row["stage"] in STAGES else 0 for row in chosen]
+        counts = [sum(place > STAGES.index(stage) for place in reached) for stage in STAGES[2:-1]]
+        share = f"{counts[-1] / counts[0]:.1%}" if counts[0] else "–"
+        yield f"| {source or 'all'} | {len(chosen)} | {' | '.join(map(str, counts))} | {share} |"
+    for row in rows:
+        if row["stage"] in STAGES[3:-1] or row["stage"] not in STAGES:
+            yield f"- `{row['name']}` ({row['stage']}): {row['problem']}"
 
 
 def summary(rows: Sequence[Facts]) -> Iterator[str]:
@@ -122,23 +148,27 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="what is known already, too")
     parser.add_argument("--list", action="store_true", help="only print the names")
+    parser.add_argument("--time", action="store_true", help="larger modules, timed against eager mode")
     wanted = parser.parse_args(arguments)
-    listed = [name for name in names() if re.search(wanted.only, name)]
+    drawn, work, path = (names, cover, TIMES) if wanted.time else (small_names, agree, AGREEMENT)
+    listed = [name for name in drawn() if re.search(wanted.only, name)]
     if wanted.list:
         print(*listed, sep="\n")
         return
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    known = known_results()
+    known = known_results(path)
     waiting = [name for name in listed if wanted.again or name not in known]
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(wanted.jobs) as pool, RESULTS.open("a", encoding="utf-8") as file:
-        for facts in pool.map(partial(run_one, patience=wanted.patience), waiting[: wanted.limit or None]):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(wanted.jobs) as pool, path.open("a", encoding="utf-8") as file:
+        run = partial(run_one, work=work, patience=wanted.patience)
+        for facts in pool.map(run, waiting[: wanted.limit or None]):
             file.write(json.dumps(facts) + "\n")
             file.flush()
             print(told(facts), flush=True)
-    known = known_results()
-    print(*summary([known[name] for name in listed if name in known]), sep="\n")
+    known = known_results(path)
+    rows = [known[name] for name in listed if name in known]
+    print(*(summary(rows) if wanted.time else table(rows)), sep="\n")
 
 
 if __name__ == "__main__":

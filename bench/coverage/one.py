@@ -26,11 +26,19 @@ TOLERANCE = 2e-3
 """How far results may lie apart, in parts of the largest number: deep networks with random weights add up."""
 
 
-def cover(name: str) -> dict[str, object]:
+Facts = dict[str, Any]
+
+
+def cover(name: str) -> Facts:
     """What is found out about a module; `stage` says how far it came."""
-    facts: dict[str, object] = {"name": name, "stage": "build"}
+    return gather_facts(name, _stages(name))
+
+
+def gather_facts(name: str, stages: Iterator[tuple[str, Facts]]) -> Facts:
+    """All that the stages of a module found out until one failed, and why it did."""
+    facts: Facts = {"name": name, "stage": "build"}
     try:
-        for stage, found in _stages(name):
+        for stage, found in stages:
             facts |= {**found, "stage": stage}
     except Exception as problem:  # noqa: BLE001  # whatever happens to a module is a fact about it
         text = next(iter(str(problem).splitlines()), "")
@@ -38,7 +46,7 @@ def cover(name: str) -> dict[str, object]:
     return facts
 
 
-def _stages(name: str) -> Iterator[tuple[str, dict[str, object]]]:
+def _stages(name: str) -> Iterator[tuple[str, Facts]]:
     """The stages that come next, each with what the one before found out."""
     module, inputs = build(name)
     yield "eager", {}
@@ -53,20 +61,20 @@ def _stages(name: str) -> Iterator[tuple[str, dict[str, object]]]:
     given = {word: item.numpy() for word, item in zip(executable.inputs, leaves, strict=True)}
     found = executable(**given)
     yield "compare", {"compile_s": time.perf_counter() - start}
-    apart = _difference(list(found.values()), [item.numpy() for item in expected])
+    apart = difference(list(found.values()), [item.numpy() for item in expected])
     yield "time", {"difference": apart, "agrees": apart <= TOLERANCE, **_placement(executable)}
     with torch.inference_mode():
         eager, ours = _alternate(lambda: module(*inputs), lambda: executable(**given))
     yield "done", {"eager_ms": eager * 1e3, "ours_ms": ours * 1e3, "ratio": ours / eager}
 
 
-def _placement(executable: Any) -> dict[str, object]:
+def _placement(executable: Any) -> Facts:
     """Operators that have no kernels, and so run by their formulas."""
     rest = sorted({str(item.operation) for item in executable.placement if item.where != "kernel"})
     return {"by_formulas": rest} if rest else {}
 
 
-def _difference(ours: list[Array], theirs: list[Array]) -> float:
+def difference(ours: list[Array], theirs: list[Array]) -> float:
     """The largest difference as a part of the largest number; infinite where shapes or counts differ."""
     if len(ours) < len(theirs):
         return float("inf")

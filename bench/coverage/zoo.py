@@ -12,14 +12,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree
 
 from bench.coverage.layers import LAYERS
+from bench.coverage.small import SMALL, small_timm, small_transformers, timm_names, transformers_names
 
 if sys.modules.get("torchvision", torch) is None:  # hidden for the other benches
     del sys.modules["torchvision"]
 IMAGE = 224
-SMALL = re.compile(r"atto|femto|pico|nano|tiny|small|xxs|xs|_s\b|_xs\b|b0|_0|18|mini|micro|light")
 HUGE = re.compile(r"_h_|_l_|128gf|32gf|vit_b_32|regnet_y_16gf|wide_resnet101|convnext_large|swin_v2_b|swin_b")
+WHOLE = re.compile(r"inception_v3|vit_|maxvit|swin_v2")
+"""Networks that take images of one size alone, or whose windows divide it."""
 VIDEO = ("mc3_18", "r3d_18", "r2plus1d_18")
 SEGMENTATION = (
     "fcn_resnet50",
@@ -149,12 +152,43 @@ def names() -> Iterator[str]:
 
 def _timm_names() -> Iterator[str]:
     """One small model for each file of timm: its architectures, not its sizes."""
-    torchvision()
-    timm = importlib.import_module("timm")
+    timm = _timm()
     for module in timm.list_modules():
         listed = timm.list_models(module=module)
         if listed:
             yield min(listed, key=lambda name: (not SMALL.search(name), len(name), name))
+
+
+def small_names() -> Iterator[str]:
+    """The small modules as `source:name`: torchvision's, a family of timm or a type of transformers each."""
+    if importlib.util.find_spec("torchvision") is not None:
+        models = torchvision().models
+        listed = [name for name in models.list_models(module=models) if not HUGE.search(name)]
+        yield from (f"torchvision:{name}" for name in listed)
+    if importlib.util.find_spec("timm") is not None:
+        yield from (f"timm:{name}" for name in timm_names(_timm()))
+    if importlib.util.find_spec("transformers") is not None:
+        yield from (f"transformers:{name}" for name in transformers_names())
+
+
+def build_small(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
+    """A small module in evaluation mode with random weights, and its inputs by name."""
+    torch.manual_seed(0)
+    source, _, word = name.partition(":")
+    if source == "torchvision":
+        module, (image,) = _torchvision(word)
+        given = {"x": image if WHOLE.match(word) else image[..., :128, :128]}
+    elif source == "timm":
+        module, given = small_timm(_timm(), word)
+    else:
+        torchvision()  # transformers would load it without our declarations
+        module, given = small_transformers(word)
+    return _without_zeros(Tensors(module)), given
+
+
+def _timm() -> ModuleType:
+    torchvision()
+    return importlib.import_module("timm")
 
 
 def build(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -230,14 +264,13 @@ def _has(config: object, key: str) -> bool:
 
 
 class Tensors(nn.Module):
-    """A model of transformers that gives its tensors alone."""
+    """A model that gives its tensors alone, without what its results are called."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, given: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, *given: Tensor, **named: Tensor) -> tuple[Tensor, ...]:
         """What it gives, without the names."""
-        found = self.model(given)
-        items = found.to_tuple() if hasattr(found, "to_tuple") else found
-        return tuple(item for item in items if isinstance(item, Tensor))
+        leaves = _pytree.tree_leaves(self.model(*given, **named))
+        return tuple(item for item in leaves if isinstance(item, Tensor))

@@ -16,7 +16,7 @@ from lamella.backend.executor.segments import Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_extent, known_shape, known_single
 from lamella.backend.progress import Progress, clock_of, no_progress
 from lamella.base.arrays import Array
-from lamella.base.dim import substitute
+from lamella.base.dim import Dim, Logic, Test, substitute, symbols
 from lamella.base.limits import Limits
 from lamella.base.liveness import last_uses, live_ranges
 from lamella.base.origin import GroupOrigin, Origin
@@ -155,8 +155,8 @@ class GraphRun:
             self.bytes -= _size(self.held.pop(name))
 
     def put_constant(self, constant: Constant) -> None:
-        """Hold a constant; one whose extents a node still has to tell is made whenever it is used."""
-        if all(isinstance(substitute(extent, self.extents), int) for extent in constant.tensor.shape):
+        """Hold a constant; one whose extents or values a node still has to tell is made whenever it is used."""
+        if open_symbols(constant) <= self.extents.keys():
             self.put(constant.tensor, self._fill(constant))
         else:
             self.late[constant.tensor.name] = constant
@@ -311,6 +311,13 @@ def tell_times(progress: Progress, times: Iterable[LaunchTime] | None) -> None:
     if clock is not None:
         for item in times or ():
             clock.record(item)
+
+
+def open_symbols(constant: Constant) -> set[str]:
+    """The symbols in the shape and the values of a constant."""
+    values = constant.value if isinstance(constant.value, tuple) else (constant.value,)
+    found = (item for item in (*constant.tensor.shape, *values) if isinstance(item, Dim | Test | Logic))
+    return {part.name for item in found for part in symbols(item)}
 
 
 def make_constant(constant: Constant, storage: Storage, extents: Mapping[str, int]) -> Array:

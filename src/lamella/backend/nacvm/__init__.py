@@ -422,6 +422,7 @@ class NacMachine:
         """Run once; inputs that are not given are random, from the seed. A run that fails changes no state."""
         self.trace.clear()
         self._draws.generator = None
+        self._operations.extents.clear()
         account = self._account
         account.now = account.most = 0
         slots = self._code.template.copy()

@@ -9,6 +9,7 @@ from operator import itemgetter, methodcaller
 import numpy as np
 
 from lamella.backend.executor.findings import findings_at
+from lamella.backend.executor.run import open_symbols
 from lamella.backend.formula.tape import Register, SlotAllocator, Slots, SlotStep, Tape, bind
 from lamella.backend.nacvm.operations import Env, OperationLowering
 from lamella.backend.nacvm.preload import ParameterLoad, WeightReader
@@ -93,6 +94,9 @@ class Linker:
         self.blocks = read_blocks(self.program.file.instructions)
         self.constants = {}
         for item in self.program.constants:
+            if open_symbols(item):
+                self.operations.late[item.tensor.name] = item
+                continue
             with findings_at(item.tensor.name, item.tensor.origin):
                 self.constants[item.tensor.name] = self.operations.array(item)
 

@@ -9,7 +9,7 @@ from operator import itemgetter
 import numpy as np
 
 from lamella.backend.executor.extents import Extents
-from lamella.backend.executor.run import ExecutionContext, GraphRun, names_of
+from lamella.backend.executor.run import ExecutionContext, GraphRun, names_of, open_symbols
 from lamella.backend.formula.lower import FormulaSet, lower_formulas
 from lamella.backend.formula.program import Constants, FormulaProgram, compile_formulas, literals
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape, known_single
@@ -18,12 +18,14 @@ from lamella.backend.formula.terms import StoredTensor, Tensors
 from lamella.backend.nacvm.program import tensor_bytes
 from lamella.backend.reference.operators import BoundOperation, FormulaRunner
 from lamella.base.arrays import Array
+from lamella.base.dim import Dim, Logic, Test, symbols
 from lamella.base.errors import Unsupported
 from lamella.base.limits import Limits
 from lamella.graph.binding import signature
 from lamella.graph.compose.decompose import DecomposedCall, compose_call
 from lamella.graph.nodes import Argument, Constant, Operation, Pack, Tensor, tensors
 from lamella.ops.fault import Fault
+from lamella.ops.instance import singles
 from lamella.ops.library import Library
 
 Env = dict[str, Register]
@@ -65,6 +67,10 @@ class OperationLowering:
     limits: Limits
     draws: CallGenerator
     operators: FormulaRunner = field(init=False)
+    extents: dict[str, int] = field(default_factory=dict)
+    """Symbols that results of this call have told."""
+    late: dict[str, Constant] = field(default_factory=dict)
+    """Constants that only a call knows, by the names of their tensors."""
     _patterns: dict[object, ComposedPattern] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -74,12 +80,18 @@ class OperationLowering:
         """Put an operation on a tape; its outputs join the values by name."""
         prepared = self.operators.prepare(operation)
         kind = prepared.instance.definition.operator.kind
-        if prepared.instance.checks:
+        if prepared.instance.checks or self._is_open(operation):
             self._add_whole(tape, operation, env)
         elif kind == "compose":
             self._add_composed(tape, operation, env)
         elif kind != "lower" or not self._add_formulas(tape, prepared, operation, env):
             self._add_whole(tape, operation, env)
+
+    def _is_open(self, operation: Operation) -> bool:
+        """Whether only a call knows the extents that an operation speaks of, or a constant that it reads."""
+        given = [item for argument in (*operation.inputs, *operation.outputs) for item in tensors(argument)]
+        sizes = (isinstance(extent, Dim) for item in given for extent in item.shape)
+        return any(sizes) or bool(_asked(operation)) or any(item.name in self.late for item in given)
 
     def array(self, constant: Constant) -> Array:
         """A constant as an array."""
@@ -184,7 +196,8 @@ class OperationLowering:
         """Put a call of a function on the tape that takes the inputs of an operation and gives its outputs."""
         made = list(_names(operation.outputs))
         tape.note(MANY)
-        result = tape.do(function, *(env[name] for name in _names(operation.inputs)))
+        given = [env[name] for name in _names(operation.inputs) if name not in self.late]
+        result = tape.do(function, *given)
         if len(made) == 1:
             env[made[0]] = result
             return
@@ -195,12 +208,22 @@ class OperationLowering:
         machine = ExecutionContext(self.library, self.storage, self.limits, False, self.operators)
         nodes, draws = (operation,), self.draws
         kept = list(names_of(operation.outputs))
+        late = [self.late[name] for name in _names(operation.inputs) if name in self.late]
+        asked = _asked(operation).union(*map(open_symbols, late))
+        given = [_without(argument, self.late) for argument in operation.inputs]
 
         def run(*arrays: Array) -> Array | tuple[Array, ...]:
             frame = GraphRun(machine, Extents(), draws.take())
-            for argument, value in zip(operation.inputs, _arrange(operation.inputs, arrays), strict=True):
+            for argument, value in zip(given, _arrange(given, arrays), strict=True):
                 frame.put(argument, value)
+            # What the inputs tell goes first: in a loop, what was told before is of another step.
+            frame.extents.update(
+                {name: self.extents[name] for name in asked - frame.extents.keys() if name in self.extents}
+            )
+            for constant in late:
+                frame.put_constant(constant)
             frame.run(nodes, (), kept)
+            self.extents.update(frame.extents)
             found = tuple(frame.array(item) for output in operation.outputs for item in tensors(output))
             return found[0] if len(found) == 1 else found
 
@@ -217,6 +240,17 @@ def _guard(program: FormulaProgram, otherwise: Callable[..., Array | tuple[Array
         return results[0] if len(results) == 1 else results
 
     return run
+
+
+def _asked(operation: Operation) -> set[str]:
+    """The symbols in the attributes of an operation."""
+    found = (item for _, value in operation.attributes for item in singles(value))
+    return {part.name for item in found if isinstance(item, Dim | Test | Logic) for part in symbols(item)}
+
+
+def _without(argument: Argument, late: Mapping[str, Constant]) -> Argument:
+    """An argument whose array is given; None for one that is a constant of the call."""
+    return None if isinstance(argument, Tensor) and argument.name in late else argument
 
 
 def _names(arguments: Sequence[Argument]) -> Iterator[str]:

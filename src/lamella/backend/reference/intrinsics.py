@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from lamella.backend.reference.factorisations import FACTORISATIONS, Factorisation, factorise
 from lamella.base.arrays import Array, DType
-from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE
+from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE, NO_MEANING
 from lamella.ops.fault import Fault
 from lamella.ops.instance import Value
 
@@ -75,6 +76,25 @@ def nonzero(
 ) -> tuple[Array, ...]:
     """The coordinates of non-zero elements, one column each in row-major order; none for each of a scalar."""
     return (np.argwhere(_tensors(inputs)[0]).T.astype(dtypes[0]),)
+
+
+def dynamic_range(
+    inputs: tuple[Input, ...], attributes: Attributes, dtypes: tuple[DType, ...], _: np.random.Generator
+) -> tuple[Array, ...]:
+    """The numbers below the one that a tensor holds."""
+    count, limit = int(_tensors(inputs)[0]), int(_number(attributes, "limit"))
+    if not 0 <= count <= limit:
+        raise Fault(NO_MEANING, reason=f"it counts to {count}; numbers from 0 to {limit} are possible")
+    return (np.arange(count, dtype=dtypes[0]),)
+
+
+def sort_rows(
+    inputs: tuple[Input, ...], _: Attributes, dtypes: tuple[DType, ...], __: np.random.Generator
+) -> tuple[Array, ...]:
+    """The order of rows by their first element, of equals by their second, and so on; equal rows keep theirs."""
+    rows = _tensors(inputs)[0]
+    order = np.lexsort(rows.T[::-1]) if rows.shape[1] else np.arange(len(rows))
+    return (order.astype(dtypes[0]),)
 
 
 def top_k(
@@ -300,16 +320,28 @@ def bernoulli(
     return ((generator.random(_shape(attributes)) < _number(attributes, "prob")).astype(dtypes[0]),)
 
 
+def _factorisation(work: Factorisation) -> Intrinsic:
+    def run(
+        inputs: tuple[Input, ...], attributes: Attributes, dtypes: tuple[DType, ...], _: np.random.Generator
+    ) -> tuple[Array, ...]:
+        return factorise(work, [_computed(item) for item in _tensors(inputs)], attributes, dtypes)
+
+    return run
+
+
 INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
     {
         "algo.nonmax_suppress": nonmax_suppress,
+        "algo.sort_rows": sort_rows,
         "algo.top_k": top_k,
         "image._cubic_grid_sample": cubic_grid_sample,
         "image.avg_roi_pool": avg_roi_pool,
         "image.max_roi_pool": max_roi_pool,
+        "layout.dynamic_range": dynamic_range,
         "layout.nonzero": nonzero,
         "rand.bernoulli": bernoulli,
         "rand.normal": normal,
         "rand.uniform": uniform,
+        **{name: _factorisation(work) for name, work in FACTORISATIONS.items()},
     }
 )

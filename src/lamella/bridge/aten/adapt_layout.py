@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from lamella.base.dim import Extent, add, equal, floor_divide, mul
 from lamella.base.dtype import BOOL, F32, F64, I64, U8
-from lamella.bridge.aten.nodes import Result
+from lamella.bridge.aten.nodes import Operand, Result
 from lamella.bridge.aten.promotion import result_type
 from lamella.bridge.aten.site import CallSite, call_named, finish
 from lamella.graph.nodes import Shape, Tensor, Value
@@ -393,18 +393,29 @@ def _places(site: CallSite) -> tuple[tuple[int, ...], tuple[Tensor, ...]]:
     """The dimensions that are indexed, and the indices, all of one shape."""
     given = site.operands["indices"]
     items = given if isinstance(given, tuple) else (given,)
-    dims = tuple(place for place, item in enumerate(items) if item is not None)
-    tensors = tuple(item for item in items if isinstance(item, Tensor))
-    if len(tensors) != len(dims) or not dims:
-        site.refuse("indices", "a list of tensors of integers and None is possible")
-    if any(item.element in (BOOL, U8) for item in tensors):
-        site.give_up("a mask picks as many elements as it has true ones, which only the run tells")
+    if any(not isinstance(item, Tensor | None) for item in items) or all(item is None for item in items):
+        site.refuse("indices", "a list of tensors of integers or truth values and None is possible")
+    whole = [place for item in items for place in _places_of_mask(site, item)]
+    dims = tuple(place for place, item in enumerate(whole) if item is not None)
+    tensors = tuple(item for item in whole if item is not None)
     shape = _broadcast(site, [item.shape for item in tensors])
     wide = [site.cast(item, I64) for item in tensors]
     places = tuple(
         item if item.shape == shape else site.call("aten.expand", item, size=shape) for item in wide
     )
     return dims, places
+
+
+def _places_of_mask(site: CallSite, item: Operand) -> tuple[Tensor | None, ...]:
+    """Where a mask holds: a tensor of places for each of its dimensions, as long as only the run tells."""
+    if not isinstance(item, Tensor):
+        return (None,)
+    if item.element not in (BOOL, U8):
+        return (item,)
+    if not item.shape:
+        site.refuse("indices", "a mask has at least one dimension")
+    places = site.call("layout.nonzero", item)
+    return tuple(site.call("aten.select", places, dim=0, index=axis) for axis in range(len(item.shape)))
 
 
 def _broadcast(site: CallSite, shapes: Sequence[Shape]) -> Shape:

@@ -411,20 +411,6 @@ def build_prelu_kernel(site: CallSite) -> Result:
     return site.call("aten.where", positive, operand, scaled)
 
 
-def build_dropout(site: CallSite) -> Result:
-    """Nothing is dropped outside training."""
-    if site.flag("train") and site.operands.get("p") != 0:
-        site.refuse("train", "a graph computes what a model gives after training: export it in eval mode")
-    return site.padded(site.call("aten.dropout", site.tensor("input")))
-
-
-def build_native_dropout(site: CallSite) -> Result:
-    """Nothing is dropped outside training, and the mask says so."""
-    if site.flag("train") and site.operands.get("p") != 0:
-        site.refuse("train", "a graph computes what a model gives after training: export it in eval mode")
-    return site.call_all(site.schema.operator, site.tensor("input"))
-
-
 def build_convert(site: CallSite) -> Result:
     """Elements in another type; without one, a copy."""
     operand = site.tensor("self")
@@ -445,8 +431,8 @@ ELEMENTWISE = MappingProxyType(
             "extreme": build_arithmetic,
         },
         **{"compare": build_compare, "where": build_where, "replace": build_replace, "clamp": build_clamp},
-        **{"fused": build_fused, "prelu_kernel": build_prelu_kernel, "dropout": build_dropout},
-        **{"convert": build_convert, "native_dropout": build_native_dropout},
+        **{"fused": build_fused, "prelu_kernel": build_prelu_kernel},
+        **{"convert": build_convert},
         **{"real_pair": build_real_pair, "logit": build_logit, "nan_to_num": build_nan_to_num},
     }
 )

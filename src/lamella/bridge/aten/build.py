@@ -11,8 +11,11 @@ from lamella.base.dtype import BF16, F16, F32, I64, ElementType, Kind
 from lamella.base.errors import Found
 from lamella.base.origin import Origin, with_origin
 from lamella.bridge.aten.adapt_composed import COMPOSED
+from lamella.bridge.aten.adapt_dynamic import DYNAMIC
 from lamella.bridge.aten.adapt_layout import LAYOUTS, NETWORKS
+from lamella.bridge.aten.adapt_linalg import LINALG
 from lamella.bridge.aten.adapt_numeric import ELEMENTWISE, REDUCTIONS
+from lamella.bridge.aten.adapt_random import RANDOM
 from lamella.bridge.aten.nodes import AtenCall, Result
 from lamella.bridge.aten.promotion import Number, number_type
 from lamella.bridge.aten.site import CallSite, build_first, build_plain, fit_number, volume
@@ -182,17 +185,13 @@ def _size(site: CallSite) -> Result:
     return volume(shape)
 
 
-def _random(site: CallSite) -> Result:
-    site.give_up("it gives other numbers at each call; pass them as an input")
-
-
 def _refuse(site: CallSite) -> Result:
     site.give_up("its result, or the shape of it, depends on the numbers of a tensor")
 
 
 _ADAPTERS: Mapping[str, Build] = MappingProxyType(
     {
-        **{"drop": _drop, "size": _size, "refuse": _refuse, "random": _random},
+        **{"drop": _drop, "size": _size, "refuse": _refuse},
         **{"plain": build_plain, "first": build_first},
         **ELEMENTWISE,
         **REDUCTIONS,
@@ -200,6 +199,9 @@ _ADAPTERS: Mapping[str, Build] = MappingProxyType(
         **LAYOUTS,
         **NETWORKS,
         **COMPOSED,
+        **DYNAMIC,
+        **RANDOM,
+        **LINALG,
     }
 )
 """The adapter of each word of the table."""

@@ -30,6 +30,8 @@ from lamella.lang.skriptnd.rules.aten import (
 )
 
 _LIST = re.compile(r"\[(\d*)\]")
+ATEN_LONG = 4
+"""How the schemas of ATen call the type of 64-bit integers where it is a default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +134,10 @@ class CallSite:
         raise self._wrong_kind(name, "a word")
 
     def element(self, name: str = "dtype") -> ElementType | None:
-        """An operand that says an element type."""
+        """An operand that says an element type; the default of some is ATen's number of one."""
         found = self.operands.get(name)
+        if isinstance(found, int) and found == ATEN_LONG:
+            return I64
         if found is None or isinstance(found, ElementType):
             return found
         raise self._wrong_kind(name, "an element type")

@@ -74,6 +74,15 @@ def _read() -> Iterator[OverloadRow]:
             yield OverloadRow(parse_schema(text, operator), how)
 
 
+FOREIGN = MappingProxyType({"transformers.grouped_mm_fallback.default": "aten._grouped_mm.default"})
+"""Operations that other packages register, and the overloads of ATen that take the same and give the same."""
+
+
+def find_row(operation: str) -> OverloadRow | None:
+    """The line of an overload of ATen, or of what another package calls so."""
+    return rows().get(FOREIGN.get(operation, operation))
+
+
 @cache
 def schemas() -> Mapping[str, AtenSchema]:
     """All overloads by their names, such as `aten.add.Tensor` and `aten.relu.default`."""

@@ -14,7 +14,7 @@ from lamella.base.dtype import I64
 from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.base.optional import need
 from lamella.base.source import NOWHERE
-from lamella.bridge.aten.table import REFUSE, rows
+from lamella.bridge.aten.table import REFUSE, find_row
 from lamella.bridge.torch_to_graph.complex_parts import ComplexParts
 from lamella.bridge.torch_to_graph.program import (
     ExportedProgram,
@@ -96,7 +96,7 @@ def _is_known(body: FxModule, node: FxNode, broken: Collection[str]) -> bool:
 
 def stays_whole(operation: str) -> bool:
     """Whether an overload has an operator here."""
-    row = rows().get(operation)
+    row = find_row(operation)
     return row is not None and row.how != REFUSE
 
 

@@ -352,6 +352,7 @@ class OpenExtents:
         if expression is None or type(expression).__name__ != "Symbol" or str(expression) in self._extents:
             return
         low, high = self._ranges.get(str(expression), (0, UNBOUNDED))
+        low = max(0, low)
         # Two symbols of one name are one extent: what both ranges allow.
         if name in self._named:
             before = self._named[name]
@@ -360,6 +361,17 @@ class OpenExtents:
         same = [key for key, extent in self._extents.items() if str(extent) == name]
         for key in (*same, str(expression)):
             self._extents[key] = dim.symbol(name, max(low, high), low)
+
+    def ends(self, size: object) -> tuple[int, int] | None:
+        """The least and the largest value of a number that is a symbol; None for what is none."""
+        expression = expression_of(size)
+        if isinstance(size, int) or expression is None or type(expression).__name__ != "Symbol":
+            return None
+        return self._ranges.get(str(expression))
+
+    def bind(self, size: object, extent: Extent) -> None:
+        """An extent that only the run tells is what PyTorch calls by a symbol."""
+        self._extents[str(expression_of(size))] = extent
 
     def extent(self, size: object) -> Extent | None:
         """The extent that a size is; None where a graph cannot express it."""
@@ -379,7 +391,7 @@ class OpenExtents:
 
 
 def _ends(item: SymbolRange) -> tuple[int, int]:
-    return max(0, _bounded(item.lower, 0)), _bounded(item.upper, UNBOUNDED)
+    return _bounded(item.lower, -UNBOUNDED), _bounded(item.upper, UNBOUNDED)
 
 
 def _bounded(end: object, otherwise: int) -> int:

@@ -6,19 +6,21 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from types import MappingProxyType
 from typing import TypeAlias, cast
 
 import numpy as np
 
 from lamella.base.arrays import Array
-from lamella.base.dim import TooComplex
-from lamella.base.dtype import BOOL, ElementType, Kind, component_of
+from lamella.base.dim import Dim, TooComplex
+from lamella.base.dtype import BOOL, I32, I64, ElementType, Kind, component_of
 from lamella.base.errors import Found, Unsupported
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import AtenCall, AtenSchema, Operand, Result
+from lamella.bridge.aten.promotion import number_type
 from lamella.bridge.aten.sizes import compute_size
-from lamella.bridge.aten.table import DROP, REFUSE, OverloadRow, rows
+from lamella.bridge.aten.table import DROP, REFUSE, OverloadRow, find_row, rows
 from lamella.bridge.torch_to_graph.complex_parts import LINEAR, ComplexCalls, ComplexParts, is_complex_node
 from lamella.bridge.torch_to_graph.program import (
     ExportedProgram,
@@ -29,7 +31,6 @@ from lamella.bridge.torch_to_graph.program import (
     TorchTensor,
     array_of,
     element_of,
-    expression_of,
     is_complex,
     is_node,
     is_tensor,
@@ -39,7 +40,7 @@ from lamella.bridge.torch_to_graph.program import (
 )
 from lamella.bridge.torch_to_graph.report import ExportReport, operation_of
 from lamella.graph.build import Builder
-from lamella.graph.nodes import Tensor
+from lamella.graph.nodes import Single, Tensor
 from lamella.lang.skriptnd.rules import exports
 
 # --- the arguments of a node as operands of a call, by the names of ATen's parameters -----------------------
@@ -109,7 +110,28 @@ def _translate_flow(walk: NodeTranslator, node: FxNode, name: str) -> NodeValue:
         return _branch(walk, *node.args)
     if name == "while_loop":
         return _loop(walk, *node.args)
+    if name == "with_effects":
+        return _ordered_call(walk, node)
+    if name == "flex_attention":
+        return _flexible_attention(walk, *node.args[:6], *node.args[7:])
+    if name == "flat_apply" and str(node.args[2]).endswith(".ModIndex"):
+        return _picked(walk, node.args[3:])
     raise Unsupported("there is nothing like it here")
+
+
+def _ordered_call(walk: NodeTranslator, node: FxNode) -> NodeValue:
+    """What an operation gives whose order among those that may fail a token says; the token holds nothing."""
+    _, target, *given = node.args
+    row = find_row(str(target))
+    if row is None:
+        raise Unsupported(f"it calls '{target}', which has no operator here")
+    if row.how == DROP:
+        return _tuple([LOST])
+    names = [item.name for item in row.schema.parameters if not item.keyword]
+    operands = {**dict(zip(names, given, strict=False)), **node.kwargs}
+    call = AtenCall(row.schema, {key: operand(item, walk.value_of) for key, item in operands.items()})
+    found = build_call(walk.builder, call, walk.report.places.origin(node))
+    return _tuple([LOST, *(found if isinstance(found, tuple) else [found])])
 
 
 def _given(walk: NodeTranslator, items: Sequence[FxArgument]) -> list[NodeValue]:
@@ -195,6 +217,59 @@ def _loop(
     # Carried tensors lose their origins: the loop is the origin of what leaves it.
     plain = [replace(item, origin=None) for item in start]
     return cast("NodeValue", walk.builder.fold(plain, run, condition=ask))
+
+
+# --- attention whose scores a graph changes -----------------------------------------------------------------
+
+
+def _flexible_attention(walk: NodeTranslator, *given: FxArgument) -> NodeValue:
+    """Attention with scores that a graph changes and another hides: both see all scores and places at once."""
+    query, key, value, change, blocks, scale, *rest = given
+    tensors = _tensors(_given(walk, (query, key, value)))
+    others = [_given(walk, cast("Sequence[FxArgument]", item)) for item in rest] or [[], []]
+    mask = cast("Sequence[FxArgument]", blocks)[-1]
+    call = walk.builder.call
+    wide = _repeated_heads(walk, tensors)
+    turned = call("aten.transpose", wide[1], dim0=-2, dim1=-1)
+    factor = walk.builder.constant(float(cast("float", scale)), wide[0].element)
+    scores = call("aten.mul", call("aten.matmul", wide[0], turned), factor)
+    places = [_place(walk, scores, axis) for axis in range(4)]
+    (changed,) = _tensors(walk.inline(_body(walk, change), [scores, *places, *others[0]]))
+    (seen,) = _tensors(walk.inline(_body(walk, mask), [*places, *others[1]]))
+    hidden = walk.builder.constant(float("-inf"), changed.element)
+    shown = call("aten.where", seen, changed, hidden)
+    schema = rows()["aten._safe_softmax.default"].schema
+    (weights,) = _tensors([build_call(walk.builder, AtenCall(schema, {"self": shown, "dim": -1}))])
+    narrow = weights if weights.element == wide[2].element else call("aten.type_as", weights, wide[2])
+    return _tuple([call("aten.matmul", narrow, wide[2]), LOST, LOST])
+
+
+def _repeated_heads(walk: NodeTranslator, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Queries, keys and values with as many heads: keys and values serve several queries each."""
+    query, *others = tensors
+    heads = query.shape[1]
+    found = [query]
+    for item in others:
+        own = item.shape[1]
+        if own != heads and isinstance(own, int) and isinstance(heads, int):
+            item = walk.builder.call("aten.repeat_interleave", item, repeats=heads // own, dim=1)
+        found.append(item)
+    return tuple(found)
+
+
+def _place(walk: NodeTranslator, scores: Tensor, axis: int) -> Tensor:
+    """The numbers of the places along an axis of all scores."""
+    shape = tuple(extent if place == axis else 1 for place, extent in enumerate(scores.shape))
+    numbers = walk.builder.call("aten.arange", types={"T": I32}, start=0, end=scores.shape[axis], step=1)
+    return walk.builder.call("aten.view", numbers, size=shape)
+
+
+def _picked(walk: NodeTranslator, items: Sequence[FxArgument]) -> NodeValue:
+    """Elements of a tensor at places, all of one shape."""
+    source, *places = items
+    schema = rows()["aten.index.Tensor"].schema
+    operands = {"self": operand(source, walk.value_of), "indices": operand(tuple(places), walk.value_of)}
+    return build_call(walk.builder, AtenCall(schema, operands))
 
 
 # --- variables: parameters, buffers and constants; their numbers are not copied -----------------------------
@@ -293,6 +368,21 @@ SAME = re.compile(r"aten\.(?:clone|contiguous|alias|lift_fresh|lift_fresh_copy)\
 CONVERSIONS = ("aten.to_copy", "aten.type_as")
 CASTS = frozenset(("_to_copy", "to", "type_as"))
 """Operations that change the type, or where a tensor lies."""
+ITEMS = frozenset(("aten.item.default", "aten._local_scalar_dense.default"))
+"""The number that a tensor of one element holds."""
+SCALARS: Mapping[str, str] = MappingProxyType(
+    {
+        **{word: f"aten.{word}.Tensor" for word in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")},
+        **{
+            "truediv": "aten.div.Tensor",
+            "floordiv": "aten.floor_divide.default",
+            "mod": "aten.remainder.Tensor",
+        },
+        **{"neg": "aten.neg.default", "sym_not": "aten.logical_not.default", "pow": "aten.pow.Tensor_Tensor"},
+        **{"and_": "aten.logical_and.default", "or_": "aten.logical_or.default"},
+    }
+)
+"""Python's arithmetic of numbers that only the run tells, and what is called for it."""
 DROPOUT = re.compile(r"aten\.(?:feature_)?(?:alpha_)?dropout\.default")
 
 
@@ -357,12 +447,8 @@ class NodeTranslator:
 
     def _translated(self, node: FxNode) -> NodeValue:
         name = operation_of(node)
-        row = rows().get(name)
-        if (row is not None and row.how == DROP) or name in TESTS:
-            return LOST
-        if _is_data_dependent(node):
-            if not any(map(_is_data_dependent, _nodes_in((*node.args, *node.kwargs.values())))):
-                self.report.data_dependent(node)
+        row = find_row(name)
+        if (row is not None and row.how == DROP) or (name in TESTS and not self._is_scalar(node)):
             return LOST
         try:
             return self._called(node, name, row)
@@ -375,6 +461,10 @@ class NodeTranslator:
                 self.report.refused_call(node, reason)
         return LOST
 
+    def _is_scalar(self, node: FxNode) -> bool:
+        """Whether a question is about a number that only the run tells."""
+        return any(isinstance(self.values.get(item), Tensor) for item in _nodes_in(node.args))
+
     def _called(self, node: FxNode, name: str, row: OverloadRow | None) -> NodeValue:
         if name.startswith(HIGHER):
             return _translate_flow(self, node, name.removeprefix(HIGHER))
@@ -386,6 +476,8 @@ class NodeTranslator:
             map(self._is_complex, _nodes_in((*node.args, *node.kwargs.values())))
         ):
             return self._complex(node, name, row)
+        if name in ITEMS:
+            return self._item(node)
         if row is None:
             self.report.missing(node)
             return LOST
@@ -448,9 +540,31 @@ class NodeTranslator:
             return isinstance(given, Tensor) and given.element == element_of(wanted)
         return bool(SAME.fullmatch(name) or (DROPOUT.fullmatch(name) and node.args[2:] == (False,)))
 
+    def _item(self, node: FxNode) -> NodeValue:
+        """The number of a tensor: an extent where it cannot be negative, else a tensor of one element."""
+        source = operand(node.args[0], self.value_of)
+        if not isinstance(source, Tensor):
+            raise Unsupported("it is asked of what is no tensor")
+        self.builder.origin = self.report.places.origin(node)
+        single = source if not source.shape else self.builder.call("aten.view", source, size=())
+        value = node.meta.get("val")
+        ends = self.symbols.ends(value)
+        if ends is None or ends[0] < 0 or not single.element.is_integer:
+            return single
+        count = (
+            single if single.element == I64 else self.builder.call("layout.cast", single, types={"R": I64})
+        )
+        numbers = self.builder.call("layout.dynamic_range", count, limit=ends[1])
+        self.symbols.bind(value, numbers.shape[0])
+        return numbers.shape[0]
+
     def _size(self, node: FxNode, name: str) -> NodeValue:
-        """Arithmetic of sizes, or an item of a tuple."""
+        """Arithmetic of sizes, or an item of a tuple; of numbers that only the run tells, that of tensors."""
         operands = [operand(item, self.value_of) for item in node.args]
+        if name in SCALARS and any(isinstance(item, Tensor) for item in operands):
+            return self._scalar(node, name, operands)
+        if name == "getitem" and _is_token(*operands):
+            return LOST
         try:
             found = compute_size(name, operands)
         except (Found, TooComplex) as problem:
@@ -460,6 +574,19 @@ class NodeTranslator:
             self._refuse(node, problem)
             return LOST
         return LOST if found is None else found
+
+    def _scalar(self, node: FxNode, name: str, operands: Sequence[Operand]) -> NodeValue:
+        """Arithmetic of numbers of which at least one is a tensor of one element."""
+        names = ("self", "other") if len(operands) == 2 else ("self",)
+        first, *rest = operands
+        if not isinstance(first, Tensor):
+            found = number_type(first) if isinstance(first, int | float | Dim) else None
+            if found is None:
+                raise Unsupported("it is asked of what is no number")
+            first = self.builder.constant(cast("Single", first), found)
+        schema = rows()[SCALARS[name]].schema
+        call = AtenCall(schema, dict(zip(names, (first, *rest), strict=True)))
+        return build_call(self.builder, call, self.report.places.origin(node))
 
     def _refuse(self, node: FxNode, problem: Found | TooComplex) -> None:
         if isinstance(problem, Found):
@@ -472,6 +599,11 @@ class NodeTranslator:
         """Call a tensor after the line that gives it; an item of a pack has the name of the pack."""
         if isinstance(found, Tensor) and found.name not in self.names and ":" not in found.name:
             self.names[found.name] = node.name
+
+
+def _is_token(group: Operand, place: Operand = None) -> bool:
+    """Whether an item of what an ordered call gives is its token, which holds nothing."""
+    return isinstance(group, tuple) and isinstance(place, int) and group[place : place + 1] == (LOST,)
 
 
 def _needed(body: FxModule) -> set[FxNode]:
@@ -500,20 +632,3 @@ def _nodes_in(items: Iterable[FxArgument]) -> Iterator[FxNode]:
             yield cast("FxNode", item)
         elif isinstance(item, list | tuple):
             yield from _nodes_in(item)
-
-
-def _is_unbacked(size: object) -> bool:
-    """Whether a size depends on the numbers in a tensor: no input of the graph binds its symbols."""
-    expression = expression_of(size)
-    return expression is not None and any(
-        # PyTorch numbers unbacked integers u0, u1, … and unbacked floats zuf0, zuf1, …
-        str(item).startswith(("u", "zu"))
-        for item in expression.free_symbols
-    )
-
-
-def _is_data_dependent(node: FxNode) -> bool:
-    """Whether a size in what a node gives, or a number that it is, depends on the numbers in a tensor."""
-    value = node.meta.get("val")
-    parts = value if isinstance(value, list | tuple) else (value,)
-    return any(_is_unbacked(size) for part in parts for size in getattr(part, "shape", None) or (part,))

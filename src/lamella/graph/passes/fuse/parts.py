@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 
+from lamella.base.dim import Dim, symbols
 from lamella.base.dtype import BF16, F16, F32, I4, I8, ElementType
 from lamella.base.records import dataclass
 from lamella.graph.binding import signature
 from lamella.graph.nodes import Graph, Node, Operation, Tensor, tensors
 from lamella.graph.passes.fuse.kinds import OPAQUE, Kind, OperationFacts, facts_of, sample_extents, size_of
 from lamella.graph.rewrite import defined, operands_of, results_of
+from lamella.ops.instance import singles
 from lamella.ops.library import Library
 
 
@@ -121,10 +123,23 @@ class KnownFacts:
         return size_of(tensor, self._extents) * tensor.element.bits // 8
 
     def find(self, node: Node) -> OperationFacts:
-        """The facts of a node; control flow is opaque."""
-        if not isinstance(node, Operation):
+        """The facts of a node; control flow is opaque, and what has extents that only the run tells."""
+        if not isinstance(node, Operation) or _is_told_by_results(node):
             return OPAQUE
         key = signature(node)
         if key not in self._known:
             self._known[key] = facts_of(self._library, node, self._extents)
         return self._known[key]
+
+
+def _is_told_by_results(node: Operation) -> bool:
+    """Whether an extent is that of what another operation gives, such as `index.shape[1]`; no kernel is for it."""
+    given = (*(item.shape for item in (*operands_of(node), *results_of(node))), *_attributes(node))
+    names = (
+        part.name for items in given for item in items if isinstance(item, Dim) for part in symbols(item)
+    )
+    return not all(map(str.isidentifier, names))
+
+
+def _attributes(node: Operation) -> Iterator[Sequence[object]]:
+    return (singles(value) for _, value in node.attributes)

@@ -1,0 +1,105 @@
+"""Adapters of ATen calls whose results have extents that only the run tells: selections, different elements, counts."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from lamella.base.dtype import F32, F64, I64
+from lamella.bridge.aten.nodes import Result
+from lamella.bridge.aten.site import CallSite
+from lamella.graph.nodes import Tensor
+
+LARGEST_COUNT = 1 << 20
+"""The largest number of a tensor that becomes an extent."""
+
+
+def count_up(site: CallSite, count: Tensor) -> Tensor:
+    """The numbers from 0 on below the one that a tensor without dimensions holds."""
+    return site.call("layout.dynamic_range", site.cast(count, I64), limit=LARGEST_COUNT)
+
+
+def build_masked_select(site: CallSite) -> Result:
+    """The elements where a mask holds; both are stretched to one shape."""
+    operand, mask = site.tensor("self"), site.tensor("mask")
+    shape = site.call("aten.where", mask, operand, operand).shape
+    stretched = [
+        item if item.shape == shape else site.call("aten.expand", item, size=shape)
+        for item in (operand, mask)
+    ]
+    return site.call("aten.masked_select", *stretched)
+
+
+def _sortable(site: CallSite, operand: Tensor) -> Tensor:
+    """A tensor whose elements can be ordered: integers as floats of 64 bits."""
+    return operand if operand.element.is_float else site.cast(operand, F64)
+
+
+def build_unique(site: CallSite) -> Result:
+    """The different elements in their order."""
+    operand = site.tensor("self")
+    found, *others = site.call_all("algo.unique", _sortable(site, operand))
+    return (site.cast(found, operand.element), *others)[: len(site.schema.results)]
+
+
+def build_unique_dim(site: CallSite) -> Result:
+    """The different slices along a dimension, in the order of their elements."""
+    operand, dim = site.tensor("self"), site.integer("dim")
+    moved = site.call("aten.transpose", operand, dim0=0, dim1=dim)
+    flat = site.call("aten.flatten", _sortable(site, moved), start_dim=1) if len(moved.shape) > 1 else None
+    rows = site.call("aten.view", _sortable(site, moved), size=(-1, 1)) if flat is None else flat
+    found, *others = site.call_all("algo.unique_rows", rows)
+    shaped = site.call("aten.view", found, size=(found.shape[0], *moved.shape[1:]))
+    return site.cast(site.call("aten.transpose", shaped, dim0=0, dim1=dim), operand.element), *others
+
+
+def build_unique_runs(site: CallSite) -> Result:
+    """Each run of equal elements once."""
+    if site.has("dim"):
+        site.refuse("dim", "runs of single elements are possible")
+    return site.call_all("algo.unique_runs", site.tensor("self"))
+
+
+def build_bincount(site: CallSite) -> Result:
+    """How often each number occurs, or the sums of their weights."""
+    operand, least = site.cast(site.tensor("self"), I64), site.integer("minlength")
+    ends = site.call("aten.add", operand, site.cast(1, I64))
+    bound = site.builder.constant(least, I64, (1,))
+    largest = site.call("aten.amax", site.builder.call("aten.cat", (ends, bound), dim=0), dim=(0,))
+    weights = (
+        site.tensor("weights") if site.has("weights") else site.make("aten.ones", I64, size=operand.shape)
+    )
+    if weights.element != F32 and site.has("weights"):
+        weights = site.cast(weights, F64)
+    return site.call("algo.bincount", operand, weights, count_up(site, largest))
+
+
+def build_repeats(site: CallSite) -> Result:
+    """The number of each place, as often as it says there."""
+    repeats = site.cast(site.tensor("repeats"), I64)
+    ends = site.call("aten.cumsum", repeats, dim=0)
+    if site.has("output_size"):
+        places = site.make("aten.arange", I64, start=0, end=site.extent("output_size"), step=1)
+    else:
+        places = count_up(site, site.call("aten.sum", repeats, dim=(0,)))
+    found = site.call("aten.searchsorted", ends, places, right=True)
+    return site.cast(found, site.tensor("repeats").element)
+
+
+def build_nonzero_static(site: CallSite) -> Result:
+    """The first positions of elements that are not zero, and behind them a number that is given."""
+    operand, size = site.tensor("self"), site.extent("size")
+    places = site.call("aten.nonzero", operand)
+    value = site.cast(site.integer("fill_value"), I64)
+    rest = site.call("aten.full", value, size=(size, len(operand.shape)))
+    joined = site.builder.call("aten.cat", (places, rest), dim=0)
+    return site.call("aten.slice", joined, dim=0, start=0, end=size)
+
+
+DYNAMIC = MappingProxyType(
+    {
+        **{"masked_select": build_masked_select, "bincount": build_bincount, "repeats": build_repeats},
+        **{"unique": build_unique, "unique_runs": build_unique_runs, "unique_dim": build_unique_dim},
+        "nonzero_static": build_nonzero_static,
+    }
+)
+"""Adapters of calls whose results the run shapes, by the words of the table."""
