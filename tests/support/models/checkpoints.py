@@ -111,7 +111,7 @@ T5: dict[str, Any] = {
     "num_layers": 2,
     "num_heads": 4,
 }
-T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10, "num_decoder_layers": 1}
+T5 |= {"relative_attention_max_distance": 10, "num_decoder_layers": 1}
 T5 |= {"decoder_start_token_id": 0, "eos_token_id": None}
 BOTH: dict[str, Any] = {"vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 1, "decoder_layers": 2}
 BOTH |= {
@@ -143,6 +143,8 @@ SEQUENCES: Mapping[str, Made] = MappingProxyType(
         "whisper": ("WhisperForConditionalGeneration", SPEECH),
     }
 )
+NARROW = {**ENCODER, "embedding_size": 20}
+MPNET = {**ENCODER, "pad_token_id": 1, "max_position_embeddings": 160}
 ENCODERS: Mapping[str, Made] = MappingProxyType(
     {
         "modernbert": ("ModernBertModel", MODERN),
@@ -152,6 +154,14 @@ ENCODERS: Mapping[str, Made] = MappingProxyType(
             {**MODERN, "num_labels": 5, "classifier_pooling": "mean", "mlp_bias": True},
         ),
         "modernbert tokens": ("ModernBertForTokenClassification", {**MODERN, "attention_bias": True}),
+        "camembert masked": ("CamembertForMaskedLM", OFFSET),
+        "electra": ("ElectraModel", {**ENCODER, "embedding_size": 32}),
+        "electra replaced": ("ElectraForPreTraining", NARROW),
+        "electra masked": ("ElectraForMaskedLM", NARROW),
+        "electra classes": ("ElectraForSequenceClassification", {**NARROW, "num_labels": 5}),
+        "mpnet": ("MPNetModel", MPNET),
+        "mpnet masked": ("MPNetForMaskedLM", {**MPNET, "hidden_act": "relu"}),
+        "mpnet classes": ("MPNetForSequenceClassification", {**MPNET, "num_labels": 5}),
         "deberta": ("DebertaV2Model", {**ENCODER, **V2}),
         "deberta masked": ("DebertaV2ForMaskedLM", {**ENCODER, **V3}),
         "deberta classes": ("DebertaV2ForSequenceClassification", {**ENCODER, "num_labels": 5}),
