@@ -26,7 +26,7 @@ from safetensors.numpy import load_file
 
 import lamella
 from lamella.base.diagnostic import LamellaError
-from lamella.pipeline.generate import Sampling
+from lamella.pipeline.decoding import Sampling
 from lamella.pipeline.module.export import export
 from lamella.pipeline.module.generate import SequenceGenerator, open_generator
 from lamella.pipeline.options import Options
@@ -37,29 +37,17 @@ BACKENDS = ("reference", "cpu")
 TEXT = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
 TEXT |= {"num_attention_heads": 4, "max_position_embeddings": 96, "pad_token_id": 0}
 SHARED = {**TEXT, "num_key_value_heads": 2}
-SOUND: dict[str, object] = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-}
-SOUND |= {"conv_dim": [16, 16], "conv_kernel": [10, 3], "conv_stride": [5, 2], "vocab_size": 30}
-SOUND |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "num_feat_extract_layers": 2}
 HEADS = ("MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering")
 OTHERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         **{f"{name}ForSequenceClassification": SHARED for name in ("Llama", "Mistral", "Qwen2")},
-        **{f"ElectraFor{head}": {**TEXT, "embedding_size": 16} for head in HEADS},
         **{f"AlbertFor{head}": {**TEXT, "embedding_size": 16} for head in HEADS},
-        "MPNetModel": TEXT,
         "GPTJForCausalLM": {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4},
         "GPTBigCodeForCausalLM": {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4},
         "Glm4ForCausalLM": {**SHARED, "head_dim": 8},
         "Qwen2MoeForCausalLM": {**SHARED, "num_experts": 4, "moe_intermediate_size": 16},
         "OlmoeForCausalLM": {**SHARED, "num_experts": 4},
         "xLSTMForCausalLM": {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 4},
-        "Wav2Vec2ForCTC": SOUND,
-        "SegformerForSemanticSegmentation": {"hidden_sizes": [8, 16, 16, 32], "decoder_hidden_size": 16},
         "ConvNextForImageClassification": {"hidden_sizes": [8, 16, 16, 32], "depths": [1, 1, 1, 1]},
         "ResNetForImageClassification": {"hidden_sizes": [8, 16], "depths": [1, 1], "embedding_size": 8},
     }

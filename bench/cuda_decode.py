@@ -21,7 +21,7 @@ from bench.cuda_models import tell_kernels
 from lamella.backend import cuda
 from lamella.backend.cuda.lists import CudaList
 from lamella.base.dim import symbols
-from lamella.pipeline.generate import Sampling
+from lamella.pipeline.decoding import Sampling
 from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
 

@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
 
 from bench.measuring import row
 from lamella.pipeline.bench.ceilings import measure_ceilings
-from lamella.pipeline.generate import Sampling, decode
+from lamella.pipeline.decoding import Sampling, decode
 from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
 

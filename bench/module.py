@@ -23,7 +23,7 @@ from lamella.base.paths import shipped
 from lamella.base.source import Source
 from lamella.bridge.module_to_graph import CompilationSettings, module_to_graph
 from lamella.lang.module.parse import parse
-from lamella.pipeline.generate import Sampling
+from lamella.pipeline.decoding import Sampling
 from lamella.pipeline.module.folder_check import check as check_folder
 from lamella.pipeline.module.folders import read_source
 from lamella.pipeline.module.generate import Generator

@@ -19,7 +19,7 @@ from lamella.base.errors import Malformed
 from lamella.base.gguf import TYPES, Item, read_gguf
 from lamella.bridge.hf_to_module.gguf.blocks import KINDS, decode_blocks
 from lamella.bridge.hf_to_module.gguf.tokenizer import tokenizer_of
-from lamella.pipeline.generate import Sampling
+from lamella.pipeline.decoding import Sampling
 from lamella.pipeline.module.execution import load
 from lamella.pipeline.module.export import export
 from lamella.pipeline.module.generate import Generator, open_tokenizer

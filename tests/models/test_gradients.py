@@ -22,10 +22,12 @@ NAMES = (
     *("t5", "bart", "whisper", "modernbert masked", "deberta masked", "vit classes", "dinov2 classes"),
     *("gpt2", "mamba", "nemotron latent", "gemma2", "gemma3", "olmo2", "cohere2", "bloom", "falcon newer"),
     *("deepseek v3", "deepseek v2 groups", "gpt oss", "qwen3 next", "rwkv", "mamba2"),
+    *("wav2vec2 letters", "segformer pixels", "mpnet masked", "electra masked"),
 )
 
-FROZEN = ("correction", "logits_bias", "positions")
-"""Parameters that are not trained: Whisper's positions, BART's bias of scores, the balance of experts."""
+FROZEN = ("correction", "logits_bias", "positions", "mask_token", "norm_mean", "norm_variance", "norm_count")
+"""Parameters that are not trained: Whisper's positions, BART's bias of scores, the balance of experts, statistics."""
+KEY_BIAS = ("k.bias", "k.projection.bias")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -39,10 +41,12 @@ def test_gradients_of_all_weights_are_those_of_transformers(name: str, tmp_path:
     assert found.model is not None
     assert source.folder is not None
     inputs = inputs_of(found.model, length=7, seed=3)
-    seed = inputs.pop(found.seeds["logits"])
+    inputs.pop(found.seeds["logits"])
     given = {GIVEN.get(key, key): torch.from_numpy(item) for key, item in inputs.items()}
     model.config.use_cache = False
-    model(**given).logits.backward(torch.from_numpy(seed))
+    logits = model(**given).logits
+    seed = np.random.default_rng(5).standard_normal(logits.shape).astype(np.float32)
+    logits.backward(torch.from_numpy(seed))
     with torch.no_grad():
         for tensor in model.parameters():
             tensor.copy_(tensor.grad if tensor.grad is not None else torch.zeros_like(tensor))
@@ -62,8 +66,8 @@ def test_gradients_of_all_weights_are_those_of_transformers(name: str, tmp_path:
     for path, output in found.gradients.items():
         # A bias of keys moves all scores of a query alike, unless keys meet distances too: elsewhere its gradient is
         # what rounding leaves.
-        zero = path.endswith("k.bias") and "encoder.distances" not in found.gradients
-        size = np.abs(wanted[path.replace("k.bias", "k.weight") if zero else path]).max()
+        zero = path.endswith(KEY_BIAS) and "encoder.distances" not in found.gradients
+        size = np.abs(wanted[path.removesuffix("bias") + "weight" if zero else path]).max()
         assert size > 0, path
         assert not zero or np.abs(wanted[path]).max() < 1e-5 * size
         np.testing.assert_allclose(results[output], wanted[path], rtol=0, atol=2e-5 * size, err_msg=path)

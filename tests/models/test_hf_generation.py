@@ -13,7 +13,7 @@ import torch
 
 from lamella.backend.reference import compile_model
 from lamella.bridge.module_to_graph import CompilationSettings
-from lamella.pipeline.generate import Sampling
+from lamella.pipeline.decoding import Sampling
 from lamella.pipeline.module.execution import build
 from lamella.pipeline.module.folders import read_source
 from lamella.pipeline.module.generate import Generator, SequenceGenerator, open_generator
@@ -112,11 +112,11 @@ def test_choices_of_a_folder_that_are_not_obeyed_are_noted_and_its_last_tokens_a
     save("llama", tmp_path, seed=2)
     first = Generator(tmp_path, 24, Options(threads=1), "reference")
     chosen = list(first.run([1, 2, 3], Sampling(8)))
-    said = {"do_sample": True, "num_beams": 4, "top_p": 1.0, "eos_token_id": [chosen[3]]}
+    said = {"do_sample": True, "typical_p": 0.4, "top_p": 1.0, "eos_token_id": [chosen[3]]}
     (tmp_path / "generation_config.json").write_text(json.dumps(said))
     second = Generator(tmp_path, 24, Options(threads=1), "reference")
     (note,) = [item for item in second.findings if item.code == "W111"]
-    assert note.message.startswith("do_sample True, num_beams 4 is ignored")
+    assert note.message.startswith("typical_p 0.4, do_sample True is ignored")
     again = list(second.run([1, 2, 3], Sampling(8)))
     assert again == chosen[: len(again)]
     assert len(again) <= 4

@@ -13,7 +13,7 @@ from lamella.base.errors import InputError
 from lamella.lang.tensor.nodes import Program
 from lamella.pipeline.backends import kernels
 from lamella.pipeline.backends.kernels import compile_kernels
-from lamella.pipeline.generate import Sampling
+from lamella.pipeline.decoding import Sampling
 from lamella.pipeline.module import generate
 from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options

@@ -48,7 +48,8 @@ def test_an_export_without_a_source_is_one_that_transformers_loads(architecture:
     chosen: dict[str, Any] = {"model": model, "preset": "tiny"}
     export(path, tmp_path, Options(**chosen, seed=5))
     loaded, report = class_named(architecture).from_pretrained(tmp_path, output_loading_info=True)
-    assert not any(report.values())
+    # How many batches a norm has seen while it was trained is nothing that a model computes with.
+    assert all(name.endswith(".num_batches_tracked") for names in report.values() for name in names)
     ours = lamella.load(path, **chosen)
     inputs = inputs_of(ours, length=9)
     found = first_of(lamella.compile(ours, seed=5)(**inputs))

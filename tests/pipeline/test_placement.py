@@ -26,7 +26,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.placement import KERNEL, REFERENCE, placement_of
 from lamella.cli import lamella as command
-from lamella.pipeline.generate import Sampling
+from lamella.pipeline.decoding import Sampling
 from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
 from tests.support.repository import TESTS

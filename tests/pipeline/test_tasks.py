@@ -15,7 +15,7 @@ from PIL import Image
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from lamella.pipeline.tasks.images import pixels_of, read_seeing
+from lamella.pipeline.tasks.images import read_picture, read_seeing
 from lamella.pipeline.tasks.speech import Hearing, mel_features, read_wav
 from tests.support.cli.skriptnd_models import call
 from tests.support.models.checkpoints import VOCABULARY, save
@@ -35,6 +35,7 @@ PROCESSORS = (
     "CLIPImageProcessorPil",
     "DeiTImageProcessorPil",
     "SiglipImageProcessorPil",
+    "SegformerImageProcessorPil",
 )
 EXTRACTOR: Any = transformers.WhisperFeatureExtractor
 LABELS = {0: "O", 1: "PER", 2: "LOC"}
@@ -247,6 +248,48 @@ def test_what_is_said(tmp_path: Path) -> None:
     assert "takes --audio" in call("run", tmp_path, "--text", TEXT).stderr
 
 
+def balance(model: Any, bias: Any, means: Any, folder: Path) -> None:
+    """Let no label be the best everywhere."""
+    with torch.no_grad():
+        bias -= means
+    model.save_pretrained(folder)
+
+
+def hear(folder: Path, samples: np.ndarray[Any, Any], **values: Any) -> Any:
+    """A file of samples, and what a model of transformers takes of it."""
+    judge: Any = transformers.Wav2Vec2FeatureExtractor(**values)
+    judge.save_pretrained(folder)
+    write_wav(folder / "a.wav", samples)
+    heard = read_wav(folder / "a.wav").samples
+    return judge(heard, sampling_rate=16000, return_tensors="pt").input_values
+
+
+def test_letters_of_speech(tmp_path: Path) -> None:
+    model = save("wav2vec2 letters", tmp_path, seed=5)
+    letters = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGHIJKLMNOPQRSTUVWXY"]
+    (tmp_path / "vocab.json").write_text(json.dumps({item: number for number, item in enumerate(letters)}))
+    tokenizer = transformers.Wav2Vec2CTCTokenizer(str(tmp_path / "vocab.json"), do_lower_case=True)
+    tokenizer.save_pretrained(tmp_path)
+    heard = hear(tmp_path, tone(1600))
+    balance(model, model.lm_head.bias, model(heard).logits.mean((0, 1)), tmp_path)
+    best = model(heard).logits.argmax(-1)[0]
+    assert len(set(best.tolist())) > 4
+    found = run(tmp_path, "--audio", tmp_path / "a.wav")
+    assert found == [{"text": tokenizer.decode(best)}]
+    (tmp_path / "vocab.json").unlink()
+    assert "no vocab.json" in call("run", tmp_path, "--audio", tmp_path / "a.wav").stderr
+
+
+def test_labels_of_sounds(tmp_path: Path) -> None:
+    model = save("wav2vec2 classes", tmp_path, seed=5)
+    logits = model(hear(tmp_path, tone(800), do_normalize=False)).logits[0].softmax(-1)
+    scores, places = logits.topk(5)
+    (found,) = run(tmp_path, "--audio", tmp_path / "a.wav")
+    wanted = zip(places.tolist(), scores.tolist(), strict=True)
+    assert_alike(found, [{"label": f"LABEL_{place}", "score": score} for place, score in wanted])
+    assert "takes --audio" in call("run", tmp_path, "--text", TEXT).stderr
+
+
 def picture(file: Path, height: int = 31, width: int = 47, mode: str = "RGB") -> Any:
     shape = (height, width) if mode == "L" else (height, width, len(mode))
     pixels = np.random.default_rng(3).integers(0, 256, shape).astype(np.uint8)
@@ -257,13 +300,13 @@ def picture(file: Path, height: int = 31, width: int = 47, mode: str = "RGB") ->
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_pixels_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     shape = {"shortest_edge": 20} if name.startswith("CLIP") else {"height": 21, "width": 23}
-    crop = {} if name.startswith(("ViT", "Siglip")) else {"crop_size": {"height": 17, "width": 18}}
+    crop = {} if name.startswith(("ViT", "S")) else {"crop_size": {"height": 17, "width": 18}}
     judge = getattr(transformers, name)(size=shape, **crop)
     judge.save_pretrained(tmp_path)
     for number, (sides, mode) in enumerate((((31, 47), "RGB"), ((50, 20), "L"), ((9, 9), "RGBA"))):
         image = picture(tmp_path / f"{number}.png", *sides, mode)
         wanted = judge(image, return_tensors="np").pixel_values
-        found = pixels_of(tmp_path / f"{number}.png", read_seeing(tmp_path))
+        found = read_picture(tmp_path / f"{number}.png", read_seeing(tmp_path)).pixels
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)
 
 
@@ -279,9 +322,37 @@ def test_labels_of_images(tmp_path: Path) -> None:
     (tmp_path / "c.png").write_bytes((tmp_path / "a.png").read_bytes()[:90])
     assert "is no image that can be read" in call("run", tmp_path, "--image", tmp_path / "c.png").stderr
     assert "takes --image" in call("run", tmp_path, "--text", TEXT).stderr
-    transformers.ViTImageProcessorPil(size={"height": 20, "width": 18}).save_pretrained(tmp_path)
-    refused = call("run", tmp_path, "--image", tmp_path / "a.png")
-    assert "makes images of 3×20×18, the model takes 3×18×18" in refused.stderr
+
+
+def test_images_of_other_sizes_have_positions_between_the_learned_ones(tmp_path: Path) -> None:
+    model = save("dinov2", tmp_path, seed=5)
+    judge = transformers.ViTImageProcessorPil(size={"height": 25, "width": 16})
+    judge.save_pretrained(tmp_path)
+    pixels = judge(picture(tmp_path / "a.png"), return_tensors="pt").pixel_values
+    wanted = model(pixels).last_hidden_state[0].detach().numpy()
+    found = run(tmp_path, "--image", tmp_path / "a.png")
+    np.testing.assert_allclose(found[0], wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+    refused = call("run", tmp_path, "--image", tmp_path / "a.png", "--set", "height=20")
+    assert "makes images of 3×25×16, the model takes 3×20×18" in refused.stderr
+
+
+def test_labels_of_pixels(tmp_path: Path) -> None:
+    model = save("segformer pixels", tmp_path, seed=5)
+    judge = transformers.SegformerImageProcessorPil(size={"height": 40, "width": 36}, do_reduce_labels=True)
+    judge.save_pretrained(tmp_path)
+    image = picture(tmp_path / "a.png")
+    pixels = judge(image, return_tensors="pt").pixel_values
+    balance(model, model.decode_head.classifier.bias, model(pixels).logits.mean((0, 2, 3)), tmp_path)
+    out = model(pixels)
+    (wanted,) = judge.post_process_semantic_segmentation(out, target_sizes=[(31, 47)])
+    (found,) = run(tmp_path, "--image", tmp_path / "a.png", "--top", "2")
+    assert found["size"] == [31, 47]
+    # Scores of two labels may be alike up to rounding.
+    assert (np.asarray(found["map"]) == wanted.numpy()).mean() > 0.995
+    counts = np.bincount(np.reshape(found["map"], -1), minlength=7)
+    assert [item["pixels"] for item in found["labels"]] == sorted(counts)[:-3:-1]
+    assert counts.max() < 0.9 * counts.sum()
+    assert all(item["label"] == f"LABEL_{item['number']}" for item in found["labels"])
 
 
 def test_vectors_of_images(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -16,21 +16,13 @@ from lamella.base.errors import InputError
 from lamella.graph.model import Model
 from lamella.graph.nodes import tensors
 from lamella.pipeline.accuracy import AccuracyReport
+from lamella.pipeline.decoding import Rate, Sampling
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
 
 LARGEST = 2**31
 MOST_STOPS = 64
 """Tokens that end a text; a config that names more is not believed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the next token is chosen: the likeliest, or by chance with a temperature."""
-
-    max_tokens: int = 16
-    temperature: float = 0.0
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,33 +49,6 @@ class Generated:
 def sampling_of(options: Options) -> Sampling:
     """How the options want tokens chosen."""
     return Sampling(options.max_tokens, options.temperature, options.start_seed)
-
-
-Rate = Callable[[Sequence[int]], Array]
-"""Gives a score for each token that may come next; takes those that are new since the last call."""
-
-
-def decode(
-    rate: Rate, prompt: Sequence[int], sampling: Sampling, stops: frozenset[int] = frozenset()
-) -> Iterator[int]:
-    """The tokens that follow, each as it is chosen; one that ends a text is the last, and is not given."""
-    chance = np.random.default_rng(sampling.seed)
-    new = list(prompt)
-    for _ in range(sampling.max_tokens):
-        token = choose_token(rate(new), sampling.temperature, chance)
-        if token in stops:
-            return
-        yield token
-        new = [token]
-
-
-def choose_token(logits: Array, temperature: float, chance: np.random.Generator) -> int:
-    """The likeliest token, or with a temperature one by chance."""
-    if temperature <= 0:
-        return int(logits.argmax())
-    scaled = logits.astype(np.float64) / temperature
-    weights = np.exp(scaled - scaled.max())
-    return int(chance.choice(len(weights), p=weights / weights.sum()))
 
 
 def read_tokens(text: str) -> list[int]:

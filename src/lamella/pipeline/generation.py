@@ -14,8 +14,9 @@ from lamella.base.errors import InputError
 from lamella.graph.model import Model as GraphModel
 from lamella.pipeline.api import make_executable, read
 from lamella.pipeline.api_options import GenerateOptions
+from lamella.pipeline.decoding import decode
 from lamella.pipeline.effects import steps_of
-from lamella.pipeline.generate import Generated, GraphOfTokens, decode, rate_by_names, sampling_of
+from lamella.pipeline.generate import Generated, GraphOfTokens, rate_by_names, sampling_of
 from lamella.pipeline.given import Use, find_inert, options_of
 from lamella.pipeline.languages import NAC, ONNX, SKRIPTND, architectures, language_of, subject_of
 from lamella.pipeline.options import Options, drawing

@@ -111,7 +111,7 @@ T5: dict[str, Any] = {
     "num_layers": 2,
     "num_heads": 4,
 }
-T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10, "num_decoder_layers": 1}
+T5 |= {"relative_attention_max_distance": 10, "num_decoder_layers": 1}
 T5 |= {"decoder_start_token_id": 0, "eos_token_id": None}
 BOTH: dict[str, Any] = {"vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 1, "decoder_layers": 2}
 BOTH |= {
@@ -143,6 +143,8 @@ SEQUENCES: Mapping[str, Made] = MappingProxyType(
         "whisper": ("WhisperForConditionalGeneration", SPEECH),
     }
 )
+NARROW = {**ENCODER, "embedding_size": 20}
+MPNET = {**ENCODER, "pad_token_id": 1, "max_position_embeddings": 160}
 ENCODERS: Mapping[str, Made] = MappingProxyType(
     {
         "modernbert": ("ModernBertModel", MODERN),
@@ -152,6 +154,14 @@ ENCODERS: Mapping[str, Made] = MappingProxyType(
             {**MODERN, "num_labels": 5, "classifier_pooling": "mean", "mlp_bias": True},
         ),
         "modernbert tokens": ("ModernBertForTokenClassification", {**MODERN, "attention_bias": True}),
+        "camembert masked": ("CamembertForMaskedLM", OFFSET),
+        "electra": ("ElectraModel", {**ENCODER, "embedding_size": 32}),
+        "electra replaced": ("ElectraForPreTraining", NARROW),
+        "electra masked": ("ElectraForMaskedLM", NARROW),
+        "electra classes": ("ElectraForSequenceClassification", {**NARROW, "num_labels": 5}),
+        "mpnet": ("MPNetModel", MPNET),
+        "mpnet masked": ("MPNetForMaskedLM", {**MPNET, "hidden_act": "relu"}),
+        "mpnet classes": ("MPNetForSequenceClassification", {**MPNET, "num_labels": 5}),
         "deberta": ("DebertaV2Model", {**ENCODER, **V2}),
         "deberta masked": ("DebertaV2ForMaskedLM", {**ENCODER, **V3}),
         "deberta classes": ("DebertaV2ForSequenceClassification", {**ENCODER, "num_labels": 5}),
@@ -162,6 +172,25 @@ PICTURES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, 
 PICTURES |= {"image_size": 18, "patch_size": 5}
 CAPTIONS = {**ENCODER, "eos_token_id": 7}
 TOWERS = {"vision_config": PICTURES, "projection_dim": 20}
+SOUND = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+SOUND |= {"num_conv_pos_embeddings": 6, "num_conv_pos_embedding_groups": 4, "vocab_size": 30}
+SOUND |= {"conv_dim": [12, 16, 20], "conv_kernel": [6, 3, 2], "conv_stride": [3, 2, 2]}
+STABLE = {**SOUND, "do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True}
+STAGES = {"hidden_sizes": [8, 12, 16, 24], "num_attention_heads": [1, 2, 2, 4], "sr_ratios": [4, 2, 1, 1]}
+STAGES |= {"depths": [1, 2, 1, 1], "mlp_ratios": [2, 2, 3, 2], "decoder_hidden_size": 20}
+SPOKEN: Mapping[str, Made] = MappingProxyType(
+    {
+        "wav2vec2": ("Wav2Vec2Model", {**SOUND, "mask_time_prob": 0.0, "num_conv_pos_embeddings": 5}),
+        "wav2vec2 letters": ("Wav2Vec2ForCTC", STABLE),
+        "wav2vec2 adapted": ("Wav2Vec2ForCTC", {**STABLE, "adapter_attn_dim": 10}),
+        "wav2vec2 classes": (
+            "Wav2Vec2ForSequenceClassification",
+            {**SOUND, "num_labels": 5, "classifier_proj_size": 12},
+        ),
+        "wav2vec2 moments": ("Wav2Vec2ForAudioFrameClassification", SOUND),
+        "hubert letters": ("HubertForCTC", {**SOUND, "feat_proj_layer_norm": False}),
+    }
+)
 VISION: Mapping[str, Made] = MappingProxyType(
     {
         "vit": ("ViTModel", {**PICTURES, "pooler_output_size": 20}),
@@ -174,6 +203,9 @@ VISION: Mapping[str, Made] = MappingProxyType(
             "Dinov2ForImageClassification",
             {**PICTURES, "num_labels": 5, "use_swiglu_ffn": True, "num_channels": 2},
         ),
+        "segformer": ("SegformerModel", STAGES),
+        "segformer classes": ("SegformerForImageClassification", {**STAGES, "num_labels": 5}),
+        "segformer pixels": ("SegformerForSemanticSegmentation", {**STAGES, "num_labels": 7}),
         "siglip": (
             "SiglipModel",
             {"vision_config": PICTURES, "text_config": {**ENCODER, "hidden_size": 24, "projection_size": 32}},
@@ -272,6 +304,7 @@ MODELS: Mapping[str, Made] = MappingProxyType(
         **SEQUENCES,
         **ENCODERS,
         **VISION,
+        **SPOKEN,
         "deepseek v3": ("DeepseekV3", LATENT),
         "deepseek v3 yarn": (
             "DeepseekV3",
@@ -357,6 +390,8 @@ def class_named(name: str) -> Any:
 def _numbers(path: str, tensor: torch.Tensor) -> torch.Tensor:
     """Norms around 1, decays and biases of all sizes, matrices that keep the size of what they multiply."""
     made = torch.randn_like(tensor)
+    if path.endswith("running_var"):
+        return 0.5 + made.abs()
     if tensor.dim() < 2:
         return 1 + 0.3 * made if path.endswith(("weight", ".D")) else 0.3 * made
     if path.endswith(("A_log", "conv1d.weight")):
@@ -395,13 +430,13 @@ GIVEN = MappingProxyType(
 
 
 def inputs_of(loaded: Any, length: int = 11, seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
-    """Random tokens and numbers for all inputs of a model of ours, for two sequences."""
+    """Random tokens and numbers for all inputs of a model of ours, for two sequences, sounds or images."""
     chance, found = np.random.default_rng(seed), {}
     for item in loaded.graph.inputs:
-        sizes = [
-            size if isinstance(size, int) else {"B": 2, "S": length + 4}.get(str(size), length)
-            for size in item.shape
-        ]
+        usual = {"B": 2, "S": length + 4, "H": 37, "W": 45}
+        if item.name == "input_values":
+            usual["T"] = 12 * length
+        sizes = [size if isinstance(size, int) else usual.get(str(size), length) for size in item.shape]
         found[item.name] = (
             chance.integers(0, VOCABULARY, sizes)
             if item.element.is_integer

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -134,6 +135,9 @@ class NameSuggestions:
 
 OLDER = "transformer"
 """What models were called inside of those with a head, before each had a prefix of its own."""
+NORMED = MappingProxyType({"original0": "weight_g", "original1": "weight_v"})
+"""What the lengths and directions of a weight are called, and what PyTorch called them before."""
+_NORMED = re.compile(rf"parametrizations\.weight\.({'|'.join(NORMED)})$")
 
 
 def spelled(name: str, prefix: str, tensors: Container[str]) -> str:
@@ -141,11 +145,15 @@ def spelled(name: str, prefix: str, tensors: Container[str]) -> str:
 
     The other is that of models of spans, some of which keep the one that all had once.
     """
-    if not prefix or name in tensors:
+    if name in tensors:
         return name
-    short = name.removeprefix(f"{prefix}.")
-    others = (short, f"{prefix}.{name}", *((f"{OLDER}.{short}",) if short != name else ()))
-    return next((item for item in others if item in tensors), name)
+    for item in dict.fromkeys((name, _NORMED.sub(lambda found: NORMED[found[1]], name))):
+        short = item.removeprefix(f"{prefix}.") if prefix else item
+        others = (item, short, f"{prefix}.{item}", *((f"{OLDER}.{short}",) if short != item else ()))
+        found = next((one for one in others if one in tensors), None)
+        if found is not None:
+            return found
+    return name
 
 
 # --- shape inference of recipes, from the headers of a checkpoint alone -------------------------------------

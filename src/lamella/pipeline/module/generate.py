@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol, TypeAlias, cast
 
 import numpy as np
@@ -30,15 +29,8 @@ from lamella.graph.rewrite import members
 from lamella.lang.module.rules import mappings as rules
 from lamella.pipeline.accuracy import FULL, AccuracyReport, compare_precision
 from lamella.pipeline.backends import make_executable
-from lamella.pipeline.generate import (
-    Generated,
-    GraphOfTokens,
-    Sampling,
-    decode,
-    rate_by_names,
-    sampling_of,
-    stop_tokens,
-)
+from lamella.pipeline.decoding import RULES, Sampling, continue_text, ignored_settings, read_rules
+from lamella.pipeline.generate import Generated, GraphOfTokens, rate_by_names, sampling_of, stop_tokens
 from lamella.pipeline.module.execution import build, load
 from lamella.pipeline.module.folders import Source, read_source, reason_for_torch
 from lamella.pipeline.module.operators import library_of
@@ -55,18 +47,8 @@ CAUSAL = ("ForCausalLM", "LMHeadModel")
 LOGITS = "logits"
 """How architectures of transformers that continue tokens are called, and their scores."""
 GENERATION = "generation_config.json"
-CHOICES: Mapping[str, object] = MappingProxyType(
-    {
-        **{"do_sample": False, "temperature": 1.0, "top_k": 50, "top_p": 1.0, "num_beams": 1},
-        **{"min_length": 0, "no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "length_penalty": 1.0},
-        **{"forced_eos_token_id": None, "forced_decoder_ids": None},
-    }
-)
-"""Settings of that file that are not obeyed, with the values that ask for nothing."""
 TOKENS, DECODER_TOKENS = "token_ids", "decoder_token_ids"
 """What models of the library call the tokens that they read, and those that they write."""
-HiddenTokens: TypeAlias = Sequence[tuple[float, Sequence[int]]]
-"""Tokens that are not chosen before so many are written."""
 MOST_WRITTEN, MOST_FIRST = 256, 8
 """Tokens that a task writes at most unless it is told otherwise, and those with which a decoder may begin."""
 LONGEST = ("max_seq", "max_position_embeddings")
@@ -125,24 +107,32 @@ class Generator:
             )
         kept = [item.variable.name for item in model.graph.updates]
         self._empty = {name: self.executable.state[name] for name in kept}
-        said = _generation_values(source, options)
-        self.stops = frozenset(stop_tokens(said))
-        self.findings = (*model.findings, *_ignored_settings(said, path))
-        """What there is to say about the weights."""
+        self._chosen = _FolderRules(_generation_values(source, options))
+        self.findings = (*model.findings, *self._chosen.notes(path, options))
+        """What there is to say about the weights, and about how tokens are chosen."""
 
     def run(self, start: Sequence[int], sampling: Sampling) -> Iterator[int]:
         """The tokens that follow, each as it is chosen."""
         if not start:
             raise InputError("the prompt has no tokens")
-        self.executable.state.update(self._empty)
-        return decode(self._rate, start, sampling, self.stops)
+        self.resume(self._empty)
+        return continue_text(self, start, self._chosen.complete(sampling))
 
     def rate(self, start: Sequence[int]) -> Array:
         """The scores of all tokens behind a prompt."""
-        self.executable.state.update(self._empty)
-        return self._rate(start)
+        self.resume(self._empty)
+        return self.rate_next(start)
 
-    def _rate(self, new: Sequence[int]) -> Array:
+    def keep(self) -> Mapping[str, Array]:
+        """The caches as they are."""
+        return {name: np.array(self.executable.state[name]) for name in self._empty}
+
+    def resume(self, kept: Mapping[str, Array]) -> None:
+        """Continue with caches that were kept."""
+        self.executable.state.update(kept)
+
+    def rate_next(self, new: Sequence[int]) -> Array:
+        """The scores of the token behind further ones."""
         for start in range(0, len(new), MOST_TOKENS):
             part = np.asarray([new[start : start + MOST_TOKENS]], np.int64)
             found = self.executable(**{self._input: part})
@@ -160,6 +150,7 @@ class SequenceGenerator:
         source = read_source(path, options)
         self.said = _generation_values(source, options)
         """What the folder says about generation."""
+        self._chosen = _FolderRules(self.said)
         self.start = tuple(_first_tokens(self.said, path))
         """The tokens with which the decoder begins."""
         self._longest = _longest(source)
@@ -176,8 +167,7 @@ class SequenceGenerator:
             item.variable.name: self.executable.state[item.variable.name] for item in writer.graph.updates
         }
         self._held: Mapping[str, Array] = {}
-        self.stops = frozenset(stop_tokens(self.said))
-        self.findings = (*reader.findings, *_ignored_settings(self.said, path))
+        self.findings = (*reader.findings, *self._chosen.notes(path, options))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -187,7 +177,8 @@ class SequenceGenerator:
     def run(self, start: Sequence[int], sampling: Sampling) -> Iterator[int]:
         """The tokens that are written for those of a text, each as it is chosen."""
         self._read_tokens(start)
-        return decode(self.rate_next, self.start, sampling, self.stops)
+        # What is forced behind the first token counts as written.
+        return self.write(self.start, replace(sampling, answered=len(self.start) - 1))
 
     def rate(self, start: Sequence[int]) -> Array:
         """The scores of the first token that is written for a text."""
@@ -197,22 +188,19 @@ class SequenceGenerator:
     def read(self, **inputs: Array) -> None:
         """Read what is to be answered, and forget what was written."""
         self._held = self._reader(**inputs)
-        self.executable.state.update(self._empty)
+        self.resume(self._empty)
 
-    def write(self, start: Sequence[int], sampling: Sampling, hidden: HiddenTokens = ()) -> Iterator[int]:
-        """The tokens that follow others of what is written; `hidden` are never chosen, by how many came before."""
-        written = 0
+    def keep(self) -> Mapping[str, Array]:
+        """The caches of what is written, as they are."""
+        return {name: np.array(self.executable.state[name]) for name in self._empty}
 
-        def rate(new: Sequence[int]) -> Array:
-            nonlocal written
-            scores = self.rate_next(new)
-            for most, tokens in hidden:
-                if written < most:
-                    scores[[token for token in tokens if token < len(scores)]] = -np.inf
-            written += 1
-            return scores
+    def resume(self, kept: Mapping[str, Array]) -> None:
+        """Continue with caches that were kept."""
+        self.executable.state.update(kept)
 
-        return decode(rate, start, sampling, self.stops)
+    def write(self, start: Sequence[int], sampling: Sampling, before: Sequence[int] = ()) -> Iterator[int]:
+        """The tokens that follow others of what is written; `before` stand before those, and are written already."""
+        return continue_text(self, start, self._chosen.complete(sampling), before)
 
     def _read_tokens(self, start: Sequence[int]) -> None:
         if self.inputs != (TOKENS,):
@@ -235,28 +223,43 @@ class SequenceGenerator:
 
 
 def _generation_values(source: Source, options: Options) -> Mapping[str, object]:
-    """What a folder says about generation: its config, and the file that was written for it."""
+    """What the folder of a model says about generation, where it has one."""
     folder = source.folder
-    if folder is None:
-        return {}
+    return {} if folder is None else generation_values(folder.path, folder.config, options)
+
+
+def generation_values(path: Path, config: Mapping[str, object], options: Options) -> Mapping[str, object]:
+    """What a folder says about generation: its config, and the file that was written for it."""
     said = {
         name: value
-        for name, value in folder.config.items()
-        if name.endswith(("token_id", "token_ids", "tokens"))
+        for name, value in config.items()
+        if name.endswith(("token_id", "token_ids", "tokens")) or name in (*RULES, "max_length")
     }
-    if is_there(folder.path / GENERATION):
-        more = read_object(folder.path, GENERATION, options.limits)
+    if is_there(path / GENERATION):
+        more = read_object(path, GENERATION, options.limits)
         said |= {name: value for name, value in more.items() if value is not None}
     return said
 
 
-def _ignored_settings(said: Mapping[str, object], path: Path) -> Iterator[Diagnostic]:
-    """A note on how a folder would have tokens chosen, where that is not how they are chosen here."""
-    asked = [name for name, plain in CHOICES.items() if said.get(name) not in (None, plain)]
-    if asked:
-        words = ", ".join(f"{name} {printable(str(said[name]), 40)}" for name in asked)
-        why = "the best token is taken, or one drawn as --temperature says"
-        yield rules.IGNORED.at(whole(path / GENERATION), what=words, why=why)
+class _FolderRules:
+    """How a folder would have tokens chosen."""
+
+    def __init__(self, said: Mapping[str, object]) -> None:
+        self._values = said
+        self.rules = read_rules(said)
+        self.stops = frozenset(stop_tokens(said))
+
+    def complete(self, sampling: Sampling) -> Sampling:
+        """What was asked for, under the rules of the folder."""
+        return replace(sampling, rules=self.rules, stops=self.stops)
+
+    def notes(self, path: Path, options: Options) -> Iterator[Diagnostic]:
+        """A note on what is not obeyed."""
+        asked = [*ignored_settings(self._values, options.temperature)]
+        if asked:
+            words = ", ".join(f"{name} {printable(str(self._values[name]), 40)}" for name in asked)
+            why = "tokens are drawn where --temperature says so, and as top_k, top_p and min_p say"
+            yield rules.IGNORED.at(whole(path / GENERATION), what=words, why=why)
 
 
 def _first_tokens(said: Mapping[str, object], path: Path) -> Iterator[int]:
@@ -289,16 +292,32 @@ class StatelessGenerator:
         self.executable = make_executable(model, backend, options)
         self._graph = GraphOfTokens(self.executable, model)
         self._ends = f"{self.executable.inputs[0]}={LOGITS}"
-        self.stops = frozenset(stop_tokens(config))
-        self.findings = model.findings
+        self._chosen = _FolderRules(generation_values(path, config, options))
+        self.findings = (*model.findings, *self._chosen.notes(path, options))
+        self._seen: tuple[int, ...] = ()
 
     def run(self, start: Sequence[int], sampling: Sampling) -> Iterator[int]:
         """The tokens that follow, each as it is chosen."""
-        return decode(rate_by_names(self._graph, self._ends, {}), start, sampling, self.stops)
+        self.resume(())
+        return continue_text(self, start, self._chosen.complete(sampling))
 
     def rate(self, start: Sequence[int]) -> Array:
         """The scores of all tokens behind a prompt."""
-        return rate_by_names(self._graph, self._ends, {})(start)
+        self.resume(())
+        return self.rate_next(start)
+
+    def keep(self) -> tuple[int, ...]:
+        """The tokens so far."""
+        return self._seen
+
+    def resume(self, kept: tuple[int, ...]) -> None:
+        """Continue behind tokens that were kept."""
+        self._seen = kept
+
+    def rate_next(self, new: Sequence[int]) -> Array:
+        """The scores of the token behind further ones."""
+        self._seen = (*self._seen, *new)
+        return rate_by_names(self._graph, self._ends, {})(self._seen)
 
 
 AnyGenerator: TypeAlias = Generator | SequenceGenerator | StatelessGenerator
@@ -368,12 +387,20 @@ def _longest(source: Source) -> int | None:
 
 
 def with_room(path: Path, options: Options, most: int = MOST_WRITTEN) -> Options:
-    """The options with as many tokens as a text may take, where they do not say how many."""
+    """The options with as many tokens as the folder says that a text takes, where they do not say how many."""
     if "max_tokens" in options.given:
         return options
-    longest = _longest(read_source(path, options)) or most
-    # The first of them are those with which a decoder begins.
-    return replace(options, max_tokens=max(1, min(most, longest - MOST_FIRST)))
+    source = read_source(path, options)
+    said = _generation_values(source, options)
+    # A length counts the token with which a decoder begins.
+    lengths = (said.get("max_new_tokens"), _less(said.get("max_length")), most)
+    wanted = next(item for item in lengths if isinstance(item, int) and item > 0)
+    longest = _longest(source) or wanted + MOST_FIRST
+    return replace(options, max_tokens=max(1, min(wanted, longest - MOST_FIRST)))
+
+
+def _less(length: object) -> int | None:
+    return length - 1 if isinstance(length, int) and not isinstance(length, bool) else None
 
 
 def _require_room(source: Source, length: int) -> None:

@@ -1,4 +1,4 @@
-"""What a folder of Hugging Face is made for: labels of a text or an image, a word, an answer, a vector, what is said.
+"""What a folder of Hugging Face is made for: labels of a text, a sound or an image, a word, an answer, what is said.
 
 A task is one row of `TASKS`: the endings of the architectures that do it, the option that gives its input, and the
 module that does it. A new kind of input is an option of the step `task` (`pipeline/command_options.py`), whose name
@@ -61,16 +61,32 @@ class Task:
 TASKS = (
     Task("sentence-embedding", "text", "text", (SENTENCES,)),
     Task("fill-mask", "text", "text", ("ForMaskedLM",)),
+    Task("speech-to-text", "audio", "sounds", ("ForCTC",)),
+    Task(
+        "audio-classification",
+        "audio",
+        "sounds",
+        ("Wav2Vec2ForSequenceClassification", "HubertForSequenceClassification"),
+    ),
+    Task("audio-feature-extraction", "audio", "sounds", ("Wav2Vec2Model", "HubertModel")),
     Task("text-classification", "text", "text", ("ForSequenceClassification",)),
     Task("token-classification", "text", "text", ("ForTokenClassification",)),
     Task("question-answering", "text", "text", ("ForQuestionAnswering",)),
     Task("speech-to-text", "audio", "speech", ("WhisperForConditionalGeneration",)),
+    Task("image-segmentation", "image", "images", ("ForSemanticSegmentation",)),
     Task("image-classification", "image", "images", ("ForImageClassification", "WithTeacher")),
     Task(
         "image-feature-extraction",
         "image",
         "images",
-        ("ViTModel", "DeiTModel", "Dinov2Model", "VisionModel", "VisionModelWithProjection"),
+        (
+            "ViTModel",
+            "DeiTModel",
+            "Dinov2Model",
+            "SegformerModel",
+            "VisionModel",
+            "VisionModelWithProjection",
+        ),
     ),
     Task("text-to-text", "text", "text", ("ForConditionalGeneration",)),
     Task("feature-extraction", "text", "text", ("Model",)),

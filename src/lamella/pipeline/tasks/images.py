@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import Foreign, need
 from lamella.base.paths import is_there, read_bytes, shown
-from lamella.base.placement import placement_of
+from lamella.base.placement import OperationPlacement, placement_of
 from lamella.bridge.hf_to_module.checkpoint import read_object
+from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.module.execution import load
+from lamella.pipeline.module.folders import read_source, reason_for_torch
 from lamella.pipeline.options import Options
 from lamella.pipeline.tasks import TaskResult
 from lamella.pipeline.tasks.text import few, label_scores, labels_of, ranked
@@ -27,6 +31,8 @@ PREPROCESSOR = "preprocessor_config.json"
 PIXELS = "pixel_values"
 BILINEAR, BICUBIC, FILTERS = 2, 3, range(6)
 """Numbers of filters, which Pillow and the config share."""
+SMOOTH = ("ViT", "Segformer")
+"""Processors that take the four nearest pixels unless they are told otherwise."""
 SHORTEST = ("CLIP", "Bit")
 """Processors that take a size of one number for that of the shorter side, not of both."""
 LARGEST = 1 << 14
@@ -47,20 +53,65 @@ class Seeing(NamedTuple):
 def perform(task: str, path: Path, config: Mapping[str, object], options: Options) -> TaskResult:
     """Do a task with each of the images."""
     seeing = read_seeing(path, options.limits)
-    model = load(path, options)
-    executable = make_executable(model, options.backend, options)
-    if executable.inputs != (PIXELS,):
-        what = ", ".join(executable.inputs)
-        raise InputError(f"the model takes {what}, no image alone", path=shown(path))
-    taken = next((item.shape for item in model.graph.inputs if isinstance(item, Tensor)), ())
+    model = ImageModel(path, options)
     items, lines = [], []
     for name in options.image:
-        pixels = pixels_of(Path(name), seeing, options.limits)
-        _require_size(path, pixels, taken)
-        item, rows = _PERFORMERS[task](executable, pixels, config, options)
+        picture = read_picture(Path(name), seeing, options.limits)
+        item, rows = _PERFORMERS[task](
+            next(iter(model.run(picture.pixels).values()))[0], picture, config, options
+        )
         items.append(item)
         lines += rows if len(options.image) == 1 else [f"{name}:", *(f"  {row}" for row in rows)]
-    return TaskResult(tuple(items), tuple(lines), model.findings, tuple(placement_of(executable)))
+    return TaskResult(tuple(items), tuple(lines), model.findings, model.placement)
+
+
+class ImageModel:
+    """A folder that is ready to be given pixels; models whose positions can be stretched take all sizes."""
+
+    def __init__(self, path: Path, options: Options) -> None:
+        self._path, self._options = path, options
+        self.findings: tuple[Diagnostic, ...] = ()
+        self.placement: tuple[OperationPlacement, ...] = ()
+        self._compiled: dict[tuple[int, ...], Executable] = {}
+
+    def run(self, pixels: Array) -> dict[str, Array]:
+        """What the model gives for one image."""
+        size = pixels.shape[2:]
+        if size not in self._compiled:
+            self._compiled[size] = self._compile(pixels)
+        executable = self._compiled[size]
+        found = executable(**{PIXELS: pixels})
+        self.placement = tuple(placement_of(executable))
+        return found
+
+    def _compile(self, pixels: Array) -> Executable:
+        model = load(self._path, self._options)
+        if not _fits(model, pixels) and self._stretches():
+            height, width = pixels.shape[2:]
+            values = {**self._options.config, "height": height, "width": width}
+            model = load(self._path, replace(self._options, config=values))
+        self.findings = model.findings
+        executable = make_executable(model, self._options.backend, self._options)
+        if executable.inputs != (PIXELS,):
+            what = ", ".join(executable.inputs)
+            raise InputError(f"the model takes {what}, no image alone", path=shown(self._path))
+        _require_size(self._path, pixels, _shape_of(model))
+        return executable
+
+    def _stretches(self) -> bool:
+        """Whether the model has positions for images of other sizes, and nothing else was asked for."""
+        if reason_for_torch(self._path, self._options) is not None or "height" in self._options.config:
+            return False
+        return {"height", "width"} <= read_source(self._path, self._options).instance.values.keys()
+
+
+def _shape_of(model: Model) -> tuple[object, ...]:
+    return next((item.shape for item in model.graph.inputs if isinstance(item, Tensor)), ())
+
+
+def _fits(model: Model, pixels: Array) -> bool:
+    sizes = zip(_shape_of(model), pixels.shape, strict=False)
+    return all(not isinstance(size, int) or size == found for size, found in sizes)
 
 
 def _require_size(path: Path, pixels: Array, taken: tuple[object, ...]) -> None:
@@ -78,31 +129,79 @@ def _require_size(path: Path, pixels: Array, taken: tuple[object, ...]) -> None:
 
 
 def _classify(
-    executable: Executable, pixels: Array, config: Mapping[str, object], options: Options
+    logits: Array, picture: Picture, config: Mapping[str, object], options: Options
 ) -> tuple[object, list[str]]:
     """The labels of an image, each with its score, the highest first."""
-    scores = label_scores(executable(**{PIXELS: pixels})["logits"][0], config)
+    scores = label_scores(logits, config)
     names = labels_of(config, len(scores))
     found = [{"label": names[place], "score": float(scores[place])} for place in ranked(scores, options.top)]
     return found, [f"{item['label']}  {item['score']:.4f}" for item in found]
 
 
 def _extract(
-    executable: Executable, pixels: Array, config: Mapping[str, object], options: Options
+    states: Array, picture: Picture, config: Mapping[str, object], options: Options
 ) -> tuple[object, list[str]]:
     """The vectors of the patches of an image, or the one that a projection makes of it."""
-    states = next(iter(executable(**{PIXELS: pixels}).values()))[0]
-    return states.tolist(), [f"{len(row)} numbers: {few(row)}" for row in np.atleast_2d(states)]
+    rows = np.atleast_2d(states) if states.ndim < 3 else states.reshape(len(states), -1).T
+    return states.tolist(), [f"{len(row)} numbers: {few(row)}" for row in rows]
 
 
-_PERFORMERS = {"image-classification": _classify, "image-feature-extraction": _extract}
+def _segment(
+    logits: Array, picture: Picture, config: Mapping[str, object], options: Options
+) -> tuple[object, list[str]]:
+    """The label of each pixel of an image as it was read, and how much of the image each label has."""
+    numbers = stretch(logits, picture.height, picture.width).argmax(0)
+    names = labels_of(config, len(logits))
+    counts = np.bincount(numbers.reshape(-1), minlength=len(names))
+    found = [
+        {"label": names[place], "number": place, "pixels": int(counts[place])}
+        for place in ranked(counts, options.top)
+        if counts[place]
+    ]
+    lines = [f"{item['label']}  {counts[item['number']] / numbers.size:.4f}" for item in found]
+    return {"size": list(numbers.shape), "labels": found, "map": numbers.tolist()}, lines
+
+
+def stretch(scores: Array, height: int, width: int) -> Array:
+    """Scores of pixels for an image of another size, each between the four nearest ones."""
+    rows, columns = (
+        _between(size, extent) for size, extent in zip((height, width), scores.shape[1:], strict=True)
+    )
+    found: Array = rows @ scores @ columns.T
+    return found
+
+
+def _between(size: int, extent: int) -> Array:
+    """How much each of `extent` pixels adds to each of `size`, by the distance of their middles."""
+    places = np.maximum((np.arange(size) + 0.5) * extent / size - 0.5, 0)
+    below = np.minimum(places.astype(np.int64), extent - 1)
+    found = np.zeros((size, extent), np.float32)
+    part = (places - below).astype(np.float32)
+    np.add.at(found, (np.arange(size), below), 1 - part)
+    np.add.at(found, (np.arange(size), np.minimum(below + 1, extent - 1)), part)
+    return found
+
+
+_PERFORMERS = {
+    "image-classification": _classify,
+    "image-feature-extraction": _extract,
+    "image-segmentation": _segment,
+}
 
 
 # --- pixels ---------------------------------------------------------------------------------------------------------
 
 
-def pixels_of(file: Path, seeing: Seeing, limits: Limits = DEFAULT) -> Array:
-    """The pixels of a file as a model takes them, `[1, 3, height, width]`; InputError says what is wrong with it."""
+class Picture(NamedTuple):
+    """The pixels of a file as a model takes them, `[1, 3, height, width]`, and the size that it had."""
+
+    pixels: Array
+    height: int
+    width: int
+
+
+def read_picture(file: Path, seeing: Seeing, limits: Limits = DEFAULT) -> Picture:
+    """The pixels of a file as a model takes them; InputError says what is wrong with it."""
     parser = need("PIL.ImageFile").Parser()
     data = read_bytes(file, limits)
     try:
@@ -114,7 +213,8 @@ def pixels_of(file: Path, seeing: Seeing, limits: Limits = DEFAULT) -> Array:
     cut = _cut(_resized(image, seeing), seeing, file)
     scaled = np.asarray(cut, np.float64) * seeing.factor
     normal = (scaled - np.asarray(seeing.mean)) / np.asarray(seeing.std)
-    return np.ascontiguousarray(normal.astype(np.float32).transpose(2, 0, 1)[None])
+    pixels = np.ascontiguousarray(normal.astype(np.float32).transpose(2, 0, 1)[None])
+    return Picture(pixels, image.height, image.width)
 
 
 def _resized(image: Foreign, seeing: Seeing) -> Foreign:
@@ -150,11 +250,12 @@ def read_seeing(path: Path, limits: Limits = DEFAULT) -> Seeing:
         hint = f"the folder of the model on the hub has {PREPROCESSOR}"
         raise InputError(f"the folder does not say how images become pixels: no {PREPROCESSOR}", hint=hint)
     said = read_object(path, PREPROCESSOR, limits)
-    for key in ("do_pad", "do_reduce_labels", "crop_pct", "do_thumbnail"):
+    # What is done with labels (do_reduce_labels) speaks of training.
+    for key in ("do_pad", "crop_pct", "do_thumbnail"):
         if said.get(key):
             raise InputError(f"'{key}' of {PREPROCESSOR} is not done here", path=shown(path))
     kind = str(said.get("image_processor_type", said.get("feature_extractor_type", "")))
-    resample = said.get("resample", BILINEAR if kind.startswith("ViT") else BICUBIC)
+    resample = said.get("resample", BILINEAR if kind.startswith(SMOOTH) else BICUBIC)
     factor = said.get("rescale_factor", 1 / 255)
     if not isinstance(resample, int) or resample not in FILTERS or not isinstance(factor, int | float):
         raise InputError(f"'resample' or 'rescale_factor' of {PREPROCESSOR} is none", path=shown(path))

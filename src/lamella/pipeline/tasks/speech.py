@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,20 +56,15 @@ def perform(task: str, path: Path, config: Mapping[str, object], options: Option
 def _transcribe(path: Path, file: Path, options: Options) -> tuple[str, SequenceGenerator]:
     """What is said in a file: each stretch that the model hears at once by itself."""
     hearing = read_hearing(path, options.limits)
-    sound = read_wav(file, options.limits)
-    if sound.rate != hearing.rate:
-        hint = f"write it again with {hearing.rate} samples in a second"
-        raise InputError(
-            f"'{shown(file)}' has {sound.rate} samples in a second, the model hears {hearing.rate}", hint=hint
-        )
+    samples = read_wav_at(file, hearing.rate, options.limits)
     generator = open_generator(path, 0, with_room(path, options))
     if not isinstance(generator, SequenceGenerator):
         hint = "leave --via torch out"
         raise InputError("speech is written by models of the library alone", path=shown(path), hint=hint)
     tokenizer = open_tokenizer(path, options.limits)
     parts = []
-    for begin in range(0, max(len(sound.samples), 1), hearing.samples):
-        generator.read(**{FEATURES: mel_features(sound.samples[begin : begin + hearing.samples], hearing)})
+    for begin in range(0, max(len(samples), 1), hearing.samples):
+        generator.read(**{FEATURES: mel_features(samples[begin : begin + hearing.samples], hearing)})
         parts.append(tokenizer.decode(list(_written(generator, options))).strip())
     return " ".join(part for part in parts if part), generator
 
@@ -77,25 +72,18 @@ def _transcribe(path: Path, file: Path, options: Options) -> tuple[str, Sequence
 def _written(generator: SequenceGenerator, options: Options) -> Iterator[int]:
     """The tokens of a stretch; what the folder says about the first ones and about hidden ones is obeyed."""
     said = generator.said
-    start = list(generator.start)
+    start, before = list(generator.start), tuple[int, ...]()
     languages, tasks = said.get("lang_to_id"), said.get("task_to_id")
     if isinstance(languages, dict) and languages:
         scores = generator.rate_next(start)
         numbers = [item for item in languages.values() if isinstance(item, int) and item < len(scores)]
+        before = generator.start
         start = [max(numbers, key=lambda token: float(scores[token]))]
         chosen = tasks.get("transcribe") if isinstance(tasks, dict) else None
         start += [chosen] if isinstance(chosen, int) else []
     plain = said.get("no_timestamps_token_id")
     start += [plain] if isinstance(plain, int) else []
-    hidden = [(math.inf, _tokens(said, "suppress_tokens")), (1, _tokens(said, "begin_suppress_tokens"))]
-    return generator.write(start, sampling_of(options), hidden)
-
-
-def _tokens(said: Mapping[str, object], name: str) -> Sequence[int]:
-    listed = said.get(name)
-    return (
-        [item for item in listed if isinstance(item, int) and item >= 0] if isinstance(listed, list) else []
-    )
+    return generator.write(start, sampling_of(options), before)
 
 
 # --- WAV files ----------------------------------------------------------------------------------------------------
@@ -120,6 +108,17 @@ def read_wav(path: Path, limits: Limits = DEFAULT) -> Sound:
         raise InputError(f"'{shown(path)}' has {what}", path=shown(path), hint=hint)
     whole = numbers[: len(numbers) // channels * channels].reshape(-1, channels)
     return Sound(whole.mean(1).astype(np.float32), rate)
+
+
+def read_wav_at(path: Path, rate: int, limits: Limits = DEFAULT) -> Array:
+    """The samples of a WAV file that has as many in a second as a model hears; InputError says that it has not."""
+    sound = read_wav(path, limits)
+    if sound.rate != rate:
+        hint = f"write it again with {rate} samples in a second"
+        raise InputError(
+            f"'{shown(path)}' has {sound.rate} samples in a second, the model hears {rate}", hint=hint
+        )
+    return sound.samples
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
