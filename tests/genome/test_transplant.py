@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT
-from lamella.genome import plan_transplant, read_block
+from lamella.genome import Transplant, plan_transplant, read_block
 from lamella.pipeline import api
 from lamella.pipeline.convert import convert
 from lamella.pipeline.nac.model import read_checked
@@ -98,7 +98,10 @@ def test_a_wrong_use_is_said(zoo: Path, lamella: Lamella) -> None:
     ],
 )
 def test_what_does_not_fit_is_said_with_numbers(donor: str, target: str, sentence: str, zoo: Path) -> None:
-    with pytest.raises(LamellaError) as found:
+    def plan() -> Transplant:
         one, other = (read_block(f"{zoo}/{item}", Options()) for item in (donor, target))
-        plan_transplant(one, other, Options())
+        return plan_transplant(one, other, Options())
+
+    with pytest.raises(LamellaError) as found:
+        plan()
     assert sentence in str(found.value)
