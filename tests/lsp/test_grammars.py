@@ -75,10 +75,40 @@ def test_pygments_finds_the_lexers() -> None:
     assert not found or set(found) == {grammar.id for grammar in GRAMMARS.values()}
 
 
-def test_vscode_agrees_with_the_lexer(tmp_path: Path) -> None:
-    node = shutil.which("node")
-    if node is None or not (VSCODE / "node_modules/vscode-textmate").is_dir():
-        pytest.skip("needs node, and `npm install` in editors/vscode")
+@pytest.fixture
+def node() -> str:
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("node is not installed; on Debian: apt install nodejs npm")
+    if not (VSCODE / "node_modules/vscode-textmate").is_dir():
+        pytest.skip("packages of the extension are missing; run npm install in editors/vscode")
+    return found
+
+
+# Whatever the bundle asks of VS Code while it is loaded is an object, a class and a function at once.
+LOADING = """
+const Module = require("node:module"), load = Module._load;
+const anything = () => new Proxy(class {}, { get: (of, name) => (name in of ? of[name] : anything()) });
+Module._load = (name, ...rest) => (name === "vscode" ? anything() : load(name, ...rest));
+const { activate, deactivate } = require(process.argv[1]);
+console.log(typeof activate, typeof deactivate);
+"""
+
+
+def test_the_extension_is_built_and_loads(node: str, tmp_path: Path) -> None:
+    """The bundle needs nothing beside it but VS Code."""
+    bundle = tmp_path / "extension.js"
+    script = json.loads((VSCODE / "package.json").read_text(encoding="utf-8"))["scripts"]["build"]
+    command, *words = script.replace("dist/extension.js", str(bundle)).split()
+    build = [VSCODE / "node_modules/.bin" / command, *words]
+    subprocess.run(build, cwd=VSCODE, check=True, capture_output=True)
+    done = subprocess.run(
+        [node, "-e", LOADING, bundle], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.stdout == "function function\n", done.stderr
+
+
+def test_vscode_agrees_with_the_lexer(node: str, tmp_path: Path) -> None:
     cases = [
         {"language": GRAMMARS[name].id, "text": text, "tokens": list(expected(name, text))}
         for name in GRAMMARS

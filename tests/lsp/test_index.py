@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.base.source import Span
+from lamella.base.source import Source, Span
 from lamella.lsp.features import colours, complete, hover
 from lamella.lsp.index import Definition, External
 from lamella.lsp.positions import UTF8, UTF16, UTF32, LineTable
@@ -52,6 +52,39 @@ def test_offsets_and_places_are_the_same(text: str, data: st.DataObject, encodin
     last = before.rpartition("\n")[2]
     assert (line, character) == (before.count("\n"), len(last.encode(WIDTHS[encoding])) // width)
     assert table.offset(line, character) == offset
+
+
+@given(st.text(st.sampled_from("ab \n\r😀")), st.sampled_from(list(WIDTHS)))
+def test_stretches_are_places(text: str, encoding: str) -> None:
+    table = LineTable(text, encoding)
+    items = [(place, place + 1) for place in range(len(text)) if text[place] not in "\n\r"]
+    for (start, end), (line, column, width) in zip(items, table.stretches(items), strict=True):
+        assert table.place(start) == (line, column)
+        assert table.place(end) == (line, column + width)
+
+
+PIECES = st.sampled_from(
+    ["a", "1", ".", "..", ".5", '"', "\\", "\n", "\r", "#", ";", " ", "->", "%", "x2", "é"]
+)
+
+
+@given(
+    st.sampled_from(["a.nem", "a.sknd", "a.tensor", "a.module"]),
+    st.lists(PIECES, max_size=12),
+    st.lists(PIECES, max_size=4),
+    st.data(),
+)
+def test_an_edited_text_is_cut_as_a_whole_one(
+    name: str, before: list[str], new: list[str], data: st.DataObject
+) -> None:
+    first = data.draw(st.integers(0, len(before)))
+    last = data.draw(st.integers(first, len(before)))
+    after = "".join((*before[:first], *new, *before[last:]))
+    workspace, edited = EditorWorkspace(), Path("/nowhere") / name
+    for text in ("".join(before), after):
+        document = workspace.show(edited, text)
+        assert document is not None
+        assert document.index.tokens == document.index.lexer.cut(Source(name, text))
 
 
 @given(st.text(st.sampled_from("ab\n\r😀")), st.integers(0, 9), st.integers(0, 9))

@@ -235,6 +235,21 @@ def test_renamed_models_are_paired_by_structure_and_changed_shapes_are_changes()
     assert found["status"][0] == [SAME] * 2 + [ALONE] * 14  # type: ignore[index]
 
 
+def test_weights_are_compared_by_what_reads_them() -> None:
+    model = lamella.load(DIGITS / "digits.sknd", weights=DIGITS / "digits.safetensors")
+    assert isinstance(model, Model)
+    data = {name: np.array((model.data or {})[name]) for name in model.data or {}}
+    name = "conv2.filter"
+    other = replace(model, data={**data, name: -data[name]})
+    found = add_comparison(*(gather(item, Options(levels=("source",))) for item in (model, other)))
+    assert found is not None
+    weights = found["weights"]
+    assert weights == {
+        "same": len(data) - 1,
+        "changed": [{"names": [name, name], "unlike": "", "relative": 2.0, "cosine": pytest.approx(-1)}],
+    }
+
+
 def test_errors_are_those_of_the_comparison() -> None:
     found = lamella.view(LLAMA, shape={"B": 1, "T": 4}, levels=("source",), errors=True)
     errors = data_of(found.html)["models"][0]["graph"]["ops"]["error"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from lamella.base.diagnostic import Diagnostic, Rule
@@ -49,11 +50,15 @@ class Tokens(NamedTuple):
 class Lexer:
     """Cuts a text into tokens with one regular expression; a character that matches nothing is a `bad` token.
 
-    The patterns are tried in order and hold no groups of their own; they should not backtrack (`*+`, `++`).
+    The patterns are tried in order and hold no groups of their own; they should not backtrack (`*+`, `++`). Where
+    none of them takes a newline (`by_lines`), only the lines that changed are cut again of a text that was edited.
     """
 
-    def __init__(self, patterns: Mapping[str, str], skip: str = r"[ \t\r\n]*+") -> None:
+    def __init__(
+        self, patterns: Mapping[str, str], skip: str = r"[ \t\r\n]*+", by_lines: bool = False
+    ) -> None:
         self.patterns = patterns
+        self._by_lines = by_lines
         groups = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in patterns.items())
         self._pattern = re.compile(rf"{skip}(?:{groups}|(?P<{BAD}>[\s\S])|\Z)")
 
@@ -61,9 +66,28 @@ class Lexer:
         """The tokens and the comments of a text, or of a part of it; their offsets are those of the whole."""
         if isinstance(source, EditedSource) and start == 0 and end is None:
             if not isinstance(source.tokens, Tokens):
-                source.tokens = self._cut(source, 0, len(source.text))
+                source.tokens = self._cut_edited(source)
             return source.tokens
         return self._cut(source, start, len(source.text) if end is None else end)
+
+    def _cut_edited(self, source: EditedSource) -> Tokens:
+        """The tokens of an edited text: those of lines that did not change are kept, and moved."""
+        earlier, source.earlier = source.earlier, None
+        if earlier is None or not isinstance(earlier.tokens, Tokens) or not self._by_lines:
+            return self._cut(source, 0, len(source.text))
+        start, end = changed_lines(earlier.text, source.text)
+        moved = len(source.text) - len(earlier.text)
+        kinds, texts, starts, comments = earlier.tokens
+        first, last = (bisect_left(starts, place, 0, earlier.tokens.end) for place in (start, end))
+        new = self._cut(source, start, end + moved)
+        return Tokens(
+            kinds[:first] + new.kinds[: new.end] + kinds[last:],
+            texts[:first] + new.texts[: new.end] + texts[last:],
+            starts[:first] + new.starts[: new.end] + [place + moved for place in starts[last:]],
+            [item for item in comments if item.start < start]
+            + new.comments
+            + [Comment(item.start + moved, item.text) for item in comments if item.start >= end],
+        )
 
     def _cut(self, source: Source, start: int, end: int) -> Tokens:
         tokens = Tokens([], [], [], [])
@@ -83,6 +107,31 @@ class Lexer:
         texts += [""] * LOOKAHEAD
         starts += [end] * LOOKAHEAD
         return tokens
+
+
+def changed_lines(old: str, new: str) -> tuple[int, int]:
+    """The stretch of whole lines of an old text that a new one has others for; what is around it is the same."""
+    head, tail = common_ends(old, new)
+    end = old.find("\n", len(old) - tail)
+    return old.rfind("\n", 0, head) + 1, len(old) if end < 0 else end
+
+
+def common_ends(one: Sequence[object], other: Sequence[object]) -> tuple[int, int]:
+    """How many items two sequences begin with alike, and how many of the rest they end with alike."""
+    least = min(len(one), len(other))
+    head = _longest(least, lambda size: one[:size] == other[:size])
+    ends = len(one), len(other)
+    tail = _longest(least - head, lambda size: one[ends[0] - size :] == other[ends[1] - size :])
+    return head, tail
+
+
+def _longest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest number up to `most` that fits, where all below one that fits do: whole slices compare fast."""
+    low = 0
+    while low < most:
+        middle = (low + most + 1) // 2
+        low, most = (middle, most) if fits(middle) else (low, middle - 1)
+    return low
 
 
 class SyntaxProblem(Exception):

@@ -62,10 +62,14 @@ class Binary(Source):
 class EditedSource(Source):
     """A text that an editor shows: what it was cut into is asked for again, for its colours."""
 
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, name: str, text: str, earlier: EditedSource | None = None) -> None:
         super().__init__(name, text)
         self.tokens: object = None
         """What the lexer of its language last cut the whole text into."""
+        while earlier is not None and earlier.tokens is None:
+            earlier = earlier.earlier
+        self.earlier = earlier
+        """The text before it was changed: what stayed needs not be cut again."""
 
 
 class ShippedSource(Source):

@@ -30,7 +30,7 @@ GROUPS = {
     "look": {
         "check": "report what is wrong in files",
         "show": "say what is in a file",
-        "genome": "compare many models by what they compute: relatives, trees, alignments",
+        "genome": "compare many models by what they compute, or give one a block of another",
         "view": "show a model at all its levels in one page for the browser",
         "fmt": "print a file in canonical form",
         "rules": "list the rules of a language",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,12 +19,15 @@ from lamella.cli.colour import print_report
 from lamella.cli.options import Command, Words, print_findings, print_json
 from lamella.cli.progress import show_progress
 from lamella.cli.waiting import waiting
+from lamella.pipeline.languages import ENDINGS, NAC
 from lamella.pipeline.options import Options
 
 if TYPE_CHECKING:
     from lamella import genome as kin
+    from lamella.train import saving
 else:
     kin = Late("lamella.genome")  # which the help of the commands does without
+    saving = Late("lamella.train.saving")  # which one of them needs
 
 DATABASE = Path("genome.json")
 DIFFERENCES = 3
@@ -232,6 +235,79 @@ def align_models(left: Path, right: Path, as_json: bool) -> None:
         click.echo(line)
     counts = len(one.instructions), len(other.instructions)
     click.echo(f"{same} of {counts[0]} and {counts[1]} instructions are the same")
+
+
+@_sub("transplant")
+@click.argument("blocks", nargs=-1, required=True, metavar="DONOR:BLOCK TARGET:BLOCK")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path),
+    help="Write TARGET with the weights: .nac, .onnx, .sknd, .safetensors, or a folder.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say what would be moved, and write nothing.")
+@click.option(
+    "--tolerance", type=float, default=Options().tolerance, show_default=True,
+    help="How far the block may be from what it computes in DONOR, in parts of the largest number.",
+)  # fmt: skip
+@_json
+def transplant(
+    blocks: tuple[str, ...], output: Path | None, dry_run: bool, tolerance: float, as_json: bool
+) -> None:
+    """Put the weights of a block of DONOR into the place of a block's of TARGET.
+
+    A block is named by the path of its weights: model.nac:blocks[1].mlp, folder:blocks.0. Both must be of one motif and
+    of equal sizes, and TARGET's block with the new weights must compute what DONOR's computes, on random inputs.
+    """
+    if len(blocks) != 2 or "-" in blocks:
+        hint = "; a shell takes '>' for itself: write no arrow" if "-" in blocks else ""
+        raise click.UsageError(f"two blocks are needed: DONOR:BLOCK TARGET:BLOCK{hint}")
+    if (output is None) != dry_run:
+        raise click.UsageError("say either where the result goes with -o OUT, or --dry-run")
+    options = replace(Options(), tolerance=tolerance)
+    with waiting("comparing blocks"):
+        donor, target = (kin.read_block(item, options) for item in blocks)
+        made = kin.plan_transplant(donor, target, options)
+        written = [] if output is None else _write_transplant(made, output, options)
+    if as_json:
+        moved = [
+            {"from": item.source, "to": item.target, "shape": list(item.shape), "turned": item.is_turned}
+            for item in made.moved
+        ]
+        facts = {"motif": list(made.motif), "moved": moved, "parameters": made.parameters}
+        more = {"kept": list(made.kept), "shared": list(made.shared), "difference": made.difference}
+        print_json(
+            {"ok": True, "diagnostics": [], **facts, **more, "written": [str(item) for item in written]}
+        )
+        return
+    print_report("\n".join(_transplant_lines(made)))
+    for path in written:
+        click.echo(printable(str(path)))
+
+
+def _write_transplant(made: kin.Transplant, output: Path, options: Options) -> list[Path]:
+    """A NAC file stays the file that it is; others are written as training writes them."""
+    path = made.target.path
+    if ENDINGS.get(path.suffix.lower()) == ENDINGS.get(output.suffix.lower()) == NAC.name:
+        return [kin.write_nac(made, output, options)]
+    saving.require_save(path, output, options)
+    data = made.target.model.data or {}
+    written, findings = saving.save_trained(path, output, made.numbers(), lambda: dict(data), options)
+    print_findings(findings)
+    return list(written)
+
+
+def _transplant_lines(made: kin.Transplant) -> Iterator[str]:
+    yield f"{made.donor} and {made.target} are of one motif: {', '.join(made.motif)}"
+    width = max(len(item.target) for item in made.moved)
+    for item in made.moved:
+        turned = ", rows as columns" if item.is_turned else ""
+        facts = f"{list(item.shape)!s:16} {item.parameters:>12,}"
+        yield f"  {printable(item.target):{width}}  {facts}  from {printable(item.source)}{turned}"
+    for name in made.kept:
+        yield f"  {printable(name):{width}}  stays: the donor's block has nothing for it"
+    for name in made.shared:
+        yield f"  note: operations outside of the block read {printable(name)} too"
+    numbers = "bit by bit" if not made.difference else f"within {made.difference:.2g} of the largest number"
+    yield f"{made.parameters:,} parameters move; the block then computes what it computes in the donor, {numbers}"
 
 
 def _open(database: Path, least: int = 1) -> kin.Collection:

@@ -34,7 +34,7 @@ def tree_page(
         f"branch; those below {SURE:.0%} are dashed.</p>"
     )
     body = [f"<p>{text(words, 1000)}</p>", drawn, note, "<h2>Distances</h2>", table(heads, rows)]
-    return article("genome Models by what they compute", body, STYLE)
+    return article("lamella genome: models by what they compute", body, STYLE)
 
 
 def _draw(names: Sequence[str], tree: Tree, support: Counter[frozenset[int]], rounds: int) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.records import dataclass
+from lamella.graph.blocks import cut_block
 from lamella.graph.nodes import Graph
 from lamella.ops.library import Library
 
@@ -119,6 +120,13 @@ class Model:
     def language(self) -> str:
         """The language that the model is written in."""
         return "skriptnd"
+
+    def __getitem__(self, path: str) -> Model:
+        """A block as a model of its own, by the path of its weights, such as `blocks.0.mlp`."""
+        part = cut_block(self.graph, path)
+        names = {item.name for item in part.variables}
+        data = None if self.data is None else {name: self.data[name] for name in self.data if name in names}
+        return Model(part, self.library, data)
 
     __repr__ = show_line
     _repr_html_ = show_html

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
@@ -253,6 +253,8 @@ LEXICAL = {
     **dict.fromkeys(("string", "doc", "open", "opendoc"), "string"),
     "block": "decorator",
 }
+LEXICAL_NUMBERS = {kind: TOKEN_TYPES.index(word) for kind, word in LEXICAL.items()}
+KEYWORD = TOKEN_TYPES.index("keyword")
 WORD_KINDS = frozenset(("name", "word", "builtin", "local", "global", "modifier"))
 
 
@@ -268,43 +270,41 @@ class ColouredSpan(NamedTuple):
 def colours(document: TextDocument, start: int = 0, end: int | None = None) -> list[ColouredSpan]:
     """The stretches of a text that have a colour, in order; names by what they mean, the rest by the lexer."""
     end = len(document.text) if end is None else end
-    found: list[ColouredSpan] = []
-    taken: set[int] = set()
+    found: dict[int, ColouredSpan] = {}
     text = document.text
-    for use in document.index.uses:
-        _, first, last = use.span
-        if start <= first < end and first not in taken and text.find("\n", first, last) < 0:
-            taken.add(first)
-            bits = use.defines + (2 if isinstance(use.meaning, External) else 0)
-            found.append(ColouredSpan(first, last, _type_of(use), bits))
-    found += (item for item in _lexical(document, start, end) if item[0] not in taken)
+    for (_, first, last), meaning, defines in document.index.uses:
+        if start <= first < end and first not in found and text.find("\n", first, last) < 0:
+            kind, bits = meaning.kind, int(defines)
+            if isinstance(meaning, External):
+                kind, bits = "parameter" if meaning.member else kind, bits + 2
+            found[first] = ColouredSpan(first, last, TYPE_NUMBERS.get(kind, VARIABLE), bits)
+    return _in_order([*found.values(), *_lexical(document, start, end, found)])
+
+
+def _in_order(found: list[ColouredSpan]) -> list[ColouredSpan]:
+    """Stretches from first to last; one that another begins in is left out."""
     found.sort(key=itemgetter(0))
     if all(one[1] <= other[0] for one, other in pairwise(found)):
         return found
     return list(_without_overlaps(found))
 
 
-def _type_of(use: Use) -> int:
-    kind = use.meaning.kind
-    if isinstance(use.meaning, External) and use.meaning.member:
-        kind = "parameter"
-    return TYPE_NUMBERS.get(kind, VARIABLE)
-
-
-def _lexical(document: TextDocument, start: int, end: int) -> Iterator[ColouredSpan]:
+def _lexical(document: TextDocument, start: int, end: int, taken: Container[int]) -> Iterator[ColouredSpan]:
+    """The stretches that the lexer tells the colours of, names left out that have one already."""
     kinds, texts, starts, comments = document.index.tokens
     keywords = document.language.KEYWORDS
-    numbers = {kind: TOKEN_TYPES.index(word) for kind, word in LEXICAL.items()}
-    keyword = TOKEN_TYPES.index("keyword")
     first, last = bisect_left(starts, start), bisect_left(starts, end)
     for kind, text, place in zip(kinds[first:last], texts[first:last], starts[first:last], strict=True):
-        if kind in numbers:
+        number = LEXICAL_NUMBERS.get(kind)
+        if number is None:
+            if text not in keywords or kind not in WORD_KINDS:
+                continue
+            number = KEYWORD
+        if place not in taken:
             if "\n" in text:
-                yield from _by_lines(text, place, numbers[kind])
+                yield from _by_lines(text, place, number)
             else:
-                yield ColouredSpan(place, place + len(text), numbers[kind])
-        elif text in keywords and kind in WORD_KINDS:
-            yield ColouredSpan(place, place + len(text), keyword)
+                yield ColouredSpan(place, place + len(text), number)
     for item in comments:
         if start <= item.start < end:
             yield from _by_lines(item.text, item.start, TOKEN_TYPES.index(COMMENT))

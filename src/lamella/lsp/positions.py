@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 
 UTF8, UTF16, UTF32 = "utf-8", "utf-16", "utf-32"
 _BREAKS = re.compile(r"\r\n|\n|\r")
@@ -24,6 +25,18 @@ class LineTable:
         line = bisect_right(self._starts, offset) - 1
         start = self._starts[line]
         return line, offset - start if self._is_plain else self._units(self.text[start:offset])
+
+    def stretches(self, items: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+        """Line, character and width of stretches of single lines, by their offsets, in order."""
+        line, starts = 0, [*self._starts, len(self.text) + 1]
+        for first, last in items:
+            while starts[line + 1] <= first:
+                line += 1
+            start = starts[line]
+            if self._is_plain:
+                yield line, first - start, last - first
+            else:
+                yield line, self._units(self.text[start:first]), self._units(self.text[first:last])
 
     def offset(self, line: int, character: int) -> int:
         """The offset of a place; one beyond the end of its line is that end, one inside a character its start."""

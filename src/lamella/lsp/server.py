@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from lamella.base.cursor import common_ends
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.optional import Foreign, need
 from lamella.base.source import Span
@@ -375,7 +375,7 @@ class Session:
         before = document.text
         if after == before:
             return []
-        start, tail = _common(before, after)
+        start, tail = common_ends(before, after)
         span = Span(document.index.source, start, len(before) - tail)
         return [self._edit(document, span, after[start : len(after) - tail])]
 
@@ -429,7 +429,7 @@ class Session:
         whole = self.tokens(params)
         if name != params.previous_result_id:
             return whole
-        start, tail = _common(before, whole.data)
+        start, tail = common_ends(before, whole.data)
         middle = whole.data[start : len(whole.data) - tail]
         edit = self.types.SemanticTokensEdit(
             start=start, delete_count=len(before) - start - tail, data=middle
@@ -451,29 +451,14 @@ def _holds(whole: Span, inner: Span) -> bool:
     return whole.start <= inner.start and inner.end <= whole.end
 
 
-def _common(before: Any, after: Any) -> tuple[int, int]:
-    """How many items two sequences begin with alike, and how many of the rest they end with alike."""
-    most = min(len(before), len(after))
-    start = next((place for place in range(most) if before[place] != after[place]), most)
-    most -= start
-    tail = next((place for place in range(most) if before[-1 - place] != after[-1 - place]), most)
-    return start, tail
-
-
 def _encoded(document: TextDocument, start: int, end: int | None) -> list[int]:
     """Colours as the protocol has them: five numbers each, places relative to the one before."""
     data: list[int] = []
     last_line = last_column = 0
-    for item in colours(document, start, end):
-        line, column = document.lines.place(item.start)
-        width = document.lines.place(item.end)[1] - column
-        data += (
-            line - last_line,
-            column - (last_column if line == last_line else 0),
-            width,
-            item.type,
-            item.modifiers,
-        )
+    found = colours(document, start, end)
+    places = document.lines.stretches((first, last) for first, last, _, _ in found)
+    for (_, _, kind, bits), (line, column, width) in zip(found, places, strict=True):
+        data += (line - last_line, column - (last_column if line == last_line else 0), width, kind, bits)
         last_line, last_column = line, column
     return data
 

@@ -37,16 +37,21 @@ class TextDocument:
 
     path: Path
     language: EditorLanguage
-    text: str
+    source: EditedSource
     encoding: str = UTF16
     version: int | None = None
     checked: Checked = field(default_factory=lambda: Checked())
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        return self.source.text
 
     @cached_property
     def index(self) -> FileIndex:
         """What its names mean."""
         with gc_paused():
-            return self.language.index_text(EditedSource(str(self.path), self.text))
+            return self.language.index_text(self.source)
 
     @cached_property
     def lines(self) -> LineTable:
@@ -94,7 +99,8 @@ class EditorWorkspace:
             return None
         earlier = self.open.get(path)
         checked = Checked() if earlier is None else earlier.checked
-        self.open[path] = TextDocument(path, language, text, self.encoding, version, checked)
+        source = EditedSource(str(path), text, None if earlier is None else earlier.source)
+        self.open[path] = TextDocument(path, language, source, self.encoding, version, checked)
         return self.open[path]
 
     def close(self, path: Path) -> None:
@@ -112,7 +118,8 @@ class EditorWorkspace:
             held = self._read.get(path)
             if language is None or (held is not None and held[0] == stamp):
                 return None if held is None else held[1]
-            document = TextDocument(path, language, read_text(path), self.encoding)
+            source = EditedSource(str(path), read_text(path))
+            document = TextDocument(path, language, source, self.encoding)
         except (OSError, LamellaError):
             return None
         self._read[path] = (stamp, document)

@@ -7,13 +7,19 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from hashlib import blake2b
+from math import isfinite
 
+import numpy as np
+
+from lamella.base.diagnostic import printable
 from lamella.graph.nodes import Node, Operation
 from lamella.pipeline.diff.comparison import compare as compare_numbers
+from lamella.pipeline.diff.gap import measure
 from lamella.pipeline.diff.sides import Side, make_sides
 from lamella.pipeline.options import Options
 from lamella.studio.gather import Gathered
 from lamella.studio.graph_level import Things, operands_of, operator_of, results_of, type_of
+from lamella.studio.weights import MOST_BYTES, sample_of
 
 SAME, CHANGED, ALONE = range(3)
 """What an operation is to the other model: like its partner, unlike it, without one."""
@@ -106,7 +112,36 @@ def add_comparison(left: Gathered, right: Gathered) -> dict[str, object] | None:
         alike = _is_alike(left.things.nodes[first], right.things.nodes[second])
         partner[0][first], partner[1][second] = second, first
         status[0][first] = status[1][second] = SAME if alike else CHANGED
-    return {"partner": partner, "status": status}
+    return {"partner": partner, "status": status, "weights": compare_weights(left, right, pairs)}
+
+
+def compare_weights(
+    left: Gathered, right: Gathered, pairs: Sequence[tuple[int, int]]
+) -> dict[str, object] | None:
+    """Weights that corresponding operations read: how many hold the same numbers, and how far the others lie apart."""
+    data = [{} if side.model is None else side.model.data or {} for side in (left, right)]
+    if not data[0] or not data[1] or left.things is None or right.things is None:
+        return None
+    partners: dict[str, str] = {}
+    for first, second in pairs:
+        read = operands_of(left.things.nodes[first]), operands_of(right.things.nodes[second])
+        for one, other in zip(*read, strict=False):
+            if one.name in data[0] and other.name in data[1]:
+                partners.setdefault(one.name, other.name)
+    same, changed, room = 0, [], MOST_BYTES
+    for one_name, other_name in partners.items():
+        arrays = [np.asarray(side[name]) for side, name in zip(data, (one_name, other_name), strict=True)]
+        room -= sum(array.nbytes for array in arrays)
+        if room < 0:
+            break
+        gap = measure(one_name, *(sample_of(array) for array in arrays))
+        if not gap.unlike and not gap.largest:
+            same += 1
+        else:
+            known = {"relative": gap.relative, "cosine": gap.cosine} if isfinite(gap.relative) else {}
+            names = [printable(name, 300) for name in (one_name, other_name)]
+            changed.append({"names": names, "unlike": gap.unlike, **known})
+    return {"same": same, "changed": changed}
 
 
 def add_errors(sides: Sequence[Gathered], options: Options) -> None:

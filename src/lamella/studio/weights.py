@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import prod
 
 import numpy as np
 
@@ -37,17 +36,21 @@ def _rows(data: Mapping[str, Array], names: list[str]) -> Iterator[tuple[str, di
         yield name, {**facts, "bytes": int(array.nbytes), **statistics(array)}
 
 
+def sample_of(array: Array) -> Array:
+    """The values of a tensor in one row; of many, evenly spread ones."""
+    found: Array = array.reshape(-1)[:: max(1, -(-array.size // MOST_VALUES))]
+    return found if array.size > MOST_VALUES else found.reshape(array.shape)
+
+
 def statistics(array: Array) -> dict[str, object]:
     """What values a tensor holds; those that are no numbers are counted apart."""
-    count = prod(array.shape)
-    every = max(1, -(-count // MOST_VALUES))
-    values = array.reshape(-1)[::every]
+    values = sample_of(array)
     if values.dtype == bool or values.dtype.kind not in "fiu":
         values = values.astype(np.float32)
     sample = values.astype(np.float64)
     numbers = sample[np.isfinite(sample)]
     found: dict[str, object] = {
-        "sampled": every > 1,
+        "sampled": sample.size < array.size,
         "odd": int(sample.size - numbers.size),
         "zeros": float(np.mean(sample == 0)) if sample.size else 0.0,
     }

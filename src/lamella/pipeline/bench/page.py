@@ -67,7 +67,7 @@ def _contestant(heat: Heat, item: Standing, best: float) -> Sequence[str]:
 
 def _kernels(heat: Heat, rows: Sequence[KernelTime], colours: dict[str, int]) -> Iterator[str]:
     whole = sum(item.seconds for item in rows) or 1.0
-    heads = ("operator", "ms", "part", "calls", "GF/s", "of peak", "GB/s", "of peak")
+    heads = ("operator", "ms", "part", "calls", "GF/s", "of peak", "GB/s", "of memory's")
     yield table(
         heads,
         (

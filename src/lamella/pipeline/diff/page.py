@@ -15,6 +15,8 @@ from lamella.pipeline.diff.report import divergence_lines
 MOST_NODES = 1500
 MOST_ROWS = 5000
 WIDTH, HEIGHT, GAP = 190, 34, 22
+LETTERS = 29
+"""Letters that a box has room for."""
 STYLE = "svg.flow text { font-size: 11px; fill: #14171b } svg.flow line { stroke: var(--soft) }\n"
 STYLE += ".first { stroke: #b91c1c; stroke-width: 3 }\n"
 
@@ -106,9 +108,15 @@ def _box(
     mark = ' class="first"' if is_first else ""
     return (
         f'<g><title>{text(name)}: {text(tip)}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="5"'
-        f' fill="{colour_of(pair, tolerance)}"{mark}/><text x="{x + 6}" y="{y + 14}">{text(word[:30])}</text>'
-        f'<text x="{x + 6}" y="{y + 28}">{text(name[:30])}</text></g>'
+        f' fill="{colour_of(pair, tolerance)}"{mark}/><text x="{x + 6}" y="{y + 14}">{text(word[:LETTERS])}</text>'
+        f'<text x="{x + 6}" y="{y + 28}">{text(_end_of(results))}</text></g>'
     )
+
+
+def _end_of(results: list[str]) -> str:
+    """The first of some names, cut where it is like others: at its beginning."""
+    name = printable(next(iter(results), ""), 200)
+    return name if len(name) <= LETTERS else f"…{name[1 - LETTERS :]}"
 
 
 def _tip(pair: Pair) -> str:

@@ -65,7 +65,20 @@ class ChangesView {
     let added = 0;
     data.comparison.status[1].forEach((status, op) => { if (status === 2) { added += 1; rows.push(this.row(1, op, status)); } });
     const words = count(tally[0]) + " operations alike, " + count(tally[1]) + " changed, " + count(tally[2]) + " only in " + models[0].title + ", " + count(added) + " only in " + models[1].title;
-    return [element("h2", "", "Operations"), element("p", "hint wrap", words), element("ul", "", null, ...rows.slice(0, 2000))];
+    return [element("h2", "", "Operations"), element("p", "hint wrap", words), element("ul", "", null, ...rows.slice(0, 2000)), ...this.weights()];
+  }
+
+  weights() {
+    const found = data.comparison.weights;
+    if (!found) return [];
+    const words = count(found.same + found.changed.length) + " weights are read by corresponding operations: " + count(found.same) + " with the same numbers, " + count(found.changed.length) + " with others";
+    const rows = found.changed.slice(0, 2000).map(({ names, unlike, relative, cosine }) => {
+      const at = weightOf(0, names[0]);
+      const name = at < 0 ? element("span", "", names[0]) : button(names[0], () => chooseWeight(0, at), "link");
+      const facts = unlike ? unlike : relative === undefined ? "not finite" : "by " + figure(relative) + " of the largest, cosine " + cosine.toFixed(3);
+      return element("li", "changed", null, element("span", "sign", "~"), name, ...(names[0] === names[1] ? [] : [element("span", "type", "here, " + names[1] + " there")]), element("span", "type", facts));
+    });
+    return [element("h2", "", "Weights"), element("p", "hint wrap", words), element("ul", "", null, ...rows)];
   }
 
   row(model, op, status) {

@@ -81,8 +81,8 @@ class WeightsView {
   row(number, at) {
     const row = this.rows[number];
     const isOn = selection.model === this.model && (selection.weight === number || (selection.weight < 0 && row.things.some((thing) => selection.things[this.model].has(thing))));
-    const cells = [row.name, row.type, row.shape.join(" × ") || "scalar", bytes(row.bytes), figure(row.low), figure(row.high), figure(row.mean), figure(row.deviation), percent(row.zeros)];
-    const made = element("div", "w-row" + (isOn ? " on" : "") + (row.odd ? " odd" : ""), null, ...cells.map((text) => element("span", "", text)), histogram(row, 110, 24));
+    const cells = [row.type, row.shape.join(" × ") || "scalar", bytes(row.bytes), figure(row.low), figure(row.high), figure(row.mean), figure(row.deviation), percent(row.zeros)];
+    const made = element("div", "w-row" + (isOn ? " on" : "") + (row.odd ? " odd" : ""), null, element("span", "", null, element("bdi", "", row.name)), ...cells.map((text) => element("span", "", text)), histogram(row, 110, 24));
     made.style.top = at * WEIGHT_ROW + "px";
     made.dataset.weight = number;
     return made;

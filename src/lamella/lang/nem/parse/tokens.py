@@ -52,7 +52,8 @@ LEXER = Lexer(
         STRING: r'"(?:[^"\\\x00-\x1f]|\\[^\x00-\x1f])*+"',
         OPEN: r'"[^\r\n]*+',
         COMMENT: r"#[^\r\n]*+",
-    }
+    },
+    by_lines=True,
 )
 FLOAT_LIKE = re.compile(r"([0-9]*)\.?([0-9]*)(?:[eE]([+\-]?[0-9]+))?")
 ESCAPE = re.compile(r"\\(?:u\{([0-9A-Fa-f]{1,6})\}|(.))")

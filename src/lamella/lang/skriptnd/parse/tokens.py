@@ -37,7 +37,8 @@ LEXER = Lexer(
         BUILT_IN: r"`[A-Za-z_][0-9A-Za-z_]*+`",
         OPEN: r"[\"'][^\r\n]*+",
         COMMENT: r"#[^\r\n]*+",
-    }
+    },
+    by_lines=True,
 )
 DEEPEST = 100
 """Deeper nesting would meet the limit of Python's own stack, here or in a later phase."""

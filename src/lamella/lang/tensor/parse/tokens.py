@@ -60,6 +60,7 @@ LEXER = Lexer(
         COMMENT: r";[^\n]*+",
     },
     skip=r"[ \t\v\r\n]*+",
+    by_lines=True,
 )
 DIGITS = len(str(LARGEST))
 MOST_SUGGESTIONS = 50
