@@ -50,8 +50,7 @@ class Inert:
 
 INERT: Mapping[str, tuple[Inert, ...]] = MappingProxyType(
     {
-        "kernel": (Inert("autotune"), Inert("workspace")),
-        "profile": (Inert("cuda_events"), Inert("nvtx")),
+        "kernel": (Inert("workspace"),),
     }
 )
 """For each annotation what of it nothing obeys; one that is not here has its effect."""
@@ -181,6 +180,12 @@ def _check_values(
             wanted="compute, skip or accumulate",
             repair="a parameter is not computed, so that it cannot be computed again",
         )
+    if name == "gradient" and spot.port in ("input", "gradient") and mode is not None:
+        changed = arguments.get("scale", 1.0) != 1.0 or arguments.get("clip") is not None
+        if mode != "skip" or changed or spot.port == "gradient":
+            wanted = "the statement that makes the tensor; an input may only be skipped"
+            article = "an" if spot.port == "input" else "a"
+            yield rules.TARGET.at(span, name=name, found=f"{article} {spot.port}", wanted=wanted)
     if name == "precision" and spot.place == PARAMETER and not arguments.get("storage", True):
         repair = "of a parameter the type of its storage is said"
         yield rules.MISSING.at(span, name=name, argument="storage", repair=repair)
