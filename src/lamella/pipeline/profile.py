@@ -159,8 +159,10 @@ class Profile:
             yield f"{part * 1000:>10.1f} ms {part / whole:>6.1%}  @profile {name}: {item.steps} steps{size}"
 
     def region_times(self) -> Iterator[RegionTime]:
-        """The time of each region, in the order of the source: that of its steps, of which one that several share is
-        shared out, or that of the clock from the first of them to the last."""
+        """The time of each region, in the order of the source: of its steps, or of the clock around all of them.
+
+        A step that several regions share is shared out.
+        """
         for region in self.regions:
             shares = [(step, share_in(step.item, region)) for step in self.steps]
             own = [(step, share) for step, share in shares if share]

@@ -183,13 +183,15 @@ def _owners(nodes: Sequence[Node], named: Collection[str]) -> dict[str, str]:
 
 def _policy(weight: Weight, root: Instance) -> ParameterPolicy:
     """What the annotations of a parameter say of its training."""
-    values = _said(weight, root, "trainable")
-    rate, decay, clip = (values.get(name) for name in ("lr_scale", "wd_scale", "grad_clip"))
+    values, gradient = _said(weight, root, "trainable"), _said(weight, root, "gradient")
+    rate, decay = (_number(values.get(name), 1.0) for name in ("lr_scale", "wd_scale"))
+    limits = [item for item in (values.get("grad_clip"), gradient.get("clip")) if item is not None]
     return ParameterPolicy(
         weight.path,
-        _number(rate, 1.0),
-        _number(decay, 1.0),
-        None if clip is None else _number(clip, 0.0),
+        rate,
+        decay,
+        min((_number(item, 0.0) for item in limits), default=None),
+        _number(gradient.get("scale"), 1.0),
         _mark(_said(weight, root, "shard"), {}),
         _said(weight, root, "memory").get("mode") == "stream",
     )

@@ -42,6 +42,8 @@ class ParameterPolicy:
     decay_scale: float = 1.0
     clip: float | None = None
     """The largest norm of its own gradient."""
+    gradient_scale: float = 1.0
+    """What its gradient is multiplied with before that."""
     mark: TensorMark = field(default_factory=TensorMark)
     """How its `@shard` divides it."""
     is_streamed: bool = False

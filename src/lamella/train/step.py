@@ -324,7 +324,9 @@ class StepBuilder:
         """Gradients whose norms are no larger than they may be, and the norm of all, where that is asked for."""
         found = dict(gradients)
         for name, gradient in gradients.items():
-            limit = self.source.policy(name).clip
+            limit, scale = self.source.policy(name).clip, self.source.policy(name).gradient_scale
+            if scale != 1.0:
+                gradient = found[name] = builder.call("llm.scale", gradient, factor=scale)
             if limit is not None and name in self.source.divided:
                 hint = "its @trainable(grad_clip) needs the whole: let every rank have it, or say --clip"
                 raise InputError(f"ranks have slices of '{name[:80]}'", hint=hint)

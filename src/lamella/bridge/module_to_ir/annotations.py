@@ -244,7 +244,10 @@ def _region(annotation: Annotation, nodes: Sequence[Operation], names: _TensorsB
         for name in (listed if isinstance(listed, tuple) else ())
         for tensor in names.get(str(name), ())
     ]
-    if annotation.arguments.get("granularity") != "full":
+    granularity = annotation.arguments.get("granularity")
+    # A selective region whose list says what to preserve lets the rest be computed again; one without a list leaves
+    # that to the marks of single tensors.
+    if granularity != "full" and not (granularity == "selective" and listed):
         return _Region(tuple(kept))
     made = dict.fromkeys(name for node in nodes for name in _made(node))
     given = dict.fromkeys(

@@ -180,12 +180,11 @@ def _check_values(
             wanted="compute, skip or accumulate",
             repair="a parameter is not computed, so that it cannot be computed again",
         )
-    if name == "gradient" and spot.port in ("input", "gradient") and mode is not None:
-        changed = arguments.get("scale", 1.0) != 1.0 or arguments.get("clip") is not None
-        if mode != "skip" or changed or spot.port == "gradient":
-            wanted = "the statement that makes the tensor; an input may only be skipped"
-            article = "an" if spot.port == "input" else "a"
-            yield rules.TARGET.at(span, name=name, found=f"{article} {spot.port}", wanted=wanted)
+    is_changed = mode not in (None, "skip")
+    if name == "gradient" and (spot.port == "gradient" or (spot.port == "input" and is_changed)):
+        wanted = "the statement that makes the tensor; an input may only be skipped"
+        found = "an input" if spot.port == "input" else "a gradient"
+        yield rules.TARGET.at(span, name=name, found=found, wanted=wanted)
     if name == "precision" and spot.place == PARAMETER and not arguments.get("storage", True):
         repair = "of a parameter the type of its storage is said"
         yield rules.MISSING.at(span, name=name, argument="storage", repair=repair)
