@@ -15,6 +15,7 @@ import numpy as np
 
 from tests.support.train.kills import Campaign
 
+STEPS = 80
 SIZES = (
     "vocab_size=64",
     "d_model=32",
@@ -33,11 +34,14 @@ def main() -> None:
         folder = Path(name)
         (folder / "net.module").write_text(_text())
         np.save(folder / "tokens.npy", np.random.default_rng(0).integers(0, 64, 4000))
-        campaign = Campaign(folder / "net.module", folder / "tokens.npy", folder, steps=20 * kills, seed=1)
+        campaign = Campaign(folder / "net.module", folder / "tokens.npy", folder, steps=STEPS, seed=1)
         found = campaign.run(kills)
     equal = "equal" if found.is_equal else "OTHER NUMBERS"
-    sys.stdout.write(f"{found.kills} kills, {len(found.torn)} torn files, the result is {equal}\n")
-    sys.exit(0 if found.is_equal and not found.torn else 1)
+    sys.stdout.write(
+        f"{found.kills} kills, {found.resumable} resumable, {len(found.torn)} torn files, "
+        f"{len(found.resumed)} runs to the end, their numbers are {equal}\n"
+    )
+    sys.exit(0 if found.is_equal and not found.torn and found.resumable == found.kills else 1)
 
 
 def _text() -> str:

@@ -137,6 +137,17 @@ def test_kernel_names_the_group(tmp_path: Path) -> None:
     same(run(model, {}), run(fusion.model, {}))
 
 
+def test_kernel_tells_targets_what_it_may_take(tmp_path: Path) -> None:
+    """Its workspace, and whether it may be chosen by measuring: nothing here measures, so no bit depends on it."""
+    body = '(x, r) -> add() -> rmsnorm(w) -> y @kernel("k"{})'
+    plain, asked = (load(tmp_path, body.format(words)) for words in ("", ", autotune=false, workspace=64"))
+    assert [(item.workspace, item.is_tuned) for item in (*plain.hints, *asked.hints)] == [
+        (None, True),
+        (64, False),
+    ]
+    assert fuse_model(plain).model == fuse_model(asked).model
+
+
 def test_kernels_may_have_any_name(tmp_path: Path) -> None:
     model = load(tmp_path, '(x, r) -> add() -> y @kernel("3x3 / fast")')
     fusion = fuse_model(model)

@@ -88,6 +88,10 @@ PLACES = {
     "none": ({"place": "@checkpoint(granularity=none)", "whole": "@checkpoint"}, set[str]()),
     "preserved": ({"whole": "@checkpoint(preserve=[h])"}, {f"layers.{number}.a" for number in range(3)}),
     "selective": ({"whole": "@checkpoint(granularity=selective)"}, set[str]()),
+    "selective with a list": (
+        {"whole": "@checkpoint(granularity=selective, preserve=[h])"},
+        {f"layers.{number}.a" for number in range(3)},
+    ),
     "one tensor": ({"h": "@memory(recompute)"}, {f"layers.{number}.h" for number in range(3)}),
     "one gradient": ({"h": "@gradient(checkpoint)"}, {f"layers.{number}.h" for number in range(3)}),
     "a life on the way forward": (
@@ -129,15 +133,45 @@ def test_frontier(tmp_path: Path) -> None:
     assert not source.kept & WHOLE
 
 
-def test_adapters_offload_what_the_text_says(tmp_path: Path) -> None:
-    """In machine code too: every bit stays."""
-    curves = []
-    for marks in ({}, {"h": "@memory(offload)"}, {"whole": "@checkpoint(full)"}):
-        model = find_adapters(write(tmp_path, 2, **marks), Options(adapters=("lora:rank=2,targets=*",)))
-        assert model is not None
-        assert len(model.trainable.moved) == 2 * ("h" in marks)
-        curves.append(losses(Trainer(model.trainable, backend="cpu")))
+DERIVED = {
+    "lora": Options(adapters=("lora:rank=2,targets=*",)),
+    "a primitive without backward": None,
+}
+
+
+@pytest.mark.parametrize("kind", DERIVED)
+def test_derived_gradients_obey_the_policy(kind: str, tmp_path: Path) -> None:
+    """What operations are decomposed into, and what adapters add, is computed again with them, in machine code too."""
+    plans, curves = [], []
+    for marks in ({}, {"whole": "@checkpoint(full)"}, {"h": "@memory(offload)", "a": "@memory(recompute)"}):
+        source = derived(write(tmp_path, 3, **marks), DERIVED[kind])
+        trainer = Trainer(source, backend="cpu")
+        curves.append(losses(trainer, BATCH))
+        plans.append(plan_memory(source, StepSettings(), Options(shape={"B": BATCH[0], "T": BATCH[1] - 1})))
+        assert arena_bytes(trainer) == plans[-1].arena
+        again = recomputed(trainer)
+        if "whole" in marks:
+            inner = {"layers.0.h", "layers.0.a"}
+            assert inner <= again
+            assert "layers.0.y" not in again
+            assert any(name.startswith("layers.0.h.") for name in again) == (kind == "lora")
     assert curves[0] == curves[1] == curves[2]
+    assert plans[1].arena < 0.8 * plans[0].arena
+    assert plans[1].peak("activations") < 0.75 * plans[0].peak("activations")
+    assert len(plans[2].moved) == 3
+
+
+def derived(path: Path, options: Options | None) -> TrainableGraph:
+    """The model with adapters, or with an operation whose gradient only its formula tells."""
+    if options is None:
+        text = path.read_text(encoding="utf-8").replace("gelu()", "exp()")
+        path.write_text(
+            text.replace("-> b\n", "-> c\n      c -> scale(factor=0.01) -> b\n"), encoding="utf-8"
+        )
+        return trainable(path, Options())
+    model = find_adapters(path, options)
+    assert model is not None
+    return model.trainable
 
 
 POLICIES = {"plain": {}, "checkpoint": {"whole": "@checkpoint(full)"}, "offload": {"h": "@memory(offload)"}}

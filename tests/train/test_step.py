@@ -168,6 +168,13 @@ def test_scaled_and_skipped_gradients(tmp_path: Path) -> None:
 
     path = written(tmp_path, product=" -> m @gradient(scale=0.5)\n      m -> view([B, width])")
     judge(trainer_of(path, optimizer="sgd"), sgd, change)
+
+    def clip(numbers: dict[str, Any]) -> None:
+        numbers["inner"].grad *= 0.5
+        torch.nn.utils.clip_grad_norm_([numbers["inner"]], 0.01)
+
+    path = written(tmp_path, inner=" @gradient(scale=0.5, clip=0.01)")
+    judge(trainer_of(path, optimizer="sgd"), sgd, clip)
     path = written(tmp_path, product=" -> m @gradient(skip)\n      m -> view([B, width])")
     trainer = trainer_of(path, optimizer="sgd", weight_decay=0.0)
     before = {name: np.array(array) for name, array in trainer.parameters.items()}

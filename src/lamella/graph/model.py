@@ -33,6 +33,10 @@ class FusionHint:
     """Whether they may be fused with each other whatever that costs, in one group or in several."""
     kernel: str = ""
     """The name of the group that they are, by which a target may have a kernel of its own."""
+    workspace: int | None = None
+    """The bytes that such a kernel may take beside its operands; None where that is its own business."""
+    is_tuned: bool = True
+    """Whether a target may choose it by measuring."""
     reason: str = ""
     refused: Diagnostic | None = None
     """What is wrong where they cannot be one group; None where that is not asked for."""
@@ -91,6 +95,10 @@ class ProfiledRegion:
     operations: frozenset[str]
     has_memory: bool = False
     """Whether bytes are asked for too."""
+    has_events: bool = True
+    """Whether its time is that of its own launches, on a GPU by events; else that of the host's clock around them."""
+    has_markers: bool = True
+    """Whether it is marked in time lines."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,18 +159,18 @@ class Profile:
             yield f"{part * 1000:>10.1f} ms {part / whole:>6.1%}  @profile {name}: {item.steps} steps{size}"
 
     def region_times(self) -> Iterator[RegionTime]:
-        """The time of each region, in the order of the source; a step that several share is shared out."""
+        """The time of each region, in the order of the source: of its steps, or of the clock around all of them.
+
+        A step that several regions share is shared out.
+        """
         for region in self.regions:
             shares = [(step, share_in(step.item, region)) for step in self.steps]
             own = [(step, share) for step, share in shares if share]
-            yield RegionTime(
-                region,
-                sum(step.seconds * share for step, share in own),
-                len(own),
-                sum(_bytes_of(step.item) for step, _ in own),
-                min((step.start for step, _ in own), default=0.0),
-                max((step.start + step.seconds for step, _ in own), default=0.0),
-            )
+            start = min((step.start for step, _ in own), default=0.0)
+            end = max((step.start + step.seconds for step, _ in own), default=0.0)
+            seconds = sum(step.seconds * share for step, share in own) if region.has_events else end - start
+            size = sum(_bytes_of(step.item) for step, _ in own)
+            yield RegionTime(region, seconds, len(own), size, start, end)
 
     def _ranked(self) -> list[str]:
         return sorted(self.seconds, key=lambda name: -self.seconds[name])
@@ -203,6 +203,7 @@ class Profile:
                 "args": item.to_json(),
             }
             for item in self.region_times()
+            if item.region.has_markers
         ]
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -13,23 +14,26 @@ from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
 from lamella.base.paths import shown
 from lamella.bridge.module_to_graph import fusion_hints
+from lamella.bridge.module_to_graph.backward import AUXILIARY, AuxiliaryLosses, losses_of_parts
 from lamella.bridge.module_to_graph.backward import differentiate as differentiate_module
 from lamella.bridge.module_to_graph.backward.tape import is_trainable
-from lamella.bridge.module_to_graph.nodes import Compiled, Weight
+from lamella.bridge.module_to_graph.nodes import Compiled, GradientControl, Weight
 from lamella.bridge.module_to_ir.annotations import (
     KEPT,
     MOVED,
     find_memory_modes,
     find_pinned,
+    find_replayed,
     find_stages,
     find_streams,
 )
 from lamella.bridge.module_to_ir.nodes import Annotation
 from lamella.bridge.nac_to_graph.training import has_training, step_of, translate_step
-from lamella.graph.gradient import differentiate
+from lamella.graph.build import Builder
+from lamella.graph.gradient import differentiate_all
 from lamella.graph.model import Model
-from lamella.graph.nodes import Graph, Tensor, tensors
-from lamella.graph.rewrite import operands_of, results_of
+from lamella.graph.nodes import Graph, Node, Tensor, tensors
+from lamella.graph.rewrite import Substitution, defined, members, operands_of, results_of
 from lamella.lang.module.annotations import read_annotation
 from lamella.lang.module.instantiate import Instance, Known
 from lamella.lang.module.rules.gradients import NO_BACKWARD
@@ -43,7 +47,7 @@ from lamella.pipeline.nac.graphs import read_types, to_graph, weights_of
 from lamella.pipeline.nac.model import Model as NacModel
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.specialise import with_extents
-from lamella.train.sources import ParameterPolicy, StageMark, TensorMark, TrainableGraph
+from lamella.train.sources import ParameterPolicy, StageMark, TensorMark, TrainableGraph, halves
 
 SHARD, COMM = "shard", "comm"
 ANY_RATE = 1.0
@@ -113,43 +117,81 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
 
 
 def _derived_source(source: Source, options: Options) -> TrainableGraph:
-    settings = replace(settings_of(source.program, options), has_history=True)
-    compiled, model = build_compiled(source, options, settings)
+    compiled, model = build_differentiable(source, options)
     wanted = [item.tensor.name for item in compiled.weights if is_trainable(item)]
-    return annotated(trainable_graph(model, source, wanted), compiled, source)
+    return annotated(trainable_graph(model, source, wanted, compiled), compiled, source)
+
+
+def build_differentiable(source: Source, options: Options) -> tuple[Compiled, Model]:
+    """A model compiled for gradients from formulas, and its graph with its weights."""
+    settings = replace(settings_of(source.program, options), has_history=True, has_gradients=True)
+    return build_compiled(source, options, settings)
 
 
 def annotated(graph: TrainableGraph, compiled: Compiled, source: Source) -> TrainableGraph:
-    """A graph whose gradients are those of formulas, with what the text of the model says of its training.
-
-    The way back finds everything where the way forward left it: machine code of such steps cannot compute again yet.
-    """
+    """A graph whose gradients are those of formulas, with what the text of the model says of its training."""
     modes = find_memory_modes(compiled, source.instance)
-    moved = frozenset(name for name, mode in modes.items() if mode in MOVED)
-    kept = graph.kept
-    if kept is None and moved:
-        kept = frozenset(item.name for node in graph.model.graph.nodes for item in results_of(node))
     return replace(
         graph,
         model=replace(graph.model, places=find_places(compiled, source.instance)),
         policies={item.tensor.name: _policy(item, source.instance) for item in compiled.weights},
         stages={name: _stage(item) for name, item in find_stages(compiled, source.instance).items()},
         marks=_marks(compiled),
-        kept=kept,
-        moved=moved,
+        kept=_kept(graph, compiled, modes, find_replayed(compiled, source.instance)),
+        moved=frozenset(name for name, mode in modes.items() if mode in MOVED),
         pinned=find_pinned(compiled),
     )
 
 
+def _kept(
+    graph: TrainableGraph, compiled: Compiled, modes: Mapping[str, str], replayed: Collection[str]
+) -> frozenset[str] | None:
+    """What the way back finds where the way forward left it; None for everything.
+
+    What operations are decomposed into, and what adapters add to them, no text can name: it belongs to the tensor
+    that it is computed for, and is computed again where the operation of that one is.
+    """
+    nodes = () if compiled.model is None else compiled.model.graph.nodes
+    named = {item.name for node in nodes for item in results_of(node)}
+    again = {name for name, mode in modes.items() if mode not in KEPT}
+    inside = again.union(replayed)
+    forward, _ = halves(graph.model.graph.nodes, graph.gradient_inputs)
+    lost = {
+        name
+        for name, owner in _owners(forward, named).items()
+        if owner in (again if name == owner else inside)
+    }
+    if graph.kept is not None:
+        return graph.kept - lost
+    if not lost and not any(mode in MOVED for mode in modes.values()):
+        return None
+    return frozenset(item.name for node in forward for item in results_of(node) if item.name not in lost)
+
+
+def _owners(nodes: Sequence[Node], named: Collection[str]) -> dict[str, str]:
+    """The tensor with a name that each tensor is computed for: itself, or what its first reader is computed for."""
+    owners: dict[str, str] = {}
+    read: dict[str, str] = {}
+    for node in reversed(nodes):
+        made = [item.name for item in results_of(node)]
+        for name in made:
+            owners[name] = name if name in named else read.get(name, "")
+        own = next((owners[name] for name in made if owners[name]), "")
+        read |= {item.name: own for item in operands_of(node)}
+    return owners
+
+
 def _policy(weight: Weight, root: Instance) -> ParameterPolicy:
     """What the annotations of a parameter say of its training."""
-    values = _said(weight, root, "trainable")
-    rate, decay, clip = (values.get(name) for name in ("lr_scale", "wd_scale", "grad_clip"))
+    values, gradient = _said(weight, root, "trainable"), _said(weight, root, "gradient")
+    rate, decay = (_number(values.get(name), 1.0) for name in ("lr_scale", "wd_scale"))
+    limits = [item for item in (values.get("grad_clip"), gradient.get("clip")) if item is not None]
     return ParameterPolicy(
         weight.path,
-        _number(rate, 1.0),
-        _number(decay, 1.0),
-        None if clip is None else _number(clip, 0.0),
+        rate,
+        decay,
+        min((_number(item, 0.0) for item in limits), default=None),
+        _number(gradient.get("scale"), 1.0),
         _mark(_said(weight, root, "shard"), {}),
         _said(weight, root, "memory").get("mode") == "stream",
     )
@@ -231,11 +273,15 @@ def _measured(graph: Graph) -> Iterator[str]:
 
 
 def trainable_graph(
-    model: Model, origin: object = None, wanted: Sequence[str] | None = None
+    model: Model,
+    origin: object = None,
+    wanted: Sequence[str] | None = None,
+    compiled: Compiled | None = None,
 ) -> TrainableGraph:
     """A graph with the gradients of its variables, or of some; LamellaError names what has no derivative.
 
-    Statistics of batches, tables of angles and what the graph updates by itself are not trained.
+    Statistics of batches, tables of angles and what the graph updates by itself are not trained. Of the text that a
+    graph was `compiled` from, `@gradient` and the losses of parts count.
     """
     graph = model.graph
     if wanted is None:
@@ -243,23 +289,67 @@ def trainable_graph(
         wanted = [item.name for item in graph.variables if item.element.is_float and item.name not in own]
     if not wanted:
         raise InputError(f"'{graph.name}' has no variable that could be trained")
-    found = differentiate(model, wanted, _measured(graph))
+    controls = {} if compiled is None else compiled.controls
+    stopped = {name for name, item in controls.items() if item.is_stopped}
+    changes = {name: partial(_changed, item) for name, item in controls.items() if not item.is_stopped}
+    parts = _losses_of_parts(model, compiled)
+    scored = replace(model, graph=replace(graph, outputs=(*graph.outputs, *parts)))
+    found, adjoints = differentiate_all(scored, wanted, (*_measured(graph), *stopped), changes)
     added = {item.name for argument in found.graph.inputs for item in tensors(argument)}
     added -= {item.name for argument in graph.inputs for item in tensors(argument)}
-    outputs = [item for argument in graph.outputs for item in tensors(argument)]
     seeds = {
         item.name: name
-        for item in outputs
+        for item in members(scored.graph.outputs)
         for name in (f"d_{item.name}", f"d_{item.name}_in")
         if name in added
     }
     gradients = [item.name for argument in found.graph.outputs for item in tensors(argument)]
     whole = replace(found.graph, outputs=(*graph.outputs, *found.graph.outputs), updates=graph.updates)
-    return TrainableGraph(
+    made = TrainableGraph(
         replace(found, graph=whole),
         dict(zip(wanted, gradients, strict=True)),
         seeds,
         origin=model if origin is None else origin,
+        adjoints=adjoints,
+    )
+    return _with_one_seed(made, parts) if parts else made
+
+
+def _changed(control: GradientControl, builder: Builder, adjoint: Tensor) -> Tensor:
+    """The adjoint of a tensor as its `@gradient` wants it."""
+    if control.scale != 1.0:
+        adjoint = builder.call("llm.scale", adjoint, factor=control.scale)
+    return adjoint if control.limit is None else builder.call("optim.clip_norm", adjoint, limit=control.limit)
+
+
+def _losses_of_parts(model: Model, compiled: Compiled | None) -> tuple[Tensor, ...]:
+    """The auxiliary losses that are no outputs already."""
+    if compiled is None:
+        return ()
+    outputs = {item.name for item in members(model.graph.outputs)}
+    made = {item.name for node in model.graph.nodes for item in results_of(node)} - outputs
+    return tuple({item.name: item for item in losses_of_parts(compiled.names) if item.name in made}.values())
+
+
+def _with_one_seed(graph: TrainableGraph, parts: Sequence[Tensor]) -> TrainableGraph:
+    """The graph in which all losses of parts have one gradient, which is no output's."""
+    names = {item.name for item in parts}
+    own = {graph.seeds[name] for name in names if name in graph.seeds}
+    seed = replace(parts[0], name=f"d_{AUXILIARY}")
+    while any(item.name == seed.name for item in defined(graph.model.graph)):
+        seed = replace(seed, name=f"{seed.name}_")
+    body = graph.model.graph
+    inputs = tuple(item for item in body.inputs if not (isinstance(item, Tensor) and item.name in own))
+    nodes = map(Substitution(lambda item: seed if item.name in own else item).node, body.nodes)
+    return replace(
+        graph,
+        model=replace(graph.model, graph=replace(body, inputs=(*inputs, seed), nodes=tuple(nodes))),
+        seeds={name: item for name, item in graph.seeds.items() if name not in names},
+        auxiliary=AuxiliaryLosses(
+            tuple(item.name for item in parts),
+            tuple(item.name for item in parts if item.name in graph.seeds),
+            seed.name,
+        ),
     )
 
 
@@ -305,4 +395,11 @@ def trainable_file(model: NacModel, options: Options) -> TrainableGraph:
     )
 
 
-__all__ = ["annotated", "trainable", "trainable_file", "trainable_graph", "trainable_source"]
+__all__ = [
+    "annotated",
+    "build_differentiable",
+    "trainable",
+    "trainable_file",
+    "trainable_graph",
+    "trainable_source",
+]

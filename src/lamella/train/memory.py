@@ -34,7 +34,7 @@ from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.specialise import with_extents
 from lamella.train.gradients import trainable
 from lamella.train.settings import StepSettings
-from lamella.train.sources import TrainableGraph
+from lamella.train.sources import TrainableGraph, halves
 from lamella.train.step import StepBuilder
 
 ACTIVATION, GRADIENT, WORKSPACE = "activations", "gradients", "workspace"
@@ -245,15 +245,9 @@ def within_budget(
 def _candidates(source: TrainableGraph, options: Options) -> list[str]:
     """What may lie in a file until the way back reads it, first what goes first."""
     model = with_extents(source.model, options)
-    late = set(source.seeds.values())
-    made: dict[str, Tensor] = {}
-    read: set[str] = set()
-    for node in model.graph.nodes:
-        if any(item.name in late for item in operands_of(node)):
-            late |= {item.name for item in results_of(node)}
-            read |= {item.name for item in operands_of(node)}
-        else:
-            made |= {item.name: item for item in results_of(node) if isinstance(item, Tensor)}
+    forward, backward = halves(model.graph.nodes, source.gradient_inputs)
+    made = {item.name: item for node in forward for item in results_of(node) if isinstance(item, Tensor)}
+    read = {item.name for node in backward for item in operands_of(node)}
     outputs = {item.name for item in members(model.graph.outputs)}
     found = [
         item

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lamella.bridge.module_to_graph.backward import AuxiliaryLosses
 from lamella.graph.model import Model
+from lamella.graph.nodes import Node
+from lamella.graph.rewrite import operands_of, results_of
 
 TARGETS = "targets"
 
@@ -40,6 +42,8 @@ class ParameterPolicy:
     decay_scale: float = 1.0
     clip: float | None = None
     """The largest norm of its own gradient."""
+    gradient_scale: float = 1.0
+    """What its gradient is multiplied with before that."""
     mark: TensorMark = field(default_factory=TensorMark)
     """How its `@shard` divides it."""
     is_streamed: bool = False
@@ -99,3 +103,23 @@ class TrainableGraph:
     def policy(self, variable: str) -> ParameterPolicy:
         """How a parameter is trained."""
         return self.policies.get(variable) or ParameterPolicy(variable)
+
+    @property
+    def gradient_inputs(self) -> frozenset[str]:
+        """The inputs that are gradients: those of outputs, and that of the losses of parts."""
+        found = frozenset(self.seeds.values())
+        return found if self.auxiliary is None else found | {self.auxiliary.seed}
+
+
+def halves(nodes: Iterable[Node], seeds: Iterable[str]) -> tuple[list[Node], list[Node]]:
+    """The operations that need no gradient of an output, and those that do."""
+    late = set(seeds)
+    forward: list[Node] = []
+    backward: list[Node] = []
+    for node in nodes:
+        if any(item.name in late for item in operands_of(node)):
+            late |= {item.name for item in results_of(node)}
+            backward.append(node)
+        else:
+            forward.append(node)
+    return forward, backward

@@ -33,7 +33,7 @@ from lamella.train.mixed import (
 )
 from lamella.train.optimizers import RATE, Optimizer, TrainedParameter, Updating, find_optimizer
 from lamella.train.settings import StepSettings
-from lamella.train.sources import TARGETS, TrainableGraph
+from lamella.train.sources import TARGETS, TrainableGraph, halves
 
 LOSS, AUXILIARY, NORM, WEIGHT, FIRST = "loss", "auxiliary_loss", "gradient_norm", "weight", "first"
 EXCHANGES = 1 << 20
@@ -168,30 +168,15 @@ class StepBuilder:
         """A builder that knows the names of the model; seeds are not among them, they are computed."""
         graph = self.source.model.graph
         builder = Builder(self.source.model.library, f"{graph.name}_step")
-        seeds = self._seeds
+        seeds = self.source.gradient_inputs
         for item in defined(graph):
             if item.name not in seeds:
                 builder.fresh(item.name)
         return builder
 
-    @property
-    def _seeds(self) -> set[str]:
-        """The inputs of the model's graph that the step computes."""
-        found = set(self.source.seeds.values())
-        return found if self.source.auxiliary is None else found | {self.source.auxiliary.seed}
-
     def _halves(self) -> tuple[list[Node], list[Node]]:
         """The operations that need no gradient of an output, and those that do."""
-        late = set(self._seeds)
-        forward: list[Node] = []
-        backward: list[Node] = []
-        for node in self.source.model.graph.nodes:
-            if any(item.name in late for item in operands_of(node)):
-                late |= {item.name for item in results_of(node)}
-                backward.append(node)
-            else:
-                forward.append(node)
-        return forward, backward
+        return halves(self.source.model.graph.nodes, self.source.gradient_inputs)
 
     def _differentiated(
         self, builder: Builder, weight: Tensor | None, scale: Tensor | None
@@ -339,7 +324,9 @@ class StepBuilder:
         """Gradients whose norms are no larger than they may be, and the norm of all, where that is asked for."""
         found = dict(gradients)
         for name, gradient in gradients.items():
-            limit = self.source.policy(name).clip
+            limit, scale = self.source.policy(name).clip, self.source.policy(name).gradient_scale
+            if scale != 1.0:
+                gradient = found[name] = builder.call("llm.scale", gradient, factor=scale)
             if limit is not None and name in self.source.divided:
                 hint = "its @trainable(grad_clip) needs the whole: let every rank have it, or say --clip"
                 raise InputError(f"ranks have slices of '{name[:80]}'", hint=hint)
@@ -386,7 +373,7 @@ class StepBuilder:
         is_changing: bool = True,
     ) -> StepGraph:
         graph = self.source.model.graph
-        seeds = self._seeds
+        seeds = self.source.gradient_inputs
         made = builder.finish(*outputs.values(), names=tuple(outputs))
         if is_changing:
             own = tuple(item for item in graph.updates if item.variable.name in self.states)

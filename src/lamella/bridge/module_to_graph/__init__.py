@@ -74,7 +74,16 @@ def _hints(mark: Mark) -> Iterator[FusionHint]:
     elif name == "kernel":
         word = str(arguments.get("name"))
         made = _made(_last(mark))
-        yield FusionHint(made, is_apart=True, is_together=True, kernel=word, reason=f"@kernel({word})")
+        size, reason = arguments.get("workspace"), f"@kernel({word})"
+        yield FusionHint(
+            made,
+            is_apart=True,
+            is_together=True,
+            kernel=word,
+            workspace=size if isinstance(size, int) else None,
+            is_tuned=arguments.get("autotune") is not False,
+            reason=reason,
+        )
     elif name in ("fuse", "fuse_required"):
         yield from _fused(mark)
 
@@ -142,6 +151,7 @@ def module_to_graph(instance: Instance, settings: CompilationSettings | None = N
         lowering.constants,
         tuple(lowering.findings),
         tuple(lowering.names),
+        lowering.controls,
     )
 
 
@@ -212,6 +222,7 @@ def _call_by_name(graph: Graph, names: Sequence[str], lowering: GraphLowering) -
     changes |= {name: lowering.builder.fresh(name) for name in changes.values() if name not in changes}
     lowering.marks = [_renamed_mark(item, changes) for item in lowering.marks]
     lowering.names = [(path, _renamed(tensor, changes)) for path, tensor in lowering.names]
+    lowering.controls = {changes.get(name, name): item for name, item in lowering.controls.items()}
     lowering.adjoints = {
         changes.get(name, name): _renamed(tensor, changes) for name, tensor in lowering.adjoints.items()
     }

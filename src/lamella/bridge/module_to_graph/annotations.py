@@ -9,7 +9,7 @@ from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.lowering import CallSite, GraphLowering, dtype_word, element_named
 from lamella.bridge.module_to_graph.nodes import Bound, BuiltStep, InstanceFrame, Mark
 from lamella.graph.nodes import Tensor
-from lamella.lang.module.annotations import read_annotation
+from lamella.lang.module.annotations import GRADIENT, read_annotation
 from lamella.lang.module.nodes import Annotation, Port, TensorType
 from lamella.lang.module.rules import graphs
 
@@ -42,7 +42,7 @@ def annotate(
             value = _convert(value, element_named(reading.arguments.get("type")), item, name, frame, lowering)
         elif item.name == "noalias" and _is_shared(value, frame, lowering):
             value = _copy(value, item, name, frame, lowering)
-        elif item.name == "gradient":
+        elif item.name == GRADIENT:
             value = lowering.control_gradient(value, item, frame)
     path = frame.place(name)
     lowering.marks += [Mark(path, value, item, reading.arguments, steps) for item, reading in read]
@@ -82,7 +82,7 @@ def annotate_port(
     """The value of an input or output in the type that is declared for it, with the annotations of the port."""
     if not isinstance(value, Tensor):
         return value
-    others = [item for item in port.annotations if item.name != "gradient"]
+    others = [item for item in port.annotations if item.name != GRADIENT]
     # An explicit @dtype is wanted as it is, and warns of nothing.
     explicit = any(item.name == "dtype" for item in others)
     wanted = element_named(port.type.dtype) if isinstance(port.type, TensorType) else None

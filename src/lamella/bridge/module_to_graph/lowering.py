@@ -19,6 +19,7 @@ from lamella.base.source import NOWHERE, Span
 from lamella.bridge.module_to_graph.nodes import (
     Bound,
     CompilationSettings,
+    GradientControl,
     Held,
     InstanceFrame,
     Mark,
@@ -29,7 +30,7 @@ from lamella.bridge.module_to_graph.nodes import (
 from lamella.graph.build import Builder, Given
 from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as nodes_Value
-from lamella.lang.module.annotations import read_annotation
+from lamella.lang.module.annotations import SKIP, gradient_mode, read_annotation
 from lamella.lang.module.instantiate.evaluate import evaluate
 from lamella.lang.module.instantiate.messages import format_values
 from lamella.lang.module.instantiate.nodes import BuiltConstant, DictValue, Known, TensorSlot, Value
@@ -39,6 +40,7 @@ from lamella.lang.module.nodes import (
     Expr,
     Name,
     Operation,
+    Port,
     Primitive,
     Star,
     TensorType,
@@ -443,6 +445,8 @@ class GraphLowering:
         self.names: list[tuple[str, Tensor]] = []
         self.adjoints: dict[str, Tensor] = {}
         """The gradients of tensors, by the tensors; only a tape has some."""
+        self.controls: dict[str, GradientControl] = {}
+        """What is done to adjoints, by tensor, where gradients will be derived from the graph."""
         self.precision: Precision | None = settings.precision
         """What the statement or the recipe that is being built says about element types."""
         self.scaled: dict[str, tuple[ElementType, Annotation, InstanceFrame]] = {}
@@ -629,7 +633,30 @@ class GraphLowering:
 
     def control_gradient(self, value: Tensor, annotation: Annotation, frame: InstanceFrame) -> Tensor:
         """The value with its `@gradient`, which a graph without gradients does not need."""
-        return value
+        if not self.settings.has_gradients or not value.element.is_float:
+            return value
+        said = read_annotation(annotation, frame.known).arguments
+        scale, limit = said.get("scale"), said.get("clip")
+        control = GradientControl(
+            said.get("mode") == SKIP,
+            float(scale) if isinstance(scale, int | float) else 1.0,
+            float(limit) if isinstance(limit, int | float) else None,
+        )
+        return value if control == GradientControl() else self._controlled(value, control)
+
+    def stop_input(self, value: Bound, port: Port) -> Bound:
+        """The value of an input through which nothing goes back where the input says so; a tape does it by itself."""
+        is_stopped = self.settings.has_gradients and gradient_mode(port.annotations) == SKIP
+        if not is_stopped or not isinstance(value, Tensor):
+            return value
+        return self._controlled(value, GradientControl(is_stopped=True))
+
+    def _controlled(self, value: Tensor, control: GradientControl) -> Tensor:
+        """A copy of a tensor whose adjoint is changed before it comes to the tensor."""
+        self.builder.origin = None
+        found = self.builder.call("math.iden", value, results=(f"{value.name}.controlled",))
+        self.controls[found.name] = control
+        return found
 
     def change_adjoint(self, value: Tensor, change: Callable[[Tensor], Tensor], place: CallSite) -> Tensor:
         """The value whose adjoint is changed by a function; a graph without gradients has none."""

@@ -49,6 +49,8 @@ class CompilationSettings:
     """Where tensors that `hold` names are: computed in the graph, all that it gives, or given to it."""
     has_history: bool = False
     """Whether delayed scales keep a history, in variables that each call of the graph updates."""
+    has_gradients: bool = False
+    """Whether gradients will be derived from the graph: what `@gradient` says of a tensor is kept beside it."""
     precision: Precision | None = None
     """The types of all operations whose declaration has no recipe of its own."""
     once: bool = False
@@ -120,6 +122,16 @@ class Precision:
 
 
 @dataclass(frozen=True, slots=True)
+class GradientControl:
+    """What `@gradient` does to the adjoint of a tensor: nothing goes back, or its scale, then its norm changes."""
+
+    is_stopped: bool = False
+    scale: float = 1.0
+    limit: float | None = None
+    """The largest norm of the adjoint."""
+
+
+@dataclass(frozen=True, slots=True)
 class Compiled:
     """A graph made from an instance, with what the graph itself cannot say."""
 
@@ -131,6 +143,8 @@ class Compiled:
     findings: tuple[Diagnostic, ...]
     names: tuple[tuple[str, Tensor], ...] = ()
     """Every name of the data world that is bound, by its path, with the tensor it means."""
+    controls: Mapping[str, GradientControl] = field(default_factory=dict)
+    """What is done to adjoints, by tensor, where gradients will be derived."""
 
 
 @dataclass(frozen=True, slots=True)

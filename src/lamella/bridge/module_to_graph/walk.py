@@ -20,6 +20,7 @@ from lamella.bridge.module_to_graph.statements import (
 )
 from lamella.bridge.module_to_graph.values import find_name, is_data, members, select_members, value_of
 from lamella.graph.nodes import Tensor
+from lamella.lang.module.annotations import GRADIENT
 from lamella.lang.module.check.names import DROPPED
 from lamella.lang.module.instantiate.build import instantiate
 from lamella.lang.module.instantiate.evaluate import evaluate
@@ -185,6 +186,9 @@ def _output(name: str, port: Port | None, frame: InstanceFrame, lowering: GraphL
             for finding in match_type(name, value, port.type, frame, lowering.checks):
                 lowering.report(finding, frame.origin)
             value = annotate_port(value, port, name, frame, lowering)
+            for item in port.annotations:
+                if item.name == GRADIENT and isinstance(value, Tensor):
+                    value = lowering.control_gradient(value, item, frame)
         except Found as problem:
             lowering.report(problem.finding, frame.origin)
     return value
@@ -387,7 +391,8 @@ def _call_instance(
         _bind_input(port, values[number] if number < len(values) else None, inner, operation, lowering)
         name = port.name or "in"
         if name in inner.bound:
-            inner.bound[name] = annotate_port(inner.bound[name], port, name, inner, lowering)
+            value = annotate_port(inner.bound[name], port, name, inner, lowering)
+            inner.bound[name] = lowering.stop_input(value, port)
     if lowering.depth >= DEEPEST:
         what = f"the nesting of '{inner.name}'"
         raise Found(syntax.LIMIT.at(operation.span, what=what, limit=DEEPEST, option="max_depth"))

@@ -101,7 +101,7 @@ def find_memory_modes(
         if resolved.name == GRADIENT and resolved.arguments.get("mode") == CHECKPOINT:
             modes.setdefault(mark.tensor.name, RECOMPUTE)
     owners = list(_instances(instance))
-    regions = [*_statement_regions(compiled, names), *_instance_regions(compiled, owners, names, set(seeds))]
+    regions = _regions(compiled, owners, names, seeds)
     rungs = (
         ((name, SAVE) for region in regions for name in region.kept),
         ((name, RECOMPUTE) for region in regions for name in region.replayed),
@@ -113,6 +113,12 @@ def find_memory_modes(
     for tensor in saved:
         modes.setdefault(tensor, SAVE)
     return modes
+
+
+def find_replayed(compiled: Compiled, instance: Instance) -> frozenset[str]:
+    """What the operations of regions with a `@checkpoint` make, whether or not something else keeps it."""
+    regions = _regions(compiled, list(_instances(instance)), _by_owner(compiled))
+    return frozenset(name for region in regions for name in region.replayed)
 
 
 def find_pinned(compiled: Compiled) -> frozenset[str]:
@@ -173,6 +179,13 @@ class _Region:
     replayed: tuple[str, ...] = ()
 
 
+def _regions(
+    compiled: Compiled, owners: _Owners, names: _NamesByOwner, seeds: Iterable[str] = ()
+) -> list[_Region]:
+    """The regions of all checkpoints, those of statements first."""
+    return [*_statement_regions(compiled, names), *_instance_regions(compiled, owners, names, set(seeds))]
+
+
 def _statement_regions(compiled: Compiled, names: _NamesByOwner) -> Iterator[_Region]:
     """The region of each statement that has a `@checkpoint`: its operations, and all that they call."""
     for mark, resolved in Marks(compiled.marks).all:
@@ -231,7 +244,10 @@ def _region(annotation: Annotation, nodes: Sequence[Operation], names: _TensorsB
         for name in (listed if isinstance(listed, tuple) else ())
         for tensor in names.get(str(name), ())
     ]
-    if annotation.arguments.get("granularity") != "full":
+    granularity = annotation.arguments.get("granularity")
+    # A selective region whose list says what to preserve lets the rest be computed again; one without a list leaves
+    # that to the marks of single tensors.
+    if granularity != "full" and not (granularity == "selective" and listed):
         return _Region(tuple(kept))
     made = dict.fromkeys(name for node in nodes for name in _made(node))
     given = dict.fromkeys(

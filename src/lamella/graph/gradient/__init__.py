@@ -5,7 +5,7 @@ y = f(x)     gives     d_x = d_y · ∂f/∂x,     an operator of module `gradie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
@@ -37,6 +37,8 @@ from lamella.lang.skriptnd.rules.graphs import NO_GRADIENT
 from lamella.ops.gradient import MODULE, STOPPING, BackwardOperator, as_document, derive, derive_formulas
 from lamella.ops.library import Library
 
+AdjointChange = Callable[[Builder, Tensor], Tensor]
+"""What makes another adjoint of that of a tensor."""
 NARROW = 8
 """Bits of elements that are codes: no gradient fits them."""
 
@@ -74,9 +76,18 @@ def differentiate(model: Model, wanted: Sequence[str], constant: Iterable[str] =
     Compound operators are differentiated through their parts. No gradient goes through tensors that are `constant`.
     LamellaError has a finding for each operation whose gradient is needed and cannot be derived.
     """
+    return differentiate_all(model, wanted, constant, {})[0]
+
+
+def differentiate_all(
+    model: Model, wanted: Sequence[str], constant: Iterable[str], changes: Mapping[str, AdjointChange]
+) -> tuple[Model, Mapping[str, str]]:
+    """The model with gradients, some of which are changed on their way back; and the adjoints by their tensors."""
     flat = decompose(model, lambda name: name in STOPPING or is_view(model.library, name))
     # Products that read a weight as it lies in memory give its gradient as it lies there too.
-    return _ReverseSweep(fold_transposes(flat), wanted, constant).run()
+    sweep = _ReverseSweep(fold_transposes(flat), wanted, constant, changes)
+    made = sweep.run()
+    return made, {name: item.name for name, item in sweep.adjoints.items()}
 
 
 def _without_gradient(node: Node, reason: object) -> Diagnostic:
@@ -91,9 +102,17 @@ def _without_gradient(node: Node, reason: object) -> Diagnostic:
 class _ReverseSweep:
     """One graph from its last node to its first: adjoints are collected for what needs them."""
 
-    def __init__(self, model: Model, wanted: Sequence[str], constant: Iterable[str]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        wanted: Sequence[str],
+        constant: Iterable[str],
+        changes: Mapping[str, AdjointChange],
+    ) -> None:
         self.model, self.graph = model, model.graph
-        self.wanted = wanted
+        self.wanted, self.changes = wanted, changes
+        self.adjoints: dict[str, Tensor] = {}
+        """The gradients of the tensors outside of loops and branches."""
         self.derived = DerivedOperators(model.library)
         self.needed = set(wanted)
         mark(self.graph.nodes, self.needed)
@@ -149,6 +168,7 @@ class _ReverseSweep:
             builder.fresh(seed.name)
         names = [builder.fresh(f"d_{name}") for name in self.wanted]
         adjoints, nodes = dict(seeds), self.control_flow.with_tapes(graph.nodes, self.needed)
+        self.adjoints = adjoints
         self.sweep(nodes, adjoints, self.needed)
         given = [adjoints.get(name) or self.zero(self._tensor(name)) for name in self.wanted]
         outputs = [
@@ -215,6 +235,9 @@ class _ReverseSweep:
         elif isinstance(node, Loop):
             self.control_flow.pull_loop(node, adjoints, needed)
         elif any(item.name in adjoints for item in results_of(node)):
+            for item in results_of(node):
+                if item.name in self.changes and item.name in adjoints:
+                    adjoints[item.name] = self.changes[item.name](self.builder, adjoints[item.name])
             for number, found in self._pullbacks(node, needed):
                 self._pull(node, number, found, adjoints)
 
@@ -273,4 +296,4 @@ def _names(graph: Graph) -> Iterator[str]:
         yield from (item.name for region in regions(node) for item in region.inputs)
 
 
-__all__ = ["MODULE", "BackwardOperator", "DerivedOperators", "derive", "differentiate"]
+__all__ = ["MODULE", "BackwardOperator", "DerivedOperators", "derive", "differentiate", "differentiate_all"]

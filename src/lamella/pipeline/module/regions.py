@@ -75,6 +75,8 @@ def profiled_regions(compiled: Compiled, root: Instance) -> tuple[ProfiledRegion
             item.path,
             frozenset(map(path_of, item.nodes)),
             item.arguments.get("memory") is True,
+            item.arguments.get("cuda_events") is not False,
+            item.arguments.get("nvtx") is not False,
         )
         for item in find_regions(PROFILE, compiled, root)
     )

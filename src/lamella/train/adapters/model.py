@@ -16,7 +16,6 @@ from lamella.bridge.module_to_graph.nodes import Compiled, Mark
 from lamella.graph.model import Model
 from lamella.graph.nodes import Node, Tensor
 from lamella.graph.rewrite import members, producers, results_of
-from lamella.pipeline.module.execution import build_compiled, settings_of
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.options import Options
 from lamella.train.adapters.base import with_base
@@ -42,7 +41,7 @@ from lamella.train.adapters.specs import (
     parse_spec,
     spec_of_annotation,
 )
-from lamella.train.gradients import annotated, trainable_graph
+from lamella.train.gradients import annotated, build_differentiable, trainable_graph
 from lamella.train.initial import with_initial
 from lamella.train.saving import is_source, load_graph
 from lamella.train.sources import ParameterPolicy, TrainableGraph
@@ -72,10 +71,8 @@ def find_adapters(path: Path, options: Options) -> AdapterModel | None:
     marks: list[Mark] = []
     said: Compiled | None = None
     if source is not None:
-        settings = replace(settings_of(source.program, options), has_history=True)
-        compiled, model = build_compiled(source, options, settings)
-        said = compiled
-        marks = [item for item in compiled.marks if item.annotation.name == ANNOTATION]
+        said, model = build_differentiable(source, options)
+        marks = [item for item in said.marks if item.annotation.name == ANNOTATION]
     else:
         model = load_graph(path, options)
     if not options.adapters and not marks:
@@ -108,7 +105,7 @@ class _Adapting:
         try:
             work = AdapterRewrite(model, spec, self.options.start_seed, real)
             adapted = self._started(work.run(places, marked))
-            graph = _with_gradients(adapted, narrow)
+            graph = _with_gradients(adapted, narrow, self.compiled)
         except Found as problem:
             raise LamellaError(problem.findings) from None
         policies = {item.name: ParameterPolicy(item.name) for item in self.model.graph.variables}
@@ -189,9 +186,9 @@ class _Adapting:
         return replace(adapted, model=replace(adapted.model, data=data))
 
 
-def _with_gradients(adapted: Adapted, narrow: tuple[str, ...]) -> TrainableGraph:
+def _with_gradients(adapted: Adapted, narrow: tuple[str, ...], compiled: Compiled | None) -> TrainableGraph:
     """The graph with the gradients of its adapters; numbers that are made of codes are made again on the way back."""
-    found = trainable_graph(adapted.model, adapted, [item.variable for item in adapted.weights])
+    found = trainable_graph(adapted.model, adapted, [item.variable for item in adapted.weights], compiled)
     graph = found.model.graph
     placeholders = {tensor.name for tensor, _ in adapted.detached}
     first: tuple[Node, ...] = tuple(node for _, nodes in adapted.detached for node in nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from lamella.base.diagnostic import errors
@@ -83,6 +84,13 @@ def declares_gradients(instance: Instance) -> bool:
     return lists or instance.module.backward is not None
 
 
+def losses_of_parts(names: Iterable[tuple[str, Tensor]]) -> Iterator[Tensor]:
+    """The auxiliary losses among the tensors that paths name: real scalars that are called so."""
+    for path, tensor in names:
+        if path.rpartition(".")[2] == AUXILIARY and tensor.element.is_float and not tensor.shape:
+            yield tensor
+
+
 class _Whole:
     """The graph of an instance and back."""
 
@@ -124,8 +132,7 @@ class _Whole:
 
     def _seed_auxiliary(self, root: Visit, sweep: ReverseSweep) -> None:
         """Start with the adjoints of the losses of parts too."""
-        called = (tensor for path, tensor in self.tape.names if path.rpartition(".")[2] == AUXILIARY)
-        found = {item.name: item for item in called if item.element.is_float and not item.shape}
+        found = {item.name: item for item in losses_of_parts(self.tape.names)}
         if not found:
             return
         first = next(iter(found.values()))
@@ -200,4 +207,11 @@ class _Whole:
             self.tape.report(finding, visit.frame.origin)
 
 
-__all__ = ["AuxiliaryLosses", "Differentiated", "declares_gradients", "differentiate"]
+__all__ = [
+    "AUXILIARY",
+    "AuxiliaryLosses",
+    "Differentiated",
+    "declares_gradients",
+    "differentiate",
+    "losses_of_parts",
+]

@@ -365,10 +365,18 @@ class Grouping:
                 if self.part.facts[number].is_strided
                 and self._is_idle(number, kind)
                 and (number not in inner[0] or number not in inner[1])
+                and not self._leads_back(number, kept)
             ]
             if not border or len(kept) <= 1:
                 return kept
             kept = [number for number in kept if number not in border]
+
+    def _leads_back(self, number: int, members: Sequence[int]) -> bool:
+        """Whether a view reads a member and a member reads it, be it for its extents alone: it cannot stand outside."""
+        node = self.part.nodes[number]
+        made = [self.part.makers.get(item.name) for item in operands_of(node)]
+        readers = (reader for item in results_of(node) for reader in self.part.readers.get(item.name, ()))
+        return any(maker in members for maker in made) and any(reader in members for reader in readers)
 
     def _is_idle(self, number: int, kind: GroupKind) -> bool:
         """An operand that is spread stays with its contraction: repeated elements have no strides once reshaped."""

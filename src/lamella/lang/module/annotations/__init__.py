@@ -19,7 +19,7 @@ from lamella.lang.module.nodes import Annotation, Name, Text
 # --- what annotations say about training, before any of their values is needed ------------------------------
 
 
-FROZEN, TRAINABLE, GRADIENT = "frozen", "trainable", "gradient"
+FROZEN, TRAINABLE, GRADIENT, SKIP = "frozen", "trainable", "gradient", "skip"
 
 
 def is_frozen(annotations: Iterable[Annotation]) -> bool:
@@ -41,9 +41,11 @@ def gradient_mode(annotations: Iterable[Annotation]) -> str | None:
 
 
 __all__ = [
+    "GRADIENT",
     "HOOK_POINTS",
     "KINDS",
     "POLICIES",
+    "SKIP",
     "AnnotationArguments",
     "AnnotationKind",
     "AnnotationParameter",

@@ -50,8 +50,7 @@ class Inert:
 
 INERT: Mapping[str, tuple[Inert, ...]] = MappingProxyType(
     {
-        "kernel": (Inert("autotune"), Inert("workspace")),
-        "profile": (Inert("cuda_events"), Inert("nvtx")),
+        "kernel": (Inert("workspace"),),
     }
 )
 """For each annotation what of it nothing obeys; one that is not here has its effect."""
@@ -181,6 +180,11 @@ def _check_values(
             wanted="compute, skip or accumulate",
             repair="a parameter is not computed, so that it cannot be computed again",
         )
+    is_changed = mode not in (None, "skip")
+    if name == "gradient" and (spot.port == "gradient" or (spot.port == "input" and is_changed)):
+        wanted = "the statement that makes the tensor; an input may only be skipped"
+        found = "an input" if spot.port == "input" else "a gradient"
+        yield rules.TARGET.at(span, name=name, found=found, wanted=wanted)
     if name == "precision" and spot.place == PARAMETER and not arguments.get("storage", True):
         repair = "of a parameter the type of its storage is said"
         yield rules.MISSING.at(span, name=name, argument="storage", repair=repair)

@@ -195,6 +195,8 @@ class Spot:
     place: str
     operations: tuple[Operation, ...] = ()
     flow: Flow | None = None
+    port: str = ""
+    """Of an input or output which it is: `input`, `output`, or `gradient` where it is one of a backward."""
 
 
 def spots_of(module: Module) -> Iterator[Spot]:
@@ -213,9 +215,10 @@ def _all(module: Module) -> Iterator[Spot]:
 
 
 def _ports(part: Forward | Backward) -> Iterator[Spot]:
-    gradients = part.gradients if isinstance(part, Backward) else ()
-    for port in (*(part.inputs or ()), *(part.outputs or ()), *gradients):
-        yield Spot(port.annotations, PORT)
+    is_forward = isinstance(part, Forward)
+    ports = {"input": part.inputs or (), "output": part.outputs or ()}
+    for word, items in (*ports.items(), ("gradient", () if is_forward else part.gradients)):
+        yield from (Spot(port.annotations, PORT, port=word if is_forward else "gradient") for port in items)
 
 
 def _place_of(param: Param) -> str:

@@ -50,4 +50,9 @@ KERNEL = Rule(
     "'@kernel' asks for '{name}' and for nothing else, and no backend here has a kernel of that name",
     hint="leave fallback=false out: the operation is then computed as it is defined",
 )
-INERT = Rule("W116", "7 Annotations", "{what} on {place} is kept, without effect on this backend yet", NOTE)
+INERT = Rule(
+    "W116",
+    "7 Annotations",
+    "{what} on {place} is kept for targets that obey it: a processor and the reference do not",
+    NOTE,
+)
