@@ -111,7 +111,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--batch", type=numbers, default=[1])
     parser.add_argument("--against", type=words, default=["torch", "onnxruntime", "openvino"])
     parser.add_argument("--backend", type=words, default=["cpu"])
-    parser.add_argument("--precision", default=PRECISIONS[0], choices=PRECISIONS, help="of ours; peers compute in f32")
+    parser.add_argument(
+        "--precision", default=PRECISIONS[0], choices=PRECISIONS, help="of ours; peers compute in f32"
+    )
     parser.add_argument("--quick", action="store_true", help="few samples")
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0.0, help="of each contestant in a round")

@@ -34,6 +34,8 @@ class Limits:
     """Bytes of simulated memory, all levels together."""
     max_expansion: int = 2_000_000
     """Task instances that may be listed one by one (loops are otherwise treated whole)."""
+    max_stepped: int = 100_000_000
+    """Task instances that the simulator steps through where it finds no steady state: half a minute of machine code."""
     max_records: int = 1_000_000
     """Records that one bound stream executes, those that are repeated counted as often as they are."""
     max_unrolled: int = 20_000

@@ -1,4 +1,4 @@
-"""The simulator against the judge that unrolls loops, on random plans."""
+"""The simulator against the judge that unrolls loops, on random plans: by periods, and stepped through."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from lamella.base.limits import Limits
 from lamella.lang.nem.resolved import Index, Item, Loop, Operation, Plan, Resource, Variable, Wait
 from lamella.plan.timing import simulate
 from lamella.plan.timing.cost import MachineModel, cost_of
-from lamella.plan.timing.program import prepare
+from lamella.plan.timing.program import ProgramSteps, prepare
 from lamella.plan.timing.queues import Queues
 from lamella.plan.timing.schedule import Schedule, Simulation
+from lamella.plan.timing.stepping import find_schedule, step_through
 from tests.support.plan.timing.expanded import Expanded
 from tests.support.plan.timing_plans import LITE_UNITS, Builder, RandomPlan, make_device, variable_mod, view
 
@@ -22,10 +23,33 @@ CASES = max(200, int(os.environ.get("LAMELLA_FUZZ", "0")) // 100)
 LARGEST_EXPANSION = 300
 
 
-def run(plan: Plan, *, jump: bool = True, units: bool = True, detail: int = 0) -> Simulation:
+def prepared(plan: Plan) -> tuple[ProgramSteps, MachineModel]:
     machine = MachineModel(plan.device)
-    steps = prepare(plan, {task.number: cost_of(task, machine) for task in plan.tasks()})
-    return Schedule(steps, Queues(machine, steps) if units else None, detail=detail, jump=jump).run()
+    return prepare(plan, {task.number: cost_of(task, machine) for task in plan.tasks()}), machine
+
+
+def run(plan: Plan, *, jump: bool = True, units: bool = True, detail: int = 0) -> Simulation:
+    steps, machine = prepared(plan)
+    found = Schedule(steps, Queues(machine, steps) if units else None, detail=detail, jump=jump).run()
+    assert found is not None
+    return found
+
+
+def step(plan: Plan, *, units: bool = True) -> Simulation:
+    """The same in machine code."""
+    steps, machine = prepared(plan)
+    return step_through(steps, Queues(machine, steps) if units else None)
+
+
+def sums(judge: Expanded) -> tuple[Counter[object], Counter[object]]:
+    """What an outcome has of the judge's records: starts on each instance, and cycles waited by reason and cause."""
+    starts: Counter[object] = Counter()
+    waits: Counter[object] = Counter()
+    for (task, place, instance, stretches), count in judge.records().items():
+        starts[task, place, instance] += count
+        for reason, blocker, cycles in stretches:
+            waits[(task, place, instance), reason, blocker] += count * cycles
+    return starts, waits
 
 
 def small_plan(seed: int, trips: int, limits: bool) -> Plan:
@@ -44,9 +68,13 @@ def test_random_plans_equal_their_expansion(block: int) -> None:
         plan = small_plan(1000 * block + case, trips=(3, 8, 20)[case % 3], limits=case % 2 == 0)
         judge = Expanded(plan)
         cycles = judge.run()
-        outcome = run(plan)
+        outcome = run(plan, detail=LARGEST_EXPANSION)
         assert (outcome.cycles, outcome.forced) == (cycles, judge.forced), (block, case)
-        assert {tuple(key): n for key, n in outcome.records.items()} == judge.records(), (block, case)
+        kept = Counter(tuple(item.record) for item in outcome.timeline)
+        assert kept == judge.records(), (block, case)
+        for found in (outcome, run(plan), step(plan)):
+            assert (found.cycles, found.forced) == (cycles, judge.forced), (block, case)
+            assert (found.starts, found.waits) == sums(judge), (block, case)
 
 
 def test_jumps_happen_and_change_nothing() -> None:
@@ -57,11 +85,12 @@ def test_jumps_happen_and_change_nothing() -> None:
         if plan.instances() > 20_000:
             continue
         for units in (True, False):
-            fast, plain = run(plan, units=units), run(plan, jump=False, units=units)
-            jumped += fast.simulated < plain.simulated
-            assert (fast.cycles, fast.forced) == (plain.cycles, plain.forced), seed
-            assert (fast.first, fast.last) == (plain.first, plain.last), seed
-            assert Counter(fast.records) == Counter(plain.records), seed
+            plain = run(plan, jump=False, units=units)
+            for fast in (run(plan, units=units), step(plan, units=units)):
+                jumped += fast.simulated < plain.simulated
+                assert (fast.cycles, fast.forced) == (plain.cycles, plain.forced), seed
+                assert (fast.first, fast.last) == (plain.first, plain.last), seed
+                assert not units or (fast.starts, fast.waits) == (plain.starts, plain.waits), seed
     assert jumped > 20
 
 
@@ -111,7 +140,7 @@ def test_nests_jump_at_every_depth() -> None:
         assert run(small).cycles == Expanded(small).run()
         large = run(nested_plan((100, 100, 1000), window))
         assert large.simulated < 20_000
-        assert sum(large.records.values()) == 100 + 100 * 100 * (1 + 2 * 1000)
+        assert sum(large.starts.values()) == 100 + 100 * 100 * (1 + 2 * 1000)
 
 
 def test_a_long_task_outside_does_not_hinder_jumps() -> None:
@@ -139,7 +168,7 @@ def test_jumps_end_before_a_task_outside_ends() -> None:
     plan = make.plan([load, late, loop], make_device())
     outcome, plain = run(plan), run(plan, jump=False)
     assert 10_100 <= outcome.first[late.number] < 10_109
-    assert (outcome.cycles, outcome.first, outcome.records) == (plain.cycles, plain.first, plain.records)
+    assert (outcome.cycles, outcome.first, outcome.waits) == (plain.cycles, plain.first, plain.waits)
     assert outcome.simulated < 200
 
 
@@ -154,7 +183,7 @@ def test_unit_indices_without_a_period_are_simulated_one_by_one() -> None:
     relu = make.task("relu", [tile], [tile], resource=Resource("CSTL", pin))
     plan = make.plan([Loop(number, "i", 0, 30, 4, (relu,))], make_device({**LITE_UNITS, "CSTL": 3}))
     judge = Expanded(plan)
-    assert run(plan).cycles == judge.run()
+    assert run(plan).cycles == step(plan).cycles == judge.run()
     assert run(plan).simulated == 31
 
 
@@ -177,6 +206,34 @@ def test_loops_without_tasks_and_without_iterations_take_no_time() -> None:
 def test_empty_plans_take_no_time() -> None:
     report = simulate(Builder().plan([]))
     assert (report.cycles, report.ratio, report.instances) == (0, 1.0, 0)
+
+
+def drifting_plan(trips: int) -> Plan:
+    """Two nested loops whose stages are nearly of one length, under windows of many iterations."""
+    make = Builder()
+    far, near = make.buffer("l", "L2", 1 << 20), make.buffer("n", "L1", 1 << 20)
+    load = make.task("transfer", [view(far, 101 * 32)], [view(near, 101 * 32)])
+    relu, last = (
+        make.task("relu", [tile], [tile], after)
+        for tile, after in (
+            (view(near, 103 * 256, "i8", (103 * 256,)), [load]),
+            (view(near, 107 * 256, "i8", (107 * 256,)), []),
+        )
+    )
+    inner = Loop(make.loop_number(), "j", 0, trips - 1, 13, (load, relu))
+    return make.plan([Loop(make.loop_number(), "i", 0, trips - 1, 17, (inner, last))], make_device())
+
+
+def test_what_finds_no_steady_state_is_stepped_through() -> None:
+    """A search of few instances finds nothing; the rest is machine code, and the timeline that of the search."""
+    plan = drifting_plan(150)
+    steps, machine = prepared(plan)
+    plain = run(plan, jump=False, detail=500)
+    search = Schedule(steps, Queues(machine, steps), patience=20_000)
+    assert search.run() is None
+    found = find_schedule(steps, machine, detail=500)
+    assert found.simulated == plan.instances() == 45_150
+    assert found == plain
 
 
 def test_what_finds_no_steady_state_within_the_limit_is_an_error() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from math import prod
 from types import MappingProxyType
 from typing import TypeAlias
@@ -14,17 +13,9 @@ from lamella.lang.nem.resolved import Plan, Task
 from lamella.plan.timing.bounds import UnitLoad, find_bounds, find_traffic
 from lamella.plan.timing.cost import RUNNING_UNITS, SHARED, SHARED_UNITS, MachineModel, cost_of, unit_name
 from lamella.plan.timing.program import ProgramStep, ProgramSteps, prepare
-from lamella.plan.timing.queues import Queues
 from lamella.plan.timing.report import TaskUse, TimingReport, UnitUse, add_waits, find_occupancy
-from lamella.plan.timing.schedule import (
-    BANDWIDTH,
-    TOKEN,
-    UNIT,
-    InstanceRecord,
-    Schedule,
-    Simulation,
-    TaskWait,
-)
+from lamella.plan.timing.schedule import BANDWIDTH, TOKEN, UNIT, Simulation, UnitWait
+from lamella.plan.timing.stepping import find_schedule
 
 # --- critical path: what must still follow the end of a task, whatever the units do --------------------------
 
@@ -88,8 +79,6 @@ class _Tails:
 Waits: TypeAlias = defaultdict[int, Counter[tuple[str, str, int]]]
 """For each task, cycles by reason, title and line of what it waited for."""
 _RANKS = MappingProxyType({unit: rank for rank, unit in enumerate(RUNNING_UNITS)})
-IMPATIENCE = 5
-"""A plan that cannot be stepped through whole is given up after this part of the limit, in seconds, not minutes."""
 MOST_LISTED = 256
 """Units of a device that are listed although no task runs on them."""
 
@@ -97,7 +86,7 @@ MOST_LISTED = 256
 def simulate(plan: Plan, limits: Limits = DEFAULT, detail: int = 20_000) -> TimingReport:
     """Simulate a plan on its device; the first `detail` instances are kept on the timeline.
 
-    Raises LamellaError when a plan of more than `limits.max_expansion` instances reaches no steady state in a fifth.
+    Raises LamellaError when a plan of more than `limits.max_stepped` instances reaches no steady state soon.
     """
     machine = MachineModel(plan.device)
     tasks = tuple(plan.tasks())
@@ -106,10 +95,8 @@ def simulate(plan: Plan, limits: Limits = DEFAULT, detail: int = 20_000) -> Timi
     engines = max([machine.engines, *((task.engine or 0) + 1 for task in tasks)])
     load = UnitLoad(tasks, machine, costs, counts, engines)
     steps = prepare(plan, costs)
-    if sum(counts.values()) > limits.max_expansion:
-        limits = replace(limits, max_expansion=limits.max_expansion // IMPATIENCE)
-    outcome = Schedule(steps, Queues(machine, steps), limits, detail).run()
-    free = Schedule(steps, None, limits).run()
+    outcome = find_schedule(steps, machine, limits, detail)
+    free = find_schedule(steps, None, limits)
     idle = machine.given("SEQ", "fj_per_cycle")
     return TimingReport(
         program=plan.name,
@@ -136,7 +123,7 @@ def schedule_plan(plan: Plan, limits: Limits = DEFAULT) -> Simulation:
     """The schedule of a plan alone, without bounds and timeline."""
     machine = MachineModel(plan.device)
     steps = prepare(plan, {task.number: cost_of(task, machine) for task in plan.tasks()})
-    return Schedule(steps, Queues(machine, steps), limits).run()
+    return find_schedule(steps, machine, limits)
 
 
 def _counts(plan: Plan) -> dict[int, int]:
@@ -152,7 +139,7 @@ def _counts(plan: Plan) -> dict[int, int]:
 
 
 def _task_uses(load: UnitLoad, outcome: Simulation, tags: Mapping[int, str]) -> tuple[TaskUse, ...]:
-    waits = _sum_waits(load, outcome.records)
+    waits = _sum_waits(load, outcome.waits)
     return tuple(_task_use(load, outcome, task, tags[task.number], waits) for task in load.tasks)
 
 
@@ -188,29 +175,27 @@ def _tags(plan: Plan) -> dict[int, str]:
     return found
 
 
-def _sum_waits(load: UnitLoad, records: Mapping[InstanceRecord, int]) -> Waits:
+def _sum_waits(load: UnitLoad, found: Mapping[UnitWait, int]) -> Waits:
     """For each task, cycles waited by reason, title and line of what was waited for."""
     tasks = {task.number: task for task in load.tasks}
     sums: Waits = defaultdict(Counter)
-    for record, count in records.items():
-        for wait in record.waits:
-            title, line = _name_blocker(load, tasks, record, wait)
-            sums[record.task][wait.reason, title, line] += wait.cycles * count
+    for wait, cycles in found.items():
+        title, line = _name_blocker(load, tasks, wait)
+        sums[wait.start.task][wait.reason, title, line] += cycles
     return sums
 
 
-def _name_blocker(
-    load: UnitLoad, tasks: Mapping[int, Task], record: InstanceRecord, wait: TaskWait
-) -> tuple[str, int]:
+def _name_blocker(load: UnitLoad, tasks: Mapping[int, Task], wait: UnitWait) -> tuple[str, int]:
     """How people call what was waited for, and its line (0 where it is no task)."""
+    start = wait.start
     if wait.reason == TOKEN:
-        return f"SEQ of engine {tasks[record.task].engine or 0}", 0
+        return f"SEQ of engine {tasks[start.task].engine or 0}", 0
     if wait.reason == BANDWIDTH:
-        return ", ".join(level for level, _ in load.costs[record.task].links), 0
+        return ", ".join(level for level, _ in load.costs[start.task].links), 0
     if wait.task not in tasks:
         return "", 0
     title, line = tasks[wait.task].title, tasks[wait.task].span.line
-    unit = f"{unit_name(record.place, load.engines)}[{record.instance}]"
+    unit = f"{unit_name(start.place, load.engines)}[{start.instance}]"
     return (f"{title} on {unit}" if wait.reason == UNIT else title), line
 
 
@@ -220,8 +205,8 @@ def _name_blocker(
 def _unit_uses(load: UnitLoad, outcome: Simulation) -> tuple[UnitUse, ...]:
     """All units of a small device, and on any device those that ran something."""
     busy: Counter[tuple[int, str, int]] = Counter()
-    for record, count in outcome.records.items():
-        busy[(*record.place, record.instance)] += load.costs[record.task].cycles * count
+    for start, count in outcome.starts.items():
+        busy[(*start.place, start.instance)] += load.costs[start.task].cycles * count
     for key in _listed_units(load):
         busy.setdefault(key, 0)
     keys = sorted(busy, key=lambda key: (key[0] == SHARED, key[0], _RANKS.get(key[1], len(_RANKS)), key))

@@ -21,16 +21,13 @@ before.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from lamella.base.diagnostic import LamellaError
-from lamella.base.limits import DEFAULT, Limits
-from lamella.base.source import NOWHERE, Span
-from lamella.lang.nem.rules import TOO_LONG
 from lamella.plan.timing.periods import LONGEST_JOURNAL, MARGIN, Journal, Recurrence
 from lamella.plan.timing.program import ProgramStep, ProgramSteps
 from lamella.plan.timing.queues import Queues
@@ -39,6 +36,8 @@ from lamella.plan.timing.state import DONE, RUNNING, Activation, Lane, LoopFrame
 DEPENDENCY, WINDOW, UNIT, TOKEN, BANDWIDTH = "dependency", "window", "unit", "token", "bandwidth"
 REASONS = (DEPENDENCY, WINDOW, UNIT, TOKEN, BANDWIDTH)
 NOBODY = -1
+MOST_FRAMES = 125_000
+"""Iterations in flight beyond which no steady state is looked for."""
 FORCED = -1
 """The task number under which forced starts are counted."""
 
@@ -60,6 +59,22 @@ class InstanceRecord(NamedTuple):
     waits: tuple[TaskWait, ...]
 
 
+class UnitStart(NamedTuple):
+    """A task on an instance of its units."""
+
+    task: int
+    place: tuple[int, str]
+    instance: int
+
+
+class UnitWait(NamedTuple):
+    """What a task waited for before it started on an instance: the reason, and the task waited for (or NOBODY)."""
+
+    start: UnitStart
+    reason: str
+    task: int
+
+
 class ScheduledInstance(NamedTuple):
     """One task instance on the timeline; `iteration` are the loop variables, outermost first."""
 
@@ -72,10 +87,14 @@ class ScheduledInstance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What a simulation found; `covered` is the last cycle of which the timeline shows everything."""
+    """What a simulation found: how often tasks started where, and the cycles that they waited in all.
+
+    `covered` is the last cycle of which the timeline shows everything.
+    """
 
     cycles: int
-    records: Mapping[InstanceRecord, int]
+    starts: Mapping[UnitStart, int]
+    waits: Mapping[UnitWait, int]
     first: Mapping[int, int]
     last: Mapping[int, int]
     timeline: tuple[ScheduledInstance, ...]
@@ -85,19 +104,22 @@ class Simulation:
 
 
 class Schedule:
-    """Runs the steps of a plan; without queues every task starts as soon as it is ready (infinite units)."""
+    """Runs the steps of a plan; without queues every task starts as soon as it is ready (infinite units).
+
+    What no steady state shortens to `patience` instances is given up.
+    """
 
     def __init__(
         self,
         steps: ProgramSteps,
         queues: Queues | None,
-        limits: Limits = DEFAULT,
         detail: int = 0,
         jump: bool = True,
+        patience: int = sys.maxsize,
     ) -> None:
         self.queues = queues
-        self.limits = limits
         self.detail = detail
+        self.patience = patience
         self.now = 0
         self.serial = 0
         self.started = 0
@@ -116,12 +138,14 @@ class Schedule:
         self.recurrence = Recurrence(self) if jump else None
         self.root = LoopFrame(steps, 0, None, 0, (), list(steps.needs), len(steps.steps), 0)
 
-    def run(self) -> Simulation:
-        """Simulate to the end."""
+    def run(self) -> Simulation | None:
+        """Simulate to the end; None where patience is at its end before."""
         self._begin(self.root)
         self._settle()
         while True:
             self._launch()
+            if self.started > self.patience or self.in_flight > MOST_FRAMES:
+                return None
             if self.recurrence is not None and self.opened and self.started >= self.detail:
                 self.recurrence.look()
             elif len(self.journal.records) > LONGEST_JOURNAL:
@@ -133,10 +157,28 @@ class Schedule:
             while self.events and self.events[0][0] == self.now:
                 self._end(heappop(self.events)[2])
         self.settle_journal()
+        return self._outcome()
+
+    def _outcome(self) -> Simulation:
         forced = self.totals.pop(_FORCED_START, 0)
         covered = self.now if self.covered < 0 else self.covered
+        starts: Counter[UnitStart] = Counter()
+        waits: Counter[UnitWait] = Counter()
+        for (task, place, instance, stretches), count in self.totals.items():
+            start = UnitStart(task, place, instance)
+            starts[start] += count
+            for reason, blocker, cycles in stretches:
+                waits[UnitWait(start, reason, blocker)] += count * cycles
         return Simulation(
-            self.now, self.totals, self.first, self.last, tuple(self.timeline), covered, forced, self.started
+            self.now,
+            starts,
+            waits,
+            self.first,
+            self.last,
+            tuple(self.timeline),
+            covered,
+            forced,
+            self.started,
         )
 
     # --- starting -------------------------------------------------------------------------------------------
@@ -219,23 +261,11 @@ class Schedule:
         self.last[number] = max(self.last.get(number, 0), running.end)
         heappush(self.events, (running.end, (*frame.order, step.index), running))
         self.started += 1
-        if self.started > self.limits.max_expansion:
-            raise self._too_long(step)
 
     def settle_journal(self) -> None:
         """Add up what was counted so far."""
         self.totals.update(self.journal.since(0))
         self.journal = Journal()
-
-    def _too_long(self, step: ProgramStep) -> LamellaError:
-        """The simulation found no period within the limit."""
-        span: Span = NOWHERE if step.task is None else step.task.span
-        limit = self.limits.max_expansion
-        hint = (
-            "windows of nested loops that interleave without a steady state are stepped through one by one; "
-            "lower @max_in_flight of an outer loop, or raise the limit: --limit max_expansion=N"
-        )
-        return LamellaError([TOO_LONG.at(span, needed=limit + 1, limit=limit, hint=hint)])
 
     # --- ending ---------------------------------------------------------------------------------------------
 
@@ -301,14 +331,12 @@ class Schedule:
     def _open(self, loop: Activation) -> None:
         """Open the iterations that the window lets start."""
         steps = loop.step.body
-        while steps is not None and loop.may_open():
+        while steps is not None and loop.may_open() and self.in_flight <= MOST_FRAMES:
             frame = self._frame(loop, steps)
             loop.opened = self.now
             loop.frames[loop.next] = frame
             loop.next += 1
             self.in_flight += 1
-            if self.in_flight > self.limits.max_expansion // _FRAME_SHARE:
-                raise self._too_long(steps.steps[0])
             if loop.trips - loop.next > MARGIN:
                 self.opened.add(loop.depth)
             self._begin(frame)
@@ -317,8 +345,6 @@ class Schedule:
         """The next iteration of a loop."""
         trip, around = loop.next, loop.frame
         self.serial += 1
-        if self.serial > self.limits.max_expansion:
-            raise self._too_long(steps.steps[0])
         order = (*around.order, loop.step.index, trip)
         frame = LoopFrame(
             steps, self.serial, loop, trip, order, list(steps.needs), len(steps.steps), self.now
@@ -344,5 +370,3 @@ class Schedule:
 
 
 _FORCED_START = InstanceRecord(FORCED, (0, ""), 0, ())
-_FRAME_SHARE = 16
-"""An iteration in flight takes more memory than an instance in a list."""
