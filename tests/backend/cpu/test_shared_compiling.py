@@ -12,6 +12,7 @@ import pytest
 
 from lamella.backend.cpu import compile as compiling
 from lamella.backend.cpu.host import host_target
+from lamella.backend.cpu.jit import Processor, assemble
 from lamella.base.aside import share_aside
 from lamella.base.source import Source
 from lamella.base.watching import COMPILING
@@ -78,12 +79,12 @@ def test_two_processes_make_the_objects_of_one(program: Program, monkeypatch: py
 def test_what_an_ended_child_took_is_compiled_all_the_same(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone, owner, assemble = build_alone(program, monkeypatch), os.getpid(), compiling.assemble
+    alone, owner = build_alone(program, monkeypatch), os.getpid()
 
-    def ends(*given: object) -> bytes:
+    def ends(text: str, machine: Processor) -> bytes:
         if os.getpid() != owner:
             os.kill(os.getpid(), signal.SIGKILL)
-        return assemble(*given)  # type: ignore[arg-type]
+        return assemble(text, machine)
 
     monkeypatch.setattr(compiling, "assemble", ends)
     assert compiling.build_objects(program, host_target()) == alone
