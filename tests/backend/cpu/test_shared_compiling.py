@@ -13,7 +13,7 @@ import pytest
 from lamella.backend.cpu import compile as compiling
 from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import Processor, assemble
-from lamella.base.aside import share_aside
+from lamella.base.aside import run_aside, share_aside
 from lamella.base.source import Source
 from lamella.base.watching import COMPILING
 from lamella.lang.tensor import parse
@@ -88,6 +88,19 @@ def test_what_an_ended_child_took_is_compiled_all_the_same(
 
     monkeypatch.setattr(compiling, "assemble", ends)
     assert compiling.build_objects(program, host_target()) == alone
+
+
+@pytest.mark.usefixtures("two")
+def test_where_there_is_no_room_for_a_process_this_one_compiles(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses() -> int:
+        raise BlockingIOError("resource temporarily unavailable")
+
+    alone = build_alone(program, monkeypatch)
+    monkeypatch.setattr(os, "fork", refuses)
+    assert compiling.build_objects(program, host_target()) == alone
+    assert not run_aside(lambda _: None, lambda _: None)
 
 
 def test_pieces_are_taken_once_and_work_of_those_who_fail_is_missing() -> None:
