@@ -5,13 +5,13 @@ outermost loops runs over all of it, with a variable that is nothing but the las
 a task on some of the rows gives just those rows of the result, and a plan may divide it into tiles.
 
 `by_rows` writes a kernel of fixed sizes so. Its outermost loops become one: of `for a < 3 { for b < 6 { y[c,b,a] … } }`
-the rows are the 18 pairs (a, b), `y` becomes `memref<f32x7x?>`. Where nothing is left inside, each element is alone, and
-rows are pieces of the whole.
+the rows are the 18 pairs (a, b), `y` becomes `memref<f32x7x?>`. Where nothing is left inside, each element is alone,
+and rows are pieces of the whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from math import prod
 
@@ -59,11 +59,7 @@ class RowKernel:
 
 def row_operands(function: Function) -> frozenset[str]:
     """The parameters that have a row for each row of the outputs, where a kernel goes by rows; else none."""
-    opened = {
-        item.value.name
-        for item in function.parameters
-        if isinstance(item.type, Memref) and item.type.shape[-1:] == (None,)
-    }
+    opened = {name for name, shape in _shapes(function).items() if shape[-1:] == (None,)}
     try:
         _Proof(function, opened).run()
     except Unsupported:
@@ -89,6 +85,7 @@ class _Proof:
 
     def __init__(self, function: Function, opened: AbstractSet[str]) -> None:
         self.function = function
+        self.shapes = _shapes(function)
         self.opened = opened
         self.zeros: set[str] = set()
         self.sizes: set[str] = set()
@@ -102,19 +99,22 @@ class _Proof:
                 self.zeros |= {value.name for value in statement.results if item.value == 0}
             elif isinstance(item, SizeOf):
                 _require(item.operand.name in self.opened, "a size is that of another operand")
-                self.sizes |= {value.name for value in statement.results if item.mode == self._last(item.operand)}
+                self.sizes |= {
+                    value.name for value in statement.results if item.mode == self._last(item.operand)
+                }
             else:
                 loop = _Loop.of(item)
-                _require(loop.begin.name in self.zeros and loop.end.name in self.sizes, "a loop leaves out rows")
+                _require(
+                    loop.begin.name in self.zeros and loop.end.name in self.sizes, "a loop leaves out rows"
+                )
                 self._look_into(loop)
         _require(bool(self.sizes), "no loop runs over rows")
 
     def _last(self, operand: Value) -> int:
-        shapes = {item.value.name: item.type.shape for item in _memrefs(self.function)}
-        return len(shapes[operand.name]) - 1
+        return len(self.shapes[operand.name]) - 1
 
     def _look_into(self, loop: _Loop) -> None:
-        names = {item.value.name for item in _memrefs(self.function)}
+        names = self.shapes.keys()
         for statement in walk(loop.body):
             item = statement.instruction
             used = [value.name for value in used_values(item)]
@@ -153,8 +153,9 @@ def _require(holds: bool, problem: str) -> None:
         raise Unsupported(problem)
 
 
-def _memrefs(function: Function) -> Iterator[Parameter]:
-    return (item for item in function.parameters if isinstance(item.type, Memref))
+def _shapes(function: Function) -> dict[str, tuple[int | None, ...]]:
+    """The sizes of the modes of each operand, by name."""
+    return {item.value.name: item.type.shape for item in function.parameters if isinstance(item.type, Memref)}
 
 
 def _depth(function: Function) -> int:
@@ -162,9 +163,9 @@ def _depth(function: Function) -> int:
     found = []
     for statement in function.body.statements:
         count, item = 0, statement.instruction
-        while isinstance(item, For | Foreach):
+        while isinstance(item, For | Foreach) and item.body.statements:
             count += 1
-            item = item.body.statements[-1].instruction if item.body.statements else None
+            item = item.body.statements[-1].instruction
         if count:
             found.append(count)
     return min(found, default=0)
@@ -177,22 +178,22 @@ def _delinearised(function: Function) -> Function:
     """A kernel in which `for g < a·b` that uses `g / b` and `g mod b` alone is `for i < a { for j < b }`."""
     names = names_of(function)
     statements: list[Statement] = []
-    known: dict[str, int] = {}
     for statement in function.body.statements:
-        item = statement.instruction
-        if isinstance(item, Constant) and isinstance(item.value, int):
-            known |= {value.name: item.value for value in statement.results}
         new = [statement]
-        while (found := _two_loops(new[-1], known, names)) is not None:
+        while (found := _two_loops(new[-1], _integers((*statements, *new)), names)) is not None:
             new[-1:] = found
-            known |= {
-                value.name: part.instruction.value
-                for part in found
-                if isinstance(part.instruction, Constant) and isinstance(part.instruction.value, int)
-                for value in part.results
-            }
         statements += new
     return replace(function, body=replace(function.body, statements=tuple(statements)))
+
+
+def _integers(statements: Iterable[Statement]) -> dict[str, int]:
+    """The values that constants of a list give to names."""
+    return {
+        value.name: item.instruction.value
+        for item in statements
+        if isinstance(item.instruction, Constant) and isinstance(item.instruction.value, int)
+        for value in item.results
+    }
 
 
 def _two_loops(statement: Statement, known: Mapping[str, int], names: FreshNames) -> list[Statement] | None:
@@ -200,43 +201,39 @@ def _two_loops(statement: Statement, known: Mapping[str, int], names: FreshNames
     loop = statement.instruction
     if not isinstance(loop, For) or loop.step is not None or loop.carried:
         return None
-    if known.get(loop.begin.name) != 0 or loop.end.name not in known:
+    count = known.get(loop.end.name, 0) if known.get(loop.begin.name) == 0 else 0
+    size = _divisor(loop, {**known, **_integers(loop.body.statements)})
+    if size is None or not 1 < size < count or count % size:
         return None
-    inner = {
-        value.name: item.instruction.value
-        for item in loop.body.statements
-        if isinstance(item.instruction, Constant) and isinstance(item.instruction.value, int)
-        for value in item.results
-    } | dict(known)
-    variable, count = loop.variable.name, known[loop.end.name]
-    divisors: dict[str, int] = {}
-    for item in walk(loop.body):
-        used = [value.name for value in used_values(item.instruction)]
-        if variable not in used:
-            continue
-        part = item.instruction
-        if not isinstance(part, Arith) or part.function not in ("div", "rem") or used[0] != variable:
-            return None
-        if used[1] not in inner:
-            return None
-        divisors[part.function] = inner[used[1]]
-    sizes = set(divisors.values())
-    if len(sizes) != 1 or not 1 < (size := sizes.pop()) < count or count % size:
-        return None
-    outer, second, ends = names.new(), names.new(), (names.new(), names.new())
+    outer, inner, ends = names.new(), names.new(), (names.new(), names.new())
     renaming = {
-        item.results[0].name: second if item.instruction.function == "rem" else outer
-        for item in walk(loop.body)
-        if isinstance(item.instruction, Arith) and item.instruction.operands[0].name == variable
+        item.results[0].name: inner if item.instruction.function == "rem" else outer
+        for item in loop.body.statements
+        if isinstance(item.instruction, Arith) and item.instruction.operands[0] == loop.variable
     }
     kept = [item for item in loop.body.statements if not (item.results and item.results[0].name in renaming)]
     body = rename_region(with_statements(loop.body, kept), renaming)
-    nested = Statement((), replace(loop, variable=second, end=ends[1], body=body))
+    nested = Statement((), replace(loop, variable=inner, end=ends[1], body=body))
     return [
         Statement((ends[0],), Constant(count // size, INDEX)),
         Statement((ends[1],), Constant(size, INDEX)),
         Statement((), replace(loop, variable=outer, end=ends[0], body=Region((nested,)))),
     ]
+
+
+def _divisor(loop: For, known: Mapping[str, int]) -> int | None:
+    """The one number by which a loop divides its variable, where it does nothing else with it, and at once."""
+    divisors: set[int] = set()
+    own = {id(item) for item in loop.body.statements}
+    for statement in walk(loop.body):
+        item = statement.instruction
+        if loop.variable not in used_values(item):
+            continue
+        divides = isinstance(item, Arith) and item.function in ("div", "rem") and id(statement) in own
+        if not (isinstance(item, Arith) and divides and item.operands[0] == loop.variable):
+            return None
+        divisors.add(known.get(item.operands[1].name, 0))
+    return divisors.pop() if len(divisors) == 1 else None
 
 
 # --- writing a kernel by rows -------------------------------------------------------------------------------
@@ -249,10 +246,10 @@ class _Collapse:
         self.function = function
         self.depth = depth
         self.names = names_of(function)
-        self.constants: dict[str, int] = {}
+        self.constants = _integers(function.body.statements)
         self.counts: Shape = ()
         """Iterations of the loops that become one, outermost first."""
-        self.shapes = {item.value.name: item.type.shape for item in _memrefs(function)}
+        self.shapes = _shapes(function)
         self.rows: dict[str, bool] = {}
         """Which operands go by rows, of those that were seen."""
         self.piece = 0
@@ -260,39 +257,28 @@ class _Collapse:
 
     def run(self) -> RowKernel:
         """The kernel, and the shapes of its operands."""
-        nests = [self._nest(item) for item in self._loops()]
-        for loops, _ in nests:
-            self._look(loops)
-        opened = [item for item in _memrefs(self.function) if self.rows.get(item.value.name)]
+        body = self.function.body.statements
+        nests = [self._nest(item) for item in body if not isinstance(item.instruction, Constant)]
+        for nest, _ in nests:
+            self._look(nest)
+        opened = [name for name in self.shapes if self.rows.get(name)]
         _require(bool(opened) and prod(self.counts) > 1, "nothing goes by rows")
-        inner = [self._inner(item.value.name) for item in opened]
+        inner = [self._inner(name) for name in opened]
         if not any(inner):
             self.piece = _piece(prod(self.counts))
         size, zero, width = (self.names.new() for _ in range(3))
         head = [
             Statement((zero,), Constant(0, INDEX)),
-            Statement((size,), SizeOf(opened[0].value, len(inner[0]) + bool(self.piece))),
+            Statement((size,), SizeOf(Value(opened[0]), len(inner[0]) + bool(self.piece))),
             *([Statement((width,), Constant(self.piece, INDEX))] if self.piece else []),
         ]
-        own = [item for item in self.function.body.statements if isinstance(item.instruction, Constant)]
-        body = [self._write(loops, (zero, size, width)) for loops, _ in nests]
+        constants = [item for item in body if isinstance(item.instruction, Constant)]
+        constants += [item for _, between in nests for item in between]
+        loops = [self._write(nest, (zero, size, width)) for nest, _ in nests]
         parameters = tuple(self._parameter(item) for item in self.function.parameters)
-        statements = (*head, *self._needed([*own, *(item for _, part in nests for item in part)], body), *body)
+        statements = (*head, *self._needed(constants, loops), *loops)
         function = replace(self.function, parameters=parameters, body=Region(statements))
         return RowKernel(function, tuple(self._shape(item) for item in self.function.parameters))
-
-    def _loops(self) -> Iterator[Statement]:
-        """The outermost loops; constants between them are gathered."""
-        for statement in self.function.body.statements:
-            if isinstance(statement.instruction, Constant):
-                self._learn(statement)
-            else:
-                yield statement
-
-    def _learn(self, statement: Statement) -> None:
-        item = statement.instruction
-        if isinstance(item, Constant) and isinstance(item.value, int):
-            self.constants |= {value.name: item.value for value in statement.results}
 
     def _nest(self, statement: Statement) -> tuple[list[_Loop], list[Statement]]:
         """Loops one in the other, and the constants that stand between them."""
@@ -301,8 +287,7 @@ class _Collapse:
         while len(loops) < self.depth:
             *before, last = loops[-1].body.statements
             _require(all(isinstance(item.instruction, Constant) for item in before), "loops are not nested")
-            for item in before:
-                self._learn(item)
+            self.constants |= _integers(before)
             constants += before
             loops.append(_Loop.of(last.instruction))
         counts = tuple(self._count(item) for item in loops)
@@ -312,7 +297,9 @@ class _Collapse:
 
     def _count(self, loop: _Loop) -> int:
         known = self.constants
-        _require(known.get(loop.begin.name) == 0 and loop.end.name in known, "a loop is not from 0 to a constant")
+        _require(
+            known.get(loop.begin.name) == 0 and loop.end.name in known, "a loop is not from 0 to a constant"
+        )
         return known[loop.end.name]
 
     def _long(self, name: str) -> list[int]:
@@ -398,5 +385,3 @@ def _piece(count: int) -> int:
     """The elements of a row where each element is alone; 0 where they have no divisor that is worth it."""
     found = next(size for size in range(min(PIECE, count // 2), 0, -1) if count % size == 0)
     return found if found >= LEAST_PIECE else 0
-
-

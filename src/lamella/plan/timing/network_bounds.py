@@ -371,7 +371,9 @@ def _together(parts: list[tuple[Region, Fraction]]) -> Fraction:
     total = Fraction(0)
     for name in {region.buffer.name for region, _ in parts}:
         here = [(region, part) for region, part in parts if region.buffer.name == name]
-        ranges = sorted((region.offset.constant, region.offset.constant + region.extent) for region, _ in here)
+        ranges = sorted(
+            (region.offset.constant, region.offset.constant + region.extent) for region, _ in here
+        )
         apart = all(end <= start for (_, end), (start, _) in pairwise(ranges))
         sizes = [part for _, part in here]
         total += sum(sizes, Fraction(0)) if apart else max(sizes)
