@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lamella.base.compiled import Words, compile_functions
+from lamella.base.compiled import Memory, compile_functions
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NOWHERE
@@ -362,7 +362,7 @@ def _engine(step: ProgramStep) -> int:
 
 
 @cache
-def _machine_code() -> Callable[[Words], int]:
+def _machine_code() -> Callable[[Memory], int]:
     return compile_functions(machine.FUNCTIONS)
 
 
@@ -376,7 +376,7 @@ class _Run:
         self.counted: Counter[int] = Counter()
 
     @staticmethod
-    def _allocate(words: int) -> Words:
+    def _allocate(words: int) -> Memory:
         return np.empty(words, np.int64)
 
     def outcome(self) -> Simulation:
