@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from lamella.base.dtype import F32, F64, I64
 from lamella.bridge.aten.nodes import Result
-from lamella.bridge.aten.site import CallSite
+from lamella.bridge.aten.site import CallSite, fit_number, volume
 from lamella.graph.nodes import Tensor
 
 LARGEST_COUNT = 1 << 20
@@ -27,6 +27,16 @@ def build_masked_select(site: CallSite) -> Result:
         for item in (operand, mask)
     ]
     return site.call("aten.masked_select", *stretched)
+
+
+def build_masked_scatter(site: CallSite) -> Result:
+    """Elements one after the other where a mask holds; of a number that only the run tells there may be none."""
+    operand, source = site.tensor("self"), site.tensor("source")
+    if not isinstance(volume(source.shape), int):
+        flat = site.call("aten.view", source, size=(volume(source.shape),))
+        spare = site.builder.constant(fit_number(0, source.element), source.element, (1,))
+        source = site.builder.call("aten.cat", (flat, spare), dim=0)
+    return site.call("aten.masked_scatter", operand, site.tensor("mask"), source)
 
 
 def _sortable(site: CallSite, operand: Tensor) -> Tensor:
@@ -97,7 +107,12 @@ def build_nonzero_static(site: CallSite) -> Result:
 
 DYNAMIC = MappingProxyType(
     {
-        **{"masked_select": build_masked_select, "bincount": build_bincount, "repeats": build_repeats},
+        **{
+            "masked_select": build_masked_select,
+            "masked_scatter": build_masked_scatter,
+            "bincount": build_bincount,
+            "repeats": build_repeats,
+        },
         **{"unique": build_unique, "unique_runs": build_unique_runs, "unique_dim": build_unique_dim},
         "nonzero_static": build_nonzero_static,
     }
