@@ -2,7 +2,7 @@
 
 It needs torch and transformers and takes minutes, so `make docs` leaves it out.
 
-usage: python -m docs.generate_torch [--core]: with it, the table of core operations alone, in seconds
+usage: python -m docs.generate_torch [--core]: with it, the table of core operations and what bench.coverage found alone
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 import lamella
+from bench.coverage.agreement import AGREEMENT, known_results, table
 from docs.markdown import cell
 from lamella.base.diagnostic import LamellaError
 from lamella.base.paths import read_shipped
@@ -133,6 +134,10 @@ def with_tables(page: str, tables: Mapping[str, Iterator[str]]) -> str:
 def main() -> int:
     """Write the tables into the page."""
     tables = {"core": core_table()}
+    if AGREEMENT.exists():
+        tables["coverage"] = table(
+            sorted(known_results(AGREEMENT).values(), key=lambda row: str(row["name"]))
+        )
     if "--core" not in sys.argv:
         found = outcomes()
         tables |= {"models": models_table(found), "operations": operations_table(found)}
