@@ -589,7 +589,10 @@ class NodeTranslator:
         return build_call(self.builder, call, self.report.places.origin(node))
 
     def _refuse(self, node: FxNode, problem: Found | TooComplex) -> None:
-        if isinstance(problem, Found):
+        given = _nodes_in((*node.args, *node.kwargs.values()))
+        if any(operation_of(item) in ITEMS and isinstance(self.values.get(item), Tensor) for item in given):
+            self.report.data_dependent(node)
+        elif isinstance(problem, Found):
             for item in problem.findings:
                 self.report.refused_call(node, item.message, item.hint)
         else:
