@@ -47,6 +47,7 @@ GROUPS = {
         "convert": "write a model in another format: .sknd, .nac, .nacs, .onnx, a Hugging Face folder",
         "lower": "write a model in a form below it, every stage on the way",
         "diff": "compare two models, find the first operation that diverges",
+        "reduce": "shrink a program while a command keeps failing on it",
         "quantize": "store weights and activations as integers, by what a model computes on data",
     },
     "plan": {
