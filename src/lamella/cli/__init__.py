@@ -21,7 +21,7 @@ from lamella.base.diagnostic import printable
 from lamella.base.errors import cause_of
 from lamella.base.suggest import nearest
 from lamella.base.system import peak_bytes
-from lamella.cli.waiting import waiting
+from lamella.cli.waiting import waiting as while_waiting
 
 GROUPS = {
     "begin": {
@@ -106,7 +106,7 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        with waiting(f"loading {cmd_name}"):
+        with while_waiting(f"loading {cmd_name}"):
             module = import_module(f"lamella.cli.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command

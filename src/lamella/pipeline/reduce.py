@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from lamella.pipeline.diff.reduction import ddmin
+from lamella.base.ddmin import ddmin
 
 Fails = Callable[[str], bool]
 MOST_TRIES = 2000
