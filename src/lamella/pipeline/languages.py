@@ -613,7 +613,7 @@ def language_of(path: Path, language: str | None) -> Language:
         known = [ending for ending, name in ENDINGS.items() if name != DATA.name]
         hint = list_known(path.suffix.lower(), known, "known endings are")
         if not is_there(path):
-            raise InputError(f"there is neither a file nor a folder '{path}'", path=path, hint=hint)
+            raise InputError(f"there is no file or folder '{path}'", hint=hint)
         raise InputError(f"cannot tell the language of '{path}'", path=path, hint=hint)
     if row is MODULE and is_folder(path):
         return UNIT if is_there(path / UNIT_MARK) else FOLDER
