@@ -23,6 +23,7 @@ COUNT = 14
 BEAMS = {"num_beams": 3}
 CASES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
+        "plain": {},
         "penalty": {"repetition_penalty": 1.7, "no_repeat_ngram_size": 2},
         "words": {"bad_words_ids": [[4], [9, 7]], "suppress_tokens": [3, 8], "begin_suppress_tokens": [1, 2]},
         "short": {"min_length": 9, "forced_eos_token_id": 5},

@@ -111,7 +111,7 @@ T5: dict[str, Any] = {
     "num_layers": 2,
     "num_heads": 4,
 }
-T5 |= {"relative_attention_max_distance": 10, "num_decoder_layers": 1}
+T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10, "num_decoder_layers": 1}
 T5 |= {"decoder_start_token_id": 0, "eos_token_id": None}
 BOTH: dict[str, Any] = {"vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 1, "decoder_layers": 2}
 BOTH |= {
