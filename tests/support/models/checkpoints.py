@@ -172,11 +172,20 @@ PICTURES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, 
 PICTURES |= {"image_size": 18, "patch_size": 5}
 CAPTIONS = {**ENCODER, "eos_token_id": 7}
 TOWERS = {"vision_config": PICTURES, "projection_dim": 20}
-SOUND = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+SOUND: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 SOUND |= {"num_conv_pos_embeddings": 6, "num_conv_pos_embedding_groups": 4, "vocab_size": 30}
 SOUND |= {"conv_dim": [12, 16, 20], "conv_kernel": [6, 3, 2], "conv_stride": [3, 2, 2]}
 STABLE = {**SOUND, "do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True}
-STAGES = {"hidden_sizes": [8, 12, 16, 24], "num_attention_heads": [1, 2, 2, 4], "sr_ratios": [4, 2, 1, 1]}
+STAGES: dict[str, Any] = {
+    "hidden_sizes": [8, 12, 16, 24],
+    "num_attention_heads": [1, 2, 2, 4],
+    "sr_ratios": [4, 2, 1, 1],
+}
 STAGES |= {"depths": [1, 2, 1, 1], "mlp_ratios": [2, 2, 3, 2], "decoder_hidden_size": 20}
 SPOKEN: Mapping[str, Made] = MappingProxyType(
     {

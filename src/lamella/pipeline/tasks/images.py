@@ -153,12 +153,9 @@ def _segment(
     numbers = stretch(logits, picture.height, picture.width).argmax(0)
     names = labels_of(config, len(logits))
     counts = np.bincount(numbers.reshape(-1), minlength=len(names))
-    found = [
-        {"label": names[place], "number": place, "pixels": int(counts[place])}
-        for place in ranked(counts, options.top)
-        if counts[place]
-    ]
-    lines = [f"{item['label']}  {counts[item['number']] / numbers.size:.4f}" for item in found]
+    places = [place for place in ranked(counts, options.top) if counts[place]]
+    found = [{"label": names[place], "number": place, "pixels": int(counts[place])} for place in places]
+    lines = [f"{names[place]}  {counts[place] / numbers.size:.4f}" for place in places]
     return {"size": list(numbers.shape), "labels": found, "map": numbers.tolist()}, lines
 
 
