@@ -147,7 +147,7 @@ def spelled(name: str, prefix: str, tensors: Container[str]) -> str:
     """
     if name in tensors:
         return name
-    older = _NORMED.sub(lambda found: NORMED[found[1]], name)
+    older: str = _NORMED.sub(lambda found: NORMED[found[1]], name)
     for item in (name, older):
         short = item.removeprefix(f"{prefix}.") if prefix else item
         others = (item, short, f"{prefix}.{item}", *((f"{OLDER}.{short}",) if short != item else ()))
