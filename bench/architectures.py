@@ -48,8 +48,6 @@ OTHERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "Qwen2MoeForCausalLM": {**SHARED, "num_experts": 4, "moe_intermediate_size": 16},
         "OlmoeForCausalLM": {**SHARED, "num_experts": 4},
         "xLSTMForCausalLM": {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 4},
-        "ConvNextForImageClassification": {"hidden_sizes": [8, 16, 16, 32], "depths": [1, 1, 1, 1]},
-        "ResNetForImageClassification": {"hidden_sizes": [8, 16], "depths": [1, 1], "embedding_size": 8},
     }
 )
 """Architectures beside those of the tests, by the class of transformers, with the values of a small config."""

@@ -187,6 +187,7 @@ STAGES: dict[str, Any] = {
     "sr_ratios": [4, 2, 1, 1],
 }
 STAGES |= {"depths": [1, 2, 1, 1], "mlp_ratios": [2, 2, 3, 2], "decoder_hidden_size": 20}
+LAYERS: dict[str, Any] = {"embedding_size": 8, "hidden_sizes": [16, 24], "depths": [2, 1]}
 SPOKEN: Mapping[str, Made] = MappingProxyType(
     {
         "wav2vec2": ("Wav2Vec2Model", {**SOUND, "mask_time_prob": 0.0, "num_conv_pos_embeddings": 5}),
@@ -215,6 +216,16 @@ VISION: Mapping[str, Made] = MappingProxyType(
         "segformer": ("SegformerModel", STAGES),
         "segformer classes": ("SegformerForImageClassification", {**STAGES, "num_labels": 5}),
         "segformer pixels": ("SegformerForSemanticSegmentation", {**STAGES, "num_labels": 7}),
+        "resnet": ("ResNetModel", {**LAYERS, "downsample_in_bottleneck": True, "hidden_act": "gelu"}),
+        "resnet classes": (
+            "ResNetForImageClassification",
+            {**LAYERS, "num_labels": 5, "layer_type": "basic", "downsample_in_first_stage": True},
+        ),
+        "convnext": ("ConvNextModel", {**LAYERS, "num_stages": 2, "layer_scale_init_value": 0.0}),
+        "convnext classes": (
+            "ConvNextForImageClassification",
+            {**LAYERS, "num_stages": 2, "num_labels": 5, "patch_size": 3},
+        ),
         "siglip": (
             "SiglipModel",
             {"vision_config": PICTURES, "text_config": {**ENCODER, "hidden_size": 24, "projection_size": 32}},
