@@ -36,6 +36,7 @@ PROCESSORS = (
     "DeiTImageProcessorPil",
     "SiglipImageProcessorPil",
     "SegformerImageProcessorPil",
+    "ConvNextImageProcessorPil",
 )
 EXTRACTOR: Any = transformers.WhisperFeatureExtractor
 LABELS = {0: "O", 1: "PER", 2: "LOC"}
@@ -301,8 +302,8 @@ def picture(file: Path, height: int = 31, width: int = 47, mode: str = "RGB") ->
 
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_pixels_are_those_of_transformers(name: str, tmp_path: Path) -> None:
-    shape = {"shortest_edge": 20} if name.startswith("CLIP") else {"height": 21, "width": 23}
-    crop = {} if name.startswith(("ViT", "S")) else {"crop_size": {"height": 17, "width": 18}}
+    shape = {"shortest_edge": 20} if name.startswith("C") else {"height": 21, "width": 23}
+    crop = {} if name.startswith(("ViT", "S", "Conv")) else {"crop_size": {"height": 17, "width": 18}}
     judge = getattr(transformers, name)(size=shape, **crop)
     judge.save_pretrained(tmp_path)
     for number, (sides, mode) in enumerate((((31, 47), "RGB"), ((50, 20), "L"), ((9, 9), "RGBA"))):
