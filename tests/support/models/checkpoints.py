@@ -270,6 +270,8 @@ ONE_STREAM: Mapping[str, Made] = MappingProxyType(
         ),
         "stablelm": ("StableLm", {**SIZES, "rope_parameters": TURNED, "use_qkv_bias": True}),
         "stablelm parallel": ("StableLm", {**SIZES, "use_parallel_residual": True}),
+        "glm": ("Glm", {**SIZES, "head_dim": 12, "rope_parameters": TURNED}),
+        "glm4": ("Glm4", {**SIZES, "head_dim": 8, "attention_bias": False}),
         "cohere": ("Cohere", SIZES),
         "cohere2": ("Cohere2", {**SIZES, **LOCAL, "head_dim": 12}),
         "smollm3": ("SmolLM3", {**SIZES, "no_rope_layers": [1, 0]}),
