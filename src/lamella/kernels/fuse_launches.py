@@ -21,10 +21,12 @@ from lamella.kernels.rewrite import constants_of, copy_region, make_names_unique
 from lamella.lang.tensor.nodes import (
     Alloca,
     Arith,
+    Barrier,
     Builtin,
     Cast,
     Compare,
     Constant,
+    CoopMulAdd,
     Dictionary,
     DictionaryEntry,
     For,
@@ -83,7 +85,51 @@ def fuse_launches(
     for launch in forwarded.launches:
         fusing.add(launch)
     fusing.flush()
-    return _pruned(replace(forwarded, launches=tuple(fusing.done))), tuple(fusing.made.values())
+    made = {item.name: item for item in fusing.made.values()}
+    fewer, promised = promise_unchanging(
+        _pruned(replace(forwarded, launches=tuple(fusing.done))), {**functions, **made}
+    )
+    used = {launch.kernel for launch in fewer.launches}
+    return fewer, tuple(item for item in (*made.values(), *promised) if item.name in used)
+
+
+def promise_unchanging(
+    whole: LaunchList, functions: Mapping[str, Function]
+) -> tuple[LaunchList, tuple[Function, ...]]:
+    """The list with kernels that are told which arrays none of its launches writes, and these kernels.
+
+    What enters a list has memory of its own, so that weights are the same while it runs: a kernel may load them before
+    the one in front of it has ended. Kernels that a copy engine feeds are left as they are.
+    """
+    written = {launch.arguments[place].buffer for launch in whole.launches for place in launch.writes}
+    still = {view.buffer for view in whole.inputs.values()} - written
+    made: dict[tuple[str, tuple[int, ...]], Function] = {}
+    launches = []
+    for launch in whole.launches:
+        places = tuple(place for place, view in enumerate(launch.arguments) if view.buffer in still)
+        function = functions.get(launch.kernel)
+        if function is not None and places and not any(map(_is_cooperative, walk(function.body))):
+            key = launch.kernel, places
+            if key not in made:
+                made[key] = _promising(function, places, f"{launch.kernel}_{len(made)}w")
+            launch = replace(launch, kernel=made[key].name)
+        launches.append(launch)
+    return replace(whole, launches=tuple(launches)), tuple(made.values())
+
+
+def _is_cooperative(statement: Statement) -> bool:
+    return isinstance(statement.instruction, CoopMulAdd)
+
+
+def _promising(function: Function, places: Sequence[int], name: str) -> Function:
+    """A kernel some of whose parameters no kernel writes."""
+    parameters = list(function.parameters)
+    for place in places:
+        own = parameters[place]
+        entries = () if own.attributes is None else own.attributes.entries
+        promise = DictionaryEntry("unchanging", True)
+        parameters[place] = replace(own, attributes=Dictionary((*entries, promise)))
+    return replace(function, name=name, parameters=tuple(parameters))
 
 
 def _pruned(whole: LaunchList) -> LaunchList:
@@ -500,9 +546,11 @@ class _PhaseWriter:
         for buffer, (element, size) in memory.local.items():
             aligned = Dictionary((DictionaryEntry("alignment", ROW_BYTES),))
             self.values[buffer] = builder.value(Alloca(make_memref(element, (size,), local=True), aligned))
-        for level in _levels(phases):
-            # One region for all: they may say at the same place that something is wrong, and no barrier is wanted.
-            with builder.parallel() as region:
+        # One region for all: they may say at the same place that something is wrong, and no barrier is wanted there.
+        with builder.parallel() as region:
+            for number, level in enumerate(_levels(phases)):
+                if number:
+                    region.put(Barrier(on_global=bool(memory.written & memory.views.keys()), on_local=True))
                 taken = 0
                 for item in level:
                     self._write_phase(region, item, repeated and item is phases[-1], taken % self.subgroups)

@@ -48,6 +48,8 @@ MOST_COLUMNS = 7
 """Vectors above which a product with a matrix is better one of tiles."""
 UNROLLED = 8
 """Pieces of rows that are under way at once, at most."""
+FIRST = 16
+"""Pieces with which a subgroup begins: where they are weights, they are under way before it has to wait."""
 FULL = 32
 """Subgroups that a multiprocessor should have; where there are more rows, a subgroup takes some."""
 LANE = Scalar("i32")
@@ -190,13 +192,15 @@ class _VectorWriter:
         own = builder.arith("mul", lane, builder.constant(plan.piece))
         sums = [builder.constant(0.0, real)] * len(places)
         whole = extent // width
-        if whole:
-            carried = [(value, real) for value in sums]
-            most = max(1, UNROLLED // plan.rows)
-            at_once = max(count for count in range(1, most + 1) if whole % count == 0)
-            attributes = Dictionary((DictionaryEntry("unroll", at_once),))
-            bounds = builder.constant(0), builder.constant(whole), None
-            with builder.loop(*bounds, carried, attributes) as loop:
+        first = min(whole, max(1, FIRST // plan.rows))
+        most = max(1, UNROLLED // plan.rows)
+        at_once = max(count for count in range(1, most + 1) if (whole - first) % count == 0)
+        for begin, end, unrolled in ((0, first, first), (first, whole, at_once)):
+            if begin == end:
+                continue
+            attributes = Dictionary((DictionaryEntry("unroll", unrolled),))
+            bounds = builder.constant(begin), builder.constant(end), None
+            with builder.loop(*bounds, [(value, real) for value in sums], attributes) as loop:
                 start = loop.body.arith("mul", loop.variable, loop.body.constant(width))
                 position = loop.body.arith("add", start, own)
                 loop.body.give(*self._add_piece(loop.body, sides, position, places, loop.carried))
