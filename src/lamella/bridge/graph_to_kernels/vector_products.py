@@ -50,8 +50,11 @@ UNROLLED = 8
 """Pieces of rows that are under way at once, at most."""
 FIRST = 16
 """Pieces with which a subgroup begins: where they are weights, they are under way before it has to wait."""
-FULL = 32
-"""Subgroups that a multiprocessor should have; where there are more rows, a subgroup takes some."""
+FULL = 16
+"""Subgroups that a multiprocessor should have: so the next kernel finds room for its own, which load weights meanwhile.
+
+Where there are more rows, a subgroup takes some.
+"""
 LANE = Scalar("i32")
 ROWS = "rows"
 
@@ -106,7 +109,7 @@ def find_vector_product(
     piece = _piece(matrix, vectors, inner, extents)
     many = prod(extents[name] for name in (*roles.batch, roles.row))
     rows = 1
-    while rows * columns < 4 and many > 2 * rows * FULL * max(1, target.multiprocessors):
+    while rows * columns < 4 and many > rows * FULL * max(1, target.multiprocessors):
         rows *= 2
     return VectorProduct(
         found, real, roles.row, roles.columns, roles.batch, inner, matrix, found.keys[flipped],
@@ -162,7 +165,7 @@ class _VectorWriter:
             sums = self._sum(region, sides, places)
             self._finish(region, scales, places, sums)
         kernel = self.parameters.close(builder, plan.groups)
-        return replace(_promise(kernel, sides, plan.piece), attributes=group_sizes(1))
+        return replace(promise_pieces(kernel, sides, plan.piece), attributes=group_sizes(1))
 
     def _add(self, key: Key, access: Access) -> Access:
         return self.parameters.add(key, access)
@@ -280,7 +283,7 @@ class _VectorWriter:
                     inner.store(result, access.memref, access.places(inner, place))
 
 
-def _promise(kernel: TileKernel, sides: Sequence[Access], piece: int) -> TileKernel:
+def promise_pieces(kernel: TileKernel, sides: Sequence[Access], piece: int) -> TileKernel:
     """The kernel whose factors begin where pieces of them can be read at once."""
     names = {item.memref.name for item in sides}
     parameters = []

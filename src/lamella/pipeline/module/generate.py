@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias, cast
 import numpy as np
 
 from lamella.backend.executor import GraphExecutable
+from lamella.backend.executor.kernels import KernelExecutable
 from lamella.backend.executor.inputs import input_type, list_parts
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
@@ -41,12 +42,16 @@ from lamella.pipeline.generate import (
 )
 from lamella.pipeline.module.execution import build, load
 from lamella.pipeline.module.folders import Source, read_source, reason_for_torch
+from lamella.pipeline.module.likeliest import CHOSEN, add_likeliest
 from lamella.pipeline.module.operators import library_of
 from lamella.pipeline.options import Options
 
 TOKENIZER = "tokenizer.json"
 BATCH = "B"
 """The dimension of sequences, as the models of the library call it."""
+CUDA = "cuda"
+AHEAD = 16
+"""Tokens that a device chooses before the host looks at them."""
 MOST_TOKENS = 512
 """How many tokens are read at once: a longer prompt is read in parts, so that its tensors stay small."""
 HEAD = "llm.matmul"
@@ -115,6 +120,8 @@ class Generator:
         model = build(source, options, settings)
         self._input, self._output = _ends(model)
         model = rate_last(model, self._output)
+        with_choice = add_likeliest(model, self._output) if backend == CUDA else None
+        self._chooses, model = with_choice is not None, with_choice or model
         # All backends of graphs keep their variables alike.
         self.executable = cast("GraphExecutable", make_executable(model, backend, options))
         if not hasattr(self.executable, "state"):
@@ -133,7 +140,35 @@ class Generator:
         if not start:
             raise InputError("the prompt has no tokens")
         self.executable.state.update(self._empty)
+        if self._chooses and sampling.temperature <= 0 and isinstance(self.executable, KernelExecutable):
+            return self._decode_ahead(self.executable, list(start), sampling)
         return decode(self._rate, start, sampling, self.stops)
+
+    def _decode_ahead(
+        self, executable: KernelExecutable, start: list[int], sampling: Sampling
+    ) -> Iterator[int]:
+        """The likeliest tokens, some at a time: a device that chooses them gives each to its next step."""
+        said: list[int] = []
+        waiting = [int(self._rate(start).argmax())]
+        while len(said) < sampling.max_tokens:
+            if not waiting and len(said) == 1:
+                waiting = [int(self._rate(said[-1:]).argmax())]
+            elif not waiting:
+                count = min(AHEAD, sampling.max_tokens - len(said))
+                found = executable.go_on(count, CHOSEN, self._input)
+                if found is None:
+                    # What was read may be lost: all is read again, and then the host takes every step.
+                    executable.state.update(self._empty)
+                    left = replace(sampling, max_tokens=sampling.max_tokens - len(said))
+                    yield from decode(self._rate, [*start, *said], left, self.stops)
+                    return
+                waiting = [int(token) for token in found.reshape(-1)]
+            for token in waiting:
+                if token in self.stops:
+                    return
+                said.append(token)
+                yield token
+            waiting = []
 
     def rate(self, start: Sequence[int]) -> Array:
         """The scores of all tokens behind a prompt."""
