@@ -239,9 +239,7 @@ class CudaList:
         for graph in self._graphs:
             graph.launch()
 
-    def go_on(
-        self, count: int, fed: Mapping[str, str], told: str
-    ) -> tuple[Array, dict[str, Array]] | None:
+    def go_on(self, count: int, fed: Mapping[str, str], told: str) -> tuple[Array, dict[str, Array]] | None:
         """Run so many times more, the device giving outputs to itself; nobody waits before the last run.
 
         Gives what one output was after each run, and all that were fed after the last; None where launches found
@@ -275,9 +273,7 @@ class CudaList:
         for source, target in fed.items():
             view, own = self.whole.outputs[source], self.whole.inputs[target].buffer
             place = self._buffers.start(own)
-            call(
-                "cuMemcpyDtoDAsync_v2", place, self._buffers.address(view), view.reach, self._stream.handle
-            )
+            call("cuMemcpyDtoDAsync_v2", place, self._buffers.address(view), view.reach, self._stream.handle)
         self._record(0, len(self._launches))
 
     def _room(self, name: str, count: int) -> Array:

@@ -142,8 +142,11 @@ class KernelExecutable(GraphExecutable):
         calls, or a step had no value: states mean nothing then.
         """
         with self._busy:
-            segment = self.whole_segment()
-            if segment is None or not isinstance(segment.each, RepeatingList) or segment.parts > 1:
+            steps = self._context.runner.cut(self.model.graph.nodes, self._needed)
+            segment = steps[0] if len(steps) == 1 else None
+            if not isinstance(segment, Segment) or segment.parts > 1:
+                return None
+            if not isinstance(segment.each, RepeatingList) or not self._is_whole(segment):
                 return None
             updates = {
                 item.value.name: item.variable.name
@@ -156,6 +159,10 @@ class KernelExecutable(GraphExecutable):
             for value, variable in updates.items():
                 self._spare.replace(self._state, variable, found[1][value])
             return found[0]
+
+    def _is_whole(self, segment: Segment) -> bool:
+        """Whether a segment gives all that leaves the graph."""
+        return self._needed <= segment.outputs.keys() | set(segment.in_place.values())
 
     def whole_segment(self) -> Segment | None:
         """The segment that the whole graph is; None where it is several, or has other nodes."""

@@ -55,9 +55,7 @@ class RunnableList(Protocol):
 class RepeatingList(Protocol):
     """A launch list that can be run again on what its last run left where it runs."""
 
-    def go_on(
-        self, count: int, fed: Mapping[str, str], told: str
-    ) -> tuple[Array, dict[str, Array]] | None:
+    def go_on(self, count: int, fed: Mapping[str, str], told: str) -> tuple[Array, dict[str, Array]] | None:
         """Run so many times more, each time with outputs of the last run in place of the inputs that `fed` names.
 
         Gives what one output was after each run, and all that were fed after the last; None where a run found

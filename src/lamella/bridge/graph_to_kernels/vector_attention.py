@@ -128,9 +128,7 @@ class _VectorAttentionWriter(AttentionWriter):
         roles = self.roles
         self._bind()
         accesses = roles.query_access, roles.key_access, roles.value_access
-        sides = [
-            self.parameters.add(key, access) for key, access in zip(roles.keys, accesses, strict=True)
-        ]
+        sides = [self.parameters.add(key, access) for key, access in zip(roles.keys, accesses, strict=True)]
         builder = self.parameters.builder()
         values = split_group(builder, roles.outer, roles.extents)
         width, room = roles.extents[roles.width], -(-self.keys // WARP) * WARP
@@ -150,9 +148,7 @@ class _VectorAttentionWriter(AttentionWriter):
             if self.at_once * SUBGROUPS >= self.keys:
                 self.ahead = self._load_vectors(region, values, (sides[2], roles.width), self.subgroup)
             region.put(Barrier(on_local=True))
-            with region.condition(
-                region.compare("lt", self.subgroup, region.constant(roles.rows))
-            ) as inner:
+            with region.condition(region.compare("lt", self.subgroup, region.constant(roles.rows))) as inner:
                 here = {**values, QUERY: self.subgroup, roles.query: self.subgroup}
                 known: dict[str, Value] = {}
                 for number, stage in enumerate(roles.stages):
@@ -206,9 +202,7 @@ class _VectorAttentionWriter(AttentionWriter):
             for key in self._keys_at_once(builder, first)
         ]
 
-    def _score(
-        self, builder: Builder, values: Mapping[str, Value], queries: Access, keys: Access
-    ) -> None:
+    def _score(self, builder: Builder, values: Mapping[str, Value], queries: Access, keys: Access) -> None:
         """The scores, trip by trip, or all in one."""
         roles, name = self.roles, self.roles.depth[0]
         own = [
@@ -398,9 +392,7 @@ class _VectorAttentionWriter(AttentionWriter):
         """The sums with the values of some keys; those behind the last count for nothing."""
         roles, real, found = self.roles, self.roles.real, list(sums)
         weights, zero = self.locals[roles.weights], builder.constant(0.0, self.roles.real)
-        for count, (key, vector) in enumerate(
-            zip(self._keys_at_once(builder, first), loaded, strict=True)
-        ):
+        for count, (key, vector) in enumerate(zip(self._keys_at_once(builder, first), loaded, strict=True)):
             counted = builder.arith("add", first, builder.constant(count * SUBGROUPS))
             counts = builder.compare("lt", counted, self.end)
             for query in range(roles.rows):

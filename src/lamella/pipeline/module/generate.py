@@ -12,8 +12,8 @@ from typing import Protocol, TypeAlias, cast
 import numpy as np
 
 from lamella.backend.executor import GraphExecutable
-from lamella.backend.executor.kernels import KernelExecutable
 from lamella.backend.executor.inputs import input_type, list_parts
+from lamella.backend.executor.kernels import KernelExecutable
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.errors import InputError
