@@ -98,12 +98,12 @@ def fit_promises(
 ) -> tuple[LaunchList, tuple[Function, ...]]:
     """The list with kernels that are told which arrays none of its launches writes, and these kernels.
 
-    What enters a list has memory of its own, so that weights are the same while it runs: a kernel may load them before
-    the one in front of it has ended. Kernels that a copy engine feeds are left as they are. Of an array that begins
+    Weights have memory of their own, which nobody writes from one run to the next: a kernel may load them before the
+    one in front of it has ended. Kernels that a copy engine feeds are left as they are. Of an array that begins
     elsewhere than its kernel expects nothing is promised.
     """
     written = {launch.arguments[place].buffer for launch in whole.launches for place in launch.writes}
-    still = {view.buffer for view in whole.inputs.values()} - written
+    still = {whole.inputs[name].buffer for name in whole.bound & whole.inputs.keys()} - written
     made: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Function] = {}
     launches = []
     for launch in whole.launches:

@@ -55,6 +55,8 @@ FULL = 16
 
 Where there are more rows, a subgroup takes some.
 """
+MOST_SUMS = 4
+"""Sums of a subgroup, at most: those of one row with each vector."""
 LANE = Scalar("i32")
 ROWS = "rows"
 
@@ -108,9 +110,8 @@ def find_vector_product(
         matrix = lay_factor(matrix, (roles.row, inner), extents)
     piece = _piece(matrix, vectors, inner, extents)
     many = prod(extents[name] for name in (*roles.batch, roles.row))
-    rows = 1
-    while rows * columns < 4 and many > rows * FULL * max(1, target.multiprocessors):
-        rows *= 2
+    wanted = -(-many // (FULL * max(1, target.multiprocessors)))
+    rows = max(1, min(wanted, MOST_SUMS // columns, extents[roles.row]))
     return VectorProduct(
         found, real, roles.row, roles.columns, roles.batch, inner, matrix, found.keys[flipped],
         vectors, found.keys[not flipped], piece, rows, packed,
