@@ -13,6 +13,7 @@ from typing import TypeAlias
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.attention import Attention, find_attention, write_attention
+from lamella.bridge.graph_to_kernels.attention_gradient import find_gradient
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
     fewest_steps,
@@ -20,7 +21,7 @@ from lamella.bridge.graph_to_kernels.contraction import (
     write_contraction,
 )
 from lamella.bridge.graph_to_kernels.core_attention import write_core_attention
-from lamella.bridge.graph_to_kernels.core_products import find_core_product, write_core_product
+from lamella.bridge.graph_to_kernels.core_products import find_core_product
 from lamella.bridge.graph_to_kernels.core_windows import find_windows, write_windows
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
 from lamella.bridge.graph_to_kernels.factors import is_contraction
@@ -31,6 +32,7 @@ from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
 from lamella.bridge.graph_to_kernels.stream_attention import write_stream_attention
+from lamella.bridge.graph_to_kernels.stream_gradient import write_stream_gradient
 from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
@@ -43,14 +45,16 @@ from lamella.bridge.graph_to_kernels.tiled import (
     prepare_product,
     walk_terms,
 )
+from lamella.bridge.graph_to_kernels.turned_products import write_turned_product
 from lamella.bridge.graph_to_kernels.vector_attention import write_vector_attention
 from lamella.bridge.graph_to_kernels.vector_products import find_vector_product, write_vector_product
 from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.launches import Layout
 from lamella.kernels.nodes import KernelCall, KernelOperand
+from lamella.kernels.rewrite import rewrite, with_statements
 from lamella.kernels.target import Target
-from lamella.lang.tensor.nodes import Function, Memref, Parameter, Scalar, Value
+from lamella.lang.tensor.nodes import Function, Math, Memref, Parameter, Region, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.formula import Contraction, Element, Index
 from lamella.ops.lower import reachable
@@ -123,6 +127,8 @@ class GroupWriter:
         attention = find_attention(self.stages.contractions, self.stages.outputs)
         if attention is not None and self._add_attention(attention):
             return tuple(self.calls)
+        if self._add_gradient():
+            return tuple(self.calls)
         if self.stages.borders:
             self._add_chain(find_chain(self.stages.contractions, self.stages.outputs))
             return tuple(self.calls)
@@ -144,6 +150,18 @@ class GroupWriter:
                     self._add_tile(kernel)
                 return True
         self.rounds = self.target.has_threads and self.narrow
+        return False
+
+    def _add_gradient(self) -> bool:
+        """The kernels of the way back through an attention, where they are written."""
+        roles = find_gradient(self.stages.contractions, self._views) if self.target.has_threads else None
+        if roles is None or not self.narrow:
+            return False
+        with suppress(Unsupported):
+            for kernel in write_stream_gradient(roles, self._real, self.target):
+                self._add_tile(kernel)
+            return True
+        self.rounds = True
         return False
 
     @property
@@ -222,7 +240,7 @@ class GroupWriter:
         """The kernels of a sum of products, by tiles or by lanes."""
         with suppress(Unsupported):
             cores = find_core_product(group, self._views, self._real, self.target, self.rounds)
-            return write_core_product(cores, self._views)
+            return write_turned_product(cores, self._views, self.target)
         with suppress(Unsupported):
             windows = find_windows(group, self._views, self._real, self.target, fixed)
             return write_windows(windows, self._views)
@@ -356,6 +374,8 @@ class GroupWriter:
         faults: bool = False,
         once: bool = False,
     ) -> None:
+        if self.narrow and self.target.has_threads:
+            function = replace(function, body=rewrite(function.body, _natively))
         self.functions.append(function)
         self.calls.append(KernelCall(function.name, tuple(operands), groups, faults, once=once))
 
@@ -378,6 +398,19 @@ class GroupWriter:
             written = any(item.tensor == tensor for stage in stages for item in stage.targets)
             self._whole[tensor] = written and is_written_whole((tensor, None), stages, self._views)
         return self._whole[tensor]
+
+
+def _natively(region: Region, spmd: bool) -> Region:
+    """Exponentials as the hardware has them: where factors are rounded to 8 bits, 22 bits of them are enough."""
+    statements = [
+        replace(item, instruction=replace(node, function="native_exp"))
+        if isinstance(node := item.instruction, Math)
+        and node.function == "exp"
+        and node.type == Scalar("f32")
+        else item
+        for item in region.statements
+    ]
+    return with_statements(region, statements)
 
 
 def _count_ends(stages: Sequence[Contraction]) -> int:

@@ -131,8 +131,8 @@ class PipelineEmitter(ABC):
         start = out.value(f"ptrtoint ptr addrspace(3) {MEMORY} to i32")
         above = out.value(f"add i32 {start}, {ATOM - 1}")
         self._memory = out.value(f"and i32 {above}, {-ATOM}")
-        staged = plan.staged_bytes * 4 * plan.warpgroups
-        self._barriers = out.value(f"add i32 {self._memory}, {plan.stages * plan.stage_bytes + staged}")
+        before = plan.stages * plan.stage_bytes + self._bytes_behind_stages()
+        self._barriers = out.value(f"add i32 {self._memory}, {before}")
         if plan.cluster > 1:
             self._blocks = out.intrinsic("i32", "llvm.nvvm.read.ptx.sreg.cluster.nctarank", "")
             self._rank = out.intrinsic("i32", "llvm.nvvm.read.ptx.sreg.cluster.ctarank", "")
@@ -140,8 +140,13 @@ class PipelineEmitter(ABC):
         out.branch(out.value(f"icmp eq i32 {self._thread}, 0"), first, after)
         out.begin(first)
         warps = out.value(f"mul i32 {self._blocks}, {4 * plan.warpgroups}")
-        for stage in range(plan.stages):
-            for offset, count in ((8 * stage, "1"), (8 * (plan.stages + stage), warps)):
+        begun = [(8 * stage, 8 * (plan.stages + stage)) for stage in range(plan.stages)]
+        begun += [
+            (16 * (plan.stages + more), 16 * (plan.stages + more) + 8)
+            for more in range(self._more_barriers())
+        ]
+        for full, free in begun:
+            for offset, count in ((full, "1"), (free, warps)):
                 text = f"mbarrier.init.shared::cta.b64 [$0 + {offset}], $1;"
                 self._asm(text, "r,r", f"i32 {self._barriers}, i32 {count}")
         self._asm("fence.mbarrier_init.release.cluster;", "", "")
@@ -151,6 +156,14 @@ class PipelineEmitter(ABC):
             self._asm("barrier.cluster.arrive.release;\\0Abarrier.cluster.wait.acquire;", "", "")
         else:
             self._asm("bar.sync 0;", "", "")
+
+    def _bytes_behind_stages(self) -> int:
+        """Local memory between the stages and their barriers."""
+        return self._plan.staged_bytes * 4 * self._plan.warpgroups
+
+    def _more_barriers(self) -> int:
+        """How many pairs of barriers follow those of the stages."""
+        return 0
 
     def _map(self, number: int) -> str:
         """The address of a map, an i64."""
@@ -234,7 +247,8 @@ class ProductEmitter(PipelineEmitter):
     def _produce(self, used: str) -> str:
         plan = self._product
         self._walk_before()
-        row, column = self._position(plan.left.column.name), self._position(plan.base)
+        first = plan.left.row if plan.turned[0] else plan.left.column
+        row, column = self._position(first.name), self._position(plan.base)
         lines = [
             "{",
             ".reg .pred p, q;",
@@ -286,6 +300,8 @@ class ProductEmitter(PipelineEmitter):
 
     def _copy_right(self) -> list[str]:
         """The tile of B, which lies along k or where the table of stages tells."""
+        if self._product.turned[1]:
+            return self._copy_panels("$4", "$6", range(self._product.warpgroups))
         if self._product.steps is None:
             return [f"{COPY} [d], [$4, {{k, $6}}], [b];"]
         return [
@@ -298,6 +314,8 @@ class ProductEmitter(PipelineEmitter):
     def _copy_left(self) -> list[str]:
         """The tile of A; of two blocks each copies its half for both."""
         plan = self._product
+        if plan.turned[0]:
+            return self._copy_panels("$3", "$5", range(plan.rows // STEP))
         if plan.cluster == 1:
             return [f"{COPY} [d], [$3, {{k, $5}}], [b];"]
         rows, size = plan.rows // PAIR, plan.left_bytes // PAIR
@@ -314,6 +332,16 @@ class ProductEmitter(PipelineEmitter):
             f"{COPY}.multicast::cluster [d], [$3, {{k, r}}], [b], m;",
             "COPIED${:uid}:",
         ]
+
+    def _copy_panels(self, source: str, first: str, panels: range) -> list[str]:
+        """Panels of 64 rows or columns, one behind the other, with 64 k each."""
+        lines = []
+        for panel in panels:
+            if panel:
+                lines += [f"add.u32 d, d, {STEP * LINE};"]
+            lines += [f"add.u32 r, {first}, {panel * STEP};"]
+            lines += [f"{COPY} [d], [{source}, {{r, k}}], [b];"]
+        return lines
 
     def _advance(self) -> list[str]:
         """The next stage; behind the last one comes the first, with the other parity."""
@@ -352,7 +380,7 @@ class ProductEmitter(PipelineEmitter):
         rows = out.value(f"mul i32 {group}, {STORED * LINE}")
         right = out.value(f"add i32 {self._memory}, {plan.left_bytes}")
         wide = self._descriptor(out.value(f"add i32 {right}, {rows}"))
-        narrow = self._descriptor(self._memory)
+        narrow = self._descriptor(self._memory, STEP * LINE if plan.turned[0] else 16)
         # Thread r of a warp tells block r that the warp has done with a stage.
         tells = out.value(f"icmp ult i32 {self._context.lane}, {self._blocks}")
         leader = out.value(f"zext i1 {tells} to i32")
@@ -480,9 +508,11 @@ class ProductEmitter(PipelineEmitter):
             f"add.u64 c, {narrow}, o;",
             "wgmma.fence.sync.aligned;",
         ]
+        turned = [int(item) for item in plan.turned]
+        steps = [DEPTH * LINE >> 4 if item else 2 for item in turned]
         for step in range(STEP // DEPTH):
-            moved = ["add.u64 a, a, 2;", "add.u64 c, c, 2;"] if step else []
-            lines += [*moved, f"{product} {{{sums}}}, a, c, t, 1, 1, 0, 0;"]
+            moved = [f"add.u64 a, a, {steps[1]};", f"add.u64 c, c, {steps[0]};"] if step else []
+            lines += [*moved, f"{product} {{{sums}}}, a, c, t, 1, 1, {turned[1]}, {turned[0]};"]
         return [
             *lines,
             "wgmma.commit_group.sync.aligned;",

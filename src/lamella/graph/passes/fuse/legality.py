@@ -4,6 +4,7 @@
 - *row*: reductions with the maps around them, where every step stays in its row: softmax, layer norm, RMS norm;
 - *contract*: one contraction with the maps that read its result element by element, and operands that are only spread;
 - *attention*: a contraction, a row group on its result, and a contraction over those rows;
+- *gradient*: the way back through an attention (`gradients.py`);
 - *strip*: groups with a contraction each, the second over windows of what the first makes, which a kernel computes
   some rows at a time.
 """
@@ -18,12 +19,14 @@ import numpy as np
 
 from lamella.base.records import dataclass
 from lamella.graph.nodes import Tensor
+from lamella.graph.passes.fuse.gradients import PRODUCTS, SUMS, is_gradient
 from lamella.graph.passes.fuse.kinds import Kind, Read, Rows, is_identity
 from lamella.graph.passes.fuse.machine import Machine
 from lamella.graph.passes.fuse.parts import Part
 from lamella.graph.rewrite import results_of
 
 MOST_MEMBERS = 64
+GRADIENT_CONTRACTIONS = PRODUCTS + SUMS
 MOST_OPERANDS = 24
 """Tensors that one kernel reads and writes, at most."""
 
@@ -35,6 +38,7 @@ class GroupKind(Enum):
     ROW = "row"
     CONTRACT = "contract"
     ATTENTION = "attention"
+    GRADIENT = "gradient"
     STRIP = "strip"
 
 
@@ -99,6 +103,9 @@ FUSIBLE = (Kind.MAP, Kind.VIEW, Kind.REDUCE, Kind.CONTRACT)
 
 def judge(group: Candidate, machine: Machine | None) -> GroupKind:
     """The kind of a group; Illegal says why it is none. Without a machine it is wanted, whatever it costs."""
+    if group.of_kind(Kind.GATHER):
+        _check_gather(group)
+        return GroupKind.MAP
     _check_members(group)
     contracts, reduces = group.of_kind(Kind.CONTRACT), group.of_kind(Kind.REDUCE)
     if not contracts:
@@ -116,6 +123,8 @@ def judge(group: Candidate, machine: Machine | None) -> GroupKind:
     if len(contracts) == 2 and reduces:
         _check_attention(group, contracts, reduces)
         return GroupKind.ATTENTION
+    if len(contracts) == GRADIENT_CONTRACTIONS and not reduces and is_gradient(group.part, group.members):
+        return GroupKind.GRADIENT
     raise Illegal("two contractions")
 
 
@@ -141,6 +150,18 @@ def _check_members(group: Candidate) -> None:
         group.expect(not quantized, "the tensor between them is quantised")
     static = {group.part.static[number] for number in group.members}
     group.expect(len(static) == 1, "one runs once for all runs, the other each time")
+
+
+def _check_gather(group: Candidate) -> None:
+    """What data picks, with what widens the tensor that it is picked from: elements are widened that are picked."""
+    (gather, *others) = group.of_kind(Kind.GATHER)
+    names = {item.name for item in group.part.sources(gather)}
+    group.expect(not others, "data pick twice")
+    for number in group.members:
+        results = results_of(group.part.nodes[number])
+        inner = number != gather and all(item.name in names for item in results)
+        free = inner and group.part.facts[number].is_pointwise and not group.is_visible(number)
+        group.expect(number == gather or free, "it is gather")
 
 
 def _check_map(group: Candidate, machine: Machine | None) -> None:
