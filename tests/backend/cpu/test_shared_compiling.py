@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from lamella.backend.cpu import compile as compiling
 from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import Processor, assemble
 from lamella.base.aside import run_aside, share_aside
+from lamella.base.diagnostic import LamellaError
 from lamella.base.source import Source
 from lamella.base.watching import COMPILING
 from lamella.lang.tensor import parse
@@ -88,6 +90,14 @@ def test_what_an_ended_child_took_is_compiled_all_the_same(
 
     monkeypatch.setattr(compiling, "assemble", ends)
     assert compiling.build_objects(program, host_target()) == alone
+
+
+@pytest.mark.usefixtures("two")
+def test_what_is_wrong_is_told_whoever_compiles(program: Program) -> None:
+    first, *rest = program.functions
+    twice = replace(program, functions=(first, *rest, first))
+    with pytest.raises(LamellaError, match="TEN"):
+        compiling.build_objects(twice, host_target())
 
 
 @pytest.mark.usefixtures("two")
