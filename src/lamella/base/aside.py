@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 PARKED = "lamella"
 """The name of threads that hold nothing which a child of this process would wait for."""
@@ -100,37 +100,34 @@ def share_aside(count: int, helpers: int, work: Callable[[Iterator[int]], bytes]
         os.write(giving, b"".join(item.to_bytes(TICKET_BYTES, "little") for item in range(count)))
     finally:
         os.close(giving)
-    children: list[tuple[Aside, IO[bytes]]] = []
+    children: list[tuple[Aside, int]] = []
     with ExitStack() as stack:
         with suppress(OSError):  # as many as the system has room for
             for _ in range(helpers):
-                file = stack.enter_context(_memory_file())
+                file = _memory_file()
+                stack.callback(os.close, file)
                 children.append((start_aside(partial(_work_shared, work, taking, file)), file))
         try:
             found = [work(_tickets(taking))]
         finally:
             os.close(taking)
             ended = [file for child, file in children if child.wait(lambda _: None)]
-        return found + [_content(file) for file in ended]
+        return found + [os.pread(file, os.fstat(file).st_size, 0) for file in ended]
 
 
-def _memory_file() -> IO[bytes]:
-    """A file that this process and its children have in common."""
+def _memory_file() -> int:
+    """The descriptor of a file in memory, which this process and its children have in common."""
     if sys.platform != "linux":
         raise OSError("work is not shared with children on this system")
-    return open(os.memfd_create("lamella"), "r+b")
+    return os.memfd_create("lamella")
 
 
 def _work_shared(
-    work: Callable[[Iterator[int]], bytes], taking: int, file: IO[bytes], _: Callable[[bytes], None]
+    work: Callable[[Iterator[int]], bytes], taking: int, file: int, _: Callable[[bytes], None]
 ) -> None:
-    file.write(work(_tickets(taking)))
-    file.flush()
-
-
-def _content(file: IO[bytes]) -> bytes:
-    file.seek(0)
-    return file.read()
+    rest = memoryview(work(_tickets(taking)))
+    while rest:
+        rest = rest[os.write(file, rest) :]
 
 
 def _tickets(taking: int) -> Iterator[int]:
