@@ -44,7 +44,6 @@ OTHERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         **{f"AlbertFor{head}": {**TEXT, "embedding_size": 16} for head in HEADS},
         "GPTJForCausalLM": {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4},
         "GPTBigCodeForCausalLM": {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4},
-        "Qwen2MoeForCausalLM": {**SHARED, "num_experts": 4, "moe_intermediate_size": 16},
         "OlmoeForCausalLM": {**SHARED, "num_experts": 4},
         "xLSTMForCausalLM": {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 4},
     }

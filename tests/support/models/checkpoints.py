@@ -39,6 +39,8 @@ LLAMA3 = {
 }
 WINDOW = {"use_sliding_window": True, "sliding_window": 5}
 MOE = {"moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 12}
+SHARED_MOE = {"moe_intermediate_size": 24, "shared_expert_intermediate_size": 20, "num_experts": 4}
+SHARED_MOE |= {"num_experts_per_tok": 2}
 ENCODER = {key: value for key, value in SIZES.items() if key != "num_key_value_heads"} | {"pad_token_id": 0}
 OFFSET = {
     **ENCODER,
@@ -295,6 +297,8 @@ MODELS: Mapping[str, Made] = MappingProxyType(
         "mistral": ("Mistral", {**SIZES, "sliding_window": 5}),
         "mistral without window": ("Mistral", {**SIZES, "sliding_window": None}),
         "mixtral": ("Mixtral", {**SIZES, "num_local_experts": 4, "num_experts_per_tok": 2}),
+        "qwen2 moe": ("Qwen2Moe", {**SIZES, **SHARED_MOE, "mlp_only_layers": [1]}),
+        "qwen2 moe plain": ("Qwen2Moe", {**SIZES, **SHARED_MOE, "qkv_bias": False, "norm_topk_prob": True}),
         "qwen3 moe": ("Qwen3Moe", {**SIZES, **MOE, "norm_topk_prob": True}),
         "qwen3 moe plain": ("Qwen3Moe", {**SIZES, **MOE, "norm_topk_prob": False}),
         "qwen3 moe dense first": ("Qwen3Moe", {**SIZES, **MOE, "mlp_only_layers": [0]}),

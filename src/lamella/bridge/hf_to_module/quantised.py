@@ -1,8 +1,8 @@
 """Quantised checkpoints: tensors that packages of quantisation store in parts, as the weights that they stand for.
 
 A scheme knows which tensors belong to one weight, its shape, and how its codes lie in them. Codes that are linear, and
-whose neighbours share a scale, stay codes up to the kernels (numbers of 8 bits as bf16); others become numbers when they
-are read.
+whose neighbours share a scale, stay codes up to the kernels (numbers of 8 bits as bf16); others become numbers when
+they are read.
 """
 
 from __future__ import annotations
