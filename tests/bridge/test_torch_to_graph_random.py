@@ -38,7 +38,9 @@ DRAWS: dict[str, Callable[..., Any]] = {
     "features": lambda x: f.dropout2d((x * 0 + 1).reshape(64, 16, 2, 2), 0.5, True).mean((-1, -2)),
     "alpha_dropout": lambda x: f.alpha_dropout(x, 0.3, True),
     "rrelu": lambda x: f.rrelu(x, training=True),
-    "attention": lambda x: f.scaled_dot_product_attention(*[x.reshape(1, 8, 16, 32)] * 3, dropout_p=0.5),
+    "attention": lambda x: f.scaled_dot_product_attention(
+        x.reshape(1, 8, 16, 32), x.reshape(1, 8, 16, 32), x.reshape(1, 8, 16, 32), dropout_p=0.5
+    ),
 }
 
 

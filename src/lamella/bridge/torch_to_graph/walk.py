@@ -606,7 +606,8 @@ class NodeTranslator:
 
 def _is_token(group: Operand, place: Operand = None) -> bool:
     """Whether an item of what an ordered call gives is its token, which holds nothing."""
-    return isinstance(group, tuple) and isinstance(place, int) and group[place : place + 1] == (LOST,)
+    items: tuple[object, ...] = group if isinstance(group, tuple) else ()
+    return isinstance(place, int) and items[place : place + 1] == (LOST,)
 
 
 def _needed(body: FxModule) -> set[FxNode]:
