@@ -92,7 +92,7 @@ def test_it_is_proved_and_one_kernel_of_warpgroups(
     compiled = emit(made.program, find_target("sm_90a"))
     (pipeline,) = (item.pipeline for item in compiled.entries if item.pipeline is not None)
     assert pipeline.threads == 384
-    assert len(pipeline.maps) == 2
+    assert len(pipeline.maps) == 3
     assert "wgmma.mma_async" in compiled.text
 
 

@@ -37,9 +37,10 @@ from lamella.backend.cpu.emit.memory import (
 from lamella.backend.cpu.emit.pipeline_plan import WIDE, PipelinePlan, find_pipeline
 from lamella.backend.cpu.emit.pipelines import ProductEmitter
 from lamella.backend.cpu.emit.scalars import emit_constant
+from lamella.backend.cpu.emit.stream_plan import StreamPlan, find_stream
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.threads import enter_thread, fetch_matrix, let_next_start, wait_for_kernel
-from lamella.backend.cpu.emit.tile_streams import StreamEmitter, StreamPlan, find_stream
+from lamella.backend.cpu.emit.tile_streams import StreamEmitter
 from lamella.backend.cpu.emit.values import LLVM, MemrefValue, RunValue, ScalarValue
 from lamella.backend.cpu.emit.varying import find_varying
 from lamella.base.diagnostic import LamellaError, errors

@@ -33,11 +33,36 @@ def find_range(term: Scalar, extents: Mapping[str, int]) -> Interval | None:
     return _Found(extents).range(term)
 
 
+def find_truth(term: Scalar, extents: Mapping[str, int]) -> bool | None:
+    """Whether a comparison of integers holds for all steps of the loops, or for none; None where steps decide."""
+    if isinstance(term, bool):
+        return term
+    if not isinstance(term, Apply) or len(term.operands) != 2:
+        return None
+    if term.function in ("&&", "||"):
+        sides = [find_truth(item, extents) for item in term.operands]
+        decisive = term.function == "||"
+        return decisive if decisive in sides else None if None in sides else not decisive
+    if term.function not in ("<", "<=", ">", ">="):
+        return None
+    left, right = (find_range(item, extents) for item in term.operands)
+    if left is None or right is None:
+        return None
+    if term.function in (">", ">="):
+        left, right = right, left
+    equal = term.function in ("<=", ">=")
+    if left[1] < right[0] + equal:
+        return True
+    return False if left[0] >= right[1] + equal else None
+
+
 class _Found:
     """Forms and ranges of the terms below one; a term that many share (`z = y + y`) is looked at once."""
 
-    def __init__(self, extents: Mapping[str, int]) -> None:
+    def __init__(self, extents: Mapping[str, int], bounds: Mapping[str, Interval] | None = None) -> None:
         self._extents = extents
+        self._bounds = bounds or {}
+        """Where loops are where a condition holds."""
         self._forms: dict[int, Form | None] = {}
         self._ranges: dict[int, Interval | None] = {}
 
@@ -59,17 +84,35 @@ class _Found:
             return term, term
         form = self.form(term)
         if form is not None:
-            return _trusted(_form_range(form, self._extents))
+            return _trusted(form.bounds({name: self._steps(name) for name, _ in form.terms}))
         if not isinstance(term, Apply) or term.type != "int":
             return None
         if id(term) not in self._ranges:
             self._ranges[id(term)] = self._between(term) or self._applied(term)
         return self._ranges[id(term)]
 
+    def _steps(self, name: str) -> Interval:
+        return self._bounds.get(name) or (0, max(self._extents[name] - 1, 0))
+
     def _applied(self, term: Apply) -> Interval | None:
-        ranges = [self.range(item) for item in term.operands[term.function == "?:" :]]
+        split = self._split(term.operands[0]) if term.function == "?:" else None
+        if split is not None:
+            sides = [_Found(self._extents, {**self._bounds, split[0]: item}) for item in split[1:]]
+            ranges = [side.range(item) for side, item in zip(sides, term.operands[1:], strict=True)]
+        else:
+            ranges = [self.range(item) for item in term.operands[term.function == "?:" :]]
         known = [item for item in ranges if item is not None]
         return _trusted(_function_range(term.function, known)) if len(known) == len(ranges) else None
+
+    def _split(self, term: Scalar) -> tuple[str, Interval, Interval] | None:
+        """A loop that a condition cuts in two, with its steps where that holds and where it does not."""
+        if not isinstance(term, Apply) or term.function != "<":
+            return None
+        index, end = term.operands
+        if not isinstance(index, Index) or not is_integer(end) or index.name not in self._extents:
+            return None
+        low, high = self._steps(index.name)
+        return (index.name, (low, end - 1), (end, high)) if low < end <= high else None
 
     def _between(self, term: Apply) -> Interval | None:
         """The range of an integer that is held between two constants, whatever it is."""
@@ -92,10 +135,6 @@ def find_digits(form: Form, extents: Mapping[str, int], size: int) -> list[str] 
             return None
         factor *= extents[name]
     return names if form.constant == 0 and factor == size else None
-
-
-def _form_range(form: Form, extents: Mapping[str, int]) -> Interval:
-    return form.bounds({name: (0, max(extents[name] - 1, 0)) for name, _ in form.terms})
 
 
 def _trusted(found: Interval | None) -> Interval | None:

@@ -36,6 +36,8 @@ STRIP = 32
 """Elements side by side of rows that data scatter, which a work-group of threads takes one row after the other."""
 AT_ONCE = 4
 """Rows that are added up in one go where they go to one place: memory is slow, and fetches several of them at once."""
+TOGETHER, SHORT_ROW, MANY_ROWS = 4, 256, 1 << 12
+"""Rows that a work-group of threads takes, how short they are then, and how many there must be."""
 SHORT = 2
 """Steps of a loop that are written one after the other."""
 UNROLLED = Dictionary((DictionaryEntry("unroll", True),))
@@ -66,6 +68,8 @@ class LoopSplit:
     """A loop over places of their own some steps of which run inside the lanes, which compute the rest once."""
     strip: int = 0
     """How much of the lanes' loop a work-group takes, where there would be one alone; 0 where it takes all."""
+    together: int = 1
+    """Steps of the last loop over groups that a work-group takes: a thread then waits for memory once for all."""
 
 
 def fewest_steps(target: Target) -> int:
@@ -103,7 +107,18 @@ def plan_steps(
     rows = not held and bool(items) and _lies_closest(forms[0], items[-1], strides)
     alone = rows and not groups and least == THREAD_STEPS and shared is None
     strip = STRIP if alone and extents[items[-1]] % STRIP == 0 and extents[items[-1]] > STRIP else 0
-    return LoopSplit(groups, items, inner, extents, held, covers, rows=rows, shared=shared, strip=strip)
+    found = LoopSplit(groups, items, inner, extents, held, covers, rows=rows, shared=shared, strip=strip)
+    is_map = contraction.sign in ASSIGNMENTS and not (inner or shared or rows or reads)
+    return replace(found, together=_together_steps(found) if is_map and least == THREAD_STEPS else 1)
+
+
+def _together_steps(steps: LoopSplit) -> int:
+    """How many short rows a work-group of threads takes, where there are many of them."""
+    rows = prod(steps.extents[name] for name in steps.groups)
+    short = prod(steps.extents[name] for name in steps.items) <= SHORT_ROW
+    if not steps.groups or not short or rows < MANY_ROWS or steps.extents[steps.groups[-1]] % TOGETHER:
+        return 1
+    return TOGETHER
 
 
 def _lies_closest(forms: Sequence[Form], loop: str, strides: Sequence[int]) -> bool:
@@ -257,7 +272,7 @@ def write_contraction(
     with _open_outer(opened, steps.items[:-1]), _open_block(opened, steps.shared):
         faults = [_write_part(opened, settle_guards(part, sizes), steps, started) for part in parts]
     count = steps.extents[steps.items[-1]] // steps.strip if steps.strip else _count(steps.groups, steps)
-    return count, any(faults)
+    return count // steps.together, any(faults)
 
 
 def _write_part(opened: TermWriter, part: Contraction, steps: LoopSplit, started: bool) -> bool:
@@ -272,8 +287,19 @@ def _write_part(opened: TermWriter, part: Contraction, steps: LoopSplit, started
         _write_rows(writing, part, found)
         return writing.faults
     with _open_lanes(writing, found), _open_shared(writing, steps.shared):
-        _write_steps(writing, part, found, started)
+        for number in range(steps.together):
+            row = writing if number == 0 else _row_behind(writing, steps.groups[-1], number)
+            _write_steps(row, part, found, started)
+            writing.faults |= row.faults
     return writing.faults
+
+
+def _row_behind(writing: TermWriter, name: str, number: int) -> TermWriter:
+    """A writer for so many steps of a loop later."""
+    found = writing.inside(writing.extents)
+    first = writing.indices[name]
+    found.open_index(name, found.here.arith("add", first, found.here.constant(number)))
+    return found
 
 
 def _write_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
@@ -476,9 +502,12 @@ def _open_groups(writing: TermWriter, steps: LoopSplit) -> None:
     for place, name in enumerate(reversed(steps.groups)):
         if rest is None:
             return
-        extent = builder.constant(steps.extents[name])
+        extent = builder.constant(steps.extents[name] // (1 if place else steps.together))
         last = place == len(steps.groups) - 1
-        writing.open_index(name, rest if last else builder.arith("rem", rest, extent))
+        number = rest if last else builder.arith("rem", rest, extent)
+        if place == 0 and steps.together > 1:
+            number = builder.arith("mul", number, builder.constant(steps.together))
+        writing.open_index(name, number)
         rest = rest if last else builder.arith("div", rest, extent)
 
 

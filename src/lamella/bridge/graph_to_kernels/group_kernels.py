@@ -12,6 +12,7 @@ from dataclasses import field, replace
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.attention import Attention, find_attention, write_attention
+from lamella.bridge.graph_to_kernels.attention_gradient import find_gradient
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
     fewest_steps,
@@ -30,6 +31,7 @@ from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
 from lamella.bridge.graph_to_kernels.stream_attention import write_stream_attention
+from lamella.bridge.graph_to_kernels.stream_gradient import write_stream_gradient
 from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
@@ -111,6 +113,8 @@ class GroupWriter:
         attention = find_attention(self.stages.contractions, self.stages.outputs)
         if attention is not None and self._add_attention(attention):
             return tuple(self.calls)
+        if self._add_gradient():
+            return tuple(self.calls)
         if self.stages.borders:
             self._add_chain(find_chain(self.stages.contractions, self.stages.outputs))
             return tuple(self.calls)
@@ -130,6 +134,18 @@ class GroupWriter:
                     self._add_tile(kernel)
                 return True
         self.rounds = self.target.has_threads
+        return False
+
+    def _add_gradient(self) -> bool:
+        """The kernels of the way back through an attention, where they are written."""
+        roles = find_gradient(self.stages.contractions, self._views) if self.target.has_threads else None
+        if roles is None or not self.narrow:
+            return False
+        with suppress(Unsupported):
+            for kernel in write_stream_gradient(roles, self._real, self.target):
+                self._add_tile(kernel)
+            return True
+        self.rounds = True
         return False
 
     @property

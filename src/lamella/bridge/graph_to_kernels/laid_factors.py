@@ -19,6 +19,8 @@ LAID_COLUMNS: Key = (f"{PACKED[0]}_columns", None)
 """The temporary that holds the column factor as it is laid."""
 TILE = 64
 """Rows and columns of a tile that is turned in local memory."""
+SHORT, MANY = 1024, 1024
+"""Elements that a work-group lays at least, where so many work-groups are left."""
 GRAIN = 8
 """Elements of which the distance between rows is a multiple: 16 bytes of halves."""
 
@@ -58,15 +60,36 @@ def write_laid(
     target, key = parameters.add(keys[1], lay_factor(source, loops, extents, element)), keys[0]
     source = parameters.add(key, source)
     builder = parameters.builder()
-    values = split_group(builder, outer, extents)
-    with builder.foreach([builder.constant(extents[inner])]) as (region, (step,)):
-        here = {**values, inner: step, **_digits(region, step, sums, extents)}
+    rows = _rows_together(outer, extents, inner)
+    counts = {**extents, outer[-1]: extents[outer[-1]] // rows} if rows > 1 else extents
+    values = split_group(builder, outer, counts)
+    with builder.foreach([builder.constant(extents[inner] * rows)]) as (region, (step,)):
+        here = dict(values)
+        if rows > 1:
+            width, many = region.constant(extents[inner]), region.constant(rows)
+            begin = region.arith("mul", values[outer[-1]], many)
+            here[outer[-1]] = region.arith("add", begin, region.arith("div", step, width))
+            step = region.arith("rem", step, width)
+        here |= {inner: step, **_digits(region, step, sums, extents)}
         inside = {**here, **_inside(region, here, ends or {})}
         value = region.load(source.memref, source.places(region, inside), Scalar(source.element))
         if target.element != source.element:
             value = region.cast(value, Scalar(target.element))
         region.store(value, target.memref, target.places(region, here))
-    return parameters.close(builder, prod(extents[name] for name in outer))
+    return parameters.close(builder, prod(counts[name] for name in outer))
+
+
+def _rows_together(outer: Sequence[str], extents: Mapping[str, int], inner: str) -> int:
+    """How many rows a work-group lays: of short ones several, as long as there are many."""
+    rows = 1
+    while (
+        outer
+        and extents[inner] * rows < SHORT
+        and extents[outer[-1]] % (2 * rows) == 0
+        and prod(extents[name] for name in outer) // rows > MANY
+    ):
+        rows *= 2
+    return rows
 
 
 def _inside(builder: Builder, values: Mapping[str, Value], ends: Mapping[str, int]) -> dict[str, Value]:

@@ -19,18 +19,25 @@ from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
-from lamella.bridge.graph_to_kernels.accesses import Access, form_value, matrix_view
+from lamella.bridge.graph_to_kernels.accesses import Access, matrix_view, substitute_loops
 from lamella.bridge.graph_to_kernels.attention import (
     BLOCK,
     Attention,
     AttentionRoles,
     find_attention_roles,
 )
-from lamella.bridge.graph_to_kernels.core_products import flatten_factor
-from lamella.bridge.graph_to_kernels.laid_factors import lay_factor, write_laid
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
+from lamella.bridge.graph_to_kernels.score_terms import find_factor
+from lamella.bridge.graph_to_kernels.stream_sides import (
+    NARROW,
+    TILE,
+    head_view,
+    lay_side,
+    padded,
+    split_turns,
+)
+from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
-from lamella.bridge.graph_to_kernels.tiled import End, Key, Tensors
+from lamella.bridge.graph_to_kernels.tiled import End, Tensors, held_access, key_of
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import COLUMNS, SUMS
 from lamella.kernels.target import Target
@@ -45,6 +52,7 @@ from lamella.lang.tensor.nodes import (
     CoopReduce,
     CoopScale,
     CoopStore,
+    Expand,
     Math,
     Scalar,
     Slice,
@@ -53,10 +61,8 @@ from lamella.lang.tensor.nodes import (
 from lamella.lang.tensor.nodes.types import FLOATS, INDEX, Memref
 from lamella.ops.formula import Apply, Element
 from lamella.ops.formula import Scalar as Term
+from lamella.ops.lower import reachable
 
-NARROW = "bf16"
-TILE = 128
-"""Queries of a work-group, and keys of a tile."""
 PANEL, MOST_WIDE = 64, 128
 """Vectors are multiples of so many elements, and this many at most: then all sums have registers."""
 SUBGROUPS = TILE // COLUMNS
@@ -75,40 +81,39 @@ def write_stream_attention(
     if not target.has_warpgroups or real.name != SUMS:
         raise Unsupported("no warpgroups compute it")
     roles = find_attention_roles(attention, tensors, real, target, TILE)
-    _verify(roles)
-    scale, bound = _find_softmax(roles)
-    return _StreamWriter(roles, tensors, scale, bound).write()
+    softmax, bound = _find_softmax(roles)
+    roles = replace(roles, ends=tuple(_divided(item, roles, softmax) for item in roles.ends))
+    _verify(roles, softmax)
+    return _StreamWriter(roles, tensors, softmax, bound, target).write()
 
 
-def _verify(roles: AttentionRoles) -> None:
+def _verify(roles: AttentionRoles, softmax: _SoftmaxReader) -> None:
     """Refuse vectors that are no panels, and rows that others read."""
     extents = roles.extents
     if any(map(is_open, extents.values())) or len(roles.depth) != 1:
         raise Unsupported("its extents are open, or its scores sums over several loops")
     if any(item % PANEL or item > MOST_WIDE for item in (extents[roles.depth[0]], extents[roles.width])):
         raise Unsupported("its vectors are no panels")
-    made = {item.formula.targets[0].tensor for item in roles.stages}
-    if made & roles.attention.outputs or roles.sums or any(key[0] in roles.places for key in roles.keys):
+    made = {item.formula.targets[0].tensor for item in roles.stages} - softmax.logs.keys()
+    if made & roles.attention.outputs or any(key[0] in roles.places for key in roles.keys):
         raise Unsupported("others read its rows")
-
-
-def _padded(count: int) -> int:
-    """So many queries or keys in whole tiles."""
-    return -(-count // TILE) * TILE
 
 
 # --- softmax ------------------------------------------------------------------------------------------------------
 
 
-def _find_softmax(roles: AttentionRoles) -> tuple[float, int | None]:
-    """By what scores are multiplied, and by how much the last key that a query sees is ahead of it."""
+def _find_softmax(roles: AttentionRoles) -> tuple[_SoftmaxReader, int | None]:
+    """What is made of scores, and by how much the last key that a query sees is ahead of it."""
     reading = _SoftmaxReader(roles.attention.scores.targets[0].tensor)
     for stage in roles.stages:
-        reading.read(stage.formula.sign, stage.formula.targets[0].tensor, stage.formula.values[0])
-    if reading.weights != roles.weights or reading.scale is None or reading.scale <= 0:
+        reading.read(stage.formula.sign, stage.formula.targets[0], stage.formula.values[0])
+    weighs = roles.weights == reading.weights or (
+        not reading.weights and roles.weights in reading.exponentials
+    )
+    if not weighs or not reading.total or reading.scale <= 0:
         raise Unsupported("its rows are no softmax")
     if not reading.masked:
-        return reading.scale, None
+        return reading, None
     visible, extents = roles.visible, roles.extents
     if visible is None or visible.first is not None or visible.last.scalars:
         raise Unsupported("its mask is not known before the run")
@@ -117,23 +122,62 @@ def _find_softmax(roles: AttentionRoles) -> tuple[float, int | None]:
         raise Unsupported("its mask has no tiles")
     if extents[roles.query] + ahead > extents[roles.key]:
         raise Unsupported("its last queries see more keys than there are")
-    return reading.scale, ahead
+    return reading, ahead
+
+
+def _divided(end: End, roles: AttentionRoles, softmax: _SoftmaxReader) -> End:
+    """What follows a mixture of weights that were not divided by their sum, of one that is."""
+    if softmax.weights:
+        return end
+    value = _without_division(end.formula.values[0], roles.attention.mixture.targets[0].tensor, softmax.total)
+    if any(item.tensor == softmax.total for item in reachable(value) if isinstance(item, Element)):
+        raise Unsupported("its sums are needed otherwise")
+    return replace(end, formula=replace(end.formula, values=(value,)))
+
+
+def _without_division(term: Term, mixture: str, total: str) -> Term:
+    """A term without `total == 0 ? 0 : mixture / total`, which the mixture stands for."""
+    if not isinstance(term, Apply):
+        return term
+    if term.function == "?:":
+        condition, nothing, rest = term.operands
+        empty = isinstance(condition, Apply) and condition.function == "==" and condition.operands[1] == 0.0
+        if empty and nothing == 0.0 and _is_of(condition.operands[0], total):
+            return _without_division(rest, mixture, total)
+    if term.function == "/" and _is_of(term.operands[0], mixture) and _is_of(term.operands[1], total):
+        return term.operands[0]
+    return replace(term, operands=tuple(_without_division(item, mixture, total) for item in term.operands))
+
+
+def _is_of(term: Term, tensor: str) -> bool:
+    return isinstance(term, Element) and term.tensor == tensor
 
 
 @dataclass(slots=True)
 class _SoftmaxReader:
-    """Follows the stages of rows: a maximum, exponentials of differences to it, their sum, and quotients."""
+    """Follows the stages of rows: a maximum, exponentials of differences to it, their sum, and quotients.
+
+    Weights may be those exponentials themselves, with a quotient of the mixture; the logarithm of the sum of
+    exponentials of scores may be wanted too.
+    """
 
     scores: str
-    scale: float | None = None
+    scale: float = 0.0
     masked: bool = False
     most: str = ""
     total: str = ""
     weights: str = ""
     exponentials: set[str] = field(default_factory=set)
+    logs: dict[str, Element] = field(default_factory=dict)
+    """Logarithms of sums."""
 
-    def read(self, sign: str, target: str, value: Term) -> None:
+    def stored(self, roles: AttentionRoles) -> list[Element]:
+        """Those of them that others read."""
+        return [item for name, item in self.logs.items() if name in roles.attention.outputs]
+
+    def read(self, sign: str, element: Element, value: Term) -> None:
         """One stage; Unsupported where softmax has none such."""
+        target = element.tensor
         if sign == ">=" and not self.most:
             self.most = target
             self.scale, self.masked = self._factor(value)
@@ -150,12 +194,32 @@ class _SoftmaxReader:
             ):
                 raise Unsupported("its weights are no softmax")
             self.weights = target
+        elif sign == "=" and self._is_log(value):
+            self.logs[target] = element
         else:
             raise Unsupported("its rows are no softmax")
+
+    def _is_log(self, term: Term) -> bool:
+        if not isinstance(term, Apply) or term.function != "+" or len(term.operands) != 2:
+            return False
+        first, second = term.operands
+        if not isinstance(first, Apply) or first.function != "log":
+            first, second = second, first
+        is_log = (
+            isinstance(first, Apply) and first.function == "log" and _is_of(first.operands[0], self.total)
+        )
+        return is_log and _is_of(second, self.most)
 
     def _is_exponential(self, term: Term) -> bool:
         if isinstance(term, Element):
             return term.tensor in self.exponentials
+        if isinstance(term, Apply) and term.function == "?:":
+            condition, nothing, rest = term.operands
+            empty = (
+                isinstance(condition, Apply) and condition.function == "==" and condition.operands[1] == -inf
+            )
+            guards = empty and _is_of(condition.operands[0], self.most) and nothing == 0.0
+            return guards and self._is_exponential(rest)
         if not isinstance(term, Apply) or term.function != "exp" or not self.most:
             return False
         (rest,) = term.operands
@@ -166,27 +230,7 @@ class _SoftmaxReader:
         return same and self._factor(first) == (self.scale, self.masked)
 
     def _factor(self, term: Term) -> tuple[float, bool]:
-        """By what scores are multiplied in a term, and whether a mask hides some."""
-        if isinstance(term, Element) and term.tensor == self.scores:
-            return 1.0, False
-        if not isinstance(term, Apply):
-            raise Unsupported("its rows are no multiples of scores")
-        if term.function == "?:" and term.operands[2] == -inf:
-            return self._factor(term.operands[1])[0], True
-        numbers = [
-            item for item in term.operands if isinstance(item, int | float) and not isinstance(item, bool)
-        ]
-        others = [item for item in term.operands if item not in numbers]
-        if len(numbers) != 1 or len(others) != 1 or not isinstance(others[0], Apply | Element):
-            raise Unsupported("its rows are no multiples of scores")
-        factor, masked = self._factor(others[0])
-        if term.function == "+" and numbers[0] == 0:
-            return factor, masked
-        if term.function == "*":
-            return factor * numbers[0], masked
-        if term.function == "/" and term.operands[1] is numbers[0]:
-            return factor / numbers[0], masked
-        raise Unsupported("its rows are no multiples of scores")
+        return find_factor(term, self.scores)
 
 
 # --- the kernels ----------------------------------------------------------------------------------------------------
@@ -209,8 +253,9 @@ class _StreamWriter:
 
     roles: AttentionRoles
     tensors: Tensors
-    scale: float
+    softmax: _SoftmaxReader
     bound: int | None
+    target: Target
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
 
@@ -219,63 +264,54 @@ class _StreamWriter:
         roles, kernels, sides = self.roles, list[TileKernel](), list[Access]()
         for end in roles.ends:
             for element, access in end.accesses.items():
-                self.accesses[element] = self.parameters.add(end.keys[element], access)
+                if element not in roles.sums:
+                    self.accesses[element] = self.parameters.add(end.keys[element], access)
+        for row in self.softmax.stored(roles):
+            self.accesses[id(row)] = self.parameters.add(key_of(row), self._row_access(row))
         inner = roles.depth[0]
         lines = (roles.query, inner), (roles.key, inner), (roles.key, roles.width)
         accesses = roles.query_access, roles.key_access, roles.value_access
-        for number, (line, access, key) in enumerate(zip(lines, accesses, roles.keys, strict=True)):
-            loops = tuple(name for name in (*roles.outer, *line) if name in access.loops())
-            own: Key = (f"{PACKED[0]}_{('queries', 'keys', 'values')[number]}", None)
-            count = roles.extents[line[0]]
-            extents = {**roles.extents, line[0]: _padded(count)}
-            try:
-                if access.element != NARROW or count % TILE:
-                    raise Unsupported("it is not narrow, or no whole tiles")
-                flat, own = flatten_factor(access, *line), key
-            except Unsupported:
-                ends = {line[0]: count} if count % TILE else {}
-                kernels.append(write_laid(access, (key, own), loops, extents, element=NARROW, ends=ends))
-                flat = flatten_factor(lay_factor(access, loops, extents, NARROW), *line)
-            sides.append(self.parameters.add(own, flat))
+        words = "queries", "keys", "values"
+        for line, access, key, word in zip(lines, accesses, roles.keys, words, strict=True):
+            loops = (*roles.outer, *line)
+            side, own, before = lay_side(access, (key, word), line[0], loops, roles.extents)
+            kernels += before
+            sides.append(self.parameters.add(own, side))
         return [*kernels, self._write_attention(sides)]
 
     def _write_attention(self, sides: Sequence[Access]) -> TileKernel:
         roles, extents = self.roles, self.roles.extents
-        blocks, builder = _padded(extents[roles.query]) // TILE, self.parameters.builder()
+        blocks, builder = padded(extents[roles.query]) // TILE, self.parameters.builder()
         with builder.parallel() as region:
-            values = split_group(region, [*roles.outer, BLOCK], {**extents, BLOCK: blocks})
+            values = split_turns(region, roles.outer, {**extents, BLOCK: blocks}, BLOCK, self.target)
             block = region.arith("sub", region.constant(blocks - 1), values[BLOCK])
             first = region.arith("mul", block, region.constant(TILE))
             subgroup = region.cast(region.builtin("subgroup_id", LANE), INDEX)
             own = region.arith("mul", subgroup, region.constant(COLUMNS))
             values[roles.query] = region.arith("add", first, own)
-            lines = roles.query, roles.key, roles.key
-            heads = [self._head(region, *pair, values) for pair in zip(sides, lines, strict=True)]
-            mixture, total = self._stream(region, heads, values, self._tiles(region, first))
+            inner = roles.depth[0]
+            lines = (roles.query, inner), (roles.key, inner), (roles.key, roles.width)
+            heads = [
+                head_view(region, side, *((name, extents[name]) for name in line), values)
+                for side, line in zip(sides, lines, strict=True)
+            ]
+            mixture, most, total = self._stream(region, heads, values, self._tiles(region, first))
             self._finish(region, values, mixture, total)
+            self._store_rows(region, values, most, total)
         groups = prod(extents[name] for name in roles.outer) * blocks
         return replace(self.parameters.close(builder, groups), attributes=group_sizes(SUBGROUPS))
 
     def _tiles(self, builder: Builder, first: Value) -> Value:
         """How many tiles of keys the queries of a work-group see."""
         if self.bound is None:
-            return builder.constant(_padded(self.roles.extents[self.roles.key]) // TILE)
+            return builder.constant(padded(self.roles.extents[self.roles.key]) // TILE)
         last = builder.arith("add", first, builder.constant(TILE + self.bound))
         return builder.arith("div", last, builder.constant(TILE))
 
-    def _head(self, builder: Builder, side: Access, line: str, values: Mapping[str, Value]) -> Value:
-        """The vectors of one head as a matrix."""
-        lines, along = side.axes
-        none: Affine[str] = Affine(0)
-        start = form_value(builder, lines.index.replace(line, none), values)
-        count, width = _padded(self.roles.extents[line]), along.size
-        slices = [Slice(builder.constant(0), width), Slice(start, count)]
-        return builder.subview(side.memref, slices, Memref(side.element, (width, count), (1, lines.stride)))
-
     def _stream(
         self, builder: Builder, heads: Sequence[Value], values: Mapping[str, Value], tiles: Value
-    ) -> tuple[Value, Value]:
-        """The mixture of one head and the sums of its weights."""
+    ) -> tuple[Value, Value, Value]:
+        """The mixture of one head, the largest scores and the sums of weights."""
         roles, (queries, keys, mixed) = self.roles, heads
         depth, width = roles.extents[roles.depth[0]], roles.extents[roles.width]
         sums = Coopmatrix(SUMS, width, COLUMNS, "matrix_acc")
@@ -306,9 +342,9 @@ class _StreamWriter:
             shrinks = body.value(CoopConstruct(state.shrinks, sums))
             mixture = body.value(Arith("mul", (mixture, shrinks), sums))
             body.give(mixture, body.cast(state.weights, WEIGHTS), state.most, state.total)
-        mixture, weights, _, total = loop.results
+        mixture, weights, most, total = loop.results
         value = builder.value(CoopLoad(mixed, zero, zero, left[1]))
-        return builder.value(CoopMulAdd(value, weights, mixture, sums)), total
+        return builder.value(CoopMulAdd(value, weights, mixture, sums)), most, total
 
     def _hide(self, builder: Builder, scores: Value, at: Value, query: Value) -> Value:
         """Scores without those of keys that a query does not see."""
@@ -326,19 +362,46 @@ class _StreamWriter:
 
     def _weigh(self, builder: Builder, scores: Value, most: Value, total: Value) -> _State:
         """Softmax as far as this tile: what scores weigh, beside all before."""
-        factor = self.scale / log(2.0)
+        factor = self.softmax.scale / log(2.0)
         scale = builder.constant(factor, REAL)
         here = builder.value(CoopReduce("max", "column", scores, ROW))
         larger = builder.value(Arith("max", (most, here), ROW))
         scaled = builder.value(CoopScale(scale, larger, ROW))
         before = builder.value(CoopScale(scale, most, ROW))
-        shrinks = _exponential(builder, builder.value(Arith("sub", (before, scaled), ROW)), ROW)
+        shrinks = exponential(builder, builder.value(Arith("sub", (before, scaled), ROW)), ROW)
         less = builder.value(CoopConstruct(builder.value(Arith("neg", (scaled,), ROW)), SCORES))
         lies = builder.value(Arith("fma", (scores, builder.constant(factor, SCORES), less), SCORES))
-        weights = _exponential(builder, lies, SCORES)
+        weights = exponential(builder, lies, SCORES)
         added = builder.value(CoopReduce("add", "column", weights, ROW))
         shrunk = builder.value(Arith("mul", (total, shrinks), ROW))
         return _State(weights, larger, builder.value(Arith("add", (shrunk, added), ROW)), shrinks)
+
+    def _row_access(self, element: Element) -> Access:
+        """Where what each query has one of is stored."""
+        roles = self.roles
+        stage = next(item for item in roles.stages if item.formula.targets[0] is element)
+        return substitute_loops(held_access(element, self.tensors, stage.extents), stage.loops)
+
+    def _store_rows(self, builder: Builder, values: Mapping[str, Value], most: Value, total: Value) -> None:
+        """Store logarithms of sums of exponentials: those of the sums here, and the largest scores."""
+        roles, zero = self.roles, builder.constant(0)
+        for element in self.softmax.stored(roles):
+            access = self.accesses[id(element)]
+            if access.element != SUMS:
+                raise Unsupported("what rows have one of is narrow")
+            powers = _by_elements(builder, total, ROW, "native_log2")
+            logs = builder.value(CoopScale(builder.constant(log(2.0), REAL), powers, ROW))
+            high = builder.value(CoopScale(builder.constant(self.softmax.scale, REAL), most, ROW))
+            count = roles.extents[roles.query]
+            view = matrix_view(builder, access, [(roles.query, count)], {**values, roles.query: zero})
+            stride = access.stride(roles.query)
+            line = builder.subview(
+                view.value, [Slice(zero, count), Slice(zero)], Memref(SUMS, (count,), (stride,))
+            )
+            lies = builder.value(Expand(line, 0, (1, count), Memref(SUMS, (1, count), (stride, stride))))
+            both = builder.value(Arith("add", (logs, high), ROW))
+            cut = "cols" if count % TILE else ""
+            builder.put(CoopStore(both, lies, zero, values[roles.query], cut))
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -391,9 +454,13 @@ class _StreamWriter:
         return builder.value(CoopApply(row, column, value, mixture, sums, inner.region()))
 
 
-def _exponential(builder: Builder, matrix: Value, type_: Coopmatrix) -> Value:
+def exponential(builder: Builder, matrix: Value, type_: Coopmatrix) -> Value:
     """Powers of 2."""
+    return _by_elements(builder, matrix, type_, "native_exp2")
+
+
+def _by_elements(builder: Builder, matrix: Value, type_: Coopmatrix, function: str) -> Value:
     row, column, value = (builder.names.new() for _ in range(3))
     inner = builder.inner()
-    inner.give(inner.value(Math("native_exp2", (value,), REAL)))
+    inner.give(inner.value(Math(function, (value,), REAL)))
     return builder.value(CoopApply(row, column, value, matrix, type_, inner.region()))

@@ -11,7 +11,7 @@ from lamella.base.dtype import I64 as WIDE_INTEGER
 from lamella.base.dtype import find as find_element
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
-from lamella.bridge.graph_to_kernels.affine import find_range, is_integer
+from lamella.bridge.graph_to_kernels.affine import find_range, is_integer, find_truth
 from lamella.bridge.graph_to_kernels.functions import I64, apply, convert
 from lamella.kernels.build import Builder
 from lamella.kernels.launches import Layout, dense_layout
@@ -325,6 +325,9 @@ class TermWriter:
 
     def _choose(self, term: Apply) -> Value:
         condition, then, otherwise = term.operands
+        truth = find_truth(condition, self.extents)
+        if truth is not None:
+            return self.value(then if truth else otherwise)
         if not self.is_risky(then) and not self.is_risky(otherwise):
             values = [self.value(item) for item in term.operands]
             return self.here.arith("select", *values, type_=self.kind(term))
@@ -445,7 +448,10 @@ class TermWriter:
         if is_integer(index) and 0 <= index < size:
             return self.here.constant(index)
         found = self.here.cast(self.value(index), INDEX)
-        return found if self.is_within(index, size) else self._inside(found, size)
+        if not self.is_within(index, size):
+            return self._inside(found, size)
+        # A choice whose sides are inside where they are chosen: who proves the text sees the sides alone.
+        return self._near(found, size) if isinstance(index, Apply) and index.function == "?:" else found
 
     def _guarded_place(self, guard: Guard, size: int) -> Value:
         """A tested index: inside the branch that tests it is where it should be, or replaced."""
@@ -460,10 +466,13 @@ class TermWriter:
 
     def _inside(self, place: Value, size: int) -> Value:
         """An index that no step leaves the tensor with; a step that would is reported."""
-        zero, last = self.here.constant(0), self.here.constant(max(size - 1, 0))
-        near = self.here.arith("max", self.here.arith("min", place, last), zero)
+        near = self._near(place, size)
         self._tell(self.here.compare("ne", near, place))
         return near
+
+    def _near(self, place: Value, size: int) -> Value:
+        zero, last = self.here.constant(0), self.here.constant(max(size - 1, 0))
+        return self.here.arith("max", self.here.arith("min", place, last), zero)
 
     def _nonzero(self, divisor: Value) -> Value:
         is_zero = self.here.compare("eq", divisor, self.here.constant(0, I64))

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from math import prod
 from types import MappingProxyType
+from typing import TypeAlias
 
 from lamella.base.dtype import BF16, F32, I4, I8, ElementType
 from lamella.base.errors import Found
@@ -25,7 +26,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Constant, Node, Operation, Tensor, Value
 from lamella.graph.passes.decompose_all import decompose_all
 from lamella.graph.passes.products import FixedTensors, KnownProducts, WeightedProduct, find_free_product
-from lamella.graph.passes.sink_casts import narrow_source
+from lamella.graph.passes.sink_casts import AFTER, narrow_source
 from lamella.graph.rewrite import Replacement, RewriteWalk, rewrite
 from lamella.ops.library import Library
 
@@ -33,20 +34,27 @@ GROUP = 32
 """Elements along the sum that share a scale of 4-bit numbers; a channel of fewer stays as it is."""
 SMALLEST = 1e-30
 """Added to every scale, so that a row of zeros has one."""
+_StoredKey: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]
+"""A tensor, the path of its region, the axes that share a scale."""
 
 
 def reduce_precision(
-    model: Model, precision: str, all_products: bool = False, whole: frozenset[str] = frozenset()
+    model: Model,
+    precision: str,
+    all_products: bool = False,
+    whole: frozenset[str] = frozenset(),
+    streamed: frozenset[str] = frozenset(),
 ) -> Model:
     """The model whose products with weights compute in a precision of `REDUCTIONS`.
 
     With `all_products` those of two activations do too, where the precision is one of reals: tensor cores compute
-    products of halves. Those that make the tensors of `whole` are rounded by the kernel that they are part of.
+    products of halves. Those that make the tensors of `whole` are rounded by the kernel that they are part of; of those
+    that make the tensors of `streamed` it rounds what is made inside, and reads halves from outside.
     """
     flat = decompose_all(model)
     reducing = _Reducing(flat, REDUCTIONS[precision])
     reducing.all_products = all_products and REDUCTIONS[precision].activation == BF16
-    reducing.whole = whole
+    reducing.whole, reducing.streamed = whole, streamed
     return replace(flat, graph=rewrite(flat.graph, reducing.visit))
 
 
@@ -80,10 +88,11 @@ class _Reducing:
         self.reduction = reduction
         self.fixed = FixedTensors(model.graph, model.library)
         self.products = KnownProducts(model.library, self.fixed)
-        self.stored: dict[tuple[str, tuple[int, ...], tuple[int, ...]], _Stored] = {}
+        self.stored: dict[_StoredKey, _Stored] = {}
         """What is stored of each factor: a tensor, the path of its region, the axes that share a scale."""
         self.all_products = False
         self.whole: frozenset[str] = frozenset()
+        self.streamed: frozenset[str] = frozenset()
 
     def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """A product with the narrow numbers of its factors."""
@@ -119,6 +128,8 @@ class _Reducing:
         calls, inputs = _Calls(self.library, walk), list(operation.inputs)
         for place in places:
             tensor = inputs[place]
+            if isinstance(tensor, Tensor) and output.name in self.streamed and tensor.name in self.streamed:
+                continue
             if not isinstance(tensor, Tensor) or tensor.element != F32 or tensor.quantization is not None:
                 return None
             inputs[place] = self._narrow(tensor, BF16, (), calls)
@@ -157,6 +168,8 @@ class _Reducing:
         source = narrow_source(calls.walk, tensor)
         if source is not None and source.element == element:
             return calls.cast(source, F32, f"{tensor.name}.real")
+        if key not in self.stored and element.is_float:
+            self._take_before(tensor, key, calls)
         if key not in self.stored:
             self.stored[key] = (_store if element.is_float else _quantize)(tensor, element, along, calls)
         found = self.stored[key]
@@ -164,6 +177,16 @@ class _Reducing:
         if found.scale is None:
             return decoded
         return calls.call("math.mul", (decoded, found.scale), f"{tensor.name}.decoded")
+
+    def _take_before(self, tensor: Tensor, key: _StoredKey, calls: _Calls) -> None:
+        """The narrow numbers of a tensor that only waits for another one are those of what waits."""
+        maker = calls.walk.maker(tensor)
+        if maker is None or maker.operator != AFTER or not isinstance(maker.inputs[0], Tensor):
+            return
+        kept = self.stored.get((maker.inputs[0].name, *key[1:]))
+        if kept is not None and kept.scale is None and isinstance(maker.inputs[1], Tensor):
+            name = f"{tensor.name}.{kept.codes.element}"
+            self.stored[key] = _Stored(calls.call(AFTER, (kept.codes, maker.inputs[1]), name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,13 +58,20 @@ def prepare(model: Model, options: Options, all_products: bool = False) -> Model
         machine = GPU if all_products else DEFAULT_MACHINE
         flat = sink_casts(slice_parts(flat)) if all_products and not options.quantized else flat
         if options.precision != FULL:
-            whole = fuse_model(flat).attentions() if all_products else frozenset[str]()
-            flat = dce(reduce_precision(flat, options.precision, all_products, whole))
+            flat = dce(_reduced(flat, options.precision, all_products))
         with timed_pass(kept[-1]):
             flat = fuse_model(flat, machine).model
     except Found as problem:
         raise LamellaError(problem.findings) from None
     return flat
+
+
+def _reduced(model: Model, precision: str, all_products: bool) -> Model:
+    """The model in a precision; attentions of a GPU round what they make themselves."""
+    if not all_products:
+        return reduce_precision(model, precision)
+    fused = fuse_model(model, replace(DEFAULT_MACHINE, joins_gradients=True))
+    return reduce_precision(model, precision, True, fused.attentions(), fused.streams())
 
 
 def to_kernels(

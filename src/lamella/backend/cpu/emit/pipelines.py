@@ -131,8 +131,8 @@ class PipelineEmitter(ABC):
         start = out.value(f"ptrtoint ptr addrspace(3) {MEMORY} to i32")
         above = out.value(f"add i32 {start}, {ATOM - 1}")
         self._memory = out.value(f"and i32 {above}, {-ATOM}")
-        staged = plan.staged_bytes * 4 * plan.warpgroups
-        self._barriers = out.value(f"add i32 {self._memory}, {plan.stages * plan.stage_bytes + staged}")
+        before = plan.stages * plan.stage_bytes + self._bytes_behind_stages()
+        self._barriers = out.value(f"add i32 {self._memory}, {before}")
         if plan.cluster > 1:
             self._blocks = out.intrinsic("i32", "llvm.nvvm.read.ptx.sreg.cluster.nctarank", "")
             self._rank = out.intrinsic("i32", "llvm.nvvm.read.ptx.sreg.cluster.ctarank", "")
@@ -144,6 +144,7 @@ class PipelineEmitter(ABC):
             for offset, count in ((8 * stage, "1"), (8 * (plan.stages + stage), warps)):
                 text = f"mbarrier.init.shared::cta.b64 [$0 + {offset}], $1;"
                 self._asm(text, "r,r", f"i32 {self._barriers}, i32 {count}")
+        self._open_more_barriers(warps)
         self._asm("fence.mbarrier_init.release.cluster;", "", "")
         out.jump(after)
         out.begin(after)
@@ -151,6 +152,13 @@ class PipelineEmitter(ABC):
             self._asm("barrier.cluster.arrive.release;\\0Abarrier.cluster.wait.acquire;", "", "")
         else:
             self._asm("bar.sync 0;", "", "")
+
+    def _bytes_behind_stages(self) -> int:
+        """Local memory between the stages and their barriers."""
+        return self._plan.staged_bytes * 4 * self._plan.warpgroups
+
+    def _open_more_barriers(self, warps: str) -> None:
+        """Let barriers begin that follow those of the stages, which so many warps arrive at."""
 
     def _map(self, number: int) -> str:
         """The address of a map, an i64."""

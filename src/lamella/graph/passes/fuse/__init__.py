@@ -10,7 +10,7 @@ its members one by one (`compose_call`). Groups never cross the border of a regi
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from math import prod
 
@@ -60,10 +60,24 @@ class Fusion:
     refusals: tuple[Refusal, ...]
 
     def attentions(self) -> frozenset[str]:
-        """The tensors that attentions make which one kernel of a GPU computes: it rounds their factors itself."""
-        found = [item for item in self.groups if item.kind is GroupKind.ATTENTION]
-        chosen = [item.made for item in found if _is_one_kernel(item.made, item.outputs)]
-        return frozenset(item.name for made in chosen for item in made)
+        """The tensors that attentions of few keys make, which one kernel of a GPU computes: it rounds their factors."""
+        return self._made(lambda item: item.kind is GroupKind.ATTENTION and _has_few_keys(item.made))
+
+    def streams(self) -> frozenset[str]:
+        """Those of attentions whose keys stream by, and of the ways back: kernels of a GPU round what they make."""
+        return self._made(
+            lambda item: (
+                item.kind is GroupKind.GRADIENT
+                or (
+                    item.kind is GroupKind.ATTENTION
+                    and not _has_few_keys(item.made)
+                    and _is_streamed(item.made)
+                )
+            )
+        )
+
+    def _made(self, is_chosen: Callable[[FusedGroup], bool]) -> frozenset[str]:
+        return frozenset(tensor.name for item in self.groups if is_chosen(item) for tensor in item.made)
 
     def lines(self) -> list[str]:
         """What was fused and what was not, for people: one line in all, then one for each."""
@@ -82,20 +96,25 @@ class Fusion:
         return found
 
 
-def _is_one_kernel(made: Sequence[Tensor], outputs: int) -> bool:
-    """Whether the largest tensor of an attention, its scores, has few keys or whole tiles, the last one vectors.
+def _has_few_keys(made: Sequence[Tensor]) -> bool:
+    """Whether the scores of an attention, its largest tensor, have few keys."""
+    queries, keys, width = _sizes(made)
+    return queries >= FEWEST_QUERIES and keys <= MOST_KEYS and width % FRAGMENTS == 0
 
-    Of many keys the sums of rows are nowhere: where others read them, as the way back does, it is no one kernel.
-    """
+
+def _is_streamed(made: Sequence[Tensor]) -> bool:
+    """Whether they have enough queries for tiles, and the last tensor panels."""
+    queries, keys, width = _sizes(made)
+    return queries >= PANEL and keys > MOST_KEYS and width % PANEL == 0 and width <= MOST_WIDE
+
+
+def _sizes(made: Sequence[Tensor]) -> tuple[int, int, int]:
+    """The queries and keys of an attention and the width of its vectors; nothing where one of them is open."""
     shapes = [[extent for extent in item.shape if isinstance(extent, int)] for item in made]
     if any(len(known) < len(item.shape) for known, item in zip(shapes, made, strict=True)):
-        return False
+        return 0, 0, 1
     *_, queries, keys = [1, 1, *max(shapes, key=prod)]
-    width = shapes[-1][-1] if shapes[-1] else 1
-    is_streamed = outputs == 1 and queries >= PANEL and keys > MOST_KEYS
-    if is_streamed and width % PANEL == 0 and width <= MOST_WIDE:
-        return True
-    return queries >= FEWEST_QUERIES and keys <= MOST_KEYS and width % FRAGMENTS == 0
+    return queries, keys, shapes[-1][-1] if shapes[-1] else 1
 
 
 def fuse(model: Model) -> Model:

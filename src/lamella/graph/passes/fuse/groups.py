@@ -6,13 +6,14 @@ cheaper; what the model asks for comes first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.records import dataclass
 from lamella.graph.model import FusionHint
 from lamella.graph.nodes import Operation, Tensor
+from lamella.graph.passes.fuse.gradients import find_gradients
 from lamella.graph.passes.fuse.kinds import Kind
 from lamella.graph.passes.fuse.legality import FUSIBLE, Candidate, GroupKind, Illegal, judge
 from lamella.graph.passes.fuse.machine import Machine
@@ -77,10 +78,13 @@ class Grouping:
             self._see(len(self.part.nodes))
         for request in wanted:
             self._form(request)
+        gradients = set(self._join_gradients()) if self.machine.joins_gradients else set()
         for number, node in enumerate(self.part.nodes):
             self._see(number + 1)
             facts = self.part.facts[number]
             if not isinstance(node, Operation) or facts.kind not in FUSIBLE or self._is_mover(number):
+                continue
+            if number in gradients:
                 continue
             if number in self.part.decoding:
                 self._join_codes(number)
@@ -91,6 +95,13 @@ class Grouping:
                 self._join_widened(number)
         if self.machine.joins_views:
             self._join_views()
+
+    def _join_gradients(self) -> Iterator[int]:
+        """The ways back through attentions are groups of their own, which nothing joins."""
+        for members in find_gradients(self.part):
+            self._see(len(self.part.nodes))
+            if self._merge([self.group_of[number] for number in members], None) is None:
+                yield from members
 
     def _waits(self, number: int) -> bool:
         """Whether an operation widens numbers for one reader: behind what makes them it would write more bytes."""
@@ -344,7 +355,9 @@ class Grouping:
             kind, name = self.kinds.get(group), self.names.get(group, "")
             if kind is None:
                 continue
-            whole = name or (self.machine.joins_views and kind in (GroupKind.ATTENTION, GroupKind.MAP))
+            whole = name or (
+                self.machine.joins_views and kind in (GroupKind.ATTENTION, GroupKind.MAP, GroupKind.GRADIENT)
+            )
             kept = members if whole else self._peeled(members, kind)
             if name or (len(kept) > 1 and not self._only_moves(kept)):
                 found.append(Group(kept, kind, self._saved(kept), name))

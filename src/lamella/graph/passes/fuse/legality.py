@@ -4,6 +4,7 @@
 - *row*: reductions with the maps around them, where every step stays in its row: softmax, layer norm, RMS norm;
 - *contract*: one contraction with the maps that read its result element by element, and operands that are only spread;
 - *attention*: a contraction, a row group on its result, and a contraction over those rows;
+- *gradient*: the way back through an attention (`gradients.py`);
 - *strip*: groups with a contraction each, the second over windows of what the first makes, which a kernel computes
   some rows at a time.
 """
@@ -18,6 +19,7 @@ import numpy as np
 
 from lamella.base.records import dataclass
 from lamella.graph.nodes import Tensor
+from lamella.graph.passes.fuse.gradients import is_gradient
 from lamella.graph.passes.fuse.kinds import Kind, Read, Rows, is_identity
 from lamella.graph.passes.fuse.machine import Machine
 from lamella.graph.passes.fuse.parts import Part
@@ -35,6 +37,7 @@ class GroupKind(Enum):
     ROW = "row"
     CONTRACT = "contract"
     ATTENTION = "attention"
+    GRADIENT = "gradient"
     STRIP = "strip"
 
 
@@ -116,6 +119,8 @@ def judge(group: Candidate, machine: Machine | None) -> GroupKind:
     if len(contracts) == 2 and reduces:
         _check_attention(group, contracts, reduces)
         return GroupKind.ATTENTION
+    if not reduces and is_gradient(group.part, group.members):
+        return GroupKind.GRADIENT
     raise Illegal("two contractions")
 
 

@@ -22,6 +22,9 @@ class Machine:
     joins_views: bool = False
     """Whether what only moves elements is part of the kernel that reads them, wherever it can be."""
 
+    joins_gradients: bool = False
+    """Whether the way back through an attention is one group: its kernels make scores again and keep none."""
+
     def seconds(self, size: int) -> float:
         """The time to move bytes once."""
         rate = self.cache_bandwidth if size <= self.cache // 2 else self.bandwidth
@@ -33,5 +36,5 @@ class Machine:
 
 
 DEFAULT_MACHINE = Machine()
-GPU = Machine(joins_views=True)
+GPU = Machine(joins_views=True, joins_gradients=True)
 """A GPU: what a kernel costs that only moves elements is its launch."""

@@ -181,13 +181,15 @@ class Integers:
             return left
         if self.symbols.proves(difference.times(-1), assuming=False):
             return right
-        found = self.choice((left, right))
+        found = self.choice((left, right), sign=sign)
         for form in (left, right):
             self.symbols.state((found - form).times(sign))
         return found
 
-    def choice(self, forms: tuple[Affine, ...], depends: frozenset[int] = frozenset()) -> Affine:
-        """A value that equals one of several forms."""
+    def choice(
+        self, forms: tuple[Affine, ...], depends: frozenset[int] = frozenset(), sign: int = 0
+    ) -> Affine:
+        """A value that equals one of several forms: the largest or the least of them where there is a sign."""
         if len(set(forms)) == 1:
             return forms[0]
         ends = [self.symbols.interval(form) for form in forms]
@@ -195,6 +197,10 @@ class Integers:
         highs = [high for _, high in ends if high is not None]
         low = min(lows) if len(lows) == len(ends) else None
         high = max(highs) if len(highs) == len(ends) else None
+        if sign > 0 and lows:
+            low = max(lows)
+        if sign < 0 and highs:
+            high = min(highs)
         everybody = depends | self.symbols.depends(forms)
         name, kind = self._origin(forms)
         return self.new(Symbol(name, kind, low, high, choices=forms, depends=everybody))
