@@ -22,7 +22,7 @@ import numpy as np
 import lamella
 from lamella.backend import cuda
 from lamella.backend.cuda.compile import device_target, fit_kernels
-from lamella.backend.cuda.driver import Event, device, own_stream
+from lamella.backend.cuda.driver import Event, LaunchGraph, device, own_stream
 from lamella.backend.cuda.kernels import BoundLaunch
 from lamella.base.source import Source
 from lamella.kernels.nodes import KernelGraph
@@ -222,6 +222,7 @@ def bind_rows(lines: str, given: Sequence[Any], y: Any) -> BoundLaunch:
 
 ATTENTIONS = (
     (2, 16, 8, 2048, 128, True),
+    (2, 16, 16, 2048, 128, True),
     (4, 16, 16, 4096, 128, True),
     (1, 32, 32, 8192, 128, True),
     (4, 16, 16, 4096, 128, False),
@@ -232,50 +233,72 @@ ATTENTIONS = (
 
 
 def bench_attention(torch: Any, case: tuple[int, int, int, int, int, bool]) -> None:
-    """The kernel that attention of a graph becomes, in bf16, beside torch's."""
+    """Attention and the way back through it, in bf16, beside torch's: the kernels that graphs become."""
     batch, heads, shared, tokens, depth, causal = case
     half = torch.bfloat16
-    q = torch.randn(batch, heads, tokens, depth, device="cuda", dtype=half)
+    q, g = (torch.randn(batch, heads, tokens, depth, device="cuda", dtype=half) for _ in range(2))
     k, v = (torch.randn(batch, shared, tokens, depth, device="cuda", dtype=half) for _ in range(2))
+    given = [item.requires_grad_() for item in (q, k, v)]
     peer = partial(
         torch.nn.functional.scaled_dot_product_attention, is_causal=causal, enable_gqa=heads != shared
     )
-    y = torch.full(q.shape, float("nan"), device="cuda")
-    torch.cuda.synchronize()
-    bound = bind_attention(case, (q, k, v), y)
-    bound.launch()
-    own_stream().wait()
-    want = peer(q.float(), k.float(), v.float())
-    error = ((y - want).norm() / want.norm()).item()
-    flops = 4 * batch * heads * tokens**2 * depth / (2 if causal else 1) / 1e12
-    ours, theirs = in_turn(torch, bound.launch, partial(peer, q, k, v), max(1, int(1 / flops)))
-    name = f"attention {batch}x{heads}/{shared}x{tokens}x{depth}{' causal' * causal}"
-    tell(name, flops / ours, flops / theirs, "TFLOP/s", error)
-
-
-def bind_attention(case: tuple[int, int, int, int, int, bool], given: Sequence[Any], y: Any) -> BoundLaunch:
-    """The kernel of an attention behind those that round, bound to tensors of torch that are rounded."""
-    batch, heads, shared, tokens, depth, causal = case
-    told = f"is_causal={str(causal).lower()}, enable_gqa={str(heads != shared).lower()}"
-    shapes = [[batch, count, tokens, depth] for count in (heads, shared, shared)]
-    inputs = " ".join(f"{name}: real{shape};" for name, shape in zip("qkv", shapes, strict=True))
-    graph = kernels_of(
-        f"import aten;\ngraph Attention {{ @input {{ {inputs} }} @output {{ y: real{shapes[0]}; }} "
-        f"@compose {{ y = aten.scaled_dot_product_attention{{{told}}}(q, k, v); }} }}\n",
-        "bf16",
+    told = f"{{causal={str(causal).lower()}}}"
+    wide, narrow = (f"real{[batch, count, tokens, depth]}" for count in (heads, shared))
+    row = f"real{[batch, heads, tokens]}"
+    inputs = f"q: {wide}; k: {narrow}; v: {narrow};"
+    ahead = (
+        f"@input {{ {inputs} }} @output {{ y: {wide}; l: {row}; }} "
+        f"@compose {{ y, l = llm.flash_attention{told}(q, k, v); }}"
     )
-    calls = [call for calls in graph.calls.values() for call in calls]
-    (function,) = (item for item in graph.program.functions if item.name == calls[-1].kernel)
-    tensors = dict(zip(("queries", "keys", "values"), given, strict=True))
-    arrays = [
-        of_torch(
-            next(
-                (tensor.reshape(-1, depth) for name, tensor in tensors.items() if name in item.value.name), y
-            )
-        )
-        for item in function.parameters
+    back = (
+        f"@input {{ {inputs} g: {wide}; y: {wide}; l: {row}; }} @output {{ a: {wide}; b: {narrow}; c: {narrow}; }} "
+        f"@compose {{ a, b, c = llm.flash_attention_backward{told}(g, q, k, v, y, l); }}"
+    )
+    arrays = {
+        name: item.detach().float().cpu().numpy() for name, item in zip("qkvg", (q, k, v, g), strict=True)
+    }
+    flops = 4 * batch * heads * tokens**2 * depth / (2 if causal else 1) / 1e12
+    name = f"{batch}x{heads}/{shared}x{tokens}x{depth}{' causal' * causal}"
+    want = peer(*given)
+    made, found = bound_graph(ahead, {item: arrays[item] for item in "qkv"})
+    arrays |= found
+    error = distance(torch, found["y"], want)
+    ours, theirs = in_turn(torch, made, partial(peer, q, k, v), max(1, int(1 / flops)))
+    tell(f"attention {name}", flops / ours, flops / theirs, "TFLOP/s", error)
+    gradients = torch.autograd.grad(want, given, g, retain_graph=True)
+    made, found = bound_graph(back, arrays)
+    error = max(
+        distance(torch, *pair) for pair in zip((found[item] for item in "abc"), gradients, strict=True)
+    )
+    grad = partial(torch.autograd.grad, want, given, g, retain_graph=True)
+    ours, theirs = in_turn(torch, made, grad, max(1, int(0.4 / flops)))
+    tell(f"back {name}", 2.5 * flops / ours, 2.5 * flops / theirs, "TFLOP/s", error)
+
+
+def distance(torch: Any, found: Any, want: Any) -> float:
+    """How far an array is from a tensor, in parts of it."""
+    other = torch.from_numpy(np.asarray(found)).cuda()
+    return float(((other - want.float()).norm() / want.float().norm()).item())
+
+
+def bound_graph(text: str, given: dict[str, Any]) -> tuple[Callable[[], None], dict[str, Any]]:
+    """A graph in bf16 with inputs that lie on the device: what launches all its kernels but those that round inputs."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "graph.sknd"
+        path.write_text(f"import llm;\ngraph Attention {{ {text} }}\n")
+        run: Any = lamella.compile(path, backend="cuda", precision="bf16")
+    found = run(**given)
+    each = run.whole_segment().each
+    numbers = [
+        place for place, item in enumerate(each.whole.launches) if "layout_cast" not in str(item.kernel)
     ]
-    return cuda.compile_program(graph.program).bind(function.name, arrays, calls[-1].groups)
+    graph = LaunchGraph(own_stream(), partial(each.record_some, numbers))
+
+    def launch(kept: Any = run) -> None:
+        """The executable holds the memory that the kernels work on."""
+        graph.launch()
+
+    return launch, found
 
 
 def main() -> None:

@@ -25,6 +25,8 @@ from lamella.backend import cuda
 from lamella.backend.cuda.lists import CudaList
 from lamella.pipeline.options import Options
 from lamella.train import StepSettings, Trainer
+from lamella.train.gradients import trainable
+from lamella.train.memory import keep_all
 
 MODEL = Path(lamella.__file__).parent / "models/models/qwen3.module"
 TINY = {
@@ -47,7 +49,8 @@ def trainer(config: dict[str, Any], recipe: str, backend: str) -> Trainer:
     options = Options(config=config, model="Qwen3", seed=0)
     if recipe != "f32":  # attention computes in bf16 too, as that of torch does
         options = replace(options, recipe=recipe, precision="bf16" if backend == "cuda" else "f32")
-    return Trainer(MODEL, StepSettings(), backend, options)
+    # As torch does, all that the way back reads is kept: `lamella train --memory-budget 100GB` does the same.
+    return Trainer(keep_all(trainable(MODEL, options)), StepSettings(), backend, options)
 
 
 def draw(config: dict[str, Any], batch: int, sequence: int) -> dict[str, Any]:

@@ -53,7 +53,7 @@ SHARES = (8, 4, 2)
 """Subgroups that may share a row."""
 FEWEST = 8
 """Elements of a row that a work-item keeps."""
-MOST_UNROLLED = 16
+FEWEST_UNROLLED, MOST_UNROLLED = 4, 16
 FEWEST_GROUPS = 65
 """Work-groups of a launch from which on it is none of the small ones that become phases of one kernel."""
 MOST_KEPT = 6144
@@ -321,6 +321,8 @@ class _Sharing:
     def _spread(self, loop: For, step: Value, share: int) -> For:
         trips = self.constants[loop.end.name] // share
         unrolled = max(item for item in range(1, MOST_UNROLLED + 1) if trips % item == 0)
+        # Of a number of trips that nothing divides, a loop of its own does the rest.
+        unrolled = unrolled if unrolled >= FEWEST_UNROLLED else min(trips, MOST_UNROLLED // 2)
         attributes = Dictionary((DictionaryEntry("unroll", unrolled),))
         return replace(loop, step=step, attributes=attributes)
 

@@ -198,8 +198,8 @@ class TrainingOptions(ComparisonOptions):
     memory_budget: str | None = field(
         default=None,
         metadata=own(
-            "The most memory that a step may take, such as 300MB: activations are offloaded until it fits, those with "
-            "@memory(offload) first.",
+            "The most memory that a step may take, such as 300MB: where all fits, nothing is computed twice; otherwise "
+            "activations are offloaded until it does, those with @memory(offload) first.",
             {**FIT, **on("memory", SOURCES)},
             "--memory-budget SIZE | train show | training",
             needs=(Need(("memory",), steps=("memory",)),),

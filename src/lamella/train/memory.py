@@ -201,8 +201,9 @@ class _Nothing(Mapping[str, Array]):
 
 # --- a budget ---------------------------------------------------------------------------------------------------
 #
-# What is offloaded is what has to be, and no more. Candidates are the activations with `@memory(offload)`, those of
-# lower priority first, then what the way back reads and no word of the text keeps in memory, the largest first.
+# Where all fits, all is kept, and nothing is computed twice or moved, whatever the text says: numbers are the same.
+# Otherwise what is offloaded is what has to be, and no more. Candidates are the activations with `@memory(offload)`,
+# those of lower priority first, then what the way back reads and no word of the text keeps in memory, large ones first.
 
 
 def read_budget(text: str) -> int:
@@ -217,6 +218,10 @@ def within_budget(
     source: TrainableGraph, settings: StepSettings, options: Options, budget: int
 ) -> tuple[TrainableGraph, MemoryPlan]:
     """The model whose step takes no more bytes than that, and its plan; InputError where none does."""
+    whole = keep_all(source)
+    plan = plan_memory(whole, settings, options)
+    if plan.total <= budget:
+        return whole, plan
     order = _candidates(source, options)
     everything = frozenset(item.name for node in source.model.graph.nodes for item in results_of(node))
     kept = everything if source.kept is None else source.kept
@@ -281,7 +286,7 @@ def describe_memory(path: Path, options: Options) -> Description:
     else:
         source, plan = within_budget(source, settings, options, read_budget(options.memory_budget))
     saves = bool(plan.recomputed or plan.moved)
-    whole = plan_memory(_keeping(source), settings, options) if saves else plan
+    whole = plan_memory(keep_all(source), settings, options) if saves else plan
     best = smallest_arena(plan) if options.optimal else None
     if options.picture is not None:
         write_text(options.picture, draw(plan, f"{source.model.graph.name}: memory of a step"))
@@ -334,7 +339,7 @@ def _smallest(blocks: Sequence[LiveBlock]) -> SmallestArena:
     return SmallestArena(found.total if isinstance(found.total, int) else 0, least)
 
 
-def _keeping(source: TrainableGraph) -> TrainableGraph:
+def keep_all(source: TrainableGraph) -> TrainableGraph:
     """The same without a memory policy: the way back reads what the way forward left."""
     made = (item.name for node in source.model.graph.nodes for item in results_of(node))
     return replace(source, kept=frozenset(made), moved=frozenset())

@@ -245,7 +245,7 @@ class CudaList:
         for number, launch in enumerate(self.whole.launches):
             numbers.setdefault((launch.kernel or "fill", launch.groups), []).append(number)
         for key, chosen in numbers.items():
-            graph = LaunchGraph(self._stream, partial(self._record_some, chosen))
+            graph = LaunchGraph(self._stream, partial(self.record_some, chosen))
             best = float("inf")
             for _ in range(rounds + 1):
                 begin, end = Event(), Event()
@@ -256,7 +256,8 @@ class CudaList:
             found[key] = (len(chosen), best)
         return found
 
-    def _record_some(self, numbers: Sequence[int]) -> None:
+    def record_some(self, numbers: Sequence[int]) -> None:
+        """Launch some of the kernels in their order."""
         for number in numbers:
             self._launch(self._launches[number])
 

@@ -34,6 +34,8 @@ MOST_STEPS = 1 << 40
 """Steps of one formula; what takes more is left to the host, which refuses it or knows a shorter way."""
 STRIP = 32
 """Elements side by side of rows that data scatter, which a work-group of threads takes one row after the other."""
+PARTS, MANY_SENT = 32, 256
+"""Parts of a table that work-groups of threads look after where at least so many rows are sent to it: a power of 2."""
 AT_ONCE = 4
 """Rows that are added up in one go where they go to one place: memory is slow, and fetches several of them at once."""
 TOGETHER, SHORT_ROW, MANY_ROWS = 4, 256, 1 << 12
@@ -41,6 +43,7 @@ TOGETHER, SHORT_ROW, MANY_ROWS = 4, 256, 1 << 12
 SHORT = 2
 """Steps of a loop that are written one after the other."""
 UNROLLED = Dictionary((DictionaryEntry("unroll", True),))
+MANY_AT_ONCE = Dictionary((DictionaryEntry("unroll", 8),))
 UNKNOWN = ""
 """Stands for the index of a place that no affine form tells."""
 
@@ -68,6 +71,8 @@ class LoopSplit:
     """A loop over places of their own some steps of which run inside the lanes, which compute the rest once."""
     strip: int = 0
     """How much of the lanes' loop a work-group takes, where there would be one alone; 0 where it takes all."""
+    parts: int = 1
+    """Parts of the places that rows are sent to, each of which a work-group of every strip looks after."""
     together: int = 1
     """Steps of the last loop over groups that a work-group takes: a thread then waits for memory once for all."""
 
@@ -108,6 +113,12 @@ def plan_steps(
     alone = rows and not groups and least == THREAD_STEPS and shared is None
     strip = STRIP if alone and extents[items[-1]] % STRIP == 0 and extents[items[-1]] > STRIP else 0
     found = LoopSplit(groups, items, inner, extents, held, covers, rows=rows, shared=shared, strip=strip)
+    if (
+        strip
+        and prod(extents[name] for name in inner) >= MANY_SENT
+        and _sending(contraction, items[-1]) is not None
+    ):
+        found = replace(found, parts=PARTS)
     is_map = contraction.sign in ASSIGNMENTS and not (inner or shared or rows or reads)
     return replace(found, together=_together_steps(found) if is_map and least == THREAD_STEPS else 1)
 
@@ -119,6 +130,15 @@ def _together_steps(steps: LoopSplit) -> int:
     if not steps.groups or not short or rows < MANY_ROWS or steps.extents[steps.groups[-1]] % TOGETHER:
         return 1
     return TOGETHER
+
+
+def _sending(contraction: Contraction, lane: str) -> Term | None:
+    """The one index of a target that data tell, the same for all lanes; None where there is none such."""
+    if len(contraction.targets) != 1:
+        return None
+    found = [_tested(item) for item in contraction.targets[0].indices]
+    told = [item for item in found if any(isinstance(part, Element) for part in reachable(item))]
+    return told[0] if len(told) == 1 and not _depends(told[0], lane) else None
 
 
 def _lies_closest(forms: Sequence[Form], loop: str, strides: Sequence[int]) -> bool:
@@ -266,12 +286,13 @@ def write_contraction(
         contraction, tensors = fuse_places(contraction, tensors, builder)
         sizes = {key: held.shape for key, held in tensors.items()}
     parts = cut_borders(contraction, steps.items[-1], sizes) if steps.items else [contraction]
-    steps = steps if len(parts) == 1 else replace(steps, strip=0)
+    steps = steps if len(parts) == 1 else replace(steps, strip=0, parts=1)
     opened = TermWriter(real, tensors, steps.extents, [builder], written=written, fault=fault)
     _open_groups(opened, steps)
     with _open_outer(opened, steps.items[:-1]), _open_block(opened, steps.shared):
         faults = [_write_part(opened, settle_guards(part, sizes), steps, started) for part in parts]
-    count = steps.extents[steps.items[-1]] // steps.strip if steps.strip else _count(steps.groups, steps)
+    strips = steps.parts * steps.extents[steps.items[-1]] // steps.strip if steps.strip else 0
+    count = strips or _count(steps.groups, steps)
     return count // steps.together, any(faults)
 
 
@@ -304,6 +325,9 @@ def _row_behind(writing: TermWriter, name: str, number: int) -> TermWriter:
 
 def _write_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
     """Rows that data send to their places: some at a time where they are added up, else one by one."""
+    if steps.parts > 1:
+        _write_own_rows(writing, part, steps)
+        return
     *outer, name = steps.inner or (UNKNOWN,)
     count = writing.extents.get(name, 0)
     alike = _row_tests(writing, part, steps.items[-1])
@@ -326,6 +350,23 @@ def _write_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> Non
                     row.open_index(name, loop.body.arith("add", loop.variable, loop.body.constant(number)))
                 _write_together(rows, part, steps, alike)
             writing.faults |= any(row.faults for row in rows)
+
+
+def _write_own_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
+    """Rows one by one, those alone that go to the places of this work-group: each place gets its own in their order."""
+    index = _sending(part, steps.items[-1])
+    if index is None:
+        raise Unsupported("data do not tell where rows go")
+    group = writing.here.builtin("group_id", Scalar("index"))
+    own = writing.here.cast(writing.here.arith("rem", group, writing.here.constant(steps.parts)), I64)
+    with _open_loops(writing, steps, steps.inner, (), MANY_AT_ONCE):
+        here = writing.here
+        # Of a negative number, which is no place, the low bits are those of one: who looks after that one reports it.
+        bits = here.arith("and", writing.value(index), here.constant(steps.parts - 1, I64), type_=I64)
+        mine = here.compare("eq", bits, own)
+        with writing.region() as inner:
+            _write_row(writing, part, steps)
+        here.put(If(mine, inner.region()))
 
 
 def _write_together(
@@ -441,7 +482,10 @@ def _open_lanes(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
     begins = list[Value]()
     if steps.strip:
         size = builder.constant(steps.strip)
-        begins = [builder.arith("mul", builder.builtin("group_id", Scalar("index")), size)]
+        group = builder.builtin("group_id", Scalar("index"))
+        if steps.parts > 1:
+            group = builder.arith("div", group, builder.constant(steps.parts))
+        begins = [builder.arith("mul", group, size)]
         ends = [builder.arith("add", begins[0], size)]
     with builder.foreach(ends, begins) as (inner, variables):
         writing.levels.append(inner)
@@ -538,7 +582,11 @@ def _write_steps(writing: TermWriter, contraction: Contraction, steps: LoopSplit
 
 @contextmanager
 def _open_loops(
-    writing: TermWriter, steps: LoopSplit, names: Sequence[str], carried: Sequence[tuple[Value, Scalar]]
+    writing: TermWriter,
+    steps: LoopSplit,
+    names: Sequence[str],
+    carried: Sequence[tuple[Value, Scalar]],
+    attributes: Dictionary | None = None,
 ) -> Iterator[list[Value]]:
     """Loops one inside the other; a carried value comes in first, and the last of the list leaves them."""
     if not names:
@@ -551,13 +599,14 @@ def _open_loops(
     ends = (zero, end) if window is None else _ends(writing, window)
     extent = writing.extents[names[0]]
     short = window is None and not is_open(extent) and extent <= SHORT
-    with builder.loop(*ends, carried=carried, attributes=UNROLLED if short else None) as loop:
+    wanted = attributes if len(names) == 1 else None
+    with builder.loop(*ends, carried=carried, attributes=UNROLLED if short else wanted) as loop:
         writing.levels.append(loop.body)
         writing.open_index(names[0], loop.variable)
         for guard in () if window is None else window.guards:
             writing.know(guard.index, names[0])
         inner = [(value, kind) for value, (_, kind) in zip(loop.carried, carried, strict=True)]
-        with _open_loops(writing, steps, names[1:], inner) as found:
+        with _open_loops(writing, steps, names[1:], inner, attributes) as found:
             yield found
         if carried:
             loop.body.give(found[-1])

@@ -20,7 +20,7 @@ from lamella.bridge.graph_to_kernels.contraction import (
     write_contraction,
 )
 from lamella.bridge.graph_to_kernels.core_attention import write_core_attention
-from lamella.bridge.graph_to_kernels.core_products import find_core_product, write_core_product
+from lamella.bridge.graph_to_kernels.core_products import find_core_product
 from lamella.bridge.graph_to_kernels.core_windows import find_windows, write_windows
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
 from lamella.bridge.graph_to_kernels.factors import is_contraction
@@ -44,13 +44,15 @@ from lamella.bridge.graph_to_kernels.tiled import (
     prepare_product,
     walk_terms,
 )
+from lamella.bridge.graph_to_kernels.turned_products import write_turned_product
 from lamella.bridge.graph_to_kernels.vector_products import find_vector_product, write_vector_product
 from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.launches import Layout
 from lamella.kernels.nodes import KernelCall, KernelOperand
+from lamella.kernels.rewrite import rewrite, with_statements
 from lamella.kernels.target import Target
-from lamella.lang.tensor.nodes import Function, Memref, Parameter, Scalar, Value
+from lamella.lang.tensor.nodes import Function, Math, Memref, Parameter, Region, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.formula import Contraction, Element, Index
 from lamella.ops.lower import reachable
@@ -224,7 +226,7 @@ class GroupWriter:
         """The kernels of a sum of products, by tiles or by lanes."""
         with suppress(Unsupported):
             cores = find_core_product(group, self._views, self._real, self.target, self.rounds)
-            return write_core_product(cores, self._views)
+            return write_turned_product(cores, self._views, self.target)
         with suppress(Unsupported):
             windows = find_windows(group, self._views, self._real, self.target, fixed)
             return write_windows(windows, self._views)
@@ -358,6 +360,8 @@ class GroupWriter:
         faults: bool = False,
         once: bool = False,
     ) -> None:
+        if self.narrow and self.target.has_threads:
+            function = replace(function, body=rewrite(function.body, _natively))
         self.functions.append(function)
         self.calls.append(KernelCall(function.name, tuple(operands), groups, faults, once=once))
 
@@ -380,6 +384,19 @@ class GroupWriter:
             written = any(item.tensor == tensor for stage in stages for item in stage.targets)
             self._whole[tensor] = written and is_written_whole((tensor, None), stages, self._views)
         return self._whole[tensor]
+
+
+def _natively(region: Region, spmd: bool) -> Region:
+    """Exponentials as the hardware has them: where factors are rounded to 8 bits, 22 bits of them are enough."""
+    statements = [
+        replace(item, instruction=replace(node, function="native_exp"))
+        if isinstance(node := item.instruction, Math)
+        and node.function == "exp"
+        and node.type == Scalar("f32")
+        else item
+        for item in region.statements
+    ]
+    return with_statements(region, statements)
 
 
 def _count_ends(stages: Sequence[Contraction]) -> int:

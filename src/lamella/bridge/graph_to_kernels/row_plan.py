@@ -27,6 +27,7 @@ from lamella.ops.lower import reachable
 GROUP_STEPS = 1 << 15
 """Steps that are worth a work-group of their own."""
 FEW_GROUPS = 1024
+MANY_ARRAYS = 5
 """Work-groups of threads that leave most of a GPU idle."""
 MOST_GROUPS = 512
 """Work-groups beyond which they only become larger."""
@@ -144,7 +145,9 @@ def plan_rows(
         return found
     # Where there are few work-groups nobody hides the wait for memory but the loads of one.
     few = found.groups <= FEW_GROUPS
-    return replace(found, at_once=(4 if few else 2) if _is_heavy(kernel) else 32 if few else 4)
+    # Many arrays are many loads as it is.
+    many = 8 if len(set(_named(kernel))) < MANY_ARRAYS else 4
+    return replace(found, at_once=(4 if few or many > 4 else 2) if _is_heavy(kernel) else 32 if few else many)
 
 
 def _steps(kernel: FlatKernel, stage: FlatStage) -> int:

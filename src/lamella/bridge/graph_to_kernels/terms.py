@@ -11,7 +11,7 @@ from lamella.base.dtype import I64 as WIDE_INTEGER
 from lamella.base.dtype import find as find_element
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
-from lamella.bridge.graph_to_kernels.affine import find_range, is_integer, find_truth
+from lamella.bridge.graph_to_kernels.affine import find_range, find_truth, is_integer
 from lamella.bridge.graph_to_kernels.functions import I64, apply, convert
 from lamella.kernels.build import Builder
 from lamella.kernels.launches import Layout, dense_layout

@@ -348,9 +348,12 @@ def perform(request: PrimitiveCall, lowering: GraphLowering) -> Sequence[Tensor 
         return make(request, lowering)
     request.inputs = [_lowered(item, precision, request, lowering) for item in request.inputs]
     output = precision.output or widest
-    if lowering.goes_back and precision.backward is not None:
-        return make(request, lowering)  # what it is added to has a type already
-    made = [_rounding_back(item, precision, request, lowering) for item in make(request, lowering)]
+    made = list(make(request, lowering))
+    if not lowering.goes_back or precision.backward is None:
+        made = [_rounding_back(item, precision, request, lowering) for item in made]
+    elif any(map(lowering.is_gradient, _tensors_of(request.inputs))):
+        return made  # what it is added to has a type already
+    # What the way back computes again is as it was.
     return [
         _cast_tensor(item, output, request, lowering) if item is not None and item.element.is_float else item
         for item in made

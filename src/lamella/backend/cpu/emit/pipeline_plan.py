@@ -84,6 +84,11 @@ def _require(holds: bool) -> None:
         raise Unsupported("no loop of products that a pipeline computes")
 
 
+def _require_turned(load: CoopLoad, size: int) -> None:
+    """Whole panels of halves, none of which leaves its array."""
+    _require(load.type.element in FACTORS and not load.checked and size % STEP == 0)
+
+
 # --- which kernels suit ---------------------------------------------------------------------------------------
 
 
@@ -112,6 +117,8 @@ class PipelinePlan:
     """The first column of B of a subgroup."""
     cluster: int
     """2 where pairs of work-groups multiply the same tile of A: each copies half of it, for both."""
+    turned: tuple[bool, bool] = (False, False)
+    """Whether A and B lie along their rows or columns instead of along k."""
 
     @property
     def is_wide(self) -> bool:
@@ -219,8 +226,11 @@ class _PipelineReader:
         left, right, product = body
         for item in after:
             _require(isinstance(item.instruction, (*PURE, Subview, Expand, CoopApply, CoopStore, CoopScale)))
+        turned = not left.transposed, right.transposed
         cluster = PAIR if self._is_paired(left, product.type.rows) else 1
         boxes = product.type.rows // cluster, 4 * product.type.columns * warpgroups
+        # What is turned comes in panels of 64 rows or columns, for all k of a stage.
+        boxes = STEP if turned[0] else boxes[0], STEP if turned[1] else boxes[1]
         maps = [self._map(left, boxes[0]), self._map(right, boxes[1])]
         stores = [item.instruction for item in after if isinstance(item.instruction, CoopStore)]
         copied = [item for item in stores if self._is_copied(item, product.type.rows)]
@@ -241,8 +251,9 @@ class _PipelineReader:
             tuple(maps),
             sum(len(slots_of(item)) for item in self.function.parameters),
             self.steps,
-            self.base or right.column.name,
+            self.base or (right.row if turned[1] else right.column).name,
             cluster,
+            turned,
         )
         free = BLOCK_BYTES - ATOM - plan.staged_bytes * 4 * warpgroups
         stages = min(MOST_STAGES, free // (plan.stage_bytes + 16))
@@ -250,8 +261,9 @@ class _PipelineReader:
         return replace(plan, stages=stages)
 
     def _is_paired(self, left: CoopLoad, rows: int) -> bool:
-        """Whether work-groups 2i and 2i+1 load the same tile, half of which is a box."""
-        return rows % (2 * ROWS) == 0 and self.grains.get(left.column.name, 1) % PAIR == 0
+        """Whether work-groups 2i and 2i+1 load the same tile, half of which is a box, or some panels."""
+        place, least = (left.column, ROWS) if left.transposed else (left.row, STEP)
+        return rows % (2 * least) == 0 and self.grains.get(place.name, 1) % PAIR == 0
 
     def _follow(self, statement: Statement) -> None:
         """What is known of a value: its number, and how it differs from subgroup to subgroup."""
@@ -377,13 +389,18 @@ class _PipelineReader:
         width = WIDE_COLUMNS if left.type.element == WIDE else COLUMNS
         most = MOST_WIDE_ROWS if left.type.element == WIDE else MOST_ROWS
         _require(sums.rows % ROWS == 0 and sums.rows <= most and sums.columns == width)
-        _require(left.transposed and not right.transposed)
         _require(left.type.element == right.type.element and left.type.element in (*FACTORS, WIDE))
-        _require(left.row.name == variable and self.shares.get(left.column.name) == 0)
-        if self.steps is None:
+        along, across = (left.row, left.column) if left.transposed else (left.column, left.row)
+        _require(along.name == variable and self.shares.get(across.name) == 0)
+        if not left.transposed:
+            _require_turned(left, sums.rows)
+        if right.transposed:
+            _require_turned(right, STEP)
+            _require(right.column.name == variable and self.shares.get(right.row.name) == width)
+        elif self.steps is None:
             _require(right.row.name == variable and self.shares.get(right.column.name) == width)
         else:
-            _require(left.checked == right.checked == "both")
+            _require(left.transposed and left.checked == right.checked == "both")
 
     def _is_copied(self, store: CoopStore, rows: int) -> bool:
         """Whether the copy engine can store a tile: sums of two bytes whose rows are contiguous."""

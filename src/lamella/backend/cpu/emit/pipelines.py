@@ -140,11 +140,15 @@ class PipelineEmitter(ABC):
         out.branch(out.value(f"icmp eq i32 {self._thread}, 0"), first, after)
         out.begin(first)
         warps = out.value(f"mul i32 {self._blocks}, {4 * plan.warpgroups}")
-        for stage in range(plan.stages):
-            for offset, count in ((8 * stage, "1"), (8 * (plan.stages + stage), warps)):
+        begun = [(8 * stage, 8 * (plan.stages + stage)) for stage in range(plan.stages)]
+        begun += [
+            (16 * (plan.stages + more), 16 * (plan.stages + more) + 8)
+            for more in range(self._more_barriers())
+        ]
+        for full, free in begun:
+            for offset, count in ((full, "1"), (free, warps)):
                 text = f"mbarrier.init.shared::cta.b64 [$0 + {offset}], $1;"
                 self._asm(text, "r,r", f"i32 {self._barriers}, i32 {count}")
-        self._open_more_barriers(warps)
         self._asm("fence.mbarrier_init.release.cluster;", "", "")
         out.jump(after)
         out.begin(after)
@@ -157,8 +161,9 @@ class PipelineEmitter(ABC):
         """Local memory between the stages and their barriers."""
         return self._plan.staged_bytes * 4 * self._plan.warpgroups
 
-    def _open_more_barriers(self, warps: str) -> None:
-        """Let barriers begin that follow those of the stages, which so many warps arrive at."""
+    def _more_barriers(self) -> int:
+        """How many pairs of barriers follow those of the stages."""
+        return 0
 
     def _map(self, number: int) -> str:
         """The address of a map, an i64."""
@@ -242,7 +247,8 @@ class ProductEmitter(PipelineEmitter):
     def _produce(self, used: str) -> str:
         plan = self._product
         self._walk_before()
-        row, column = self._position(plan.left.column.name), self._position(plan.base)
+        first = plan.left.row if plan.turned[0] else plan.left.column
+        row, column = self._position(first.name), self._position(plan.base)
         lines = [
             "{",
             ".reg .pred p, q;",
@@ -294,6 +300,8 @@ class ProductEmitter(PipelineEmitter):
 
     def _copy_right(self) -> list[str]:
         """The tile of B, which lies along k or where the table of stages tells."""
+        if self._product.turned[1]:
+            return self._copy_panels("$4", "$6", range(self._product.warpgroups))
         if self._product.steps is None:
             return [f"{COPY} [d], [$4, {{k, $6}}], [b];"]
         return [
@@ -306,6 +314,8 @@ class ProductEmitter(PipelineEmitter):
     def _copy_left(self) -> list[str]:
         """The tile of A; of two blocks each copies its half for both."""
         plan = self._product
+        if plan.turned[0]:
+            return self._copy_turned()
         if plan.cluster == 1:
             return [f"{COPY} [d], [$3, {{k, $5}}], [b];"]
         rows, size = plan.rows // PAIR, plan.left_bytes // PAIR
@@ -322,6 +332,40 @@ class ProductEmitter(PipelineEmitter):
             f"{COPY}.multicast::cluster [d], [$3, {{k, r}}], [b], m;",
             "COPIED${:uid}:",
         ]
+
+    def _copy_turned(self) -> list[str]:
+        """A tile of A that lies along its rows: panels of 64 of them; of two blocks each copies half of these."""
+        plan = self._product
+        panels = range(plan.rows // STEP)
+        alone = self._copy_panels("$3", "$5", panels)
+        if plan.cluster == 1:
+            return alone
+        half = len(panels) // PAIR
+        shared = [
+            "@q bra SHARED${:uid};",
+            *alone,
+            "bra COPIED${:uid};",
+            "SHARED${:uid}:",
+            f"mad.lo.u32 d, $8, {half * STEP * LINE}, d;",
+            f"mad.lo.u32 u, $8, {half * STEP}, $5;",
+        ]
+        return [
+            *shared,
+            *self._copy_panels("$3", "u", range(half), ".multicast::cluster", ", m"),
+            "COPIED${:uid}:",
+        ]
+
+    def _copy_panels(
+        self, source: str, first: str, panels: range, way: str = "", mask: str = ""
+    ) -> list[str]:
+        """Panels of 64 rows or columns, one behind the other, with 64 k each."""
+        lines = []
+        for panel in panels:
+            if panel:
+                lines += [f"add.u32 d, d, {STEP * LINE};"]
+            lines += [f"add.u32 r, {first}, {panel * STEP};"]
+            lines += [f"{COPY}{way} [d], [{source}, {{r, k}}], [b]{mask};"]
+        return lines
 
     def _advance(self) -> list[str]:
         """The next stage; behind the last one comes the first, with the other parity."""
@@ -360,7 +404,7 @@ class ProductEmitter(PipelineEmitter):
         rows = out.value(f"mul i32 {group}, {STORED * LINE}")
         right = out.value(f"add i32 {self._memory}, {plan.left_bytes}")
         wide = self._descriptor(out.value(f"add i32 {right}, {rows}"))
-        narrow = self._descriptor(self._memory)
+        narrow = self._descriptor(self._memory, STEP * LINE if plan.turned[0] else 16)
         # Thread r of a warp tells block r that the warp has done with a stage.
         tells = out.value(f"icmp ult i32 {self._context.lane}, {self._blocks}")
         leader = out.value(f"zext i1 {tells} to i32")
@@ -488,9 +532,11 @@ class ProductEmitter(PipelineEmitter):
             f"add.u64 c, {narrow}, o;",
             "wgmma.fence.sync.aligned;",
         ]
+        turned = [int(item) for item in plan.turned]
+        steps = [DEPTH * LINE >> 4 if item else 2 for item in turned]
         for step in range(STEP // DEPTH):
-            moved = ["add.u64 a, a, 2;", "add.u64 c, c, 2;"] if step else []
-            lines += [*moved, f"{product} {{{sums}}}, a, c, t, 1, 1, 0, 0;"]
+            moved = [f"add.u64 a, a, {steps[1]};", f"add.u64 c, c, {steps[0]};"] if step else []
+            lines += [*moved, f"{product} {{{sums}}}, a, c, t, 1, 1, {turned[1]}, {turned[0]};"]
         return [
             *lines,
             "wgmma.commit_group.sync.aligned;",

@@ -147,11 +147,8 @@ class StreamEmitter(PipelineEmitter):
     def _bytes_behind_stages(self) -> int:
         return self._stream.held_bytes
 
-    def _open_more_barriers(self, warps: str) -> None:
-        for held in self._stream.held.values():
-            for offset, count in ((0, "1"), (8, warps)):
-                text = f"mbarrier.init.shared::cta.b64 [$0 + {offset}], $1;"
-                self._asm(text, "r,r", f"i32 {self._held_barrier(held)}, i32 {count}")
+    def _more_barriers(self) -> int:
+        return len(self._stream.held)
 
     def _held_barrier(self, held: HeldFactor) -> str:
         return self._out.value(f"add i32 {self._barriers}, {16 * self._stream.stages + held.barrier}")

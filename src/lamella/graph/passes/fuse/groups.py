@@ -82,6 +82,8 @@ class Grouping:
         for number, node in enumerate(self.part.nodes):
             self._see(number + 1)
             facts = self.part.facts[number]
+            if isinstance(node, Operation) and facts.kind is Kind.GATHER and self.machine.joins_views:
+                self._join_picked(number)
             if not isinstance(node, Operation) or facts.kind not in FUSIBLE or self._is_mover(number):
                 continue
             if number in gradients:
@@ -120,6 +122,13 @@ class Grouping:
                 continue
             for item in self._by_worth(maker):
                 self._join(maker, item)
+
+    def _join_picked(self, number: int) -> None:
+        """What data pick from takes in what widens it: of a large tensor few elements are picked."""
+        for item in self.part.sources(number):
+            maker = self.part.makers.get(item.name)
+            if maker is not None and self.groups.get(maker) == [maker] and self._waits(maker):
+                self._try([maker, self.group_of[number]], item.name, number)
 
     def _join_views(self) -> None:
         """Attention takes in what only moves its operands: its kernel reads them one by one, wherever they lie."""
@@ -237,6 +246,8 @@ class Grouping:
         """Join the group behind an operand, with the views on the way; a contraction takes what spreads its operand."""
         movers, maker = self._find_movers(item.name)
         group = self.group_of[number]
+        if maker is not None and self._holds_sums_apart(number, maker):
+            return
         if maker is not None and self.group_of[maker] != group:
             fused = self._try([self.group_of[maker], *movers, group], item.name, number)
             if not fused and movers and self.machine.joins_views and self.part.facts[number].kind is Kind.MAP:
@@ -246,6 +257,14 @@ class Grouping:
         spread = [place for place, mover in enumerate(movers) if self._spreads(mover)]
         if spread and self.part.facts[number].kind is Kind.CONTRACT:
             self._try([*movers[: max(spread) + 1], group], item.name, number)
+
+    def _holds_sums_apart(self, number: int, maker: int) -> bool:
+        """Whether one number would join two sums: that saves a launch, and lets all that reads either wait for both."""
+        if not self.machine.joins_views or self.part.facts[number].size != 1:
+            return False
+        groups = [self.groups[self.group_of[item]] for item in (number, maker)]
+        sums = [any(self.part.facts[item].kind is Kind.REDUCE for item in group) for group in groups]
+        return all(sums) and groups[0] is not groups[1]
 
     def _spreads(self, number: int) -> bool:
         facts = self.part.facts[number]

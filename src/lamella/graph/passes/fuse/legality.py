@@ -102,6 +102,9 @@ FUSIBLE = (Kind.MAP, Kind.VIEW, Kind.REDUCE, Kind.CONTRACT)
 
 def judge(group: Candidate, machine: Machine | None) -> GroupKind:
     """The kind of a group; Illegal says why it is none. Without a machine it is wanted, whatever it costs."""
+    if group.of_kind(Kind.GATHER):
+        _check_gather(group)
+        return GroupKind.MAP
     _check_members(group)
     contracts, reduces = group.of_kind(Kind.CONTRACT), group.of_kind(Kind.REDUCE)
     if not contracts:
@@ -146,6 +149,18 @@ def _check_members(group: Candidate) -> None:
         group.expect(not quantized, "the tensor between them is quantised")
     static = {group.part.static[number] for number in group.members}
     group.expect(len(static) == 1, "one runs once for all runs, the other each time")
+
+
+def _check_gather(group: Candidate) -> None:
+    """What data picks, with what widens the tensor that it is picked from: elements are widened that are picked."""
+    (gather, *others) = group.of_kind(Kind.GATHER)
+    names = {item.name for item in group.part.sources(gather)}
+    group.expect(not others, "data pick twice")
+    for number in group.members:
+        results = results_of(group.part.nodes[number])
+        inner = number != gather and all(item.name in names for item in results)
+        free = inner and group.part.facts[number].is_pointwise and not group.is_visible(number)
+        group.expect(number == gather or free, "it is gather")
 
 
 def _check_map(group: Candidate, machine: Machine | None) -> None:

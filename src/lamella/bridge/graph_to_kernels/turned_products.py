@@ -1,0 +1,104 @@
+"""Products on Hopper whose factors lie along their rows or columns, not along the sum: warpgroups turn their tiles.
+
+Gradients of weights are such: both factors lie along what the sum does not count. No kernel lays them before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+
+from lamella.base.affine import Affine
+from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
+from lamella.bridge.graph_to_kernels.accesses import Access, form_value
+from lamella.bridge.graph_to_kernels.affine import Form
+from lamella.bridge.graph_to_kernels.core_products import STEP, CoreProduct, CoreWriter, write_core_product
+from lamella.bridge.graph_to_kernels.laid_factors import LAID_COLUMNS, write_laid
+from lamella.bridge.graph_to_kernels.stream_sides import flatten_lines
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
+from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
+from lamella.bridge.graph_to_kernels.tiled import Tensors
+from lamella.kernels.build import Builder
+from lamella.kernels.fragments import COLUMNS, DEPTH, FACTORS, SUMS
+from lamella.kernels.target import Target
+from lamella.lang.tensor.nodes import CoopLoad, Coopmatrix, CoopMulAdd, Value
+
+
+@dataclass(slots=True)
+class TurnedWriter(CoreWriter):
+    """The kernel of a product some of whose factors are turned."""
+
+    turned: tuple[bool, bool] = field(default=(False, False))
+
+    def _sum(self, builder: Builder, rows: Access, columns: Access, values: Mapping[str, Value]) -> Value:
+        plan = self.plan
+        extent, element = plan.found.extents[plan.sum], rows.element
+        sums = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
+        places = [
+            form_value(builder, item.axes[int(turned)].index, values)
+            for item, turned in zip((rows, columns), self.turned, strict=True)
+        ]
+        zero, begin = builder.constant(0.0, sums), builder.constant(0)
+        steps = builder.constant(extent), builder.constant(DEPTH)
+        with builder.loop(begin, *steps, carried=[(zero, sums)]) as loop:
+            body, k = loop.body, loop.variable
+            kinds = (
+                Coopmatrix(element, plan.rows, DEPTH, "matrix_a"),
+                Coopmatrix(element, DEPTH, COLUMNS, "matrix_b"),
+            )
+            loads = []
+            for item, kind, place, turned in zip((rows, columns), kinds, places, self.turned, strict=True):
+                where = (place, k) if turned else (k, place)
+                along = kind.use == "matrix_a"
+                loads.append(body.value(CoopLoad(item.memref, *where, kind, along != turned)))
+            body.give(body.value(CoopMulAdd(*loads, loop.carried[0], sums)))
+        return loop.results[0]
+
+
+def write_turned_product(plan: CoreProduct, tensors: Tensors, target: Target) -> list[TileKernel]:
+    """The kernels of a product, without those that would lay factors which warpgroups can turn; others are laid."""
+    extents = plan.found.extents
+    whole = (extents[plan.row] % plan.rows, extents[plan.column] % plan.columns, extents[plan.sum] % STEP)
+    if not target.has_warpgroups or any(whole) or plan.rounded or not any(plan.laid):
+        return write_core_product(plan, tensors)
+    sides, laid, turned = [plan.row_factor, plan.column_factor], list(plan.laid), [False, False]
+    lines = (
+        (plan.row_key, PACKED, plan.row, plan.rows),
+        (plan.column_key, LAID_COLUMNS, plan.column, plan.columns),
+    )
+    before: list[TileKernel] = []
+    for place, (key, own, line, size) in enumerate(lines):
+        given = plan.found.factors[plan.found.keys.index(key)]
+        found = _turn(given, line, plan) if laid[place] and size % STEP == 0 else None
+        if found is not None:
+            sides[place], laid[place], turned[place] = found, (), True
+        elif laid[place]:
+            before.append(write_laid(given, (key, own), laid[place], extents, plan.sums))
+    if not any(turned):
+        return write_core_product(plan, tensors)
+    changed = replace(plan, row_factor=sides[0], column_factor=sides[1], laid=(laid[0], laid[1]))
+    return [*before, TurnedWriter(changed, tensors, turned=(turned[0], turned[1])).write()]
+
+
+def _turn(access: Access, line: str, plan: CoreProduct) -> Access | None:
+    """A factor as a matrix whose lines the sum counts, and nothing else; None where it is none."""
+    if access.element not in FACTORS:
+        return None
+    try:
+        found = flatten_lines(access, plan.sums[-1], line)
+    except Unsupported:
+        return None
+    lines, near = found.axes
+    if lines.index != _counted(plan.sums, plan.found.extents):
+        return None
+    counter: Form = Affine(0, ((plan.sum, 1),))
+    return replace(found, axes=(replace(lines, index=counter), near))
+
+
+def _counted(sums: Sequence[str], extents: Mapping[str, int]) -> Form:
+    """The number of a step of several loops, the last of which is the closest."""
+    found: Form = Affine(0)
+    for name in sums:
+        found = Affine(0).plus(found, extents[name]).plus(Affine(0, ((name, 1),)), 1)
+    return found
