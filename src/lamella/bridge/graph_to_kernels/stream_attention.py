@@ -34,6 +34,7 @@ from lamella.bridge.graph_to_kernels.stream_sides import (
     lay_side,
     padded,
     split_turns,
+    with_pairs,
 )
 from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
@@ -299,7 +300,7 @@ class _StreamWriter:
             self._finish(region, values, mixture, total)
             self._store_rows(region, values, most, total)
         groups = prod(extents[name] for name in roles.outer) * blocks
-        return replace(self.parameters.close(builder, groups), attributes=group_sizes(SUBGROUPS))
+        return replace(with_pairs(self.parameters.close(builder, groups)), attributes=group_sizes(SUBGROUPS))
 
     def _tiles(self, builder: Builder, first: Value) -> Value:
         """How many tiles of keys the queries of a work-group see."""

@@ -27,7 +27,14 @@ from lamella.bridge.graph_to_kernels.stream_attention import (
     ROW,
     exponential,
 )
-from lamella.bridge.graph_to_kernels.stream_sides import NARROW, TILE, head_view, lay_side, split_turns
+from lamella.bridge.graph_to_kernels.stream_sides import (
+    NARROW,
+    TILE,
+    head_view,
+    lay_side,
+    split_turns,
+    with_pairs,
+)
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import COLUMNS, SUMS
@@ -163,14 +170,15 @@ class _GradientWriter:
                 none = body.constant(0.0, SCORES)
                 scores = body.value(CoopMulAdd(tiles[0], held[0], none, SCORES))
                 toward = body.value(CoopMulAdd(tiles[1], held[1], none, SCORES))
-                lines = [body.value(CoopLoad(row, at, zero, COLUMN)) for row in rows]
+                logs = body.value(CoopLoad(rows[0], at, zero, COLUMN))
                 if tested:
                     scores = _hide(body, scores, key=own, query=at, keys_are_rows=False)
-                weights = _weigh(body, scores, lines[0], COLUMN, roles.scale)
+                weights = _weigh(body, scores, logs, COLUMN, roles.scale)
                 back = writing.tile(body, "given", heads[1], at, turned=True)
                 narrow = body.cast(weights, WEIGHTS)
                 values_sum = body.value(CoopMulAdd(back, narrow, loop.carried[1], carried[1][1]))
-                steep = body.cast(_steepen(body, weights, toward, lines[1]), WEIGHTS)
+                along = body.value(CoopLoad(rows[1], at, zero, COLUMN))
+                steep = body.cast(_steepen(body, weights, toward, along), WEIGHTS)
                 turned = writing.tile(body, "queries", heads[0], at, turned=True)
                 keys_sum = body.value(CoopMulAdd(turned, steep, loop.carried[0], carried[0][1]))
                 body.give(keys_sum, values_sum)
@@ -260,7 +268,8 @@ class _KernelWriter:
 
     def close(self, builder: Builder, groups: int) -> TileKernel:
         """The kernel of what was written."""
-        return replace(self.parameters.close(builder, groups), attributes=group_sizes(TILE // COLUMNS))
+        kernel = with_pairs(self.parameters.close(builder, groups))
+        return replace(kernel, attributes=group_sizes(TILE // COLUMNS))
 
     def _spans(self, name: str) -> tuple[tuple[str, int], tuple[str, int]]:
         roles = self.roles

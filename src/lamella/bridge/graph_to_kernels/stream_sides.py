@@ -16,7 +16,7 @@ from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key
 from lamella.kernels.build import Builder
 from lamella.kernels.target import Target
-from lamella.lang.tensor.nodes import Slice, Value
+from lamella.lang.tensor.nodes import Dictionary, DictionaryEntry, Slice, Value
 from lamella.lang.tensor.nodes.types import INDEX, Memref
 
 NARROW = "bf16"
@@ -46,6 +46,18 @@ def _joined(axes: Sequence[Axis]) -> Axis:
         index = index.plus(axis.index, size)
         size *= axis.size
     return Axis(size, stride, index)
+
+
+def with_pairs(kernel: TileKernel) -> TileKernel:
+    """The kernel whose reals of 32 bits begin where two are moved at once, as do all their rows."""
+    parameters = []
+    for item in kernel.parameters:
+        kind = item.type
+        even = isinstance(kind, Memref) and not any((step or 1) % 2 for step in kind.stride if step != 1)
+        if isinstance(kind, Memref) and even and kind.element == "f32" and item.attributes is None:
+            item = replace(item, attributes=Dictionary((DictionaryEntry("alignment", 8),)))
+        parameters.append(item)
+    return replace(kernel, parameters=tuple(parameters))
 
 
 def padded(count: int) -> int:

@@ -15,7 +15,7 @@ from lamella.bridge.graph_to_kernels.accesses import Access, form_value
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.core_products import STEP, CoreProduct, CoreWriter, write_core_product
 from lamella.bridge.graph_to_kernels.laid_factors import LAID_COLUMNS, write_laid
-from lamella.bridge.graph_to_kernels.stream_sides import flatten_lines
+from lamella.bridge.graph_to_kernels.stream_sides import flatten_lines, with_pairs
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Tensors
@@ -78,7 +78,7 @@ def write_turned_product(plan: CoreProduct, tensors: Tensors, target: Target) ->
     if not any(turned):
         return write_core_product(plan, tensors)
     changed = replace(plan, row_factor=sides[0], column_factor=sides[1], laid=(laid[0], laid[1]))
-    return [*before, TurnedWriter(changed, tensors, turned=(turned[0], turned[1])).write()]
+    return [*before, with_pairs(TurnedWriter(changed, tensors, turned=(turned[0], turned[1])).write())]
 
 
 def _turn(access: Access, line: str, plan: CoreProduct) -> Access | None:

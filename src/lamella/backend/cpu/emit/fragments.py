@@ -200,10 +200,22 @@ def emit_load(context: EmitContext, load: CoopLoad) -> MatrixValue:
     place, own = find_layout(context, load), _threads(context)
     if load.type.use == "matrix_acc":
         address = _own_address(context, place, load.type, own)
-        cells = [_element(context, address, *item) for item in _sum_places(load.type)]
+        spots = list(_sum_places(load.type))
+        if load.type.rows > 1 and place.element == "f32" and _stores_pairs(place):
+            pairs = [_load_pair(context, address, *item) for item in spots[::2]]
+            return MatrixValue(load.type, (tuple(cell for pair in pairs for cell in pair),))
+        cells = [_element(context, address, *item) for item in spots]
         return MatrixValue(load.type, (tuple(cells),))
     words = tuple(_words(context, place, load.type, own))
     return MatrixValue(load.type, (words,), words=True)
+
+
+def _load_pair(context: EmitContext, address: _Address, row: int, column: int) -> list[str]:
+    """Two rows that lie side by side, in one access."""
+    out, pointer, condition = context.out, address.pointer(row, column), address.condition(row, column)
+    kept = pointer if condition is None else or_zeros(context, pointer, condition)
+    both = out.value(f"load <2 x float>, ptr {kept}, align 8")
+    return [out.value(f"extractelement <2 x float> {both}, i64 {side}") for side in range(2)]
 
 
 def _element(context: EmitContext, address: _Address, row: int, column: int) -> str:

@@ -261,9 +261,9 @@ class _PipelineReader:
         return replace(plan, stages=stages)
 
     def _is_paired(self, left: CoopLoad, rows: int) -> bool:
-        """Whether work-groups 2i and 2i+1 load the same tile, half of which is a box, or some panels."""
-        place, least = (left.column, ROWS) if left.transposed else (left.row, STEP)
-        return rows % (2 * least) == 0 and self.grains.get(place.name, 1) % PAIR == 0
+        """Whether work-groups 2i and 2i+1 load the same tile, half of which is a box; panels are no boxes."""
+        even = left.transposed and rows % (2 * ROWS) == 0
+        return even and self.grains.get(left.column.name, 1) % PAIR == 0
 
     def _follow(self, statement: Statement) -> None:
         """What is known of a value: its number, and how it differs from subgroup to subgroup."""

@@ -315,7 +315,7 @@ class ProductEmitter(PipelineEmitter):
         """The tile of A; of two blocks each copies its half for both."""
         plan = self._product
         if plan.turned[0]:
-            return self._copy_turned()
+            return self._copy_panels("$3", "$5", range(plan.rows // STEP))
         if plan.cluster == 1:
             return [f"{COPY} [d], [$3, {{k, $5}}], [b];"]
         rows, size = plan.rows // PAIR, plan.left_bytes // PAIR
@@ -333,38 +333,14 @@ class ProductEmitter(PipelineEmitter):
             "COPIED${:uid}:",
         ]
 
-    def _copy_turned(self) -> list[str]:
-        """A tile of A that lies along its rows: panels of 64 of them; of two blocks each copies half of these."""
-        plan = self._product
-        panels = range(plan.rows // STEP)
-        alone = self._copy_panels("$3", "$5", panels)
-        if plan.cluster == 1:
-            return alone
-        half = len(panels) // PAIR
-        shared = [
-            "@q bra SHARED${:uid};",
-            *alone,
-            "bra COPIED${:uid};",
-            "SHARED${:uid}:",
-            f"mad.lo.u32 d, $8, {half * STEP * LINE}, d;",
-            f"mad.lo.u32 u, $8, {half * STEP}, $5;",
-        ]
-        return [
-            *shared,
-            *self._copy_panels("$3", "u", range(half), ".multicast::cluster", ", m"),
-            "COPIED${:uid}:",
-        ]
-
-    def _copy_panels(
-        self, source: str, first: str, panels: range, way: str = "", mask: str = ""
-    ) -> list[str]:
+    def _copy_panels(self, source: str, first: str, panels: range) -> list[str]:
         """Panels of 64 rows or columns, one behind the other, with 64 k each."""
         lines = []
         for panel in panels:
             if panel:
                 lines += [f"add.u32 d, d, {STEP * LINE};"]
             lines += [f"add.u32 r, {first}, {panel * STEP};"]
-            lines += [f"{COPY}{way} [d], [{source}, {{r, k}}], [b]{mask};"]
+            lines += [f"{COPY} [d], [{source}, {{r, k}}], [b];"]
         return lines
 
     def _advance(self) -> list[str]:
