@@ -6,7 +6,7 @@ cheaper; what the model asks for comes first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic
@@ -70,6 +70,8 @@ class Grouping:
         """What groups depend on, of the nodes that were looked at so far: nothing before them depends on others."""
         self._seen = 0
         """How many nodes those are."""
+        self._apart: set[int] = set()
+        """Nodes of ways back through attentions."""
 
     def run(self) -> None:
         """Form the groups that are asked for, then let every operation join those of its operands, in order."""
@@ -78,7 +80,9 @@ class Grouping:
             self._see(len(self.part.nodes))
         for request in wanted:
             self._form(request)
-        gradients = set(self._join_gradients()) if self.machine.joins_gradients else set()
+        gradients = list(find_gradients(self.part)) if self.machine.joins_gradients else []
+        self._apart = {number for members in gradients for number in members}
+        whole = {members[-1]: members for members in gradients}
         for number, node in enumerate(self.part.nodes):
             self._see(number + 1)
             facts = self.part.facts[number]
@@ -86,7 +90,10 @@ class Grouping:
                 self._join_picked(number)
             if not isinstance(node, Operation) or facts.kind not in FUSIBLE or self._is_mover(number):
                 continue
-            if number in gradients:
+            if number in self._apart:
+                # The way back through an attention is a group of its own, which nothing joins.
+                if number in whole:
+                    self._merge([self.group_of[member] for member in whole[number]], None)
                 continue
             if number in self.part.decoding:
                 self._join_codes(number)
@@ -97,13 +104,6 @@ class Grouping:
                 self._join_widened(number)
         if self.machine.joins_views:
             self._join_views()
-
-    def _join_gradients(self) -> Iterator[int]:
-        """The ways back through attentions are groups of their own, which nothing joins."""
-        for members in find_gradients(self.part):
-            self._see(len(self.part.nodes))
-            if self._merge([self.group_of[number] for number in members], None) is None:
-                yield from members
 
     def _waits(self, number: int) -> bool:
         """Whether an operation widens numbers for one reader: behind what makes them it would write more bytes."""
@@ -246,7 +246,7 @@ class Grouping:
         """Join the group behind an operand, with the views on the way; a contraction takes what spreads its operand."""
         movers, maker = self._find_movers(item.name)
         group = self.group_of[number]
-        if maker is not None and self._holds_sums_apart(number, maker):
+        if maker is not None and (maker in self._apart or self._holds_sums_apart(number, maker)):
             return
         if maker is not None and self.group_of[maker] != group:
             fused = self._try([self.group_of[maker], *movers, group], item.name, number)

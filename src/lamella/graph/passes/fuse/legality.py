@@ -19,13 +19,14 @@ import numpy as np
 
 from lamella.base.records import dataclass
 from lamella.graph.nodes import Tensor
-from lamella.graph.passes.fuse.gradients import is_gradient
+from lamella.graph.passes.fuse.gradients import PRODUCTS, SUMS, is_gradient
 from lamella.graph.passes.fuse.kinds import Kind, Read, Rows, is_identity
 from lamella.graph.passes.fuse.machine import Machine
 from lamella.graph.passes.fuse.parts import Part
 from lamella.graph.rewrite import results_of
 
 MOST_MEMBERS = 64
+GRADIENT_CONTRACTIONS = PRODUCTS + SUMS
 MOST_OPERANDS = 24
 """Tensors that one kernel reads and writes, at most."""
 
@@ -122,7 +123,7 @@ def judge(group: Candidate, machine: Machine | None) -> GroupKind:
     if len(contracts) == 2 and reduces:
         _check_attention(group, contracts, reduces)
         return GroupKind.ATTENTION
-    if not reduces and is_gradient(group.part, group.members):
+    if len(contracts) == GRADIENT_CONTRACTIONS and not reduces and is_gradient(group.part, group.members):
         return GroupKind.GRADIENT
     raise Illegal("two contractions")
 
