@@ -341,7 +341,7 @@ class TrainOptions(TypedDict, total=False):
     accumulate: int | None
     """Take the gradients of a batch in N parts, which needs less memory."""
     memory_budget: str | None
-    """The most memory that a step may take, such as 300MB: activations are offloaded until it fits, those with @memory(offload) first."""
+    """The most memory that a step may take, such as 300MB: where all fits, nothing is computed twice; otherwise activations are offloaded until it does, those with @memory(offload) first."""
     ranks: str | None
     """Train on several processes: dp=N that take parts of each batch, tp=N slices of weights, ep=N of experts, pp=N stages (docs/layers/training.md)."""
     recipe: str | None

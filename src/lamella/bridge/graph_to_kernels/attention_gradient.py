@@ -15,7 +15,7 @@ from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, substitute_loops
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.attention import is_product, place_in
-from lamella.bridge.graph_to_kernels.score_terms import find_factor, is_reals
+from lamella.bridge.graph_to_kernels.score_terms import find_factor, is_reals, without_guard
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
     Tensors,
@@ -143,7 +143,10 @@ class _GradientReader:
     def _read_weights(self, formula: Contraction, scores: str) -> tuple[Side, float, bool]:
         """`l == -inf ? 0 : exp(c s - l)`."""
         loops = self._loops(formula, [scores])
-        value = _without_guard(formula.values[0])
+        value = formula.values[0]
+        for item in walk_terms(formula):
+            if isinstance(item, Element):
+                value = without_guard(formula.values[0], item.tensor, -inf) or value
         if not isinstance(value, Apply) or value.function != "exp":
             raise Unsupported("its weights are no exponentials")
         (rest,) = value.operands
@@ -220,16 +223,6 @@ class _GradientReader:
                 raise Unsupported("a sum goes elsewhere")
             return side
         raise Unsupported("a sum is not there")
-
-
-def _without_guard(term: Term) -> Term:
-    """A value without the choice that makes rows of nothing 0."""
-    if isinstance(term, Apply) and term.function == "?:":
-        condition, nothing, rest = term.operands
-        guard = isinstance(condition, Apply) and condition.function == "==" and condition.operands[1] == -inf
-        if guard and nothing == 0.0:
-            return rest
-    return term
 
 
 def _flat_factors(term: Term) -> list[Term]:

@@ -36,3 +36,14 @@ def find_factor(term: Term, scores: str) -> tuple[float, bool]:
 def is_reals(terms: Sequence[Term]) -> TypeGuard[Sequence[Element]]:
     """Whether terms are two elements."""
     return len(terms) == 2 and all(isinstance(item, Element) for item in terms)
+
+
+def without_guard(term: Term, tensor: str, number: float) -> Term | None:
+    """What a term is but where an element of a tensor is a number, and it is 0; None where it is no such choice."""
+    if not isinstance(term, Apply) or term.function != "?:":
+        return None
+    condition, nothing, rest = term.operands
+    if not isinstance(condition, Apply) or condition.function != "==" or nothing != 0.0:
+        return None
+    first, second = condition.operands
+    return rest if isinstance(first, Element) and first.tensor == tensor and second == number else None

@@ -26,7 +26,7 @@ from lamella.bridge.graph_to_kernels.attention import (
     AttentionRoles,
     find_attention_roles,
 )
-from lamella.bridge.graph_to_kernels.score_terms import find_factor
+from lamella.bridge.graph_to_kernels.score_terms import find_factor, without_guard
 from lamella.bridge.graph_to_kernels.stream_sides import (
     NARROW,
     TILE,
@@ -140,11 +140,9 @@ def _without_division(term: Term, mixture: str, total: str) -> Term:
     """A term without `total == 0 ? 0 : mixture / total`, which the mixture stands for."""
     if not isinstance(term, Apply):
         return term
-    if term.function == "?:":
-        condition, nothing, rest = term.operands
-        empty = isinstance(condition, Apply) and condition.function == "==" and condition.operands[1] == 0.0
-        if empty and nothing == 0.0 and _is_of(condition.operands[0], total):
-            return _without_division(rest, mixture, total)
+    rest = without_guard(term, total, 0.0)
+    if rest is not None:
+        return _without_division(rest, mixture, total)
     if term.function == "/" and _is_of(term.operands[0], mixture) and _is_of(term.operands[1], total):
         return term.operands[0]
     return replace(term, operands=tuple(_without_division(item, mixture, total) for item in term.operands))
@@ -214,13 +212,9 @@ class _SoftmaxReader:
     def _is_exponential(self, term: Term) -> bool:
         if isinstance(term, Element):
             return term.tensor in self.exponentials
-        if isinstance(term, Apply) and term.function == "?:":
-            condition, nothing, rest = term.operands
-            empty = (
-                isinstance(condition, Apply) and condition.function == "==" and condition.operands[1] == -inf
-            )
-            guards = empty and _is_of(condition.operands[0], self.most) and nothing == 0.0
-            return guards and self._is_exponential(rest)
+        guarded = without_guard(term, self.most, -inf)
+        if guarded is not None:
+            return self._is_exponential(guarded)
         if not isinstance(term, Apply) or term.function != "exp" or not self.most:
             return False
         (rest,) = term.operands
@@ -293,8 +287,8 @@ class _StreamWriter:
             inner = roles.depth[0]
             lines = (roles.query, inner), (roles.key, inner), (roles.key, roles.width)
             heads = [
-                head_view(region, side, *((name, extents[name]) for name in line), values)
-                for side, line in zip(sides, lines, strict=True)
+                head_view(region, side, (line, extents[line]), (along, extents[along]), values)
+                for side, (line, along) in zip(sides, lines, strict=True)
             ]
             mixture, most, total = self._stream(region, heads, values, self._tiles(region, first))
             self._finish(region, values, mixture, total)

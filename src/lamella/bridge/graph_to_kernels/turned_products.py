@@ -52,7 +52,8 @@ class TurnedWriter(CoreWriter):
                 where = (place, k) if turned else (k, place)
                 along = kind.use == "matrix_a"
                 loads.append(body.value(CoopLoad(item.memref, *where, kind, along != turned)))
-            body.give(body.value(CoopMulAdd(*loads, loop.carried[0], sums)))
+            left, right = loads
+            body.give(body.value(CoopMulAdd(left, right, loop.carried[0], sums)))
         return loop.results[0]
 
 
@@ -100,5 +101,6 @@ def _counted(sums: Sequence[str], extents: Mapping[str, int]) -> Form:
     """The number of a step of several loops, the last of which is the closest."""
     found: Form = Affine(0)
     for name in sums:
-        found = Affine(0).plus(found, extents[name]).plus(Affine(0, ((name, 1),)), 1)
+        step: Form = Affine(0, ((name, 1),))
+        found = step.plus(found, extents[name])
     return found

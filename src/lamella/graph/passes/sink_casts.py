@@ -111,20 +111,11 @@ def _joined(library: Library, node: Operation, walk: RewriteWalk) -> Replacement
     if not narrows or not isinstance(parts, tuple) or output.quantization or source.quantization:
         return None
     try:
+        element = output.element
         casts = [
-            call(
-                library,
-                node.operator,
-                (item,),
-                {},
-                [walk.fresh(f"{item.name}.{output.element}")],
-                {"R": output.element},
-            )
+            call(library, node.operator, (item,), {}, [walk.fresh(f"{item.name}.{element}")], {"R": element})
             for item in parts
-            if isinstance(item, Tensor)
         ]
-        if len(casts) < len(parts):
-            return None
         joined = tuple(item for one in casts for item in one.outputs if isinstance(item, Tensor))
         whole = call(library, CONCAT, (joined,), dict(maker.attributes), [output.name])
     except Found:
