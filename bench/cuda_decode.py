@@ -53,43 +53,6 @@ def transformers_tokens(torch: Any, model: Any, prompt: list[int], count: int) -
         yield int(given.item())
 
 
-def compiled_seconds(torch: Any, model: Any, prompt: list[int], count: int) -> float:
-    """What a token takes `generate` with a static cache, which compiles the step and runs it as a CUDA graph."""
-    given = torch.tensor([prompt], device="cuda")
-
-    def run(new: int) -> float:
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        model.generate(
-            given,
-            attention_mask=torch.ones_like(given),
-            max_new_tokens=new,
-            min_new_tokens=new,
-            do_sample=False,
-            cache_implementation="static",
-        )
-        torch.cuda.synchronize()
-        return time.perf_counter() - begin
-
-    few, many = 8, 8 + count
-    for _ in range(2):
-        run(many)
-    run(few)
-    return (min(run(many) for _ in range(3)) - min(run(few) for _ in range(3))) / count
-
-
-def seconds_between(tokens: Iterator[int]) -> tuple[float, float]:
-    """The time until the first token, and what each of the others takes; those of a chunk come together."""
-    begin = time.perf_counter()
-    next(tokens)
-    first = time.perf_counter()
-    for _ in range(3):
-        next(tokens)
-    second = time.perf_counter()
-    left = sum(1 for _ in tokens)
-    return first - begin, (time.perf_counter() - second) / left
-
-
 def measure(
     folder: str, precision: str, chosen: argparse.Namespace, prompt: list[int]
 ) -> tuple[float, float]:
@@ -99,7 +62,7 @@ def measure(
     ours = Generator(Path(folder), chosen.prompt + chosen.tokens + 1, options, "cuda")
     print(f"{precision}: ready after {time.perf_counter() - begin:.1f} s", flush=True)
     for turn in range(2):
-        first, each = seconds_between(ours.run(prompt, Sampling(chosen.tokens)))
+        first, each = seconds_of(ours.run(prompt, Sampling(chosen.tokens)))
         print(f"ours, turn {turn}: prompt {first * 1e3:.1f} ms, token {each * 1e3:.3f} ms", flush=True)
     executable: Any = ours.executable
     names = {
@@ -120,7 +83,6 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--precision", default="bf16", help="several with commas")
-    parser.add_argument("--compiled", action="store_true", help="transformers with torch.compile")
     parser.add_argument("--launches", type=int, default=0, help="kernels to tell, the longest first")
     chosen = parser.parse_args()
     absent = cuda.missing()
@@ -140,8 +102,6 @@ def main() -> None:
     short = model.cuda().bfloat16()
     for _ in range(2):
         read, step = seconds_of(transformers_tokens(torch, short, prompt, chosen.tokens))
-    if chosen.compiled:
-        step = compiled_seconds(torch, short, prompt, chosen.tokens)
     for name, (first, each) in found.items():
         print(
             f"qwen3, {chosen.layers} layers, {name}: {each * 1e3:.3f} ms a token, {bound / each:.2f} of the "

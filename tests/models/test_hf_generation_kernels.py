@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lamella.backend.cpu.run.lists import NativeList
 from lamella.backend.named import NamedKernels
-from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.lang.tensor.nodes import Program
 from lamella.pipeline.backends import kernels
@@ -62,50 +59,6 @@ def test_prompts_of_all_lengths_share_kernels(tmp_path: Path, monkeypatch: pytes
     assert len(made) == 2
     with pytest.raises(InputError, match="no tokens"):
         generators[0].run([], Sampling(2))
-
-
-Fed = Mapping[str, str]
-
-
-@pytest.mark.parametrize("fails_after", [99, 1])
-def test_a_machine_gives_itself_the_tokens_that_it_chose(
-    fails_after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The processor stands in for a device; where a step fails, the host takes all of them again."""
-    save("llama tied", tmp_path, seed=4)
-    last: dict[int, tuple[Mapping[str, Array], Mapping[str, Array]]] = {}
-    plain, went = NativeList.run, list[int]()
-
-    def run(self: NativeList, inputs: Any, outputs: Any, times: Any = None) -> bool:
-        last[id(self)] = inputs, outputs
-        return plain(self, inputs, outputs, times)
-
-    def go_on(self: NativeList, count: int, fed: Fed, told: str) -> tuple[Array, dict[str, Array]] | None:
-        (inputs, outputs), rows = last[id(self)], list[Array]()
-        went.append(count)
-        for _ in range(count if len(went) <= fails_after else 0):
-            fresh = {target: outputs[source].copy() for source, target in fed.items()}
-            assert plain(self, {**inputs, **fresh}, outputs)
-            rows.append(outputs[told].copy())
-        return (np.stack(rows), {name: outputs[name].copy() for name in fed}) if rows else None
-
-    want = list(Generator(tmp_path, 24, Options(threads=1), "cpu").run([1, 2, 3], Sampling(20)))
-    monkeypatch.setattr(NativeList, "run", run)
-    monkeypatch.setattr(NativeList, "go_on", go_on, raising=False)
-    monkeypatch.setattr(generate, "CUDA", "cpu")
-    monkeypatch.setattr(generate, "AHEAD", 8)
-    generator = Generator(tmp_path, 24, Options(threads=1), "cpu")
-    for _ in range(2):
-        assert list(generator.run([1, 2, 3], Sampling(20))) == want
-    assert went[:3] == ([8, 8, 2] if fails_after > 2 else [8, 8, 8])
-
-
-@pytest.mark.gpu
-def test_a_device_gives_itself_the_tokens_that_it_chose(tmp_path: Path) -> None:
-    save("qwen3", tmp_path, seed=4)
-    generator = Generator(tmp_path, 40, Options(), "cuda")
-    found = list(generator.run([1, 2, 3], Sampling(30)))
-    assert found == list(Generator(tmp_path, 40, Options(), "cpu").run([1, 2, 3], Sampling(30)))
 
 
 def test_a_long_prompt_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

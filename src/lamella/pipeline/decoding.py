@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -75,12 +75,6 @@ class Sampling:
     """Tokens that end a text."""
     answered: int = 0
     """How many of the last tokens of the prompt belong to the answer, as lengths count it."""
-
-
-def is_greedy(sampling: Sampling) -> bool:
-    """Whether each token is the likeliest one, whatever came before it."""
-    drawn = replace(sampling.rules, top_k=PLAIN.top_k, top_p=PLAIN.top_p, min_p=PLAIN.min_p)
-    return sampling.temperature <= 0 and drawn == PLAIN
 
 
 def continue_text(

@@ -32,7 +32,6 @@ from lamella.graph.model import Streaming
 from lamella.kernels.fuse_launches import fuse_launches
 from lamella.kernels.launches import (
     ELEMENT_BYTES,
-    ELEMENT_TYPES,
     BufferView,
     Launch,
     LaunchList,
@@ -183,9 +182,6 @@ class CudaList:
         self._bound: dict[str, Array] = {}
         self._entering = list(whole.inputs)
         self._pinned: dict[str, PinnedMemory] = {}
-        self._next: tuple[dict[str, str], LaunchGraph] | None = None
-        """The launches behind copies of outputs to inputs, and which."""
-        self._rooms: dict[str, PinnedMemory] = {}
         self._known: tuple[tuple[int, ...], frozenset[str]] = ((-1,), frozenset())
         """The states of the last run, by their identities, and those that lie on the device."""
         written = {launch.arguments[place].buffer for launch in whole.launches for place in launch.writes}
@@ -238,54 +234,6 @@ class CudaList:
         """Run all launches of the last run again, on what lies on the device; nobody waits."""
         for graph in self._graphs:
             graph.launch()
-
-    def go_on(self, count: int, fed: Mapping[str, str], told: str) -> tuple[Array, dict[str, Array]] | None:
-        """Run so many times more, the device giving outputs to itself; nobody waits before the last run.
-
-        Gives what one output was after each run, and all that were fed after the last; None where launches found
-        something wrong, or where the host has to look between them.
-        """
-        device()
-        self._settle()
-        views = {name: self.whole.outputs.get(name) for name in fed}
-        if len(self._graphs) != 1 or any(
-            view is None or view.reach != self.whole.buffers[self.whole.inputs[fed[name]].buffer].size
-            for name, view in views.items()
-        ):
-            return None
-        if self._next is None or self._next[0] != dict(fed):
-            self._next = dict(fed), LaunchGraph(self._stream, partial(self._record_next, fed))
-        rows = self._room(told, count)
-        place = self._buffers.address(self.whole.outputs[told])
-        for row in rows:
-            self._next[1].launch()
-            call("cuMemcpyDtoHAsync_v2", address_of(row), place, row.nbytes, self._stream.handle)
-        last = {name: self._read(name, view, self._room(name, 1)[0]) for name, view in views.items() if view}
-        sound = self._flags.are_clear()
-        self._stream.wait("running a launch list")
-        if not sound:
-            self._flags.clear()
-            return None
-        return rows.copy(), {name: array.copy() for name, array in last.items()}
-
-    def _record_next(self, fed: Mapping[str, str]) -> None:
-        """Outputs of the last run become inputs, then all launches follow."""
-        for source, target in fed.items():
-            view, own = self.whole.outputs[source], self.whole.inputs[target].buffer
-            place = self._buffers.start(own)
-            call("cuMemcpyDtoDAsync_v2", place, self._buffers.address(view), view.reach, self._stream.handle)
-        self._record(0, len(self._launches))
-
-    def _room(self, name: str, count: int) -> Array:
-        """Room for an output after so many runs, which the device copies to by itself."""
-        view = self.whole.outputs[name]
-        kind = ELEMENT_TYPES[view.element]
-        size = count * view.reach
-        held = self._rooms.get(name)
-        if held is None or held.size < size:
-            held = self._rooms[name] = PinnedMemory(size)
-        shape = tuple(reversed(view.shape))
-        return held.bytes()[:size].view(kind).reshape(count, *shape)
 
     def kernel_seconds(self, rounds: int = 5) -> dict[tuple[str, int], tuple[int, float]]:
         """How often each kernel is launched with so many work-groups, and how long these launches take in a row.
@@ -397,7 +345,7 @@ class CudaList:
         """Write where everything lies into the slots, where the arena has moved."""
         if self._base == self._buffers.base():
             return
-        self._base, self._graphs, self._next = self._buffers.base(), [], None
+        self._base, self._graphs = self._buffers.base(), []
         self._launches = [
             self._place(number, launch, made) for number, (launch, made) in enumerate(self._prepared)
         ]

@@ -16,7 +16,7 @@ from lamella.backend.arguments import dtype_of
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.cutting import KernelStep, SegmentCutter, StepOutput
 from lamella.backend.executor.run import last_reads, make_constant
-from lamella.backend.executor.segments import ListMachine, OnceResults, RepeatingList, Segment
+from lamella.backend.executor.segments import ListMachine, OnceResults, Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.reference.operators import (
     BoundOperation,
@@ -134,35 +134,6 @@ class KernelExecutable(GraphExecutable):
         self._context.runner.begin(extents)
         steps = self._context.runner.cut(self.model.graph.nodes, self._needed)
         return [item for item in steps if isinstance(item, Segment)]
-
-    def go_on(self, count: int, told: str, given: str) -> Array | None:
-        """What an output is after each of so many further calls, each of which is given what the last one gave there.
-
-        It follows a call that has run, with inputs like its own. None where the machine needs the host between two
-        calls, or a step had no value: states mean nothing then.
-        """
-        with self._busy:
-            steps = self._context.runner.cut(self.model.graph.nodes, self._needed)
-            segment = steps[0] if len(steps) == 1 else None
-            if not isinstance(segment, Segment) or segment.parts > 1:
-                return None
-            if not isinstance(segment.each, RepeatingList) or not self._is_whole(segment):
-                return None
-            updates = {
-                item.value.name: item.variable.name
-                for item in self.model.graph.updates
-                if item.variable.name not in segment.in_place
-            }
-            found = segment.each.go_on(count, {**updates, told: given}, told)
-            if found is None:
-                return None
-            for value, variable in updates.items():
-                self._spare.replace(self._state, variable, found[1][value])
-            return found[0]
-
-    def _is_whole(self, segment: Segment) -> bool:
-        """Whether a segment gives all that leaves the graph."""
-        return self._needed <= segment.outputs.keys() | set(segment.in_place.values())
 
     def whole_segment(self) -> Segment | None:
         """The segment that the whole graph is; None where it is several, or has other nodes."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from math import prod
 from operator import is_
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -49,18 +49,6 @@ class RunnableList(Protocol):
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
     ) -> bool:
         """Run all launches; False where one found something wrong, and the outputs mean nothing."""
-
-
-@runtime_checkable
-class RepeatingList(Protocol):
-    """A launch list that can be run again on what its last run left where it runs."""
-
-    def go_on(self, count: int, fed: Mapping[str, str], told: str) -> tuple[Array, dict[str, Array]] | None:
-        """Run so many times more, each time with outputs of the last run in place of the inputs that `fed` names.
-
-        Gives what one output was after each run, and all that were fed after the last; None where a run found
-        something wrong, and states mean nothing, or where it cannot.
-        """
 
 
 class ListMachine(Protocol):

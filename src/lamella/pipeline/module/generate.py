@@ -12,7 +12,6 @@ import numpy as np
 
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.inputs import input_type, list_parts
-from lamella.backend.executor.kernels import KernelExecutable
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.errors import InputError
@@ -30,28 +29,16 @@ from lamella.graph.rewrite import members
 from lamella.lang.module.rules import mappings as rules
 from lamella.pipeline.accuracy import FULL, AccuracyReport, compare_precision
 from lamella.pipeline.backends import make_executable
-from lamella.pipeline.decoding import (
-    RULES,
-    Sampling,
-    continue_text,
-    decode,
-    ignored_settings,
-    is_greedy,
-    read_rules,
-)
+from lamella.pipeline.decoding import RULES, Sampling, continue_text, ignored_settings, read_rules
 from lamella.pipeline.generate import Generated, GraphOfTokens, rate_by_names, sampling_of, stop_tokens
 from lamella.pipeline.module.execution import build, load
 from lamella.pipeline.module.folders import Source, read_source, reason_for_torch
-from lamella.pipeline.module.likeliest import CHOSEN, add_likeliest
 from lamella.pipeline.module.operators import library_of
 from lamella.pipeline.options import Options
 
 TOKENIZER = "tokenizer.json"
 BATCH = "B"
 """The dimension of sequences, as the models of the library call it."""
-CUDA = "cuda"
-AHEAD = 16
-"""Tokens that a device chooses before the host looks at them."""
 MOST_TOKENS = 512
 """How many tokens are read at once: a longer prompt is read in parts, so that its tensors stay small."""
 HEAD = "llm.matmul"
@@ -112,8 +99,6 @@ class Generator:
         model = build(source, options, settings)
         self._input, self._output = _ends(model)
         model = rate_last(model, self._output)
-        with_choice = add_likeliest(model, self._output) if backend == CUDA else None
-        self._chooses, model = with_choice is not None, with_choice or model
         # All backends of graphs keep their variables alike.
         self.executable = cast("GraphExecutable", make_executable(model, backend, options))
         if not hasattr(self.executable, "state"):
@@ -131,36 +116,7 @@ class Generator:
         if not start:
             raise InputError("the prompt has no tokens")
         self.resume(self._empty)
-        chosen = self._chosen.complete(sampling)
-        if self._chooses and is_greedy(chosen) and isinstance(self.executable, KernelExecutable):
-            return self._decode_ahead(self.executable, list(start), chosen)
-        return continue_text(self, start, chosen)
-
-    def _decode_ahead(
-        self, executable: KernelExecutable, start: list[int], sampling: Sampling
-    ) -> Iterator[int]:
-        """The likeliest tokens, some at a time: a device that chooses them gives each to its next step."""
-        said: list[int] = []
-        waiting = [int(self.rate_next(start).argmax())]
-        while len(said) < sampling.max_tokens:
-            if not waiting and len(said) == 1:
-                waiting = [int(self.rate_next(said[-1:]).argmax())]
-            elif not waiting:
-                count = min(AHEAD, sampling.max_tokens - len(said))
-                found = executable.go_on(count, CHOSEN, self._input)
-                if found is None:
-                    # What was read may be lost: all is read again, and then the host takes every step.
-                    self.resume(self._empty)
-                    left = replace(sampling, max_tokens=sampling.max_tokens - len(said))
-                    yield from decode(self.rate_next, [*start, *said], left)
-                    return
-                waiting = [int(token) for token in found.reshape(-1)]
-            for token in waiting:
-                if token in sampling.stops:
-                    return
-                said.append(token)
-                yield token
-            waiting = []
+        return continue_text(self, start, self._chosen.complete(sampling))
 
     def rate(self, start: Sequence[int]) -> Array:
         """The scores of all tokens behind a prompt."""
