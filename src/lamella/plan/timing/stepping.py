@@ -24,6 +24,7 @@ from lamella.lang.nem.resolved import Index, Loop, Operation, Variable
 from lamella.lang.nem.rules import TOO_LONG
 from lamella.plan.timing import event_loop as machine
 from lamella.plan.timing.cost import Cost, MachineModel
+from lamella.plan.timing.pairing_heap import NODE_WIDTH
 from lamella.plan.timing.program import ProgramStep, ProgramSteps
 from lamella.plan.timing.queues import Queues
 from lamella.plan.timing.schedule import (
@@ -143,7 +144,7 @@ def _demand(steps: ProgramSteps, frames: int) -> int:
     tasks = sum(step.task is not None for step in steps.steps)
     own = machine.FRAME_SLOTS + (machine.SLOT_WIDTH + 3) * len(steps.steps) + 1
     own += len(steps.listens) * machine.LISTENER_WIDTH
-    own += tasks * (machine.ENTRY_WIDTH + 2 * machine.NODE_WIDTH)
+    own += tasks * (machine.ENTRY_WIDTH + 2 * NODE_WIDTH)
     inside = (_demand(step.body, frames * _flight(step)) for step in steps.steps if step.body is not None)
     return frames * own + sum(inside)
 
