@@ -150,7 +150,8 @@ def spelled(name: str, prefix: str, tensors: Container[str]) -> str:
     older: str = _NORMED.sub(lambda found: NORMED[found[1]], name)
     for item in (name, older):
         short = item.removeprefix(f"{prefix}.") if prefix else item
-        others = (item, short, f"{prefix}.{item}", *((f"{OLDER}.{short}",) if short != item else ()))
+        others: list[str] = [item, short, f"{prefix}.{item}"]
+        others += [f"{OLDER}.{short}"] if short != item else []
         for one in others:
             if one in tensors:
                 return one
