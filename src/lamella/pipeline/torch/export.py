@@ -149,7 +149,10 @@ SHOWN = 3
 HINTS = (
     ("specialized it to be a constant", "the module fixes this extent: leave it out of 'dynamic'"),
     ("Constraints violated", "give the extent the range that torch asks for: torch.export.Dim(name, min=…)"),
-    ("Cache'> in output", "switch the cache off: kwargs={'use_cache': False}, or module.config.use_cache = False"),
+    (
+        "Cache'> in output",
+        "switch the cache off: kwargs={'use_cache': False}, or module.config.use_cache = False",
+    ),
     ("data-dependent", "write the choice with torch.cond or torch.where, not with a Python condition"),
     ("Could not guard", "write the choice with torch.cond or torch.where, not with a Python condition"),
     ("dynamic_shapes", "'dynamic' has an entry for each argument, such as {'x': {0: 'N'}}"),
