@@ -456,6 +456,11 @@ def differ(left: Truth, right: Truth) -> Truth:
 # --- extents and conditions with some symbols known: what the run asks --------------------------------------
 
 
+def is_told_by_result(extent: Extent) -> bool:
+    """Whether an extent is that of what an operation gives, such as `index.shape[1]`: only the run tells it."""
+    return isinstance(extent, Dim) and any(".shape[" in item.name for item in symbols(extent))
+
+
 def symbols(value: Extent | Truth) -> Iterator[DimSymbol]:
     """The symbols in an extent or a condition, possibly several times."""
     if isinstance(value, Dim):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 
-from lamella.base.dim import Dim, symbols
+from lamella.base.dim import Dim, is_told_by_result
 from lamella.base.dtype import BF16, F16, F32, I4, I8, ElementType
 from lamella.base.records import dataclass
 from lamella.graph.binding import signature
@@ -133,13 +133,8 @@ class KnownFacts:
 
 
 def _is_told_by_results(node: Operation) -> bool:
-    """Whether an extent is that of what another operation gives, such as `index.shape[1]`; no kernel is for it."""
-    given = (*(item.shape for item in (*operands_of(node), *results_of(node))), *_attributes(node))
-    names = (
-        part.name for items in given for item in items if isinstance(item, Dim) for part in symbols(item)
-    )
-    return not all(map(str.isidentifier, names))
-
-
-def _attributes(node: Operation) -> Iterator[Sequence[object]]:
-    return (singles(value) for _, value in node.attributes)
+    """Whether an operation has an extent that only the run tells: no kernel is for it."""
+    shapes = (item.shape for item in (*operands_of(node), *results_of(node)))
+    attributes = (singles(value) for _, value in node.attributes)
+    sizes = (item for items in (*shapes, *attributes) for item in items if isinstance(item, Dim))
+    return any(map(is_told_by_result, sizes))
