@@ -44,12 +44,8 @@ OTHERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         **{f"AlbertFor{head}": {**TEXT, "embedding_size": 16} for head in HEADS},
         "GPTJForCausalLM": {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4},
         "GPTBigCodeForCausalLM": {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4},
-        "Glm4ForCausalLM": {**SHARED, "head_dim": 8},
-        "Qwen2MoeForCausalLM": {**SHARED, "num_experts": 4, "moe_intermediate_size": 16},
         "OlmoeForCausalLM": {**SHARED, "num_experts": 4},
         "xLSTMForCausalLM": {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 4},
-        "ConvNextForImageClassification": {"hidden_sizes": [8, 16, 16, 32], "depths": [1, 1, 1, 1]},
-        "ResNetForImageClassification": {"hidden_sizes": [8, 16], "depths": [1, 1], "embedding_size": 8},
     }
 )
 """Architectures beside those of the tests, by the class of transformers, with the values of a small config."""

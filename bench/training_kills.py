@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.train.kills import Campaign
+from tests.support.train.kills import Campaign, CampaignResult
 
 STEPS = 80
 SIZES = (
@@ -35,13 +35,18 @@ def main() -> None:
         (folder / "net.module").write_text(_text())
         np.save(folder / "tokens.npy", np.random.default_rng(0).integers(0, 64, 4000))
         campaign = Campaign(folder / "net.module", folder / "tokens.npy", folder, steps=STEPS, seed=1)
-        found = campaign.run(kills)
+        found = campaign.run(kills, _tell)
     equal = "equal" if found.is_equal else "OTHER NUMBERS"
     sys.stdout.write(
         f"{found.kills} kills, {found.resumable} resumable, {len(found.torn)} torn files, "
         f"{len(found.resumed)} runs to the end, their numbers are {equal}\n"
     )
     sys.exit(0 if found.is_equal and not found.torn and found.resumable == found.kills else 1)
+
+
+def _tell(found: CampaignResult) -> None:
+    """How far the campaign is."""
+    sys.stderr.write(f"{found.kills} kills, {found.resumable} resumable, {len(found.torn)} torn files\n")
 
 
 def _text() -> str:

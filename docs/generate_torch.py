@@ -2,11 +2,12 @@
 
 It needs torch and transformers and takes minutes, so `make docs` leaves it out.
 
-usage: python -m docs.generate_torch
+usage: python -m docs.generate_torch [--core]: with it, the table of core operations and what bench.coverage found alone
 """
 
 from __future__ import annotations
 
+import csv
 import sys
 import warnings
 from collections import Counter
@@ -18,14 +19,17 @@ from typing import Any
 import torch
 
 import lamella
+from bench.coverage.agreement import AGREEMENT, known_results, table
 from docs.markdown import cell
 from lamella.base.diagnostic import LamellaError
+from lamella.base.paths import read_shipped
 from lamella.bridge.aten.table import rows
 from lamella.bridge.torch_to_graph import torch_to_graph
 from tests.support.bridge.torch_models.judge import largest_error, stretched
 from tests.support.bridge.torch_models.small_models import NETWORKS
 from tests.support.bridge.torch_models.transformer_models import MODELS, Sample
 
+MISSING = "ops/tables/aten_missing.csv"
 PAGE = Path(__file__).resolve().parent / "languages" / "torch.md"
 
 
@@ -102,6 +106,22 @@ def _operator(name: str) -> str:
     return f"`{word}`" if "." in word else {"drop": "left out", "size": "a size"}.get(word, "–")
 
 
+def core_table() -> Iterator[str]:
+    """Every operation that PyTorch tags as core, and the operator that says it or why none does."""
+    reasons = {row["name"]: row["reason"] for row in csv.DictReader(read_shipped(MISSING).splitlines())}
+    yield "| operation | here |"
+    yield "|---|---|"
+    for stem in sorted({*dir(torch.ops.aten), "resize_", "sym_is_contiguous"}):
+        packet = getattr(torch.ops.aten, stem)
+        kinds = packet.overloads() if hasattr(packet, "overloads") else ()
+        tagged = [kind for kind in kinds if torch.Tag.core in getattr(packet, kind).tags]
+        for kind in tagged:
+            name = f"aten.{stem}" if kind == "default" else f"aten.{stem}.{kind}"
+            row = rows().get(f"aten.{stem}.{kind}")
+            here = reasons.get(name, f"`{row.schema.operator}`" if row else "missing")
+            yield f"| `{name}` | {cell(here)} |"
+
+
 def with_tables(page: str, tables: Mapping[str, Iterator[str]]) -> str:
     """The page with what stands between its marks replaced."""
     for name, lines in tables.items():
@@ -113,8 +133,14 @@ def with_tables(page: str, tables: Mapping[str, Iterator[str]]) -> str:
 
 def main() -> int:
     """Write the tables into the page."""
-    found = outcomes()
-    tables = {"models": models_table(found), "operations": operations_table(found)}
+    tables = {"core": core_table()}
+    if AGREEMENT.exists():
+        tables["coverage"] = table(
+            sorted(known_results(AGREEMENT).values(), key=lambda row: str(row["name"]))
+        )
+    if "--core" not in sys.argv:
+        found = outcomes()
+        tables |= {"models": models_table(found), "operations": operations_table(found)}
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
     return 0
 

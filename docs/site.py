@@ -22,12 +22,19 @@ BUILD = ROOT / "build"
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
 FOLDERS = ("docs", "examples")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.py", "*.csv", "*.pyc")
+
+
+def _pages(folder: str, first: str) -> tuple[str, ...]:
+    """The pages of a folder, some of them first, in the order in which they lead on."""
+    return (*(f"docs/{folder}/{name}.md" for name in first.split()), f"docs/{folder}/*.md")
+
+
 SECTIONS = {
     "First five minutes": ("docs/start.md", "docs/tour.md", "docs/[!s]*.md"),
-    "First sessions": ("docs/sessions/index.md", "docs/sessions/*.md"),
+    "First sessions": _pages("sessions", "index npu porting kernels training genome python"),
     "Coming from": ("docs/from/*.md",),
-    "Languages": ("docs/languages/*.md",),
-    "Layers": ("docs/layers/*.md",),
+    "Languages": _pages("languages", "module skriptnd nac plans tokenizers tensor nem onnx torch"),
+    "Layers": _pages("layers", "graph kernels plan quantisation training diff bench studio editors"),
     "Reference": ("docs/standard/index.md", "docs/operators/README.md", "docs/rules/*.md"),
     "Examples": ("examples/*/README.md",),
     "Decisions": ("docs/decisions/*.md",),

@@ -20,18 +20,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import torch
 import torch._dynamo
 import torch.export
 
-from bench.coverage.agreement import BACKENDS, agree
+from bench.coverage.agreement import AGREEMENT, BACKENDS, agree, known_results, table
 from bench.coverage.one import Facts, cover
 from bench.coverage.zoo import names, small_names
 from bench.exports import FOLDER
 
-AGREEMENT, TIMES = FOLDER / "agreement.jsonl", FOLDER / "coverage.jsonl"
+TIMES = FOLDER / "coverage.jsonl"
 SHORT_MS = 2.0
 """Eager runs shorter than this measure the overhead of a call, and are told apart."""
 MOST_BYTES = 10 << 30
@@ -69,13 +68,6 @@ def _failed(name: str, problem: str) -> Facts:
     return {"name": name, "stage": "?", "problem": problem}
 
 
-def known_results(path: Path) -> dict[str, Facts]:
-    """What earlier runs found out, by name; the last line of a name counts."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    rows = [json.loads(line) for line in lines if line.strip()]
-    return {row["name"]: row for row in rows}
-
-
 # --- the summary --------------------------------------------------------------------------------------------
 
 
@@ -88,24 +80,6 @@ def told(facts: Facts) -> str:
     times = f"eager {facts['eager_ms']:9.2f} ms  ours {facts['ours_ms']:9.2f} ms  ratio {facts['ratio']:6.2f}"
     wrong = "" if facts["agrees"] else f"  DIFFERS by {facts['difference']:.1e}"
     return f"{facts['name']:44} {times}{wrong}"
-
-
-STAGES = ("build", "eager", "export", "graph", *BACKENDS, "done")
-
-
-def table(rows: Sequence[Facts]) -> Iterator[str]:
-    """By source how many modules torch.export takes, how many of them become graphs and agree; then the others."""
-    yield "| modules of | drawn | `torch.export` takes | become graphs | reference | cpu | nacvm | agree |"
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
-    for source in (*sorted({row["name"].partition(":")[0] for row in rows}), ""):
-        chosen = [row for row in rows if row["name"].startswith(f"{source}:" if source else "")]
-        reached = [STAGES.index(row["stage"]) if row["stage"] in STAGES else 0 for row in chosen]
-        counts = [sum(place > STAGES.index(stage) for place in reached) for stage in STAGES[2:-1]]
-        share = f"{counts[-1] / counts[0]:.1%}" if counts[0] else "–"
-        yield f"| {source or 'all'} | {len(chosen)} | {' | '.join(map(str, counts))} | {share} |"
-    for row in rows:
-        if row["stage"] in STAGES[3:-1] or row["stage"] not in STAGES:
-            yield f"- `{row['name']}` ({row['stage']}): {row['problem']}"
 
 
 def summary(rows: Sequence[Facts]) -> Iterator[str]:

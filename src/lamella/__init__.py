@@ -61,7 +61,8 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     """Load a part of the public API the first time it is used."""
     if name not in __all__:
-        raise AttributeError(f"module 'lamella' has no attribute '{name}'")
+        meant = import_module("lamella.base.suggest").did_you_mean(name, __all__)
+        raise AttributeError(f"module 'lamella' has no attribute '{name}'; {meant}".rstrip("; "))
     value: object = getattr(import_module(_HOMES.get(name, "lamella.pipeline.api")), name)
     globals()[name] = value
     return value

@@ -55,7 +55,7 @@ NUMBERS = st.integers(-(1 << 40), 1 << 40) | st.integers(-20, 20)
 def test_machine_code_does_what_python_does(left: int, right: int) -> None:
     words = np.array([left, right, 0, 0, 0, 0], np.int64)
     plain = [left, right, 0, 0, 0, 0]
-    assert RUN(words) == everything(plain)  # type: ignore[arg-type]
+    assert RUN(words) == everything(plain)
     assert words.tolist() == plain
 
 

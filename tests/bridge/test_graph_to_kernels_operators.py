@@ -34,6 +34,10 @@ from tests.support.bridge.operators.calls import (
 )
 from tests.support.judges.registry import operators
 
+FACTORISATIONS = (
+    *("cholesky", "determinant", "eigh", "inverse", "log_determinant", "lu", "matrix_exp", "qr", "solve"),
+    *("solve_triangular", "svd"),
+)
 ROWS = "it has no formula: rows of unknown length are chosen"
 DRAWS = "the host draws random numbers, the same for every backend"
 REGIONS = "it has no formula: each region has an extent of its own"
@@ -44,13 +48,23 @@ NATIVE = {
     "image.max_roi_pool": REGIONS,
     "image.avg_roi_pool": REGIONS,
     "layout.nonzero": ROWS,
+    "layout.dynamic_range": ROWS,
+    "algo.sort_rows": "it has no formula: the host sorts",
+    **{f"linalg.{name}": "it has no formula: the host factorises" for name in FACTORISATIONS},
     "rand.uniform": DRAWS,
     "rand.normal": DRAWS,
     "rand.bernoulli": DRAWS,
 }
 """What the host computes, and why."""
-OPEN = {"nn.lstm": {"layout.stack"}, "nn.lstm_loop": {"layout.stack"}}
-"""Components over packs whose length only the run tells."""
+OPEN = {
+    **{"nn.lstm": {"layout.stack"}, "nn.lstm_loop": {"layout.stack"}, "aten.nonzero": {"layout.transpose"}},
+    "aten.masked_select": {"layout.squeeze", "layout.gather"},
+    **{
+        f"algo.unique{kind}": {"layout.squeeze", "layout.gather", "algo.bincount"}
+        for kind in ("", "_rows", "_runs")
+    },
+}
+"""Components over packs whose length, or tensors whose extents, only the run tells."""
 LAYERS = "layer."
 """Operators with variables: their components are run here, they themselves in test_graph_to_kernels_states."""
 

@@ -37,6 +37,7 @@ def test_the_fused_graph_is_printed(graph: Path) -> None:
     assert found.exit_code == 0, found.output
     assert "y = fused.linear_relu_neg{n=n}(x, w);" in found.output
     assert "operator linear_relu_neg {" in found.output
+    assert "these are 2 files, main.sknd, fused.sknd: -o FOLDER writes them so" in found.stderr
 
 
 def test_the_fused_graph_is_written_read_and_compared(graph: Path, tmp_path: Path) -> None:

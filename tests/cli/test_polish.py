@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from lamella.cli import COMMANDS, _wants_colour, lamella
+from lamella.cli import COMMANDS, ELSEWHERE, _wants_colour, lamella
 from lamella.cli.asked import help_command
 from tests.support.repository import ROOT
 
@@ -82,7 +82,7 @@ def test_help_does_not_wait_for_what_a_command_loads(name: str) -> None:
     asked = help_command(name)
     real = lamella.get_command(click.Context(lamella), name)
     assert real is not None
-    assert (asked is None) == (name in ("demo", "explain", "genome", "lsp", "rules"))
+    assert (asked is None) == (name in ("demo", "explain", "genome", "lsp", "reduce", "rules"))
     if asked is not None:
         # click keeps the option `--help` of a command that was asked for it once, as tests before this one do
         pages = [
@@ -97,3 +97,16 @@ def test_verbose_says_what_a_command_cost(capsys: pytest.CaptureFixture[str]) ->
     said = capsys.readouterr().err
     assert re.search(r"\d+\.\d\d s, \d+\.\d\d s of processors", said)
     assert run("-q", "-v", "check", CONV) == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("import-hf", "convert"), ("Netron", "view"), ("compile", "lower"), ("dif", "diff")]
+)
+def test_words_of_other_tools_lead_to_ours(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(word) == 2
+    assert f"did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_words_of_other_tools_mean_commands() -> None:
+    assert set(ELSEWHERE.values()) <= set(COMMANDS)
+    assert not set(ELSEWHERE) & set(COMMANDS)

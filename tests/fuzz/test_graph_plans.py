@@ -1,7 +1,7 @@
 """Random graphs, quantised and lowered for random devices.
 
 Plans are legal, give the numbers of their graphs, and take no fewer cycles than any plan must. `make test` walks 20
-graphs on 3 devices each, `make fuzz` 1 000 new ones.
+graphs on 3 devices each, `make fuzz` 3 000 new ones.
 
 A failure names its network: `LAMELLA_SEED=… LAMELLA_CASE=…` walks that one alone.
 """
@@ -38,7 +38,7 @@ from tests.support.plan.drawn import device
 IS_LONG = "LAMELLA_FUZZ" in os.environ
 SEED = int(os.environ.get("LAMELLA_SEED", time.time_ns() if IS_LONG else 0))
 CASE = os.environ.get("LAMELLA_CASE", "")
-SHARE = 100
+SHARE = 33
 """Mutations that one network stands for: it is quantised, and lowered and run on three devices."""
 DEVICES = 3
 DECODE = "quant.dequantize"

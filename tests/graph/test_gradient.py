@@ -22,6 +22,7 @@ from lamella.graph.passes.fold_transposes import fold_transposes
 from lamella.lang.skriptnd import write
 from lamella.lang.skriptnd.nodes import Document
 from lamella.ops.library import Library
+from tests.bridge.test_graph_to_kernels_operators import FACTORISATIONS
 from tests.lang.skriptnd.test_bad import expectations
 from tests.support.bridge.operators import (
     aten,
@@ -52,6 +53,7 @@ CALLS = [
 WITHOUT = {
     "nn.lstm": "only the run tells",
     "recurrent.solve_lower": "which it or another one computes",
+    **dict.fromkeys((f"linalg.{name}" for name in FACTORISATIONS), "no formula"),
 }
 """Operators whose gradient is not derived, and what is said of it."""
 

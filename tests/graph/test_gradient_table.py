@@ -67,7 +67,9 @@ def test_every_gradient_that_is_shown_reads_back() -> None:
 def test_what_cannot_be_derived_is_what_tests_list() -> None:
     """Nothing else has reals on both sides and no gradient."""
     reasons = ("it gives no reals", "it takes no reals")
-    without = {row["operator"] for row in rows() if row["gradient"] == NONE and row["why"] not in reasons}
+    found = [row for row in rows() if row["gradient"] == NONE and row["why"] not in reasons]
+    # Places are no reals: what picks by them has a gradient as far as elements go.
+    without = {row["operator"] for row in found if not row["why"].startswith("in part: layout.nonzero")}
     assert without <= set(WITHOUT)
 
 

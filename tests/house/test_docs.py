@@ -83,6 +83,14 @@ def test_every_block_says_what_it_is() -> None:
     assert not [place(block) for block, allowed in words if not block.words <= allowed]
 
 
+def test_pages_for_newcomers_lead_on() -> None:
+    """Who has read a page of the first five minutes to its end finds there where to go on."""
+    first = ROOT / "docs"
+    pages = [first / "start.md", first / "tour.md", *first.glob("sessions/*.md"), *first.glob("from/*.md")]
+    ends = {page: page.read_text(encoding="utf-8").rstrip().rpartition("\n\n")[2] for page in pages}
+    assert not [place(page) for page, end in ends.items() if "](" not in end and page.name != "index.md"]
+
+
 def test_paths_in_the_pages_of_the_code_exist() -> None:
     """What CONTRIBUTING and the walks name as a file or a folder is one, in the repository or below the package."""
     wrong = []

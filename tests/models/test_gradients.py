@@ -22,7 +22,7 @@ NAMES = (
     *("t5", "bart", "whisper", "modernbert masked", "deberta masked", "vit classes", "dinov2 classes"),
     *("gpt2", "mamba", "nemotron latent", "gemma2", "gemma3", "olmo2", "cohere2", "bloom", "falcon newer"),
     *("deepseek v3", "deepseek v2 groups", "gpt oss", "qwen3 next", "rwkv", "mamba2"),
-    *("wav2vec2 letters", "segformer pixels", "mpnet masked", "electra masked"),
+    *("wav2vec2 letters", "segformer pixels", "mpnet masked", "resnet classes", "convnext classes"),
 )
 
 FROZEN = ("correction", "logits_bias", "positions", "mask_token", "norm_mean", "norm_variance", "norm_count")

@@ -19,7 +19,16 @@ from lamella.base.diagnostic import LamellaError
 from lamella.graph.model import Model
 from lamella.pipeline.module.export import export
 from lamella.pipeline.options import Options
-from tests.support.models.checkpoints import LLAMA3, build, first_of, logits, save, tokens
+from tests.support.models.checkpoints import (
+    LLAMA3,
+    build,
+    first_of,
+    inputs_of,
+    logits,
+    results_of,
+    save,
+    tokens,
+)
 
 FILE = "model.safetensors"
 Config = dict[str, Any]
@@ -259,3 +268,20 @@ def test_what_nobody_can_read_is_refused_with_both_reasons(tmp_path: Path) -> No
     with pytest.raises(LamellaError) as caught:
         lamella.load(tmp_path)
     assert [item.code for item in caught.value.findings] == ["LAM001", "W118"]
+
+
+def test_lengths_and_directions_of_weights_under_their_older_names(tmp_path: Path) -> None:
+    model = save("hubert letters", tmp_path, seed=3)
+    older = {"parametrizations.weight.original0": "weight_g", "parametrizations.weight.original1": "weight_v"}
+
+    def rename(tensors: Tensors) -> Tensors:
+        for new, old in older.items():
+            tensors = {name.replace(new, old): item for name, item in tensors.items()}
+        return tensors
+
+    rewrite(tmp_path, keep, rename)
+    loaded = lamella.load(tmp_path)
+    inputs = inputs_of(loaded)
+    wanted = results_of(model, inputs)
+    found = first_of(lamella.compile(loaded, backend="reference")(**inputs))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())

@@ -94,3 +94,47 @@ def test_nonmax_suppress_keeps_all_by_default() -> None:
 @pytest.mark.parametrize("refusal", REFUSALS, ids=str)
 def test_refusals(refusal: Refusal) -> None:
     refuse(refusal)
+
+
+# --- different elements and counts --------------------------------------------------------------------------
+
+
+def _see(found: tuple[object, ...], wanted: tuple[object, ...]) -> None:
+    for actual, expected in zip(found, wanted, strict=True):
+        assert isinstance(actual, np.ndarray)
+        same(actual, np.asarray(expected, actual.dtype))
+
+
+@judged("numpy", "algo.unique", "algo.unique_runs")
+@given(shapes(1, 3, 0, 4), st.data())
+def test_unique(shape: tuple[int, ...], data: Data) -> None:
+    array = np.round(data.draw(arrays(shape, FLOATS[:2], -2, 2)))
+    array += 0.0  # one zero
+    values, inverse, counts = np.unique(array, return_inverse=True, return_counts=True)
+    _see(tuple(run("algo.unique", (array,), {})), (values, inverse.reshape(shape), counts))
+    flat = array.ravel()
+    begins = np.flatnonzero(np.r_[True, flat[1:] != flat[:-1]][: flat.size])
+    lengths = np.diff(np.r_[begins, flat.size])
+    numbers = np.repeat(np.arange(begins.size), lengths).reshape(shape)
+    _see(tuple(run("algo.unique_runs", (array,), {})), (flat[begins], numbers, lengths))
+
+
+@judged("numpy", "algo.unique_rows", "algo.sort_rows")
+@given(st.integers(0, 6), st.integers(1, 3), st.data())
+def test_unique_rows(rows: int, columns: int, data: Data) -> None:
+    array = np.round(data.draw(arrays((rows, columns), FLOATS[:2], -1, 1))) + np.float32(0)
+    found = np.unique(array, axis=0, return_inverse=True, return_counts=True)
+    _see(tuple(run("algo.unique_rows", (array,), {})), (found[0], found[1].reshape(-1), found[2]))
+    order = sorted(range(rows), key=lambda row: tuple(array[row]))
+    _see(tuple(run("algo.sort_rows", (array,), {})), (order,))
+
+
+@judged("numpy", "algo.bincount")
+@given(st.lists(st.integers(0, 5), max_size=9), st.integers(6, 8), st.data())
+def test_bincount(numbers: list[int], room: int, data: Data) -> None:
+    places = np.array(numbers, np.int64)
+    weights = data.draw(arrays((places.size,), ("float32", "int64"), -9, 9))
+    found = run("algo.bincount", (places, weights, np.arange(room)), {})
+    wanted = np.zeros(room, weights.dtype)
+    np.add.at(wanted, places, weights)
+    _see(tuple(found), (wanted,))

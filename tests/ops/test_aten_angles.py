@@ -80,6 +80,24 @@ def test_functions_of_statistics(dtype: str, shape: Shape, seed: int) -> None:
     agree("erfinv", [unit], {}, torch.erfinv(tensor_of(unit)), tolerance=tolerance)
 
 
+BESSEL = {
+    "i0": torch.special.i0,
+    "special_i0e": torch.special.i0e,
+    "special_i1": torch.special.i1,
+    "special_i1e": torch.special.i1e,
+}
+
+
+@judged("torch", *(f"aten.{name}" for name in BESSEL))
+@given(shapes(1, 2, 1, 9), st.integers(0, 2**32 - 1))
+def test_bessel_functions(shape: Shape, seed: int) -> None:
+    x = np.random.default_rng(seed).uniform(-20, 20, shape).astype(np.float32)
+    edges = np.asarray([0.0, 8.0, -8.0, 8.000001, 80.0, np.nan], np.float32)
+    for name, function in BESSEL.items():
+        for given_ in (x, edges):
+            agree(name, [given_], {}, function(tensor_of(given_)), tolerance=3e-6)
+
+
 @pytest.mark.parametrize("name", ["lgamma", "digamma", "erfinv", "signbit"])
 def test_edges_of_statistics(name: str) -> None:
     x = np.asarray([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, -3.5, 1e8, np.inf, -np.inf, np.nan], np.float32)

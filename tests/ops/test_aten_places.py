@@ -24,6 +24,14 @@ def test_as_strided(size: Shape, strides: list[int], offset: int, data: Data) ->
     judge("as_strided", x, size=size, stride=stride, storage_offset=offset)
 
 
+@judged("torch", "aten.nonzero", "aten.masked_select")
+@given(shapes(0, 3, 0, 4), st.data())
+def test_selections(shape: Shape, data: Data) -> None:
+    x = data.draw(arrays(shape, ANY, -1, 1))
+    judge("nonzero", x)
+    judge("masked_select", x, data.draw(arrays(shape, ("bool",))))
+
+
 @judged("torch", "aten.diagonal")
 @given(shapes(2, 4), st.integers(-4, 4), st.data())
 def test_diagonal(shape: Shape, offset: int, data: Data) -> None:

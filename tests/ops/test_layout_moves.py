@@ -36,6 +36,12 @@ def test_shuffle(shape: tuple[int, ...], groups: int, data: Data) -> None:
     )
 
 
+@judged("numpy", "layout.dynamic_range")
+@given(st.integers(0, 9))
+def test_dynamic_range(count: int) -> None:
+    same(one("layout.dynamic_range", np.asarray(count), limit=9), np.arange(count))
+
+
 @judged("numpy", "layout.nonzero", "newer/layout.nonzero")
 @given(shapes(least=1), st.booleans(), st.data())
 def test_nonzero(shape: tuple[int, ...], newer: bool, data: Data) -> None:

@@ -13,6 +13,7 @@ BLOCKS = (
 )
 
 REFUSALS = (
+    Refusal("layout.dynamic_range", "'limit' must not be negative", ((),), {"limit": -1}, "i64"),
     *(
         Refusal(name, "'shape' must not be negative", (), {"shape": (-1, -1), "value": 1.0})
         for name in ("layout.constant", "layout.tensor")

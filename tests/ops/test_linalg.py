@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.judges.draws import FLOATS, Array, arrays, shapes
-from tests.support.judges.harness import near, one, refuse
+from tests.support.judges.harness import near, one, refuse, run
 from tests.support.judges.registry import Refusal, judged
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
@@ -98,3 +98,80 @@ def test_outer(left: tuple[int, ...], right: tuple[int, ...], data: Data) -> Non
 @pytest.mark.parametrize("refusal", REFUSALS, ids=str)
 def test_refusals(refusal: Refusal) -> None:
     refuse(refusal)
+
+
+# --- factorisations: what they give is put together again ---------------------------------------------------
+
+
+def _matrices(draw: st.DrawFn | Data, rows: int, columns: int) -> Array:
+    """Matrices whose diagonals are so large that nothing is singular."""
+    drawer = draw.draw if isinstance(draw, Data) else draw
+    batch = drawer(st.sampled_from(((), (2,), (1, 2))))
+    dtype = (drawer(st.sampled_from(("float32", "float64"))),)
+    drawn = drawer(arrays((*batch, rows, columns), dtype, -2, 2))
+    found: Array = drawn + (4 * np.eye(rows, columns)).astype(drawn.dtype)
+    return found
+
+
+SIDES = st.integers(1, 4)
+
+
+@judged("numpy", "linalg.inverse", "linalg.solve", "linalg.determinant", "linalg.log_determinant")
+@judged("torch", "linalg.solve_triangular", "linalg.matrix_exp")
+@given(SIDES, SIDES, st.booleans(), st.booleans(), st.data())
+def test_systems(side: int, columns: int, upper: bool, unit: bool, data: Data) -> None:
+    matrix = _matrices(data, side, side)
+    right = data.draw(arrays((*matrix.shape[:-1], columns), (str(matrix.dtype),), -2, 2))
+    near(
+        one("linalg.inverse", matrix) @ matrix,
+        np.broadcast_to(np.eye(side, dtype=matrix.dtype), matrix.shape),
+    )
+    near(matrix @ one("linalg.solve", matrix, right), right)
+    near(one("linalg.determinant", matrix), np.asarray(np.linalg.det(matrix), matrix.dtype))
+    found = run("linalg.log_determinant", (matrix,), {})
+    for ours, wanted in zip(found, np.linalg.slogdet(matrix), strict=True):
+        assert isinstance(ours, np.ndarray)
+        near(ours, np.asarray(wanted, matrix.dtype))
+    wanted = torch.linalg.solve_triangular(
+        *map(torch.tensor, (matrix, right)), upper=upper, unitriangular=unit
+    )
+    near(one("linalg.solve_triangular", matrix, right, upper=upper, unit=unit), wanted.numpy())
+    small = (matrix / 8).astype(matrix.dtype)
+    near(one("linalg.matrix_exp", small), torch.linalg.matrix_exp(torch.tensor(small)).numpy())
+
+
+@judged("numpy", "linalg.cholesky", "linalg.qr", "linalg.svd", "linalg.eigh", "linalg.lu")
+@given(SIDES, SIDES, st.booleans(), st.data())
+def test_factors_make_the_matrix_again(rows: int, columns: int, whole: bool, data: Data) -> None:
+    matrix = _matrices(data, rows, columns)
+    orthogonal, upper = _all("linalg.qr", matrix, complete=whole)
+    near(orthogonal @ upper, matrix)
+    near(upper, np.triu(upper))
+    _see_orthonormal(orthogonal)
+    left, values, right = _all("linalg.svd", matrix, full=whole)
+    count = values.shape[-1]
+    near((left[..., :count] * values[..., None, :]) @ right[..., :count, :], matrix)
+    _see_orthonormal(left)
+    _see_orthonormal(np.swapaxes(right, -1, -2))
+    assert (np.diff(values) <= 0).all()
+    order, lower, top = _all("linalg.lu", matrix)
+    near(order @ lower @ top, matrix)
+    assert (np.abs(lower) <= 1).all()
+    square = (matrix @ np.swapaxes(matrix, -1, -2) + np.eye(rows)).astype(matrix.dtype)
+    root = one("linalg.cholesky", square)
+    near(root @ np.swapaxes(root, -1, -2), square)
+    found, vectors = _all("linalg.eigh", np.triu(square) if whole else np.tril(square), upper=whole)
+    near(square @ vectors, vectors * found[..., None, :])
+    _see_orthonormal(vectors)
+    assert (np.diff(found) >= 0).all()
+
+
+def _all(operator: str, *inputs: Array, **attributes: bool) -> list[Array]:
+    return [item for item in run(operator, inputs, attributes) if isinstance(item, np.ndarray)]
+
+
+def _see_orthonormal(columns: Array) -> None:
+    wanted = np.eye(columns.shape[-1], dtype=columns.dtype)
+    near(
+        np.swapaxes(columns, -1, -2) @ columns, np.broadcast_to(wanted, (*columns.shape[:-2], *wanted.shape))
+    )

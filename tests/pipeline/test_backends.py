@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lamella.cli import lamella as command
 from lamella.pipeline import backends
 from lamella.pipeline.backends import reference
 
+PAGE = Path(__file__).parents[2] / "examples" / "llama" / "page.module"
 TEXT = (
     "import math; graph main { @input { x: real[2]; } @output { y: real[2]; } @compose { y = math.neg(x); } }"
 )
@@ -72,6 +74,24 @@ def test_without_llvm_the_reference_runs_and_says_so(model: Path, monkeypatch: p
     assert "llvmlite" in CliRunner().invoke(command, ["run", str(model)]).stderr
     with pytest.raises(lamella.LamellaError, match="'cpu' cannot run here: package 'llvmlite"):
         lamella.compile(model, backend="cpu")
+
+
+def test_generating_without_llvm_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llvmlite", None)
+    words = ["generate", str(PAGE), "--tokens", "1,2", "--max-tokens", "1"]
+    for also in ([], ["--json"]):
+        found = CliRunner().invoke(command, [*words, *also])
+        assert found.exit_code == 0, found.output
+        assert "is not installed, so the graph runs on the reference" in (
+            found.stdout if also else found.stderr
+        )
+
+
+def test_a_path_that_is_not_there_is_told_apart_from_an_ending_that_nobody_knows(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text(TEXT, encoding="utf-8")
+    for name, message in {"there": "cannot tell the language", "nowhere": "there is neither a file"}.items():
+        with pytest.raises(lamella.LamellaError, match=message):
+            lamella.compile(tmp_path / name)
 
 
 def test_a_backend_that_is_missing_says_why(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,27 @@ graph Convolution {
     }
 }
 """,
+    "batch between": """
+import nn, linalg, layout, math;
+graph Between {
+    @input { x: real[B|8, 3, 20, 20]; s: real[9, B, 32]; }
+    @variable { w: real[32, 3, 3, 3]; d: real[32, 1, 3, 3]; v: real[16, 32, 1, 1]; }
+    @output { y: real[~, 16, 20, 20]; z: real[~, 2, 9, 16]; }
+    @compose {
+        c = nn.conv{padding=1}(x, w);
+        l = nn.conv{padding=1, groups=0}(c, d);
+        y = nn.conv(l, v);
+        e = math.exp(s);
+        f = layout.unflatten{axis=2, shape=[2, 16]}(e);
+        g = layout.flatten{axis=1, rank=2}(f);
+        h = layout.transpose{perm=[1, 0, 2]}(g);
+        t = layout.unflatten{axis=0, shape=[B, 2]}(h);
+        a = linalg.matmul{transB=true}(t, t);
+        p = nn.softmax{axes=[3]}(a);
+        z = linalg.matmul(p, t);
+    }
+}
+""",
 }
 CACHED = """
 import llm, layout, math;

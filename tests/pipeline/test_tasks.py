@@ -36,6 +36,7 @@ PROCESSORS = (
     "DeiTImageProcessorPil",
     "SiglipImageProcessorPil",
     "SegformerImageProcessorPil",
+    "ConvNextImageProcessorPil",
 )
 EXTRACTOR: Any = transformers.WhisperFeatureExtractor
 LABELS = {0: "O", 1: "PER", 2: "LOC"}
@@ -257,7 +258,8 @@ def balance(model: Any, bias: Any, means: Any, folder: Path) -> None:
 
 def hear(folder: Path, samples: np.ndarray[Any, Any], **values: Any) -> Any:
     """A file of samples, and what a model of transformers takes of it."""
-    judge: Any = transformers.Wav2Vec2FeatureExtractor(**values)
+    kind: Any = transformers.Wav2Vec2FeatureExtractor
+    judge = kind(**values)
     judge.save_pretrained(folder)
     write_wav(folder / "a.wav", samples)
     heard = read_wav(folder / "a.wav").samples
@@ -268,7 +270,8 @@ def test_letters_of_speech(tmp_path: Path) -> None:
     model = save("wav2vec2 letters", tmp_path, seed=5)
     letters = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGHIJKLMNOPQRSTUVWXY"]
     (tmp_path / "vocab.json").write_text(json.dumps({item: number for number, item in enumerate(letters)}))
-    tokenizer = transformers.Wav2Vec2CTCTokenizer(str(tmp_path / "vocab.json"), do_lower_case=True)
+    kind: Any = transformers.Wav2Vec2CTCTokenizer
+    tokenizer = kind(str(tmp_path / "vocab.json"), do_lower_case=True)
     tokenizer.save_pretrained(tmp_path)
     heard = hear(tmp_path, tone(1600))
     balance(model, model.lm_head.bias, model(heard).logits.mean((0, 1)), tmp_path)
@@ -299,8 +302,8 @@ def picture(file: Path, height: int = 31, width: int = 47, mode: str = "RGB") ->
 
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_pixels_are_those_of_transformers(name: str, tmp_path: Path) -> None:
-    shape = {"shortest_edge": 20} if name.startswith("CLIP") else {"height": 21, "width": 23}
-    crop = {} if name.startswith(("ViT", "S")) else {"crop_size": {"height": 17, "width": 18}}
+    shape = {"shortest_edge": 20} if name.startswith("C") else {"height": 21, "width": 23}
+    crop = {} if name.startswith(("ViT", "S", "Conv")) else {"crop_size": {"height": 17, "width": 18}}
     judge = getattr(transformers, name)(size=shape, **crop)
     judge.save_pretrained(tmp_path)
     for number, (sides, mode) in enumerate((((31, 47), "RGB"), ((50, 20), "L"), ((9, 9), "RGBA"))):

@@ -366,3 +366,35 @@ def test_hostile_folders_end_in_diagnostics(case: str, llama: Path, tmp_path: Pa
     with pytest.raises(LamellaError) as caught:
         find_adapters(llama, Options(adapters=(str(tmp_path),)))
     assert message in str(caught.value)
+
+
+MIXTURE = """
+from std.models.mixtral import Mixtral
+
+model Net(
+  vocab_size: int = 16,
+  d_model: int = 8,
+  n_layers: int = 1,
+  num_heads: int = 2,
+  num_kv_heads: int = 1,
+  d_ff: int = 4,
+  num_experts: int = 3,
+  top_k: int = 2,
+  max_seq: int = 16
+) extends Mixtral:
+  \"\"\"A small mixture.\"\"\"
+"""
+
+
+def test_that_experts_have_no_adapters_is_told(tmp_path: Path) -> None:
+    """Their weights are counted as what stays, and a name of theirs is refused, not passed over."""
+    path, data = tmp_path / "mix.module", tmp_path / "tokens.npy"
+    path.write_text(MIXTURE.replace("\\", ""), encoding="utf-8")
+    np.save(data, np.arange(60) % 16)
+    words = ["train", str(path), "--data", str(data), "--steps", "1", "--batch", "1", "--sequence", "6"]
+    done = CliRunner().invoke(command, [*words, "--backend", "reference", "--adapter", "lora:rank=1"])
+    assert done.exit_code == 0, done.output
+    assert f"{3 * 3 * 4 * 8} numbers of experts stay as they are" in done.output
+    done = CliRunner().invoke(command, [*words, "--adapter", "lora:rank=1,targets=w1"])
+    assert done.exit_code == 1
+    assert "experts, which are computed in groups, have no adapters" in done.output

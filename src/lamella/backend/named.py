@@ -92,6 +92,10 @@ class NamedKernels(ABC):
         def kernel(*arguments: object, groups: Groups = 1, **named: object) -> None:
             self.call(name, _in_order(name, order, arguments, named) if named else arguments, groups)
 
+        kernel.__name__ = kernel.__qualname__ = name
+        kernel.__doc__ = (
+            f"{name}({', '.join(order)}, groups=1): run it for some work-groups, arrays in place."
+        )
         self.__dict__[name] = kernel  # the next look finds it without coming here
         return kernel
 

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 PARKED = "lamella"
 """The name of threads that hold nothing which a child of this process would wait for."""
@@ -44,12 +44,18 @@ class Aside(NamedTuple):
 def start_aside(work: Callable[[Callable[[bytes], None]], None]) -> Aside:
     """Begin something in a child of this process; the work gets a function that tells this process a line.
 
-    What else it leaves must be in files: its memory is gone when it is done.
+    What else it leaves must be in files: its memory is gone when it is done. OSError where the system has no room for
+    another process.
     """
     receiving, sending = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which `may_fork` has asked for
-        child = os.fork()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which `may_fork` has asked for
+            child = os.fork()
+    except OSError:
+        os.close(receiving)
+        os.close(sending)
+        raise
     if not child:
         _work_aside(work, sending)
     os.close(sending)
@@ -57,8 +63,12 @@ def start_aside(work: Callable[[Callable[[bytes], None]], None]) -> Aside:
 
 
 def run_aside(work: Callable[[Callable[[bytes], None]], None], told: Callable[[bytes], None]) -> bool:
-    """Run something in a child of this process; whether it came to its end."""
-    return start_aside(work).wait(told)
+    """Run something in a child of this process; whether there was one, and it came to its end."""
+    try:
+        child = start_aside(work)
+    except OSError:
+        return False
+    return child.wait(told)
 
 
 def _work_aside(work: Callable[[Callable[[bytes], None]], None], sending: int) -> None:
@@ -90,34 +100,34 @@ def share_aside(count: int, helpers: int, work: Callable[[Iterator[int]], bytes]
         os.write(giving, b"".join(item.to_bytes(TICKET_BYTES, "little") for item in range(count)))
     finally:
         os.close(giving)
+    children: list[tuple[Aside, int]] = []
     with ExitStack() as stack:
-        files = [stack.enter_context(_memory_file()) for _ in range(helpers)]
-        children = [start_aside(partial(_work_shared, work, taking, file)) for file in files]
+        with suppress(OSError):  # as many as the system has room for
+            for _ in range(helpers):
+                file = _memory_file()
+                stack.callback(os.close, file)
+                children.append((start_aside(partial(_work_shared, work, taking, file)), file))
         try:
             found = [work(_tickets(taking))]
         finally:
             os.close(taking)
-            ended = [child.wait(lambda _: None) for child in children]
-        return found + [_content(file) for file, whole in zip(files, ended, strict=True) if whole]
+            ended = [file for child, file in children if child.wait(lambda _: None)]
+        return found + [os.pread(file, os.fstat(file).st_size, 0) for file in ended]
 
 
-def _memory_file() -> IO[bytes]:
-    """A file that this process and its children have in common."""
+def _memory_file() -> int:
+    """The descriptor of a file in memory, which this process and its children have in common."""
     if sys.platform != "linux":
         raise OSError("work is not shared with children on this system")
-    return open(os.memfd_create("lamella"), "r+b")
+    return os.memfd_create("lamella")
 
 
 def _work_shared(
-    work: Callable[[Iterator[int]], bytes], taking: int, file: IO[bytes], _: Callable[[bytes], None]
+    work: Callable[[Iterator[int]], bytes], taking: int, file: int, _: Callable[[bytes], None]
 ) -> None:
-    file.write(work(_tickets(taking)))
-    file.flush()
-
-
-def _content(file: IO[bytes]) -> bytes:
-    file.seek(0)
-    return file.read()
+    rest = memoryview(work(_tickets(taking)))
+    while rest:
+        rest = rest[os.write(file, rest) :]
 
 
 def _tickets(taking: int) -> Iterator[int]:

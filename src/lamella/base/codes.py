@@ -25,7 +25,7 @@ class CodeForm:
     """What is known of a weight's codes before any is read."""
 
     element: ElementType
-    """i4 or i8: what kernels read."""
+    """i4, i8 or bf16: what kernels read."""
     group: int
     """How many neighbours share a scale."""
     has_offsets: bool = False

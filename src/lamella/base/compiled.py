@@ -12,19 +12,21 @@ from __future__ import annotations
 import ast
 import ctypes
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from functools import partial
 from textwrap import dedent
 from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lamella.base.optional import Foreign, need
 
-Words = NDArray[np.int64]
-"""The memory that compiled functions work on."""
-IntegerFunction = Callable[..., int]
+Words: TypeAlias = MutableSequence[int]
+"""The memory that functions of the subset work on; machine code takes an array."""
+Memory: TypeAlias = NDArray[np.int64]
+IntegerFunction: TypeAlias = Callable[..., int]
 
 _SIGNS = MappingProxyType({ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"})
 _COMPARISONS = MappingProxyType(
@@ -45,7 +47,7 @@ define internal i64 @floor_divide(i64 %a, i64 %b) alwaysinline {
 """
 
 
-def compile_functions(functions: Sequence[IntegerFunction]) -> Callable[[Words], int]:
+def compile_functions(functions: Sequence[IntegerFunction]) -> Callable[[Memory], int]:
     """The machine code of the last function, which takes the memory alone; it may call the others by name."""
     names = {function.__name__ for function in functions}
     texts = [_DIVISION, *(_Translation(function, names).text() for function in functions)]
@@ -56,7 +58,7 @@ def compile_functions(functions: Sequence[IntegerFunction]) -> Callable[[Words],
     return partial(_call, engine, call)
 
 
-def _call(engine: Foreign, call: Callable[[int], int], memory: Words) -> int:
+def _call(engine: Foreign, call: Callable[[int], int], memory: Memory) -> int:
     """Call machine code; the engine that owns it lives as long as the partial application of this does."""
     assert engine is not None
     return call(memory.ctypes.data)

@@ -36,11 +36,20 @@ class OpenExtent(int):
     def __floordiv__(self, other: int) -> int:
         return _marked(int.__floordiv__(self, other))
 
+    def __rfloordiv__(self, other: int) -> int:
+        return _marked(int.__rfloordiv__(self, other))
+
     def __mod__(self, other: int) -> int:
         return _marked(int.__mod__(self, other))
 
+    def __rmod__(self, other: int) -> int:
+        return _marked(int.__rmod__(self, other))
+
     def __divmod__(self, other: int) -> tuple[int, int]:
         return self // other, self % other
+
+    def __rdivmod__(self, other: int) -> tuple[int, int]:
+        return other // self, other % self
 
     def __neg__(self) -> int:
         return _marked(int.__neg__(self))

@@ -68,7 +68,7 @@ class EditedSource(Source):
         """What the lexer of its language last cut the whole text into."""
         while earlier is not None and earlier.tokens is None:
             earlier = earlier.earlier
-        self.earlier = earlier
+        self.earlier: EditedSource | None = earlier
         """The text before it was changed: what stayed needs not be cut again."""
 
 

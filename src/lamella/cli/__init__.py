@@ -21,6 +21,7 @@ from lamella.base.diagnostic import printable
 from lamella.base.errors import cause_of
 from lamella.base.suggest import nearest
 from lamella.base.system import peak_bytes
+from lamella.cli.waiting import waiting as while_waiting
 
 GROUPS = {
     "begin": {
@@ -47,6 +48,7 @@ GROUPS = {
         "convert": "write a model in another format: .sknd, .nac, .nacs, .onnx, a Hugging Face folder",
         "lower": "write a model in a form below it, every stage on the way",
         "diff": "compare two models, find the first operation that diverges",
+        "reduce": "shrink a program while a command keeps failing on it",
         "quantize": "store weights and activations as integers, by what a model computes on data",
     },
     "plan": {
@@ -56,6 +58,24 @@ GROUPS = {
 }
 """The commands by what they are for."""
 COMMANDS = {name: sentence for group in GROUPS.values() for name, sentence in group.items()}
+ELSEWHERE = {
+    **dict.fromkeys(("import", "import-hf", "export", "optimum", "save", "upgrade"), "convert"),
+    **dict.fromkeys(("compile", "build", "codegen", "opt", "vela"), "lower"),
+    **dict.fromkeys(("compare", "verify", "equivalent", "polygraphy"), "diff"),
+    **dict.fromkeys(("benchmark", "profile", "time"), "bench"),
+    **dict.fromkeys(("infer", "predict", "exec"), "run"),
+    **dict.fromkeys(("chat", "complete", "serve"), "generate"),
+    **dict.fromkeys(("info", "inspect", "list", "ls", "cat", "dump"), "show"),
+    **dict.fromkeys(("netron", "visualize", "visualise", "viz", "studio", "open", "graph"), "view"),
+    **dict.fromkeys(("format", "lint"), "fmt"),
+    **dict.fromkeys(("validate",), "check"),
+    **dict.fromkeys(("finetune", "fine-tune", "fit"), "train"),
+    **dict.fromkeys(("simulate", "timeline"), "sim"),
+    **dict.fromkeys(("minimize", "bisect"), "reduce"),
+    **dict.fromkeys(("quantise", "ptq"), "quantize"),
+    **dict.fromkeys(("env", "version"), "doctor"),
+}
+"""What other tools call what a command does."""
 OVERVIEW = """Neural networks through five published languages.
 
   a model enters as  .module  .sknd  .nac  .onnx  .tensor  .nem  .pt2  or a Hugging Face folder
@@ -86,7 +106,8 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"lamella.cli.{cmd_name}")
+        with while_waiting(f"loading {cmd_name}"):
+            module = import_module(f"lamella.cli.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -94,7 +115,7 @@ class _Lazy(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            close = nearest(args[0], COMMANDS)
+            close = [*ELSEWHERE.get(args[0].lower(), "").split(), *nearest(args[0], COMMANDS)]
             meant = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(COMMANDS)}"
             raise click.UsageError(f"there is no command '{printable(args[0])}'; {meant}", ctx)
         if args[0] in COMMANDS and not {"-h", "--help"}.isdisjoint(args[1:2]):

@@ -48,9 +48,9 @@ def _close_codes(code: str) -> list[str]:
     """Codes of rules that may be meant by one that no rule has: those that begin with it first."""
     known = [rule.code for rule in (*_all_rules(), *bridge_rules())]
     begun = [item for item in known if code and item.startswith(code)]
-    # NEM0140 has a digit too many, and means 140.
-    shorter = re.sub(r"(?<=[A-Z])0(?=[0-9]{3}$)", "", code)
-    meant = [item for item in known if item == shorter]
+    # NEM0140 has a digit too many, and means 140; E4 has two too few.
+    usual = re.sub(r"(?<=[A-Z])0*([0-9]{1,3})$", lambda match: match[1].zfill(3), code)
+    meant = [item for item in known if item == usual]
     return (begun or list(dict.fromkeys([*meant, *nearest(code, known, MOST_CODES)])))[:MOST_CODES]
 
 

@@ -58,10 +58,10 @@ def _print_text(file: Path, options: Options) -> None:
             **placement_json(placement),
             **_accuracy_json(found),
         }
-        print_json({"ok": True, "diagnostics": [item.to_json() for item in found.findings], **facts})
+        print_json({"ok": True, "diagnostics": [item.to_json() for item in found.told()], **facts})
     else:
         click.echo()
-        print_findings(without_notes(found.findings))
+        print_findings(without_notes(found.told()))
         print_placement(options.backend, placement)
         _print_accuracy(found)
 
@@ -79,9 +79,9 @@ def _print_tokens(found: Generated, options: Options) -> None:
     if options.as_json:
         facts = {"tokens": found.tokens, **random_json(drawn, options), **placement_json(placement)}
         facts |= _accuracy_json(found)
-        print_json({"ok": True, "diagnostics": [item.to_json() for item in found.findings], **facts})
+        print_json({"ok": True, "diagnostics": [item.to_json() for item in found.told()], **facts})
         return
-    print_findings(without_notes(found.findings))
+    print_findings(without_notes(found.told()))
     print_random(drawn, options)
     click.echo(",".join(map(str, found.tokens)))
     print_placement(options.backend, placement)

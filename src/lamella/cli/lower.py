@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ from lamella.pipeline.options import Options, drawing
 
 STAGES = (".tensor", ".ll", ".llvm", ".s", ".asm", ".ptx", ".nem")
 """Endings of stages that are text."""
+MODULES = re.compile(r"^# (\w+\.sknd)$", re.MULTILINE)
+"""What stands above each module of a graph that is printed."""
 TOLERANCE = 1e-3
 """How far numbers may lie apart after a pass has changed the order of sums, in parts of the largest."""
 
@@ -167,6 +170,14 @@ def _print(lowered: Model, options: Options) -> None:
     else:
         print_placement(options.to, placement)
         print_program(text, options.to)
+        _tell_modules(text)
+
+
+def _tell_modules(text: str) -> None:
+    """Say that several modules were printed, which are read again as files only."""
+    names = MODULES.findall(text)
+    if len(names) > 1:
+        click.echo(f"these are {len(names)} files, {', '.join(names)}: -o FOLDER writes them so", err=True)
 
 
 def _print_stages(lowered: Model, printing: Printing, stem: str, options: Options) -> None:

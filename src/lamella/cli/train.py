@@ -25,6 +25,7 @@ from lamella.pipeline.api import make_executable
 from lamella.pipeline.languages import NAC, Executable, language_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.profile import Profile
+from lamella.train.adapters.places import find_experts
 from lamella.train.adapters.specs import DORA
 from lamella.train.fit import Fit, follow, ranked
 from lamella.train.loop import StepReport
@@ -117,9 +118,14 @@ def _headings(fit: Fit) -> Iterator[str]:
     frozen = f", {rest:,} frozen" if rest else ""
     parts = f" in {fit.options.accumulate} parts" if fit.options.accumulate > 1 else ""
     yield f"{fit.batches.data.describe()}; {fit.settings.steps:,} steps of {fit.batches.size}{parts}"
-    random = f"; {len(fit.drawn)} of them begin random, seed {fit.options.start_seed}" if fit.drawn else ""
+    whose = "of them" if fit.adapters is None else "frozen ones"
+    random = f"; {len(fit.drawn)} {whose} begin random, seed {fit.options.start_seed}" if fit.drawn else ""
     arrays = f"{fit.parameter_count:,} parameters in {len(fit.source.gradients)} arrays"
     yield f"{arrays}{frozen}, {fit.options.optimizer}{random}"
+    experts = [] if fit.adapters is None else find_experts(fit.adapters.frozen.graph)
+    if experts:
+        count = sum(math.prod(size for size in item.shape if isinstance(size, int)) for item in experts)
+        yield f"{count:,} numbers of experts stay as they are: what is computed in groups has no adapters"
     spec = None if fit.adapters is None else fit.adapters.adapted.spec
     if spec is not None and spec.dropout and spec.kind == DORA:
         yield f"steps do without the dropout of the adapter, {spec.dropout:g}, which dora has not; its file keeps it"

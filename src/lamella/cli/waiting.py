@@ -10,7 +10,7 @@ from threading import Event, Timer
 from lamella.base.aside import PARKED
 from lamella.base.watching import COMPILING
 
-PATIENCE = 1.0
+PATIENCE = 0.4
 """Seconds after which a person wonders."""
 ERASE = "\r\x1b[K"
 BAR = 24

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.base.arrays import Array
+from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError, Malformed
 from lamella.base.jsontext import decode_object
@@ -59,6 +60,15 @@ class Entry:
     genes: tuple[frozenset[str], ...]
     """By generations."""
     samples: tuple[Sample, ...] = ()
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """What is known of it."""
+        numbers = (("instructions", self.instructions), ("parameters", self.parameters))
+        genes = ("genes", sum(map(len, self.genes)))
+        return Card("model", self.name, tuple((word, f"{count:,}") for word, count in (*numbers, genes)))
 
 
 @dataclass(frozen=True, slots=True)

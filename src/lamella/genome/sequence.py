@@ -15,6 +15,7 @@ from dataclasses import field
 from hashlib import blake2b
 from itertools import combinations
 
+from lamella.base.card import Card, make_table, show_html, show_line
 from lamella.base.dim import Extent
 from lamella.base.errors import Found
 from lamella.base.records import dataclass
@@ -59,6 +60,20 @@ class Genome:
 
     instructions: tuple[Instruction, ...]
     weights: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """How long it is, and what it reads; the instructions as a table."""
+        read = {name for names in self.weights for name in names}
+        rows = (
+            (str(place), str(item), ", ".join(map(str, item.operands)), ", ".join(names))
+            for place, (item, names) in enumerate(zip(self.instructions, self.weights, strict=False))
+        )
+        heads = ("", "instruction", "operands", "weights")
+        facts = (("instructions", f"{len(self.instructions):,}"), ("weights", f"{len(read):,}"))
+        return Card("genome", "", facts, (make_table("instructions", heads, rows, len(self.instructions)),))
 
     def genes(self) -> list[dict[str, str]]:
         """By generations: what is computed there, by its mark, with words for it."""

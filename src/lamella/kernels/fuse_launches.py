@@ -21,10 +21,12 @@ from lamella.kernels.rewrite import constants_of, copy_region, make_names_unique
 from lamella.lang.tensor.nodes import (
     Alloca,
     Arith,
+    Barrier,
     Builtin,
     Cast,
     Compare,
     Constant,
+    CoopMulAdd,
     Dictionary,
     DictionaryEntry,
     For,
@@ -83,7 +85,67 @@ def fuse_launches(
     for launch in forwarded.launches:
         fusing.add(launch)
     fusing.flush()
-    return _pruned(replace(forwarded, launches=tuple(fusing.done))), tuple(fusing.made.values())
+    made = {item.name: item for item in fusing.made.values()}
+    fewer, promised = fit_promises(
+        _pruned(replace(forwarded, launches=tuple(fusing.done))), {**functions, **made}
+    )
+    used = {launch.kernel for launch in fewer.launches}
+    return fewer, tuple(item for item in (*made.values(), *promised) if item.name in used)
+
+
+def fit_promises(
+    whole: LaunchList, functions: Mapping[str, Function]
+) -> tuple[LaunchList, tuple[Function, ...]]:
+    """The list with kernels that are told which arrays none of its launches writes, and these kernels.
+
+    Weights have memory of their own, which nobody writes from one run to the next: a kernel may load them before the
+    one in front of it has ended. Kernels that a copy engine feeds are left as they are. Of an array that begins
+    elsewhere than its kernel expects nothing is promised.
+    """
+    written = {launch.arguments[place].buffer for launch in whole.launches for place in launch.writes}
+    still = {whole.inputs[name].buffer for name in whole.bound & whole.inputs.keys()} - written
+    made: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Function] = {}
+    launches = []
+    for launch in whole.launches:
+        function = functions.get(launch.kernel)
+        if function is not None:
+            places = tuple(place for place, view in enumerate(launch.arguments) if view.buffer in still)
+            key = launch.kernel, places if _is_plain(function) else (), _find_askew(launch, function)
+            if (key[1] or key[2]) and key not in made:
+                made[key] = _promising(function, key[1], key[2], f"{launch.kernel}_{len(made)}w")
+            launch = replace(launch, kernel=made[key].name if key in made else launch.kernel)
+        launches.append(launch)
+    return replace(whole, launches=tuple(launches)), tuple(made.values())
+
+
+def _is_plain(function: Function) -> bool:
+    """Whether a kernel multiplies no matrices."""
+    return not any(isinstance(item.instruction, CoopMulAdd) for item in walk(function.body))
+
+
+def _find_askew(launch: Launch, function: Function) -> tuple[int, ...]:
+    """The places of arguments that do not begin at a multiple of what is promised of them."""
+    found = []
+    pairs = zip(launch.arguments, function.parameters, strict=False)
+    for place, (view, parameter) in enumerate(pairs):
+        promised = None if parameter.attributes is None else parameter.attributes.find("alignment")
+        if isinstance(promised, int) and view.offset * ELEMENT_BYTES[view.element] % promised:
+            found.append(place)
+    return tuple(found)
+
+
+def _promising(function: Function, still: Sequence[int], askew: Sequence[int], name: str) -> Function:
+    """A kernel some of whose parameters no kernel writes, and some begin anywhere."""
+    parameters = list(function.parameters)
+    for place in sorted({*still, *askew}):
+        own = parameters[place]
+        entries = () if own.attributes is None else own.attributes.entries
+        if place in askew:
+            entries = tuple(item for item in entries if item.key != "alignment")
+        if place in still:
+            entries = (*entries, DictionaryEntry("unchanging", True))
+        parameters[place] = replace(own, attributes=Dictionary(entries) if entries else None)
+    return replace(function, name=name, parameters=tuple(parameters))
 
 
 def _pruned(whole: LaunchList) -> LaunchList:
@@ -500,9 +562,11 @@ class _PhaseWriter:
         for buffer, (element, size) in memory.local.items():
             aligned = Dictionary((DictionaryEntry("alignment", ROW_BYTES),))
             self.values[buffer] = builder.value(Alloca(make_memref(element, (size,), local=True), aligned))
-        for level in _levels(phases):
-            # One region for all: they may say at the same place that something is wrong, and no barrier is wanted.
-            with builder.parallel() as region:
+        # One region for all: they may say at the same place that something is wrong, and no barrier is wanted there.
+        with builder.parallel() as region:
+            for number, level in enumerate(_levels(phases)):
+                if number:
+                    region.put(Barrier(on_global=bool(memory.written & memory.views.keys()), on_local=True))
                 taken = 0
                 for item in level:
                     self._write_phase(region, item, repeated and item is phases[-1], taken % self.subgroups)

@@ -141,6 +141,8 @@ class LaunchList:
     """Inputs that launches write for good: all that can find something wrong runs before the first of these."""
     undo: frozenset[str] = frozenset()
     """Outputs that are read where a run found something wrong, and nowhere else."""
+    bound: frozenset[str] = frozenset()
+    """Inputs that are the same in every run: weights, constants, and what became of them."""
 
 
 @dataclass(frozen=True, slots=True)

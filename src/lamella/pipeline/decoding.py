@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,20 +19,22 @@ from lamella.base.errors import InputError
 MOST_BEAMS, MOST_WORDS = 256, 4096
 """Beams, and words that are never chosen; a config that names more is not believed."""
 
+Kept = TypeVar("Kept")
+"""What a model has seen, as it keeps that."""
 Rate = Callable[[Sequence[int]], Array]
 """Gives a score for each token that may come next; takes those that are new since the last call."""
 
 
-class Branches(Protocol):
+class Branches(Protocol[Kept]):
     """A model that can continue from several places: what it has seen is kept, and taken up again."""
 
     def rate_next(self, new: Sequence[int]) -> Array:
         """The scores of the token behind further ones."""
 
-    def keep(self) -> object:
+    def keep(self) -> Kept:
         """What it has seen so far."""
 
-    def resume(self, kept: object) -> None:
+    def resume(self, kept: Kept) -> None:
         """Continue behind what was kept."""
 
 
@@ -76,7 +78,7 @@ class Sampling:
 
 
 def continue_text(
-    model: Branches, prompt: Sequence[int], sampling: Sampling, before: Sequence[int] = ()
+    model: Branches[Kept], prompt: Sequence[int], sampling: Sampling, before: Sequence[int] = ()
 ) -> Iterator[int]:
     """The tokens that follow; `before` are those that the model has seen already, which rules count too."""
     if sampling.rules.num_beams > 1 and sampling.temperature <= 0:
@@ -182,31 +184,31 @@ class Text:
 # --- beam search ----------------------------------------------------------------------------------------------------
 
 
-class Beam(NamedTuple):
+class Beam(NamedTuple, Generic[Kept]):
     """A way to continue: its tokens, the logarithm of how likely they are, and what the model has seen of it."""
 
     tokens: tuple[int, ...]
     score: float
-    kept: object = None
+    kept: Kept | None = None
 
 
-class _BeamSearch:
+class _BeamSearch(Generic[Kept]):
     """The likeliest of several ways to continue: live beams, and the best of those that have ended.
 
     Ways of several lengths are compared by their mean score, or as the length penalty has it.
     """
 
     def __init__(
-        self, model: Branches, prompt: Sequence[int], sampling: Sampling, before: Sequence[int]
+        self, model: Branches[Kept], prompt: Sequence[int], sampling: Sampling, before: Sequence[int]
     ) -> None:
         self._model, self._prompt, self._sampling, self._before = model, prompt, sampling, before
         self._count, self._rules = sampling.rules.num_beams, sampling.rules
-        self._ended: list[Beam] = []
+        self._ended: list[Beam[Kept]] = []
         self._improving = True
 
     def run(self) -> tuple[int, ...]:
         """The tokens of the best way, without one that ends a text."""
-        live = [Beam((), 0.0)]
+        live: list[Beam[Kept]] = [Beam((), 0.0)]
         for length in range(1, self._sampling.max_tokens + 1):
             candidates = self._candidates(live)
             ends = [
@@ -217,15 +219,15 @@ class _BeamSearch:
             self._end([item for item, end in zip(candidates, ends, strict=True) if end], candidates, length)
             if not live or not self._goes_on(live[0], length):
                 break
-        best = max(self._ended, key=lambda item: item.score, default=Beam((), 0.0)).tokens
+        best = max(self._ended, key=lambda item: item.score).tokens if self._ended else ()
         return best[:-1] if best and best[-1] in self._sampling.stops else best
 
-    def _candidates(self, live: Sequence[Beam]) -> list[Beam]:
+    def _candidates(self, live: Sequence[Beam[Kept]]) -> list[Beam[Kept]]:
         """The best continuations of all beams by one token, the best first: enough of them that some do not end."""
         rated: list[Array] = []
-        kept: list[object] = []
+        kept: list[Kept] = []
         for beam in live:
-            if beam.tokens:
+            if beam.kept is not None:
                 self._model.resume(beam.kept)
             scores = self._model.rate_next(beam.tokens[-1:] or self._prompt)
             kept.append(self._model.keep())
@@ -241,7 +243,7 @@ class _BeamSearch:
             if np.isfinite(joined[place])
         ]
 
-    def _end(self, ended: Sequence[Beam], candidates: Sequence[Beam], length: int) -> None:
+    def _end(self, ended: Sequence[Beam[Kept]], candidates: Sequence[Beam[Kept]], length: int) -> None:
         """Take the new ends among the best candidates, and keep as many ends as there are beams."""
         full = len(self._ended) == self._count
         if not self._improving or (full and self._rules.early_stopping is True):
@@ -251,7 +253,7 @@ class _BeamSearch:
         self._ended += [Beam(item.tokens, item.score / weight) for item in ended if item.tokens in best]
         self._ended = sorted(self._ended, key=lambda item: -item.score)[: self._count]
 
-    def _goes_on(self, best: Beam, length: int) -> bool:
+    def _goes_on(self, best: Beam[Kept], length: int) -> bool:
         """Whether a live beam may still become better than the worst end."""
         if len(self._ended) < self._count:
             return True

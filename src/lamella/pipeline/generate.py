@@ -40,6 +40,10 @@ class Generated:
     __repr__ = show_line
     _repr_html_ = show_html
 
+    def told(self) -> list[Diagnostic]:
+        """What there is to say about the weights, and about what ran: that it was not machine code, say."""
+        return list(dict.fromkeys((*self.findings, *self.executable.findings)))
+
     def _card(self) -> Card:
         """What was generated."""
         text = (("text", repr(self.text)),) if self.text else ()

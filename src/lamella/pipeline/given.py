@@ -12,6 +12,7 @@ from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.records import dataclass
+from lamella.base.suggest import list_known
 from lamella.pipeline.command_options import ALWAYS
 from lamella.pipeline.effects import COMMANDS, STEPS, SUBJECTS, Need, Option, Steps
 from lamella.pipeline.options import DIALECTS, NAMES, Options, kind_of, table
@@ -29,7 +30,7 @@ def options_of(words: Mapping[str, object], by_command: bool = False) -> Options
     if unknown is not None:
         row = table().get(unknown)
         other = f"{row.elsewhere}; " if row is not None and row.elsewhere else ""
-        hint = f"{other}options are: {', '.join(known)}"
+        hint = f"{other}{list_known(unknown, known, 'options are:')}"
         raise InputError(f"there is no option '{unknown[:80]}'", hint=hint)
     given = {name: _taken(name, value) for name, value in words.items() if value is not None}
     found = cast("Callable[..., Options]", Options)(given=frozenset(given), **given)

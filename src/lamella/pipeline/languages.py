@@ -612,6 +612,8 @@ def language_of(path: Path, language: str | None) -> Language:
     if row is None or not (row.is_published or row in (DATA, TORCH, ONNX, FOLDER)):
         known = [ending for ending, name in ENDINGS.items() if name != DATA.name]
         hint = list_known(path.suffix.lower(), known, "known endings are")
+        if not is_there(path):
+            raise InputError(f"there is no file or folder '{path}'", hint=hint)
         raise InputError(f"cannot tell the language of '{path}'", path=path, hint=hint)
     if row is MODULE and is_folder(path):
         return UNIT if is_there(path / UNIT_MARK) else FOLDER

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import lamella
 from lamella import LamellaError
@@ -140,7 +141,7 @@ def test_wrong_arrays_for_results_are_refused() -> None:
     fixed.flags.writeable = False
     for out in ({"y": fixed}, {"y": [0.0]}, {"z": draw(3, 5)}, {"y": draw(5, 3)}, {"y": np.zeros((3, 5))}):
         with pytest.raises(LamellaError):
-            run.run({"x": x}, out)  # type: ignore[arg-type]
+            run.run({"x": x}, out)
     several = made(small("x: real[3];", "y = math.neg(x); z = math.exp(x);", "y: real; z: real"))
     with pytest.raises(LamellaError, match="share memory"):
         several.run({"x": x[0, :3]}, {"y": x[1, :3], "z": x[1, 1:4]})
@@ -157,6 +158,30 @@ class Exporter:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.array.__dlpack_device__()
+
+
+class Shown:
+    """An array of somebody else, known by its interface alone."""
+
+    def __init__(self, array: Array) -> None:
+        self.__array_interface__ = array.__array_interface__
+
+
+@pytest.mark.parametrize("way", [Exporter, Shown, torch.from_numpy])
+def test_results_go_into_the_memory_of_others(way: Callable[[Array], object]) -> None:
+    run, x, room = made(small("x: real[3, 5];", MODEL)), draw(3, 5), np.zeros((3, 5), np.float32)
+    found = run.run({"x": x}, {"y": way(room)})["y"]
+    assert np.shares_memory(found, room)
+    np.testing.assert_allclose(room, np.exp(x) + 1, rtol=1e-6)
+    assert room.ctypes.data == found.ctypes.data
+
+
+def test_what_shows_no_memory_is_no_place_for_results() -> None:
+    run = made(small("x: real[];", "y = math.exp(x);"))
+    watched = torch.zeros((), requires_grad=True)
+    for given in (np.float32(0), watched, torch.zeros((), dtype=torch.bfloat16), object()):
+        with pytest.raises(LamellaError, match="no array that can be written"):
+            run.run({"x": 1.0}, {"y": given})
 
 
 def test_inputs_of_any_layout() -> None:

@@ -6,13 +6,16 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lamella.backend.cpu import compile as compiling
 from lamella.backend.cpu.host import host_target
-from lamella.base.aside import share_aside
+from lamella.backend.cpu.jit import Processor, assemble
+from lamella.base.aside import run_aside, share_aside
+from lamella.base.diagnostic import LamellaError
 from lamella.base.source import Source
 from lamella.base.watching import COMPILING
 from lamella.lang.tensor import parse
@@ -78,15 +81,36 @@ def test_two_processes_make_the_objects_of_one(program: Program, monkeypatch: py
 def test_what_an_ended_child_took_is_compiled_all_the_same(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone, owner, assemble = build_alone(program, monkeypatch), os.getpid(), compiling.assemble
+    alone, owner = build_alone(program, monkeypatch), os.getpid()
 
-    def ends(*given: object) -> bytes:
+    def ends(text: str, machine: Processor) -> bytes:
         if os.getpid() != owner:
             os.kill(os.getpid(), signal.SIGKILL)
-        return assemble(*given)  # type: ignore[arg-type]
+        return assemble(text, machine)
 
     monkeypatch.setattr(compiling, "assemble", ends)
     assert compiling.build_objects(program, host_target()) == alone
+
+
+@pytest.mark.usefixtures("two")
+def test_what_is_wrong_is_told_whoever_compiles(program: Program) -> None:
+    first, *rest = program.functions
+    twice = replace(program, functions=(first, *rest, first))
+    with pytest.raises(LamellaError, match="TEN"):
+        compiling.build_objects(twice, host_target())
+
+
+@pytest.mark.usefixtures("two")
+def test_where_there_is_no_room_for_a_process_this_one_compiles(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses() -> int:
+        raise BlockingIOError("resource temporarily unavailable")
+
+    alone = build_alone(program, monkeypatch)
+    monkeypatch.setattr(os, "fork", refuses)
+    assert compiling.build_objects(program, host_target()) == alone
+    assert not run_aside(lambda _: None, lambda _: None)
 
 
 def test_pieces_are_taken_once_and_work_of_those_who_fail_is_missing() -> None:

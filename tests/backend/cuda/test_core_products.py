@@ -35,7 +35,7 @@ def write_graph(folder: Path, shapes: str, lines: str) -> Path:
     """A graph of some lines."""
     path = folder / "products.sknd"
     path.write_text(
-        f"import nn, math, linalg, layout, aten;\ngraph Products {{ {shapes} @compose {{ {lines} }} }}\n"
+        f"import nn, math, linalg, layout, aten, llm;\ngraph Products {{ {shapes} @compose {{ {lines} }} }}\n"
     )
     return path
 
@@ -104,6 +104,14 @@ CASES = {
         "@input { q: real[2,2,32]; k: real[2,24,32]; v: real[2,24,128]; } @output { y: real[2,2,128]; }",
         "y = aten.scaled_dot_product_attention{is_causal=true}(q, k, v);",
     ),
+    "attention of a token with shared heads": (
+        "@input { q: real[1,6,1,64]; k: real[1,2,150,64]; v: real[1,2,150,32]; } @output { y: real[1,6,1,32]; }",
+        "y, s = llm.flash_attention{causal=false}(q, k, v);",
+    ),
+    "attention of a token": (
+        "@input { q: real[1,3,1,32]; k: real[1,3,20,32]; v: real[1,3,20,32]; } @output { y: real[1,3,1,32]; }",
+        "y = aten.scaled_dot_product_attention(q, k, v);",
+    ),
 }
 
 
@@ -140,7 +148,10 @@ def test_tiles_of_products_run_as_pipelines(name: str, tmp_path: Path) -> None:
     assert any(item.pipeline is not None for item in compiled.entries)
 
 
-@pytest.mark.parametrize("name", ["attention in one kernel", "heads of one product that attend"])
+@pytest.mark.parametrize(
+    "name",
+    ["attention in one kernel", "heads of one product that attend", "attention of a token"],
+)
 def test_attention_is_one_kernel_that_reads_where_its_operands_lie(name: str, tmp_path: Path) -> None:
     made = plan(write_graph(tmp_path, *CASES[name]))
     names = [item.operator for item in made.model.graph.nodes if isinstance(item, Operation)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +10,17 @@ import pytest
 
 import lamella
 from lamella.backend.cpu import compile_program
+from lamella.backend.cpu.compile import emit
 from lamella.backend.cpu.run.lists import NativeList, NativeMachine
 from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.executor.kernels import compile_graph
-from lamella.kernels.fuse_launches import fuse_launches
-from lamella.kernels.launches import Launch, LaunchList
+from lamella.base.source import Source
+from lamella.kernels.fuse_launches import fit_promises, fuse_launches
+from lamella.kernels.launches import Buffer, BufferView, Launch, LaunchList
 from lamella.kernels.nodes import KernelGraph
+from lamella.kernels.target import find_target
+from lamella.lang.tensor import parse
 from lamella.lang.tensor.nodes import Function, Program
 from tests.backend.cuda.test_core_products import draw_inputs, plan, write_graph
 
@@ -90,3 +94,41 @@ def test_a_device_computes_the_same(name: str, tmp_path: Path) -> None:
     for _ in range(3):
         for key, array in want(**given).items():
             np.testing.assert_allclose(found(**given)[key], array, rtol=1e-3, atol=1e-3)
+
+
+SCALED = """
+func @scaled(%x: memref<f32x32> {alignment=8}, %w: memref<f32x32>, %y: memref<f32x32>)
+    attributes{subgroup_size=32, work_group_size=[32,1]} {
+  parallel {
+    %l = builtin.subgroup_local_id : i32
+    %i = cast %l : index
+    %a = load %x[%i] : f32
+    barrier.local
+    %b = load %w[%i] : f32
+    %c = arith.mul %a, %b : f32
+    store %c, %y[%i]
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_weights_are_loaded_before_the_kernel_in_front_has_ended(start: int) -> None:
+    """Only what is bound is promised, and no alignment where an array does not begin so."""
+    program = parse(Source("scaled", SCALED)).program
+    views = [BufferView(name, "f32", (32,), (1,), start if name == "x" else 0) for name in "xwy"]
+    buffers = {name: Buffer(256) for name in "xwy"}
+    inputs = dict(zip("xw", views, strict=False))
+    whole = LaunchList(buffers, (Launch("scaled", tuple(views), (2,)),), inputs, {"y": views[2]})
+    assert bool(fit_promises(whole, {"scaled": program.functions[0]})[1]) == bool(start)
+    fitted, (kernel,) = fit_promises(replace(whole, bound=frozenset("w")), {"scaled": program.functions[0]})
+    assert fitted.launches[0].kernel == kernel.name
+    told = [
+        {item.key for item in (parameter.attributes.entries if parameter.attributes else ())}
+        for parameter in kernel.parameters
+    ]
+    assert told == [set() if start else {"alignment"}, {"unchanging"}, set()]
+    before, after = emit(Program((kernel,)), find_target("sm_90a")).text.split("griddepcontrol.wait")
+    assert (before.count("load float"), after.count("load float")) == (1, 1)
+    before, after = emit(program, find_target("sm_90a")).text.split("griddepcontrol.wait")
+    assert (before.count("load float"), after.count("load float")) == (0, 2)

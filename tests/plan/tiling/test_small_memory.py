@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lamella.base.errors import Unsupported
-from lamella.lang.nem.resolved import Task
+from lamella.lang.nem.resolved import Buffer, Task
 from lamella.plan.tiling.choice import TACTICS
 from lamella.plan.tiling.split import Whole, split_of
 from lamella.plan.timing import simulate
@@ -24,7 +24,7 @@ PRODUCTS = ("conv2d", "gemm", "matmul")
 
 def smallest(task: Task) -> int:
     """Bytes of L1 without which a task cannot run: a row of its output, what lies under it, one channel of weights."""
-    split = split_of(task)
+    split = split_of(task, fine=True)
     found = 0
     for index, item in enumerate(split.inputs):
         type = item.region.type
@@ -78,6 +78,39 @@ cast.async in x out y
     report = simulate(result)
     assert report.moved("DDR") == 4096 + 8192
     assert report.cycles >= find_network_bounds(plan).largest.cycles
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [([64, 16], [48, 1]), ([4, 32, 16], [16, 64, 1])],
+    ids=["a third of each row", "both in another order than their shapes"],
+)
+def test_casts_by_strides_are_divided(shape: list[int], strides: list[int]) -> None:
+    """Rows of the axis that lies outermost in both; gaps of the input are loaded, those of an output would be lost."""
+    count, reach = prod(shape), 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    whole = 3 * count if len(shape) == 2 else count
+    order = "layout=ROWS" if len(shape) == 2 else f"strides={strides}"
+    text = NPU_2048.replace("L2", "65536").replace("393216", "2048")
+    text += f"""
+buffer x_ddr : DDR (size={2 * whole})
+buffer t_ddr : DDR (size={2 * whole})
+buffer y_ddr : DDR (size={4 * count})
+let x = region(x_ddr, 0, {2 * whole}) elem=f16, shape=[64, {whole // 64}], layout=ROWS
+let t = region(t_ddr, 0, {2 * whole}) elem=f16, shape=[64, {whole // 64}], layout=ROWS
+let part = region(t_ddr, 0, {2 * reach}) elem=f16, shape={shape}, strides={strides}
+let y = region(y_ddr, 0, {4 * count}) elem=f32, shape={shape}, {order}
+made = relu.async in x out t
+cast.async in part out y deps=[made]
+"""
+    plan = read_text(text)
+    tiled, result, _ = tiled_plan(plan)
+    assert all(buffer.memory == "L1" for task in result.tasks() for buffer in computing(task))
+    same_bytes(plan, tiled, result)
+
+
+def computing(task: Task) -> list[Buffer]:
+    """The memories that a task works on, where it is no move."""
+    return [region.buffer for region in (*task.inputs, *task.outputs)] if task.opcode == "cast" else []
 
 
 def test_nothing_is_loaded_to_where_a_store_still_reads() -> None:

@@ -226,3 +226,13 @@ def test_weights_with_a_codec_count_as_they_are_stored() -> None:
     inputs = [view(x, 512, "i8", (8, 64)), view(weights, 4096, "i8", (64, 64))]
     gemm = make.task("gemm", inputs, [view(y, 512, "i8", (8, 64))])
     assert find_network_bounds(make.plan([gemm], make_device())).read == 512 + 1024
+
+
+def test_bytes_that_two_operands_share_come_once() -> None:
+    """A vector times itself, 16 bytes: one cycle of the link brings both factors."""
+    make = Builder()
+    x, y = make.buffer("x", "DDR", 16), make.buffer("y", "DDR", 1)
+    factors = [view(x, 16, "i8", (1, 16)), view(x, 16, "i8", (16, 1))]
+    product = make.task("matmul", factors, [view(y, 1, "i8", (1, 1))])
+    found = find_network_bounds(make.plan([product], make_device()))
+    assert found.largest.cycles == (100 + 1) + (4 + 1) + (2 + 1) + (1 + 1) + (100 + 1)

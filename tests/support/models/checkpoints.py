@@ -39,6 +39,8 @@ LLAMA3 = {
 }
 WINDOW = {"use_sliding_window": True, "sliding_window": 5}
 MOE = {"moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 12}
+SHARED_MOE = {"moe_intermediate_size": 24, "shared_expert_intermediate_size": 20, "num_experts": 4}
+SHARED_MOE |= {"num_experts_per_tok": 2}
 ENCODER = {key: value for key, value in SIZES.items() if key != "num_key_value_heads"} | {"pad_token_id": 0}
 OFFSET = {
     **ENCODER,
@@ -111,7 +113,7 @@ T5: dict[str, Any] = {
     "num_layers": 2,
     "num_heads": 4,
 }
-T5 |= {"relative_attention_max_distance": 10, "num_decoder_layers": 1}
+T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10, "num_decoder_layers": 1}
 T5 |= {"decoder_start_token_id": 0, "eos_token_id": None}
 BOTH: dict[str, Any] = {"vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 1, "decoder_layers": 2}
 BOTH |= {
@@ -172,12 +174,22 @@ PICTURES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, 
 PICTURES |= {"image_size": 18, "patch_size": 5}
 CAPTIONS = {**ENCODER, "eos_token_id": 7}
 TOWERS = {"vision_config": PICTURES, "projection_dim": 20}
-SOUND = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+SOUND: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 SOUND |= {"num_conv_pos_embeddings": 6, "num_conv_pos_embedding_groups": 4, "vocab_size": 30}
 SOUND |= {"conv_dim": [12, 16, 20], "conv_kernel": [6, 3, 2], "conv_stride": [3, 2, 2]}
 STABLE = {**SOUND, "do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True}
-STAGES = {"hidden_sizes": [8, 12, 16, 24], "num_attention_heads": [1, 2, 2, 4], "sr_ratios": [4, 2, 1, 1]}
+STAGES: dict[str, Any] = {
+    "hidden_sizes": [8, 12, 16, 24],
+    "num_attention_heads": [1, 2, 2, 4],
+    "sr_ratios": [4, 2, 1, 1],
+}
 STAGES |= {"depths": [1, 2, 1, 1], "mlp_ratios": [2, 2, 3, 2], "decoder_hidden_size": 20}
+LAYERS: dict[str, Any] = {"embedding_size": 8, "hidden_sizes": [16, 24], "depths": [2, 1]}
 SPOKEN: Mapping[str, Made] = MappingProxyType(
     {
         "wav2vec2": ("Wav2Vec2Model", {**SOUND, "mask_time_prob": 0.0, "num_conv_pos_embeddings": 5}),
@@ -206,6 +218,16 @@ VISION: Mapping[str, Made] = MappingProxyType(
         "segformer": ("SegformerModel", STAGES),
         "segformer classes": ("SegformerForImageClassification", {**STAGES, "num_labels": 5}),
         "segformer pixels": ("SegformerForSemanticSegmentation", {**STAGES, "num_labels": 7}),
+        "resnet": ("ResNetModel", {**LAYERS, "downsample_in_bottleneck": True, "hidden_act": "gelu"}),
+        "resnet classes": (
+            "ResNetForImageClassification",
+            {**LAYERS, "num_labels": 5, "layer_type": "basic", "downsample_in_first_stage": True},
+        ),
+        "convnext": ("ConvNextModel", {**LAYERS, "num_stages": 2, "layer_scale_init_value": 0.0}),
+        "convnext classes": (
+            "ConvNextForImageClassification",
+            {**LAYERS, "num_stages": 2, "num_labels": 5, "patch_size": 3},
+        ),
         "siglip": (
             "SiglipModel",
             {"vision_config": PICTURES, "text_config": {**ENCODER, "hidden_size": 24, "projection_size": 32}},
@@ -250,6 +272,8 @@ ONE_STREAM: Mapping[str, Made] = MappingProxyType(
         ),
         "stablelm": ("StableLm", {**SIZES, "rope_parameters": TURNED, "use_qkv_bias": True}),
         "stablelm parallel": ("StableLm", {**SIZES, "use_parallel_residual": True}),
+        "glm": ("Glm", {**SIZES, "head_dim": 12, "rope_parameters": TURNED}),
+        "glm4": ("Glm4", {**SIZES, "head_dim": 8, "attention_bias": False}),
         "cohere": ("Cohere", SIZES),
         "cohere2": ("Cohere2", {**SIZES, **LOCAL, "head_dim": 12}),
         "smollm3": ("SmolLM3", {**SIZES, "no_rope_layers": [1, 0]}),
@@ -273,6 +297,8 @@ MODELS: Mapping[str, Made] = MappingProxyType(
         "mistral": ("Mistral", {**SIZES, "sliding_window": 5}),
         "mistral without window": ("Mistral", {**SIZES, "sliding_window": None}),
         "mixtral": ("Mixtral", {**SIZES, "num_local_experts": 4, "num_experts_per_tok": 2}),
+        "qwen2 moe": ("Qwen2Moe", {**SIZES, **SHARED_MOE, "mlp_only_layers": [1]}),
+        "qwen2 moe plain": ("Qwen2Moe", {**SIZES, **SHARED_MOE, "qkv_bias": False, "norm_topk_prob": True}),
         "qwen3 moe": ("Qwen3Moe", {**SIZES, **MOE, "norm_topk_prob": True}),
         "qwen3 moe plain": ("Qwen3Moe", {**SIZES, **MOE, "norm_topk_prob": False}),
         "qwen3 moe dense first": ("Qwen3Moe", {**SIZES, **MOE, "mlp_only_layers": [0]}),

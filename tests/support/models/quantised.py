@@ -205,12 +205,17 @@ SCHEMES: Mapping[str, tuple[Callable[[Random, int, int], Quantised], dict[str, o
         {"quant_method": "fp8", "weight_block_size": [48, 48]},
         False,
     ),
-    "fp8 rows": (fp8(0, "weight_scale"), {"quant_method": "fbgemm_fp8"}, False),
+    "fp8 even blocks": (
+        fp8(32, "weight_scale_inv"),
+        {"quant_method": "fp8", "weight_block_size": [32, 32]},
+        True,
+    ),
+    "fp8 rows": (fp8(0, "weight_scale"), {"quant_method": "fbgemm_fp8"}, True),
     "compressed 4": (packed(4, True, True), _compressed("pack-quantized", 4), True),
     "compressed 4 zeros": (packed(4, True, False), _compressed("pack-quantized", 4), True),
     "compressed 8 rows": (packed(8, False, True), _compressed("pack-quantized", 8), True),
     "compressed int8": (int_rows, _compressed("int-quantized"), True),
-    "compressed fp8": (fp8(0, "weight_scale"), _compressed("float-quantized"), False),
+    "compressed fp8": (fp8(0, "weight_scale"), _compressed("float-quantized"), True),
     "compressed nvfp4": (nvfp4, _compressed("nvfp4-pack-quantized"), True),
 }
 """What makes a weight, the `quantization_config`, and whether kernels read its codes as they are."""

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,8 +59,11 @@ class Campaign:
         self._seconds = 0.0
         """What the run that nobody kills computes."""
 
-    def run(self, kills: int) -> CampaignResult:
-        """Kill so many processes, every other one behind its first new checkpoint; then let one finish."""
+    def run(self, kills: int, told: Callable[[CampaignResult], None] = lambda found: None) -> CampaignResult:
+        """Kill so many processes, every other one behind its first new checkpoint; then let one finish.
+
+        `told` is called behind each kill.
+        """
         found = CampaignResult()
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         start = usage.ru_utime + usage.ru_stime
@@ -75,6 +79,7 @@ class Campaign:
             found.kills += 1
             found.torn += self._torn()
             found.resumable += self._last_step() >= before
+            told(found)
         self._compare(found)
         return found
 

@@ -83,14 +83,18 @@ class _BuiltPiece(NamedTuple):
 
 def build_objects(program: Program, target: Target) -> tuple[tuple[KernelSymbol, ...], list[bytes]]:
     """The kernels of a program and their machine code, compiled on as many processors as there are."""
-    _emission().verify(program, target)
     count = len(program.functions)
     is_shared = count >= FEWEST_SHARED
     size = min(PIECE, -(-count // PIECES)) if is_shared else PIECE
     total = max(1, -(-count // size))
     compilers = min(count_processors(), MOST_COMPILERS, total // 2) if is_shared and may_fork() else 1
+    verify = partial(_emission().verify, program, target)
     make = partial(_write_piece, program, target, size)
-    pieces = _build_shared(make, total, compilers) if compilers > 1 and total <= MOST_TICKETS else []
+    pieces: list[_BuiltPiece] = []
+    if compilers > 1 and total <= MOST_TICKETS:
+        pieces = _build_shared(verify, make, total, compilers)
+    else:
+        verify()
     found = {item.number: item for item in pieces}
     # What a child took that failed is compiled here, and says what is wrong.
     rest = [number for number in range(total) if number not in found]
@@ -131,16 +135,24 @@ def _build_here(make: Callable[[int], Compiled], numbers: Sequence[int], total: 
     return found
 
 
-def _build_shared(make: Callable[[int], Compiled], total: int, compilers: int) -> list[_BuiltPiece]:
-    """Pieces compiled by this process and children of it, each taking the next one; what failed is missing."""
+def _build_shared(
+    verify: Callable[[], None], make: Callable[[int], Compiled], total: int, compilers: int
+) -> list[_BuiltPiece]:
+    """Pieces compiled by this process and children of it, each taking the next one; what failed is missing.
+
+    While others have begun, this process verifies the program; what is wrong with it counts, not what they make of it.
+    """
     machine, look, owner = host_machine(), COMPILING.get(), os.getpid()
     llvm()  # once for all of them
 
     def work(numbers: Iterator[int]) -> bytes:
         found: list[bytes] = []
+        is_owner = os.getpid() == owner
+        if is_owner:
+            verify()
         with suppress(LamellaError):
             for number in numbers:
-                if os.getpid() == owner:
+                if is_owner:
                     look(number, total)
                 piece = make(number)
                 made = _built(number, piece, assemble(piece.text, machine))

@@ -39,7 +39,14 @@ from lamella.backend.cpu.emit.pipelines import ProductEmitter
 from lamella.backend.cpu.emit.scalars import emit_constant
 from lamella.backend.cpu.emit.stream_plan import StreamPlan, find_stream
 from lamella.backend.cpu.emit.text import IrWriter
-from lamella.backend.cpu.emit.threads import enter_thread, fetch_matrix, let_next_start, wait_for_kernel
+from lamella.backend.cpu.emit.threads import (
+    enter_thread,
+    fetch_matrix,
+    find_unchanging,
+    let_next_start,
+    wait_before,
+    wait_for_kernel,
+)
 from lamella.backend.cpu.emit.tile_streams import StreamEmitter
 from lamella.backend.cpu.emit.values import LLVM, MemrefValue, RunValue, ScalarValue
 from lamella.backend.cpu.emit.varying import find_varying
@@ -381,6 +388,7 @@ def walk(context: EmitContext, statements: Sequence[Statement]) -> tuple[RunValu
 
 def _emit(context: EmitContext, statement: Statement) -> None:
     instruction = statement.instruction
+    wait_before(context, instruction)
     if isinstance(instruction, For):
         _name(context, statement, emit_for(context, instruction, statement.results))
     elif isinstance(instruction, If):
@@ -542,7 +550,9 @@ def _emit_thread(
         let_next_start(context)
         if plan is None:
             fetch_matrix(context, function)
-        wait_for_kernel(context)
+            context.waits = find_unchanging(function)
+        else:
+            wait_for_kernel(context)
     if plan is not None:
         if isinstance(plan, StreamPlan):
             StreamEmitter(context, plan).emit()
@@ -550,6 +560,8 @@ def _emit_thread(
             ProductEmitter(context, plan).emit()
         return
     walk(context, function.body.statements)
+    if context.waits is not None:
+        wait_for_kernel(context)  # the one behind waits for this one alone
     context.out.line("ret void")
 
 

@@ -179,10 +179,11 @@ class GraphExecutable:
         return self.run(name_inputs(self.inputs, arrays, inputs) if arrays else inputs)
 
     def run(
-        self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array] | None = None
+        self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, object] | None = None
     ) -> dict[str, Array]:
         """Run once; outputs for which `out` has an array are written there, the others are new arrays.
 
+        Arrays of other libraries are taken by DLPack or `__array_interface__`: results are then views of their memory.
         Calls from several threads run one after the other.
         """
         with self._busy:

@@ -234,6 +234,8 @@ class SegmentCutter:
         parts = split(first)
         # Launches are proved on memory of their sizes, so what is far too much is refused before that.
         self._require_room(max((_touched(item) for item in (second, *parts)), default=0))
+        changing = {name for name in segment.inputs if name not in self._fixed}
+        second = replace(second, bound=frozenset(second.inputs.keys() - changing))
         segment.each = self._machine.compile(second)
         segment.each.stream(self._streams)
         segment.once = [self._once(item, segment.constants) for item in parts]

@@ -8,13 +8,16 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from itertools import combinations
+from typing import cast
 
 import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
+from lamella.base.optional import Foreign
 from lamella.base.records import dataclass
 
 
@@ -32,16 +35,33 @@ class RunResult:
 def verify_out(names: Sequence[str], out: Mapping[str, object]) -> dict[str, Array]:
     """The arrays that a caller gives for outputs, once it is certain that they can be written."""
     found: dict[str, Array] = {}
-    for name, array in out.items():
+    for name, given in out.items():
         if name not in names:
             raise InputError(f"there is no output '{name[:80]}'", hint=f"outputs are: {', '.join(names)}")
-        if not isinstance(array, np.ndarray) or not array.flags.writeable:
-            raise InputError(f"what is given for output '{name}' is no array that can be written")
+        array = _memory_of(given)
+        if array is None or not array.flags.writeable:
+            hint = "an array of NumPy, or what shows its memory by DLPack or __array_interface__"
+            raise InputError(f"what is given for output '{name}' is no array that can be written", hint=hint)
         found[name] = array
     for (name, one), (other, two) in combinations(found.items(), 2):
         if np.may_share_memory(one, two):
             raise InputError(f"the arrays for outputs '{name}' and '{other}' share memory")
     return found
+
+
+def _memory_of(given: object) -> Array | None:
+    """The memory of an array, also of another library, never a copy of it; None where it is not to be had."""
+    if isinstance(given, np.ndarray):
+        return given
+    if isinstance(given, np.generic):  # whose memory NumPy would copy
+        return None
+    if hasattr(given, "__array_interface__"):
+        return np.asarray(given)
+    if hasattr(given, "__dlpack__"):
+        # What is on a device, of a type that NumPy has not, or watched by a gradient says so in one of these ways.
+        with suppress(BufferError, RuntimeError, TypeError, ValueError):
+            return np.from_dlpack(cast(Foreign, given))
+    return None
 
 
 def deliver(name: str, array: Array, out: Array | None) -> Array:

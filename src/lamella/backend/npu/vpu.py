@@ -9,7 +9,7 @@ rounds once, never does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -28,6 +28,7 @@ from lamella.base.optional import need
 from lamella.base.source import Source
 from lamella.kernels.operation_count import count_operations
 from lamella.kernels.rewrite import walk
+from lamella.kernels.row_wise import row_operands
 from lamella.lang.nem.check.kernels import COMPUTE, GROUPS, fit
 from lamella.lang.nem.resolved import AttributeValue, ComputeKernel, KernelParameter, Task, TensorType
 from lamella.lang.nem.rules import KERNEL_FAULT
@@ -82,7 +83,11 @@ def kernels_of(program: Program) -> dict[str, ComputeKernel]:
 
 def _kernel(function: Function) -> ComputeKernel:
     written = written_parameters(function)
-    parameters = tuple(_parameter(item, item.value.name in written) for item in function.parameters)
+    rows = row_operands(function)
+    parameters = tuple(
+        replace(_parameter(item, item.value.name in written), by_rows=item.value.name in rows)
+        for item in function.parameters
+    )
     return ComputeKernel(function.name, write(Program((function,))), parameters, _problem(function))
 
 

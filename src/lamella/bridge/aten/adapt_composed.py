@@ -40,6 +40,8 @@ def build_nanmedian(site: CallSite) -> Result:
     """The middle one of the elements that are numbers, the lower of two, and where it stood."""
     operand = site.tensor("self")
     along = "dim" in site.operands
+    if not along and 0 in operand.shape:
+        return site.cast(math.nan, operand.element)
     row = operand if along else site.call("aten.view", operand, size=(-1,))
     dim = site.integer("dim") if along else 0
     exact = row if row.element.is_float else site.cast(row, F64)

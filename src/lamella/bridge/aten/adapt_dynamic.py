@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
 
 from lamella.base.dtype import F32, F64, I64
 from lamella.bridge.aten.nodes import Result
-from lamella.bridge.aten.site import CallSite
+from lamella.bridge.aten.site import CallSite, fit_number, volume
 from lamella.graph.nodes import Tensor
 
 LARGEST_COUNT = 1 << 20
@@ -21,12 +22,24 @@ def count_up(site: CallSite, count: Tensor) -> Tensor:
 def build_masked_select(site: CallSite) -> Result:
     """The elements where a mask holds; both are stretched to one shape."""
     operand, mask = site.tensor("self"), site.tensor("mask")
+    if operand.shape == mask.shape:
+        return site.call("aten.masked_select", operand, mask)
     shape = site.call("aten.where", mask, operand, operand).shape
     stretched = [
         item if item.shape == shape else site.call("aten.expand", item, size=shape)
         for item in (operand, mask)
     ]
     return site.call("aten.masked_select", *stretched)
+
+
+def build_masked_scatter(site: CallSite) -> Result:
+    """Elements one after the other where a mask holds; of a number that only the run tells there may be none."""
+    operand, source = site.tensor("self"), site.tensor("source")
+    if not isinstance(volume(source.shape), int):
+        flat = site.call("aten.view", source, size=(volume(source.shape),))
+        spare = site.builder.constant(fit_number(0, source.element), source.element, (1,))
+        source = site.builder.call("aten.cat", (flat, spare), dim=0)
+    return site.call("aten.masked_scatter", operand, site.tensor("mask"), source)
 
 
 def _sortable(site: CallSite, operand: Tensor) -> Tensor:
@@ -38,7 +51,13 @@ def build_unique(site: CallSite) -> Result:
     """The different elements in their order."""
     operand = site.tensor("self")
     found, *others = site.call_all("algo.unique", _sortable(site, operand))
-    return (site.cast(found, operand.element), *others)[: len(site.schema.results)]
+    return site.cast(found, operand.element), *_asked(site, others)
+
+
+def _asked(site: CallSite, others: Sequence[Tensor]) -> list[Tensor | None]:
+    """Places and counts, where a call asks for them."""
+    names = ("return_inverse", "return_counts")[: len(site.schema.results) - 1]
+    return [item if site.flag(name) else None for name, item in zip(names, others, strict=False)]
 
 
 def build_unique_dim(site: CallSite) -> Result:
@@ -49,14 +68,17 @@ def build_unique_dim(site: CallSite) -> Result:
     rows = site.call("aten.view", _sortable(site, moved), size=(-1, 1)) if flat is None else flat
     found, *others = site.call_all("algo.unique_rows", rows)
     shaped = site.call("aten.view", found, size=(found.shape[0], *moved.shape[1:]))
-    return site.cast(site.call("aten.transpose", shaped, dim0=0, dim1=dim), operand.element), *others
+    return site.cast(site.call("aten.transpose", shaped, dim0=0, dim1=dim), operand.element), *_asked(
+        site, others
+    )
 
 
 def build_unique_runs(site: CallSite) -> Result:
     """Each run of equal elements once."""
     if site.has("dim"):
         site.refuse("dim", "runs of single elements are possible")
-    return site.call_all("algo.unique_runs", site.tensor("self"))
+    found, *others = site.call_all("algo.unique_runs", site.tensor("self"))
+    return found, *_asked(site, others)
 
 
 def build_bincount(site: CallSite) -> Result:
@@ -97,7 +119,12 @@ def build_nonzero_static(site: CallSite) -> Result:
 
 DYNAMIC = MappingProxyType(
     {
-        **{"masked_select": build_masked_select, "bincount": build_bincount, "repeats": build_repeats},
+        **{
+            "masked_select": build_masked_select,
+            "masked_scatter": build_masked_scatter,
+            "bincount": build_bincount,
+            "repeats": build_repeats,
+        },
         **{"unique": build_unique, "unique_runs": build_unique_runs, "unique_dim": build_unique_dim},
         "nonzero_static": build_nonzero_static,
     }

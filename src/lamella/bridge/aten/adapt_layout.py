@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
-from lamella.base.dim import Extent, add, equal, floor_divide, mul
+from lamella.base.dim import Dim, Extent, add, equal, floor_divide, mul, symbols
 from lamella.base.dtype import BOOL, F32, F64, I64, U8
 from lamella.bridge.aten.nodes import Operand, Result
 from lamella.bridge.aten.promotion import result_type
-from lamella.bridge.aten.site import CallSite, call_named, finish
+from lamella.bridge.aten.site import CallSite, call_named, finish, volume
 from lamella.graph.nodes import Shape, Tensor, Value
 
 # --- layers of neural networks: softmax, attention, normalisation -------------------------------------------
@@ -256,6 +256,11 @@ def build_view(site: CallSite) -> Result:
     extents = site.extents(name)
     if 0 in operand.shape and 0 not in extents:
         extents = tuple(0 if item == -1 else item for item in extents)
+    if any(map(is_told_by_run, operand.shape)):
+        # It may turn out to be 0, of which an extent that is left to tell cannot be told.
+        others = volume(tuple(item for item in extents if item != -1))
+        rest = floor_divide(volume(operand.shape), others) if others != 0 else 0
+        extents = tuple(rest if item == -1 else item for item in extents)
     return site.call(site.schema.operator, operand, **{name: extents})
 
 
@@ -468,6 +473,11 @@ def build_one_hot(site: CallSite) -> Result:
     column = site.call("aten.unsqueeze", operand, dim=-1)
     places = site.make("aten.arange", operand.element, start=0, end=count, step=1)
     return site.cast(site.call("aten.eq", column, places), I64)
+
+
+def is_told_by_run(extent: Extent) -> bool:
+    """Whether an extent is that of a result, such as `index.shape[1]`, and not one of an input."""
+    return isinstance(extent, Dim) and not all(item.name.isidentifier() for item in symbols(extent))
 
 
 def is_one(extent: Extent) -> bool:

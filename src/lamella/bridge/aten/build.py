@@ -207,7 +207,7 @@ _ADAPTERS: Mapping[str, Build] = MappingProxyType(
 """The adapter of each word of the table."""
 _ALONG: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        **dict.fromkeys((*REDUCTIONS, "softmax", "safe_softmax", "squeeze", "kth"), ("self",)),
+        **dict.fromkeys((*REDUCTIONS, "softmax", "safe_softmax", "squeeze", "kth", "nanmedian"), ("self",)),
         "softmax_backward": ("grad_output", "output"),
     }
 )

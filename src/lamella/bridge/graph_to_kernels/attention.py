@@ -49,6 +49,8 @@ from lamella.ops.formula import Scalar as Term
 
 QUERY = "query"
 """The number of a query in its work-group."""
+ONE_QUERY = "one query"
+"""The loop that counts queries where there is one alone, and none counts it."""
 BLOCK = "queries"
 """The number of a work-group's queries."""
 WIDTH = "width"
@@ -187,12 +189,14 @@ def find_attention_roles(
         elements.reverse()
     _verify_outputs(attention, places, key)
     query = _query(scores, accesses, key, extents)
+    if extents.get(query, 1) < FEWEST_QUERIES and not (rows or is_open(extents.get(query, 1))):
+        raise Unsupported("it has few queries")
     outer = tuple(name for name in extents if name not in (query, key) and _reaches(scores, name, extents))
     depth = tuple(name for name in extents if not _reaches(scores, name, extents))
     # Both products name their loops alone, so the mixture's own one gets a name that the scores have not.
     wide: Form = Affine(0, ((WIDTH, 1),))
     loops = {**loops, width[0]: wide}
-    extents = {**extents, WIDTH: own[width[0]]}
+    extents = {query: 1, **extents, WIDTH: own[width[0]]}
     values = substitute_loops(held_access(value, tensors, own), loops)
     targets = [place_in(item, loops, own) for item in mixed.indices]
     ends = tuple(find_end(item, mixed.tensor, targets, tensors) for item in attention.ends)
@@ -297,10 +301,7 @@ def _query(scores: Element, accesses: Sequence[Access], key: str, extents: Mappi
     plain = [_form(item, extents) for item in scores.indices]
     names = [form.terms[0][0] for form in plain if len(form.terms) == 1 and form.terms[0][1] == 1]
     found = [name for name in names if name != key and name not in accesses[1].loops()]
-    best = max(found, key=lambda name: (is_open(extents[name]), extents[name]), default="")
-    if not best or (extents[best] < FEWEST_QUERIES and not is_open(extents[best])):
-        raise Unsupported("it has few queries")
-    return best
+    return max(found, key=lambda name: (is_open(extents[name]), extents[name]), default=ONE_QUERY)
 
 
 def _itself(

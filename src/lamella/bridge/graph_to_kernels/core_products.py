@@ -19,7 +19,7 @@ from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, matrix_view
 from lamella.bridge.graph_to_kernels.laid_factors import GRAIN, LAID_COLUMNS, lay_factor, write_laid
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
-from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
 from lamella.bridge.graph_to_kernels.tiled import (
     End,
     Key,
@@ -50,7 +50,15 @@ FEWEST_COLUMNS = 8
 """Columns below which most of a tile would be empty."""
 BAND = 16
 """Tiles side by side along the columns before the next rows follow."""
-TILES = ((256, 8, 1.0), (128, 8, 0.9), (256, 4, 0.85), (128, 4, 0.7), (64, 8, 0.7), (64, 4, 0.5))
+TILES = (
+    (256, 8, 1.0),
+    (128, 8, 0.9),
+    (256, 4, 0.85),
+    (128, 4, 0.7),
+    (64, 8, 0.7),
+    (64, 4, 0.5),
+    (32, 4, 0.35),
+)
 """Rows of a tile, subgroups with 16 columns each, and how much of the peak a multiprocessor reaches with such tiles."""
 LANE = Scalar("i32")
 ROW_TILE, COLUMN_TILE, BANDS = "row tile", "column tile", "bands"
@@ -232,7 +240,8 @@ class CoreWriter:
             total = self._sum(region, rows, columns, values)
             for end in found.ends:
                 self._finish(region, end, values, total)
-        kernel = self.parameters.close(builder, plan.groups)
+        outputs = [self.accesses[id(end.formula.targets[0])].memref for end in found.ends]
+        kernel = promise_pairs(self.parameters.close(builder, plan.groups), outputs)
         return replace(kernel, attributes=group_sizes(plan.subgroups))
 
     def _positions(self, builder: Builder) -> dict[str, Value]:

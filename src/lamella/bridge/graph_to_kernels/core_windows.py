@@ -19,7 +19,7 @@ from lamella.bridge.graph_to_kernels.accesses import Access, Axis
 from lamella.bridge.graph_to_kernels.core_products import STEP, choose_tile
 from lamella.bridge.graph_to_kernels.laid_factors import GRAIN, write_laid
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
-from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
 from lamella.bridge.graph_to_kernels.tiled import (
     End,
     Key,
@@ -198,7 +198,8 @@ class _WindowWriter:
             total = self._sum(region, (weight, image), (row, column))
             for end in found.ends:
                 self._finish(region, end, (row, column), total)
-        kernel = self.parameters.close(builder, row_tiles * column_tiles)
+        outputs = [self.accesses[id(end.formula.targets[0])].memref for end in found.ends]
+        kernel = promise_pairs(self.parameters.close(builder, row_tiles * column_tiles), outputs)
         return replace(kernel, attributes=group_sizes(plan.subgroups))
 
     def _matrix(self, key: Key, access: Access, shape: tuple[int, int], stride: int) -> Value:

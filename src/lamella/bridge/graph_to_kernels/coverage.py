@@ -191,10 +191,10 @@ class Copy:
             steps |= {name: factor * stride for name, factor in self._form(index).terms}
         strides: list[int] = []
         for index in self.target.indices:
-            found = {steps[name] / factor for name, factor in self._form(index).terms}
-            if len(found) > 1 or any(step % 1 for step in found):
+            found = [divmod(steps[name], factor) for name, factor in self._form(index).terms]
+            if len(set(found)) > 1 or any(rest for _, rest in found):
                 return None
-            strides.append(int(found.pop()) if found else 0)
+            strides.append(found[0][0] if found else 0)
         return None if layout.is_padded else self._filled(strides, ((0, 0),) * len(strides))
 
     def _filled(self, strides: list[int], halo: tuple[tuple[int, int], ...]) -> Layout:

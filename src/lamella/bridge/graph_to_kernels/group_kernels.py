@@ -5,9 +5,10 @@ Each run of stages gets the best kernel that can be written for it; what several
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
+from typing import TypeAlias
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
@@ -45,6 +46,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     walk_terms,
 )
 from lamella.bridge.graph_to_kernels.turned_products import write_turned_product
+from lamella.bridge.graph_to_kernels.vector_attention import write_vector_attention
 from lamella.bridge.graph_to_kernels.vector_products import find_vector_product, write_vector_product
 from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
 from lamella.kernels.build import Builder, FreshNames
@@ -70,10 +72,20 @@ def _core_attention(
     return [write_core_attention(attention, tensors, real, target)]
 
 
+def _vector_attention(
+    attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
+) -> list[TileKernel]:
+    return [write_vector_attention(attention, tensors, real, target)]
+
+
 def _attention(
     attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
 ) -> list[TileKernel]:
     return [write_attention(attention, tensors, real, target)]
+
+
+WriteAttention: TypeAlias = Callable[[Attention, Mapping[Key, TensorView], Scalar, Target], list[TileKernel]]
+"""Gives the kernels of an attention, or says why there are none of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +139,17 @@ class GroupWriter:
 
     def _add_attention(self, attention: Attention) -> bool:
         """One kernel for an attention, where one is written."""
-        # Threads are many, and so are the scores: products of their own share them out better than lanes could.
-        if self.target.has_threads and not self.narrow:
-            return False
-        for write in (_core_attention, write_stream_attention) if self.target.has_threads else (_attention,):
+        ways: Sequence[WriteAttention] = (_attention,)
+        if self.target.has_threads:
+            # Threads are many, and so are the scores: products of their own share them out better than lanes could.
+            ways = (_core_attention, write_stream_attention) if self.narrow else ()
+            ways = (_vector_attention, *ways)
+        for write in ways:
             with suppress(Unsupported):
                 for kernel in write(attention, self._views, self._real, self.target):
                     self._add_tile(kernel)
                 return True
-        self.rounds = self.target.has_threads
+        self.rounds = self.target.has_threads and self.narrow
         return False
 
     def _add_gradient(self) -> bool:

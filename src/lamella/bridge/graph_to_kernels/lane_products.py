@@ -6,7 +6,7 @@ output; windows that overlap share what they load.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import product
 from math import prod
@@ -169,6 +169,11 @@ def write_lane_pack(plan: LaneProduct, key: Key) -> TileKernel:
     return parameters.close(builder, 1)
 
 
+def _known(extents: Iterable[int]) -> int:
+    """The product of extents that every call has: how work is shared must not depend on the others."""
+    return prod(extent for extent in extents if not is_open(extent))
+
+
 @dataclass(slots=True)
 class LaneWriter:
     """The kernel of a sum over lanes while it is written."""
@@ -217,12 +222,12 @@ class LaneWriter:
         plan, builder = self.plan, self.parameters.builder()
         outer = list(plan.columns[: -2 if plan.rows else -1])
         blocks = -(-plan.extents[plan.lane] // LANES)
-        parts = min(blocks, -(-GROUPS // prod(plan.extents[name] for name in outer)))
+        parts = min(blocks, -(-GROUPS // _known(plan.extents[name] for name in outer)))
         share = -(-blocks // parts)
         sizes = {**plan.extents, PART: -(-blocks // share)}
         sizes[BAND] = 1
         if plan.rows:
-            groups = prod(sizes[name] for name in (*outer, PART))
+            groups = _known(sizes[name] for name in (*outer, PART))
             self.band = -(-sizes[plan.rows] // max(1, -(-GROUPS // groups)))
             sizes[BAND] = -(-sizes[plan.rows] // self.band)
         # Of a small image each thread takes the channels that it made before, of a large one the rows.
@@ -234,7 +239,7 @@ class LaneWriter:
 
     def _is_near(self) -> bool:
         """Whether what is read is so little that products made it channel by channel, not row by row."""
-        sizes = (prod(axis.size for axis in access.axes) for access in self.factors)
+        sizes = (_known(axis.size for axis in access.axes) for access in self.factors)
         return BYTES[self.plan.real.name] * max(sizes) <= NEAR_BYTES
 
     def _walk_blocks(self, builder: Builder, values: Mapping[str, Value], share: int, parts: int) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from lamella.bridge.graph_to_kernels.accesses import Access
 from lamella.bridge.graph_to_kernels.tiled import Key
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.fragments import WARP
+from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Dictionary, DictionaryEntry, Memref, Parameter, Region, Value
+from lamella.lang.tensor.nodes.types import FLOATS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,21 @@ def group_sizes(subgroups: int) -> Dictionary:
     """The attributes of a kernel whose work-groups are so many subgroups of threads."""
     size = DictionaryEntry("work_group_size", (WARP * subgroups, 1))
     return Dictionary((DictionaryEntry("subgroup_size", WARP), size))
+
+
+def promise_pairs(kernel: TileKernel, outputs: Iterable[Value]) -> TileKernel:
+    """The kernel whose outputs begin where two elements can be stored at once, and so do all their columns."""
+    names = {item.name for item in outputs}
+    parameters = []
+    for item in kernel.parameters:
+        type_ = item.type
+        if item.value.name in names and isinstance(type_, Memref):
+            steps = [step for step in type_.stride if step not in (None, 1)]
+            if not any((step or 0) % 2 for step in steps) and type_.element in FLOATS:
+                promise = DictionaryEntry("alignment", 2 * BYTES[type_.element])
+                item = replace(item, attributes=Dictionary((promise,)))
+        parameters.append(item)
+    return replace(kernel, parameters=tuple(parameters))
 
 
 @dataclass(slots=True)

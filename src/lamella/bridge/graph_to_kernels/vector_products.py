@@ -48,8 +48,15 @@ MOST_COLUMNS = 7
 """Vectors above which a product with a matrix is better one of tiles."""
 UNROLLED = 8
 """Pieces of rows that are under way at once, at most."""
-FULL = 32
-"""Subgroups that a multiprocessor should have; where there are more rows, a subgroup takes some."""
+FIRST = 16
+"""Pieces with which a subgroup begins: where they are weights, they are under way before it has to wait."""
+FULL = 16
+"""Subgroups that a multiprocessor should have: so the next kernel finds room for its own, which load weights meanwhile.
+
+Where there are more rows, a subgroup takes some.
+"""
+MOST_SUMS = 4
+"""Sums of a subgroup, at most: those of one row with each vector."""
 LANE = Scalar("i32")
 ROWS = "rows"
 
@@ -103,9 +110,8 @@ def find_vector_product(
         matrix = lay_factor(matrix, (roles.row, inner), extents)
     piece = _piece(matrix, vectors, inner, extents)
     many = prod(extents[name] for name in (*roles.batch, roles.row))
-    rows = 1
-    while rows * columns < 4 and many > 2 * rows * FULL * max(1, target.multiprocessors):
-        rows *= 2
+    wanted = -(-many // (FULL * max(1, target.multiprocessors)))
+    rows = max(1, min(wanted, MOST_SUMS // columns, extents[roles.row]))
     return VectorProduct(
         found, real, roles.row, roles.columns, roles.batch, inner, matrix, found.keys[flipped],
         vectors, found.keys[not flipped], piece, rows, packed,
@@ -160,7 +166,7 @@ class _VectorWriter:
             sums = self._sum(region, sides, places)
             self._finish(region, scales, places, sums)
         kernel = self.parameters.close(builder, plan.groups)
-        return replace(_promise(kernel, sides, plan.piece), attributes=group_sizes(1))
+        return replace(promise_pieces(kernel, sides, plan.piece), attributes=group_sizes(1))
 
     def _add(self, key: Key, access: Access) -> Access:
         return self.parameters.add(key, access)
@@ -190,13 +196,15 @@ class _VectorWriter:
         own = builder.arith("mul", lane, builder.constant(plan.piece))
         sums = [builder.constant(0.0, real)] * len(places)
         whole = extent // width
-        if whole:
-            carried = [(value, real) for value in sums]
-            most = max(1, UNROLLED // plan.rows)
-            at_once = max(count for count in range(1, most + 1) if whole % count == 0)
-            attributes = Dictionary((DictionaryEntry("unroll", at_once),))
-            bounds = builder.constant(0), builder.constant(whole), None
-            with builder.loop(*bounds, carried, attributes) as loop:
+        first = min(whole, max(1, FIRST // plan.rows))
+        most = max(1, UNROLLED // plan.rows)
+        at_once = max(count for count in range(1, most + 1) if (whole - first) % count == 0)
+        for begin, end, unrolled in ((0, first, first), (first, whole, at_once)):
+            if begin == end:
+                continue
+            attributes = Dictionary((DictionaryEntry("unroll", unrolled),))
+            bounds = builder.constant(begin), builder.constant(end), None
+            with builder.loop(*bounds, [(value, real) for value in sums], attributes) as loop:
                 start = loop.body.arith("mul", loop.variable, loop.body.constant(width))
                 position = loop.body.arith("add", start, own)
                 loop.body.give(*self._add_piece(loop.body, sides, position, places, loop.carried))
@@ -276,7 +284,7 @@ class _VectorWriter:
                     inner.store(result, access.memref, access.places(inner, place))
 
 
-def _promise(kernel: TileKernel, sides: Sequence[Access], piece: int) -> TileKernel:
+def promise_pieces(kernel: TileKernel, sides: Sequence[Access], piece: int) -> TileKernel:
     """The kernel whose factors begin where pieces of them can be read at once."""
     names = {item.memref.name for item in sides}
     parameters = []

@@ -17,11 +17,12 @@ from lamella.bridge.graph_to_kernels.task import operation_to_task
 from lamella.bridge.graph_to_plan.assembly import UniqueNames, identifier
 from lamella.bridge.graph_to_plan.emitter import Emitter
 from lamella.bridge.graph_to_plan.rows.call import static
-from lamella.bridge.graph_to_plan.values import Value, natural
+from lamella.bridge.graph_to_plan.values import Shape, Value, natural
 from lamella.graph.nodes import Argument, Operation, Tensor, tensors
 from lamella.graph.rewrite import Substitution, results_of
+from lamella.kernels.row_wise import by_rows
 from lamella.lang.tensor import write
-from lamella.lang.tensor.nodes import Function, Number, Program
+from lamella.lang.tensor.nodes import Function, Memref, Number, Program
 from lamella.ops.library import Library
 
 
@@ -43,23 +44,29 @@ class ComputeTasks:
         }
         kernel = operation_to_task(self.library, narrow, self._names.take(identifier(self.emit.label)), known)
         made = {item.name: item for item in results_of(narrow) if isinstance(item, Tensor)}
-        inputs = [self.emit.as_elem(given[name][1], _element(given[name][0])) for name in kernel.inputs]
+        function, shapes = _divisible(kernel.function)
+        places = iter(shapes)
+        given_values = [self.emit.reshape(given[name][1], next(places)) for name in kernel.inputs]
+        inputs = [
+            self.emit.as_elem(value, _element(given[name][0]))
+            for name, value in zip(kernel.inputs, given_values, strict=True)
+        ]
         regions = [self.emit.region(item, natural(item.shape)) for item in inputs]
-        results = {
-            name: self.emit.result(static(made[name]), _element(made[name]), natural(static(made[name])))
-            for name in kernel.outputs
+        elements = [
+            *(_element(made[name]) for name in kernel.outputs),
+            *(str(item.element) for item in kernel.scratch),
+        ]
+        results = [
+            self.emit.result(shape, elem, natural(shape))
+            for shape, elem in zip(places, elements, strict=True)
+        ]
+        outputs = [self.emit.assembly.region(item, natural(item.shape)) for item in results]
+        self.emit.assembly.task("compute", regions, outputs, {"op": function.name})
+        self.functions.append(function)
+        return {
+            name: self.emit.reshape(self.emit.as_elem(item, self._wanted(made[name])), static(made[name]))
+            for name, item in zip(kernel.outputs, results, strict=False)
         }
-        spare = [
-            self.emit.result(tuple(item.shape[::-1]), str(item.element), natural(item.shape))
-            for item in kernel.scratch
-        ]
-        outputs = [
-            self.emit.assembly.region(item, natural(item.shape)) for item in (*results.values(), *spare)
-        ]
-        self.emit.assembly.task("compute", regions, outputs, {"op": kernel.function.name})
-        self.functions.append(kernel.function)
-        wanted = {name: self._wanted(made[name]) for name in results}
-        return {name: self.emit.as_elem(item, wanted[name]) for name, item in results.items()}
 
     def _wanted(self, tensor: Tensor) -> str:
         """The type in which the plan holds a result."""
@@ -68,6 +75,15 @@ class ComputeTasks:
     def text(self) -> str:
         """The program of all kernels; empty where there is none."""
         return write(Program(tuple(self.functions))) if self.functions else ""
+
+
+def _divisible(function: Function) -> tuple[Function, tuple[Shape, ...]]:
+    """The kernel for any number of rows where it computes them apart, and the shapes of its operands."""
+    found = by_rows(function)
+    if found is not None:
+        return found.function, found.shapes
+    shapes = (item.type.shape for item in function.parameters if isinstance(item.type, Memref))
+    return function, tuple(tuple(size or 0 for size in reversed(shape)) for shape in shapes)
 
 
 def _narrowed(operation: Operation) -> Operation:

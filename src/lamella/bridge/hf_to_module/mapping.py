@@ -147,12 +147,14 @@ def spelled(name: str, prefix: str, tensors: Container[str]) -> str:
     """
     if name in tensors:
         return name
-    for item in dict.fromkeys((name, _NORMED.sub(lambda found: NORMED[found[1]], name))):
+    older: str = _NORMED.sub(lambda found: NORMED[found[1]], name)
+    for item in (name, older):
         short = item.removeprefix(f"{prefix}.") if prefix else item
-        others = (item, short, f"{prefix}.{item}", *((f"{OLDER}.{short}",) if short != item else ()))
-        found = next((one for one in others if one in tensors), None)
-        if found is not None:
-            return found
+        others: list[str] = [item, short, f"{prefix}.{item}"]
+        others += [f"{OLDER}.{short}"] if short != item else []
+        for one in others:
+            if one in tensors:
+                return one
     return name
 
 

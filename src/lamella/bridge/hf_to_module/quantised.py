@@ -1,7 +1,8 @@
 """Quantised checkpoints: tensors that packages of quantisation store in parts, as the weights that they stand for.
 
 A scheme knows which tensors belong to one weight, its shape, and how its codes lie in them. Codes that are linear, and
-whose neighbours share a scale, stay codes up to the kernels; others become numbers when they are read.
+whose neighbours share a scale, stay codes up to the kernels (numbers of 8 bits as bf16); others become numbers when
+they are read.
 """
 
 from __future__ import annotations
@@ -325,16 +326,25 @@ def _float8(group: Group, scale: str) -> CodedTensor | None:
     else:
         group.expect(scale, (), (1,), (1, 1), (outputs, 1), (outputs,))
 
-    def load(read: Read) -> Array:
+    columns = block[1] if all(block) else inputs
+    form = CodeForm(types.BF16, columns) if columns and inputs % columns == 0 else None
+
+    def scales(read: Read) -> Array:
+        """A scale for each row, or for each part of a row."""
         found = read(scale).astype(np.float32)
         if all(block):
-            found = found.repeat(block[0], 0)[:outputs].repeat(block[1], 1)[:, :inputs]
-        elif found.size == outputs:
-            found = found.reshape(outputs, 1)
-        numbers: Array = read("weight").astype(np.float32) * found
+            return found.repeat(block[0], 0)[:outputs]
+        return np.ascontiguousarray(np.broadcast_to(found.reshape(-1, 1), (outputs, 1)))
+
+    def load(read: Read) -> Codes | Array:
+        # Every number of 8 bits is one of bf16 too, which kernels read.
+        codes, found = read("weight"), scales(read)
+        if form is not None:
+            return Codes(codes.astype(numpy_dtype(types.BF16)), found)
+        numbers: Array = codes.astype(np.float32) * found.repeat(block[1], 1)[:, :inputs]
         return numbers
 
-    return group.coded((outputs, inputs), None, load)
+    return group.coded((outputs, inputs), form, load)
 
 
 def _mxfp4(group: Group) -> CodedTensor:

@@ -14,8 +14,8 @@ from lamella.lang.skriptnd.rules import exports
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d{1,6}), in [^\n]*(?:\n[ \t]+([^\n]*))?')
 _INSTALLED = re.compile(r".*(?:site|dist)-packages/")
-_OWN = re.compile(r"(?:^|/)torch/|^<")
-"""Frames of PyTorch itself, and of code that it made."""
+_OWN = re.compile(r"-packages/torch/|^torch/|^<")
+"""Frames of PyTorch itself where it is installed, and of code that it made."""
 _HOOK = "_empty_nn_module_stack_from_metadata_hook"
 
 
@@ -113,7 +113,8 @@ class ExportReport:
         self._count(_Case(exports.NO_OPERATION, node, "", None))
 
     def data_dependent(self, node: FxNode) -> None:
-        """An operation whose result depends on numbers of a run."""
+        """A call that needs a number before the run and gets one that only the run tells."""
+        self.refused.append(node)
         self._count(_Case(exports.DATA_DEPENDENT, node, "", None))
 
     def refused_flow(self, node: FxNode, reason: str) -> None:

@@ -589,7 +589,10 @@ class NodeTranslator:
         return build_call(self.builder, call, self.report.places.origin(node))
 
     def _refuse(self, node: FxNode, problem: Found | TooComplex) -> None:
-        if isinstance(problem, Found):
+        given = _nodes_in((*node.args, *node.kwargs.values()))
+        if any(operation_of(item) in ITEMS and isinstance(self.values.get(item), Tensor) for item in given):
+            self.report.data_dependent(node)
+        elif isinstance(problem, Found):
             for item in problem.findings:
                 self.report.refused_call(node, item.message, item.hint)
         else:
@@ -603,7 +606,8 @@ class NodeTranslator:
 
 def _is_token(group: Operand, place: Operand = None) -> bool:
     """Whether an item of what an ordered call gives is its token, which holds nothing."""
-    return isinstance(group, tuple) and isinstance(place, int) and group[place : place + 1] == (LOST,)
+    items: tuple[object, ...] = group if isinstance(group, tuple) else ()
+    return isinstance(place, int) and items[place : place + 1] == (LOST,)
 
 
 def _needed(body: FxModule) -> set[FxNode]:

@@ -3,7 +3,8 @@
 Threads issue their instructions in order, and no assembler moves a load past a store that might write what it reads, or
 past a division, which is a branch to it. Here it is known: a memref that a kernel only loads from is none that it
 writes, since a launch refuses arrays that overlap. So loads stand where the statements begin that run in a row, with
-what computes their places.
+what computes their places. Those of memory that no other kernel writes either stand where the work-items begin: a GPU
+runs them while the kernel before still works.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from lamella.lang.tensor.nodes import (
     Load,
     Math,
     Memref,
+    Parallel,
     Program,
     Region,
     Scalar,
@@ -41,6 +43,8 @@ PLAIN = (*PURE, Load, Math, Store, SubgroupBroadcast, SubgroupOperation, Yield)
 """Instructions that loads may be moved across."""
 MOST_BYTES = 512
 """What a work-item loads at once, at most: registers hold it until it is used."""
+EARLY_BYTES = 256
+"""The same of what it loads before anything else."""
 
 
 def raise_loads(program: Program, target: Target) -> Program:
@@ -62,7 +66,26 @@ def _raise_function(function: Function) -> Function:
         for item in function.parameters
         if isinstance(item.type, Memref) and item.value.name not in others
     }
-    return replace(function, body=rewrite(function.body, lambda region, _: _raise(region, fixed)))
+    body = rewrite(function.body, lambda region, _: _raise(region, fixed))
+    unchanging = {
+        item.value.name
+        for item in function.parameters
+        if item.attributes is not None and item.attributes.find("unchanging") is True
+    }
+    return replace(function, body=_raise_to_start(body, fixed & unchanging))
+
+
+def _raise_to_start(body: Region, unchanging: set[str]) -> Region:
+    """A body in which loads of memory that never changes stand first in what work-items do, before every barrier."""
+    for number, statement in enumerate(body.statements if unchanging else ()):
+        if isinstance(statement.instruction, Parallel):
+            inner = statement.instruction.body
+            first = _loads_first(inner.statements, unchanging, EARLY_BYTES)
+            changed = replace(statement.instruction, body=replace(inner, statements=tuple(first)))
+            rest = body.statements[number + 1 :]
+            before = body.statements[:number]
+            return replace(body, statements=(*before, replace(statement, instruction=changed), *rest))
+    return body
 
 
 def _raise(region: Region, fixed: set[str]) -> Region:
@@ -79,11 +102,10 @@ def _raise(region: Region, fixed: set[str]) -> Region:
     return replace(region, statements=(*found, *_loads_first(row, fixed)))
 
 
-def _loads_first(row: Sequence[Statement], fixed: set[str]) -> list[Statement]:
+def _loads_first(row: Sequence[Statement], fixed: set[str], room: int = MOST_BYTES) -> list[Statement]:
     """Statements with loads, and what computes their places, before the others; both keep their order."""
     makers = {value.name: item for item in row for value in item.results}
     early: set[int] = set()
-    room = MOST_BYTES
     for statement in row:
         node = statement.instruction
         if not isinstance(node, Load) or node.operand.name not in fixed or not isinstance(node.type, Scalar):

@@ -185,6 +185,8 @@ class KernelParameter:
     shape: tuple[int | None, ...] | None = None
     strides: tuple[int | None, ...] = ()
     written: bool = False
+    by_rows: bool = False
+    """Whether it has a row for each row of the outputs, which the kernel computes apart from each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,8 @@ class Task:
     variant: str = ""
     work: int | None = None
     """Scalar operations of the kernel that a `compute` task runs, where its text tells them."""
+    by_rows: tuple[bool, ...] = ()
+    """For each operand of a `compute` task whether it has a row for each row of the outputs, where those are apart."""
 
     @property
     def span(self) -> Span:

@@ -97,6 +97,7 @@ def _between(
     return Divergence(Pair(one, other, "intervention", gap), tuple(left), tuple(right), borders)
 
 
+DEFAULT_TOLERANCE = Options().tolerance
 LISTED = 4
 """Variables that are listed by name where only one model has them; of more, only the number is given."""
 FAINT = 0.02
@@ -158,6 +159,8 @@ class Comparison:
     flows: tuple[Dataflow, ...] = ()
     """Both graphs without operations that only copy; empty where nothing was run."""
     notes: tuple[str, ...] = ()
+    tolerance: float = DEFAULT_TOLERANCE
+    """What the outputs were allowed to differ by, in parts of the largest number."""
 
     __repr__ = show_line
     _repr_html_ = show_html
@@ -187,6 +190,10 @@ class Comparison:
         """Whether both were run."""
         return not self.unlike
 
+    def __bool__(self) -> bool:
+        """Whether the two are equivalent: both were run, and their outputs agree within the tolerance."""
+        return self.agrees(self.tolerance)
+
     def agrees(self, tolerance: float) -> bool:
         """Whether both were run and their outputs are the same within a tolerance; other code may be in between."""
         return self.compared and all(item.relative <= tolerance for item in self.outputs)
@@ -213,7 +220,10 @@ def compare(
     """The differences of two models, and of their numbers on the same inputs: given ones, or drawn from the seed."""
     graphs = left.model.graph, right.model.graph
     found = Comparison(
-        (left, right), tuple(_compare_interfaces(*graphs)), tuple(_compare_weights(left.model, right.model))
+        (left, right),
+        tuple(_compare_interfaces(*graphs)),
+        tuple(_compare_weights(left.model, right.model)),
+        tolerance=options.tolerance,
     )
     ends = match_ends(*graphs)
     if ends.unlike:

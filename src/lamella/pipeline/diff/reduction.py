@@ -7,10 +7,10 @@ input with the numbers of the run, so that any subset of operations is a model t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
+from lamella.base.ddmin import ddmin
 from lamella.graph.passes.decompose_all import decompose_all
 from lamella.graph.rewrite import results_of
 from lamella.pipeline.diff.comparison import Comparison, Explained, compare
@@ -21,10 +21,6 @@ from lamella.pipeline.diff.pairing import Pair
 from lamella.pipeline.diff.reproducer import Reproducer, make_reproducer
 from lamella.pipeline.diff.values import results_of_side
 from lamella.pipeline.options import Options
-
-Item = TypeVar("Item")
-MOST_RUNS = 200
-"""Subsets that are tried."""
 
 
 def reduce(found: Comparison, options: Options) -> Reproducer | None:
@@ -63,25 +59,6 @@ def differs(made: Reproducer, options: Options) -> bool:
         return False
     pairs = zip(one.values(), other.values(), strict=True)
     return any(measure("", *pair).relative > options.tolerance for pair in pairs)
-
-
-def ddmin(items: Sequence[Item], fails: Callable[[Sequence[Item]], bool]) -> list[Item]:
-    """A subset of items that fails, and that no part of is known to: complements of ever smaller chunks are tried."""
-    left = list(items)
-    chunks, runs = 2, 0
-    while len(left) > 1 and runs < MOST_RUNS:
-        size = max(1, len(left) // chunks)
-        for start in range(0, len(left), size):
-            rest = left[:start] + left[start + size :]
-            runs += 1
-            if rest and fails(rest):
-                left, chunks = rest, max(chunks - 1, 2)
-                break
-        else:
-            if size == 1:
-                break
-            chunks = min(chunks * 2, len(left))
-    return left
 
 
 def _of_fused(found: Comparison, options: Options) -> Reproducer | None:

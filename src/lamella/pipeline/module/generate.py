@@ -229,13 +229,21 @@ def _generation_values(source: Source, options: Options) -> Mapping[str, object]
 
 
 def generation_values(path: Path, config: Mapping[str, object], options: Options) -> Mapping[str, object]:
-    """What a folder says about generation: its config, and the file that was written for it."""
+    """What a folder says about generation: the file that was written for it, and tokens that its config names.
+
+    Folders without that file have their rules in the config.
+    """
+    has_file = is_there(path / GENERATION)
     said = {
         name: value
         for name, value in config.items()
-        if name.endswith(("token_id", "token_ids", "tokens")) or name in (*RULES, "max_length")
+        if (
+            not has_file
+            if name in RULES
+            else name.endswith(("token_id", "token_ids")) or name == "max_length"
+        )
     }
-    if is_there(path / GENERATION):
+    if has_file:
         more = read_object(path, GENERATION, options.limits)
         said |= {name: value for name, value in more.items() if value is not None}
     return said

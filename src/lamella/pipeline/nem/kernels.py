@@ -32,7 +32,7 @@ def read_kernels(
 
 
 def link(plan: Plan, kernels: Mapping[str, ComputeKernel], file: str) -> tuple[Plan, list[Diagnostic]]:
-    """The plan with its kernels, and what does not fit; each `compute` task knows its work."""
+    """The plan with its kernels, and what does not fit; each `compute` task knows its work and its rows."""
     found = list(check_kernels(plan.tasks(), kernels, file))
     if errors(found):
         return plan, found
@@ -48,7 +48,9 @@ def _with_work(body: tuple[Item, ...], kernels: Mapping[str, ComputeKernel]) -> 
         if isinstance(item, Loop):
             items.append(replace(item, body=_with_work(item.body, kernels)))
         elif isinstance(item, Task) and item.opcode == COMPUTE and kernel_name(item) in kernels:
-            items.append(replace(item, work=count_work(item, kernels[kernel_name(item)])))
+            kernel = kernels[kernel_name(item)]
+            rows = tuple(parameter.by_rows for parameter in kernel.parameters if parameter.shape is not None)
+            items.append(replace(item, work=count_work(item, kernel), by_rows=rows))
         else:
             items.append(item)
     return tuple(items)

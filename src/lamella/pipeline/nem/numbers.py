@@ -115,7 +115,9 @@ def carry_numbers(plan: Path, target: Path, limits: Limits) -> Path | None:
         return None
     if is_there(path) and read_numbers(target.with_suffix(".nem"), limits) is None:
         raise InputError(
-            f"'{path.name}' is in the way of what '{numbers.file}' holds for the plan", path=shown(path)
+            f"'{path.name}' is in the way: the numbers of '{plan.name}' go there, and it holds something else",
+            path=shown(path),
+            hint="choose another name or folder for the result",
         )
     write_bytes(path, read_bytes(own, limits))
     return path

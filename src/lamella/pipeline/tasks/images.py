@@ -33,6 +33,8 @@ BILINEAR, BICUBIC, FILTERS = 2, 3, range(6)
 """Numbers of filters, which Pillow and the config share."""
 SMOOTH = ("ViT", "Segformer")
 """Processors that take the four nearest pixels unless they are told otherwise."""
+SHRUNK, WHOLE = "ConvNext", 384
+"""Processors whose size is that of what is cut out of the middle, and the size from which on nothing is cut."""
 SHORTEST = ("CLIP", "Bit")
 """Processors that take a size of one number for that of the shorter side, not of both."""
 LARGEST = 1 << 14
@@ -153,12 +155,9 @@ def _segment(
     numbers = stretch(logits, picture.height, picture.width).argmax(0)
     names = labels_of(config, len(logits))
     counts = np.bincount(numbers.reshape(-1), minlength=len(names))
-    found = [
-        {"label": names[place], "number": place, "pixels": int(counts[place])}
-        for place in ranked(counts, options.top)
-        if counts[place]
-    ]
-    lines = [f"{item['label']}  {counts[item['number']] / numbers.size:.4f}" for item in found]
+    places = [place for place in ranked(counts, options.top) if counts[place]]
+    found = [{"label": names[place], "number": place, "pixels": int(counts[place])} for place in places]
+    lines = [f"{names[place]}  {counts[place] / numbers.size:.4f}" for place in places]
     return {"size": list(numbers.shape), "labels": found, "map": numbers.tolist()}, lines
 
 
@@ -250,11 +249,13 @@ def read_seeing(path: Path, limits: Limits = DEFAULT) -> Seeing:
         hint = f"the folder of the model on the hub has {PREPROCESSOR}"
         raise InputError(f"the folder does not say how images become pixels: no {PREPROCESSOR}", hint=hint)
     said = read_object(path, PREPROCESSOR, limits)
+    kind = str(said.get("image_processor_type", said.get("feature_extractor_type", "")))
+    if kind.startswith(SHRUNK) and said.get("do_resize", True):
+        said = {**said, **_shrunk(path, said)}
     # What is done with labels (do_reduce_labels) speaks of training.
-    for key in ("do_pad", "crop_pct", "do_thumbnail"):
+    for key in ("do_pad", "do_thumbnail", *(() if kind.startswith(SHRUNK) else ("crop_pct",))):
         if said.get(key):
             raise InputError(f"'{key}' of {PREPROCESSOR} is not done here", path=shown(path))
-    kind = str(said.get("image_processor_type", said.get("feature_extractor_type", "")))
     resample = said.get("resample", BILINEAR if kind.startswith(SMOOTH) else BICUBIC)
     factor = said.get("rescale_factor", 1 / 255)
     if not isinstance(resample, int) or resample not in FILTERS or not isinstance(factor, int | float):
@@ -270,6 +271,17 @@ def read_seeing(path: Path, limits: Limits = DEFAULT) -> Seeing:
         _channels(path, said, "image_mean") if normalised else (0.0,),
         _channels(path, said, "image_std") if normalised else (1.0,),
     )
+
+
+def _shrunk(path: Path, said: Mapping[str, object]) -> dict[str, object]:
+    """The size and the crop of processors that cut a small image out of one that is larger by a share."""
+    found, share = _size(path, said, "size", True), said.get("crop_pct", 224 / 256)
+    if not isinstance(found, int) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise InputError(f"'size' or 'crop_pct' of {PREPROCESSOR} is none", path=shown(path))
+    square = {"height": found, "width": found}
+    if found >= WHOLE:
+        return {"size": square, "do_center_crop": False}
+    return {"size": {"shortest_edge": int(found / share)}, "crop_size": square, "do_center_crop": True}
 
 
 def _size(path: Path, said: Mapping[str, object], key: str, shortest: bool) -> tuple[int, int] | int:

@@ -149,7 +149,10 @@ SHOWN = 3
 HINTS = (
     ("specialized it to be a constant", "the module fixes this extent: leave it out of 'dynamic'"),
     ("Constraints violated", "give the extent the range that torch asks for: torch.export.Dim(name, min=…)"),
-    ("Cache'> in output", "switch the cache off: module.config.use_cache = False"),
+    (
+        "Cache'> in output",
+        "switch the cache off: kwargs={'use_cache': False}, or module.config.use_cache = False",
+    ),
     ("data-dependent", "write the choice with torch.cond or torch.where, not with a Python condition"),
     ("Could not guard", "write the choice with torch.cond or torch.where, not with a Python condition"),
     ("dynamic_shapes", "'dynamic' has an entry for each argument, such as {'x': {0: 'N'}}"),
@@ -157,7 +160,7 @@ HINTS = (
 _NOISE = re.compile(
     r"\s*(?:File \"|\^|For more information|Set TORCH|The error above occurred|If you're using).*"
 )
-_OTHERS = re.compile(r"[/\\](?:torch|lamella)[/\\]|^<")
+_OTHERS = re.compile(r"-packages[/\\]torch[/\\]|[/\\]lamella[/\\]|^<")
 """Files of PyTorch and of our own."""
 FIXES = "Suggested fixes:"
 HINT = "the module must run under torch.export; torch.export.export shows the whole message"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from lamella.base.arena import aligned
+from lamella.lang.nem.resolved import Task
 from lamella.plan.operands import Codes
 from lamella.plan.tiling.fill import new_rows
 from lamella.plan.tiling.halo import Halo
@@ -154,7 +155,7 @@ class Generator(Placement):
         task = tiled.stage.task
         inputs = tuple(self.lying(tiled, region) for region in task.inputs)
         outputs = tuple(self.lying(tiled, region) for region in task.outputs)
-        comments = (f"{tiled.label}: {task.opcode} in place, too large for L1",)
+        comments = (f"{tiled.label}: {task.opcode} in place, too large for L1: {_reason(task)}",)
         step = Step(task.opcode, inputs, outputs, task.attributes, label=tiled.label, comments=comments)
         self.lines += [step, Settle([step])]
 
@@ -572,3 +573,10 @@ def _index_loads(steps: Sequence[Step]) -> list[Step]:
         for step in steps
         if step.opcode == "transfer" and (step.outputs[0].buffer, step.outputs[0].place) in wanted
     ]
+
+
+def _reason(task: Task) -> str:
+    """Why a task has no tiles."""
+    if task.opcode == "compute":
+        return "its kernel does not compute rows apart"
+    return "its operands have no outermost axis in common"

@@ -69,8 +69,8 @@ def _look(shape: StageShape, limits: Limits) -> list[Choice]:
 
 def can_stay(shape: StageShape) -> bool:
     """Whether a stage may work on memories other than L1: it only moves elements, or cannot be divided."""
-    task = shape.stage.task
-    return (task.opcode in VIEWS or may_stay(task)) and not shape.stage.followers
+    stage = shape.stage
+    return (stage.task.opcode in VIEWS or may_stay(stage.task)) and not (stage.followers or stage.leads)
 
 
 def can_share_channels(shape: StageShape, engines: int) -> bool:

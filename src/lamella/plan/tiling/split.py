@@ -24,6 +24,8 @@ Tile: TypeAlias = tuple[int, int]
 """A tile: its first unit and how many."""
 LONG_ROW, ROW_PIECE = 1 << 14, 1 << 10
 """Elements of a row from which on element-wise tasks divide it, and of the pieces at most."""
+FINE_ROW = 1 << 6
+"""The same for both where L1 is too small for rows."""
 ROWS_LAYOUT = "ROWS"
 """The layout word of tiles whose leading axes were joined: row-major as written."""
 
@@ -247,21 +249,23 @@ class Split:
         return {**self.attributes, "pads": (top, left, bottom, right)}
 
 
-def split_of(task: Task) -> Split:
-    """How a task divides; what cannot be divided is one unit."""
+def split_of(task: Task, fine: bool = False) -> Split:
+    """How a task divides; what cannot be divided is one unit. Fine pieces of rows are for little L1."""
     known = find_opcode(task.opcode)
     if task.opcode in ("conv2d", "depthwise_conv2d", "maxpool", "avgpool"):
         found = _windowed(task)
     elif task.opcode in ("gemm", "matmul"):
         found = _product(task)
     elif is_elementwise(task):
-        found = _elementwise(task)
+        found = _elementwise(task, FINE_ROW if fine else LONG_ROW)
     elif task.opcode in ("softmax", "log_softmax", "layernorm", "rmsnorm"):
         found = _normalised(task)
     elif known is not None and task.opcode in _VIEWS:
         found = _view(task)
     elif task.opcode == "gather":
         found = _gathered(task)
+    elif any(task.by_rows):
+        found = _computed(task)
     else:
         found = None
     return found or undivided(task)
@@ -424,6 +428,17 @@ def _row_pitch(type: TensorType, axis: int) -> int | None:
     return pitch // 8 if lies and pitch % 8 == 0 and _per_tensor(type) else None
 
 
+def _row_distance(type: TensorType, axis: int) -> int | None:
+    """The bytes from one index of an axis to the next, where rows do not reach into each other; else None."""
+    strides = type.strides
+    reach = sum(
+        (size - 1) * strides[place] for place, size in enumerate(type.shape) if place != axis and size > 1
+    )
+    distance = strides[axis] * bits_of(type.elem)
+    apart = type.shape[axis] > 1 and 0 <= reach < strides[axis] and min(strides) >= 0
+    return distance // 8 if apart and distance % 8 == 0 and _per_tensor(type) else None
+
+
 def _batched_product(task: Task, a: TensorType, b: TensorType, y: TensorType) -> Split | None:
     """Products of one batch each; the right sides differ."""
     if not (dense(a) and dense(y) and _per_tensor(a) and _per_tensor(y)):
@@ -443,23 +458,46 @@ def _batched_product(task: Task, a: TensorType, b: TensorType, y: TensorType) ->
 # --- what goes by rows ----------------------------------------------------------------------------------------------
 
 
-def _elementwise(task: Task) -> Split | None:
+def _elementwise(task: Task, longest: int) -> Split | None:
     types = _types(task)
     shape = types[-1].shape
     if not all(dense(item) and item.shape == shape and _last_axis_quant(item) for item in types):
-        return None
+        return _by_strides(task, types)
     inner = shape[-1:]
     if not all(_whole_bytes(item, inner) for item in types):
         return None
-    if inner[0] > LONG_ROW and all(map(_per_tensor, types)):
-        return _by_pieces(task, types)
+    if inner[0] > longest and all(map(_per_tensor, types)):
+        return _by_pieces(task, types, min(longest, ROW_PIECE))
     return _by_rows(task, prod(shape[:-1]), len(shape) - 1, {})
 
 
-def _by_pieces(task: Task, types: list[TensorType]) -> Split:
+def _by_strides(task: Task, types: list[TensorType]) -> Split | None:
+    """Operands that lie in an order of axes of their own, the same axis outermost in all: cut along that.
+
+    Gaps in the rows of an input are loaded with them; those of an output belong to others.
+    """
+    shape = types[0].shape
+    if any(item.shape != shape for item in types):
+        return None
+    for axis in range(len(shape)):
+        pitches = [
+            *(_row_distance(_type(region), axis) for region in task.inputs),
+            *(_row_pitch(_type(region), axis) for region in task.outputs),
+        ]
+        if all(pitches):
+            regions = (*task.inputs, *task.outputs)
+            parts = [
+                StridedRows(region, axis, pitch or 0) for region, pitch in zip(regions, pitches, strict=True)
+            ]
+            count, units = len(task.inputs), shape[axis]
+            return Split(task, units, units, tuple(parts[:count]), tuple(parts[count:]), task.attributes)
+    return None
+
+
+def _by_pieces(task: Task, types: list[TensorType], most: int) -> Split:
     """Rows that are much longer than others: pieces of them are as good."""
     length, total = types[0].shape[-1], prod(types[0].shape)
-    able = (size for size in range(ROW_PIECE, 0, -1) if length % size == 0)
+    able = (size for size in range(most, 0, -1) if length % size == 0)
     size = next((size for size in able if all(_whole_bytes(item, (size,)) for item in types)), length)
     regions = (*task.inputs, *task.outputs)
     parts = [Rows(region, (), (size,), None, _type(region).quant) for region in regions]
@@ -565,6 +603,23 @@ def _gathered(task: Task) -> Split | None:
         )
     rows = Rows(task.outputs[0], (), shape, None, output.quant)
     return Split(task, units, units, parts, (rows,), {**task.attributes, **changed})
+
+
+def _computed(task: Task) -> Split | None:
+    """A kernel that computes rows apart: operands have as many rows as the outputs, or are needed whole."""
+    regions = (*task.inputs, *task.outputs)
+    cut = [_type(region) for region, rows in zip(regions, task.by_rows, strict=True) if rows]
+    units = cut[0].shape[0]
+    if any(item.shape[0] != units or not dense(item) or not _per_tensor(item) for item in cut):
+        return None
+    if not all(_whole_bytes(item, item.shape[1:]) for item in cut):
+        return None
+    parts: list[OperandSplit] = [
+        Rows(region, (), _type(region).shape[1:], None, _type(region).quant) if rows else Whole(region)
+        for region, rows in zip(regions, task.by_rows, strict=True)
+    ]
+    count = len(task.inputs)
+    return Split(task, units, units, tuple(parts[:count]), tuple(parts[count:]), task.attributes)
 
 
 def _untouched_axes(task: Task, rank: int) -> int:

@@ -285,7 +285,7 @@ class _Fusion:
         for position, task in enumerate(self.tasks):
             stage = self._joined(task, open_stages)
             if stage is None:
-                stage = Stage(0, _name(task), split_of(task))
+                stage = Stage(0, _name(task), split_of(task, fine=self.length == ALONE))
             else:
                 found = [item for item in found if item[1].task is not stage.task]
                 for name in [name for name, other in open_stages.items() if other.task is stage.task]:

@@ -9,7 +9,19 @@ A ready or running task is an entry; heaps are pairing heaps of nodes ordered by
 
 from __future__ import annotations
 
+from inspect import isfunction
+
 from lamella.base.compiled import Words
+from lamella.plan.timing.pairing_heap import (
+    NODE_CHILD,
+    NODE_ENTRY,
+    NODE_NEXT,
+    NODE_POSITION,
+    NODE_TIME,
+    NODE_WIDTH,
+    merge,
+    without_first,
+)
 
 # --- the machine: single words ---
 BEGUN, NOW, CAUSE, EVENTS, WAITING, STARTED, PAUSE, LIMITED, TOKENS, FORCED = range(1, 11)
@@ -47,7 +59,6 @@ LINK_USED, LINK_MOST, LINK_WIDTH = range(3)
 # --- a ready or running task, a node of a heap, a step that waits for a task of a list outside ---
 ENTRY_FRAME, ENTRY_STEP, ENTRY_READY, ENTRY_CAUSE, ENTRY_LANE, ENTRY_BEFORE = range(6)
 ENTRY_NODE, ENTRY_INSTANCE, ENTRY_WIDTH = range(8, 11)
-NODE_TIME, NODE_POSITION, NODE_CHILD, NODE_NEXT, NODE_ENTRY, NODE_WIDTH = range(6)
 LISTENER_FRAME, LISTENER_INDEX, LISTENER_NEXT, LISTENER_WIDTH = range(4)
 # --- what is counted of a task on an instance: starts, and cycles by reason and by task waited for ---
 COUNTED, DEPENDENCY, WINDOW, UNIT, TOKEN, BANDWIDTH, KINDS = range(7)
@@ -57,7 +68,7 @@ HALT, NUMBER, VARIABLE, ADD, MULTIPLY, DIVIDE, MODULO = range(7)
 FINISHED, FULL, CROWDED, PAUSED = range(4)
 
 
-# --- records and heaps --------------------------------------------------------------------------------------
+# --- records, and what is counted ----------------------------------------------------------------------------------
 
 
 def take(m: Words, free: int, width: int) -> int:
@@ -76,48 +87,6 @@ def give(m: Words, free: int, record: int) -> int:
     m[record] = m[free]
     m[free] = record
     return 0
-
-
-def merge(m: Words, one: int, other: int) -> int:
-    """One heap of two."""
-    if one == 0:
-        return other
-    if other == 0:
-        return one
-    first = one
-    second = other
-    if m[other + NODE_TIME] < m[one + NODE_TIME] or (
-        m[other + NODE_TIME] == m[one + NODE_TIME] and m[other + NODE_POSITION] < m[one + NODE_POSITION]
-    ):
-        first = other
-        second = one
-    m[second + NODE_NEXT] = m[first + NODE_CHILD]
-    m[first + NODE_CHILD] = second
-    return first
-
-
-def without_first(m: Words, root: int) -> int:
-    """The heap without its first node: children are merged in pairs, then all."""
-    child = m[root + NODE_CHILD]
-    pairs = 0
-    while child != 0:
-        other = m[child + NODE_NEXT]
-        after = 0
-        m[child + NODE_NEXT] = 0
-        if other != 0:
-            after = m[other + NODE_NEXT]
-            m[other + NODE_NEXT] = 0
-        joined = merge(m, child, other)
-        m[joined + NODE_NEXT] = pairs
-        pairs = joined
-        child = after
-    found = 0
-    while pairs != 0:
-        after = m[pairs + NODE_NEXT]
-        m[pairs + NODE_NEXT] = 0
-        found = merge(m, found, pairs)
-        pairs = after
-    return found
 
 
 def count(m: Words, entry: int, kind: int, blocker: int, amount: int) -> int:
@@ -806,47 +775,5 @@ def run(m: Words) -> int:
             end_task(m, node)
 
 
-FUNCTIONS = (
-    take,
-    give,
-    merge,
-    without_first,
-    count,
-    outward,
-    step_of,
-    push_complete,
-    push_entered,
-    sync,
-    flag,
-    line_up,
-    head_of,
-    pick,
-    starved,
-    admit,
-    unit_index,
-    enqueue,
-    promote,
-    release_tokens,
-    flag_takers,
-    run_task,
-    start,
-    count_waits,
-    launch_candidates,
-    flag_waiting,
-    start_forced,
-    record_reasons,
-    launch,
-    finish,
-    end_task,
-    settle,
-    complete_step,
-    satisfy,
-    make_ready,
-    close_iteration,
-    open_iterations,
-    make_frame,
-    clear_slots,
-    begin,
-    run,
-)
+FUNCTIONS = tuple(item for item in list(globals().values()) if isfunction(item) and item is not isfunction)
 """What is compiled together, `run` last."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from math import ceil
 from types import MappingProxyType
 
@@ -26,7 +27,7 @@ from lamella.base.arrays import Array
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.registry import opcode
 from lamella.lang.nem.resolve import eligible_units
-from lamella.lang.nem.resolved import Plan, Task
+from lamella.lang.nem.resolved import Plan, Region, Task
 from lamella.plan.operands import Codes
 from lamella.plan.timing.bounds import CycleBound
 from lamella.plan.timing.cost import MACS, MachineModel, overhead, rate_on, work_of
@@ -331,7 +332,7 @@ class _Times:
             if (task.number, operand) in self.flow.outside
         ]
         near = self.move + 1 if any(is_loaded(task, region) for region, _ in found) else 0
-        far = sum((part for region, part in found if region.buffer.memory == "DDR"), Fraction(0))
+        far = _together([(region, part) for region, part in found if region.buffer.memory == "DDR"])
         if any(region.buffer.memory == "DDR" for region, _ in found):
             near += self.load + max(1, ceil(far / self._rate))
         return near
@@ -363,3 +364,17 @@ class _Times:
             return self.tails[number] if task.opcode in KEEPING else 0
         near = self.move + 1 if is_loaded(task, task.inputs[operand]) else 0
         return near + self.work.cycles(number, following_share(task, operand)) + self.tails[number]
+
+
+def _together(parts: list[tuple[Region, Fraction]]) -> Fraction:
+    """The least bytes that hold parts of regions: where two share bytes, so may their parts."""
+    total = Fraction(0)
+    for name in {region.buffer.name for region, _ in parts}:
+        here = [(region, part) for region, part in parts if region.buffer.name == name]
+        ranges = sorted(
+            (region.offset.constant, region.offset.constant + region.extent) for region, _ in here
+        )
+        apart = all(end <= start for (_, end), (start, _) in pairwise(ranges))
+        sizes = [part for _, part in here]
+        total += sum(sizes, Fraction(0)) if apart else max(sizes)
+    return total

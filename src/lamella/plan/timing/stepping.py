@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lamella.base.compiled import Words, compile_functions
+from lamella.base.compiled import Memory, compile_functions
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NOWHERE
@@ -24,6 +24,7 @@ from lamella.lang.nem.resolved import Index, Loop, Operation, Variable
 from lamella.lang.nem.rules import TOO_LONG
 from lamella.plan.timing import event_loop as machine
 from lamella.plan.timing.cost import Cost, MachineModel
+from lamella.plan.timing.pairing_heap import NODE_WIDTH
 from lamella.plan.timing.program import ProgramStep, ProgramSteps
 from lamella.plan.timing.queues import Queues
 from lamella.plan.timing.schedule import (
@@ -143,7 +144,7 @@ def _demand(steps: ProgramSteps, frames: int) -> int:
     tasks = sum(step.task is not None for step in steps.steps)
     own = machine.FRAME_SLOTS + (machine.SLOT_WIDTH + 3) * len(steps.steps) + 1
     own += len(steps.listens) * machine.LISTENER_WIDTH
-    own += tasks * (machine.ENTRY_WIDTH + 2 * machine.NODE_WIDTH)
+    own += tasks * (machine.ENTRY_WIDTH + 2 * NODE_WIDTH)
     inside = (_demand(step.body, frames * _flight(step)) for step in steps.steps if step.body is not None)
     return frames * own + sum(inside)
 
@@ -362,7 +363,7 @@ def _engine(step: ProgramStep) -> int:
 
 
 @cache
-def _machine_code() -> Callable[[Words], int]:
+def _machine_code() -> Callable[[Memory], int]:
     return compile_functions(machine.FUNCTIONS)
 
 
@@ -376,7 +377,7 @@ class _Run:
         self.counted: Counter[int] = Counter()
 
     @staticmethod
-    def _allocate(words: int) -> Words:
+    def _allocate(words: int) -> Memory:
         return np.empty(words, np.int64)
 
     def outcome(self) -> Simulation:

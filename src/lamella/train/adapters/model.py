@@ -26,6 +26,7 @@ from lamella.train.adapters.places import (
     WeightRows,
     checkpoint_parts,
     find_biased,
+    find_experts,
     find_places,
     find_products,
     is_head,
@@ -125,7 +126,8 @@ class _Adapting:
             spec, self.start = read_adapter(Path(words), self.options.limits)
         else:
             spec = parse_spec(words)
-        places = [] if spec.kind in WHOLE else find_places(self.products, self.parts, spec)
+        has_experts = bool(find_experts(self.model.graph))
+        places = [] if spec.kind in WHOLE else find_places(self.products, self.parts, spec, has_experts)
         if spec.kind not in WHOLE and not places:
             raise InputError("the model has no product with a weight that could be adapted")
         return spec, places, []

@@ -13,7 +13,7 @@ from lamella.base.errors import InputError
 from lamella.bridge.module_to_graph import graph_name
 from lamella.bridge.module_to_hf import ExportMapping, OutgoingTensor, plan_export
 from lamella.graph.nodes import Graph, Node, Operation, Tensor
-from lamella.graph.rewrite import members, producers
+from lamella.graph.rewrite import members, operands_of, producers
 from lamella.lang.module.instantiate import Instance
 from lamella.pipeline.module.weight_plan import context_of, weights_of
 from lamella.train.adapters.specs import DEFAULT_TARGETS, AdapterSpec
@@ -37,6 +37,8 @@ ROUNDING = (
 """Operators by which recipes round the operands and results of products."""
 MAGNITUDE = "math.abs"
 """What the scale of a rounding begins with."""
+EXPERTS = "moe."
+"""What operators on groups of tokens are called by."""
 HEAD = ("lm_head", "embed_out", "score", "classifier")
 """Products that rate tokens: never adapted, nor narrow, unless they are named."""
 
@@ -208,8 +210,22 @@ def _part(item: OutgoingTensor) -> WeightRows | None:
     return WeightRows(module, int(numbers[0]), int(numbers[-1]) + 1, item.function == TRANSPOSED)
 
 
+def find_experts(graph: Graph) -> list[Tensor]:
+    """The weights that have a matrix for each expert: their products are computed in groups, and have no adapters."""
+    read = {
+        item.name
+        for node in graph.operations()
+        if node.operator.startswith(EXPERTS)
+        for item in operands_of(node)
+    }
+    return [item for item in graph.variables if item.name in read and len(item.shape) == 3]
+
+
 def find_places(
-    products: Mapping[str, Product], parts: Mapping[str, Sequence[WeightRows]], spec: AdapterSpec
+    products: Mapping[str, Product],
+    parts: Mapping[str, Sequence[WeightRows]],
+    spec: AdapterSpec,
+    has_experts: bool = False,
 ) -> list[AdapterRows]:
     """The places that an adapter names; InputError for a name that is none."""
     every = [
@@ -224,6 +240,8 @@ def find_places(
         if not any(_matches(item, (word,)) for item in every):
             known = ", ".join(sorted({item.word for item in every})[:20])
             hint = f"products with weights are: {known}"
+            if has_experts:
+                hint += "; experts, which are computed in groups, have no adapters"
             raise InputError(f"there is no weight '{printable(word, 60)}' to adapt", hint=hint)
     return [item for item in every if _matches(item, spec.targets)]
 

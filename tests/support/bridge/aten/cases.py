@@ -51,6 +51,20 @@ from tests.support.bridge.aten.layouts import (
     unfolded,
     viewed,
 )
+from tests.support.bridge.aten.matrices import (
+    cornered,
+    counted_up,
+    different,
+    doubled,
+    eliminated,
+    factored,
+    likely,
+    nearest,
+    replaced,
+    selected,
+    solved,
+    windowed,
+)
 from tests.support.bridge.aten.networks import (
     attended,
     bagged,
@@ -88,7 +102,7 @@ CASES: Mapping[str, Draw] = {
     **dict.fromkeys(("total", "norm", "extremum", "truth", "spread", "logsumexp"), reduced),
     **{"pick": ordered, "picked": ordered, "order": ordered, "argsort": ordered, "running": running},
     **{"median": ordered, "trilinear": trebled, "kth": ordered, "middle": middle, "shift": shifted},
-    **{"mean_slope": sloped, "filtered": filtered, "multilabel_margin": labelled},
+    **{"slopes": sloped, "filtered": filtered, "multilabel_margin": labelled},
     **{"fill": created, "create": strode, "like": created, "new": created, "scalar": created},
     **{"arange": ranged, "last_two": triangle, "movedim": dims_of, "copy": copied},
     **{"repeat_interleave": repeated, "roll": rolled, "join": joined, "split_sizes": parted},
@@ -110,6 +124,13 @@ CASES: Mapping[str, Draw] = {
     **{"batch_stats": normalised, "safe_softmax": softened},
     **{"convolution": convolved, "pool": pooled, "upsample": resized, "pad": padded},
     **{"softmax_backward": softened_back, "pool_backward": pooled_back},
+    **dict.fromkeys(("factorisation", "log_determinant", "pinv"), factored),
+    **dict.fromkeys(("solve", "triangular", "cholesky_solve"), solved),
+    **{"qr": eliminated, "lu": eliminated, "lstsq": nearest, "masked_select": selected},
+    **dict.fromkeys(("unique", "unique_dim", "unique_runs"), different),
+    **{"bincount": counted_up, "repeats": counted_up, "nonzero_static": selected, "put": replaced},
+    **{"triangle": cornered, "kaiser": windowed, "ndtri": likely, "ldexp": doubled, "ignore_nan": pair},
+    **{"angle": single, "nanmedian": middle, "alpha_dropout": dropout},
 }
 """The operands for each word of the table that says how they are fitted."""
 

@@ -14,13 +14,18 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def middle(random: Random, schema: AtenSchema) -> Case:
-    return {"self": ordered(random, schema)["self"]}
+    found = ordered(random, schema)
+    if not found["self"].numel():  # torch gives what is no number, whatever that is among integers
+        found["self"] = torch.ones(2, 3)
+    return found if schema.find("dim") else {"self": found["self"]}
 
 
-def shifted(random: Random, _: AtenSchema) -> Case:
+def shifted(random: Random, schema: AtenSchema) -> Case:
     dtype = random.choice(INTEGERS)
     low = 0 if dtype == torch.uint8 else -99
     values = torch.tensor([random.randint(low, 120) for _ in range(6)], dtype=dtype)
+    if schema.name.endswith("Tensor"):
+        return {"self": values, "other": torch.tensor([random.randint(0, 6) for _ in range(6)], dtype=dtype)}
     return {"self": values.reshape(random.choice(((6,), (2, 3)))), "other": random.randint(0, 6)}
 
 

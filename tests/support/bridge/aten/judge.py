@@ -199,4 +199,12 @@ def shape_of(operation: Operation) -> object:
 
 
 def _types(arguments: Sequence[Argument]) -> list[object]:
-    return [[(item.element, item.shape) for item in tensors(argument)] for argument in arguments]
+    """Elements and shapes; an extent that only the run tells is called after its tensor."""
+    known = [[(item.element, item.shape) for item in tensors(argument)] for argument in arguments]
+    return [
+        [
+            (element, [extent if isinstance(extent, int) else "open" for extent in shape])
+            for element, shape in row
+        ]
+        for row in known
+    ]

@@ -95,6 +95,7 @@ CALLS = (
     call("layout.shuffle", "u8 4 1 1 2 2 0..9", axis=-2, groups=2),
     call("layout.shuffle", "f32 4 3 -7.25..8.25", axis=0, groups=2),
     call("layout.shuffle", "i64 9 1 -9..9", axis=0, groups=3),
+    call("layout.dynamic_range", "i64 0..7", limit=7),
     call("layout.nonzero", "f32 4 4 4 2 3 -1..1"),
     call("layout.nonzero", "bool 2 4"),
     call("layout.nonzero", "i64 4 -1..1"),

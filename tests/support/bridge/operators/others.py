@@ -5,6 +5,22 @@ from __future__ import annotations
 from tests.support.bridge.operators.calls import call
 
 CALLS = (
+    call("algo.bincount", "i64 6 0..3", "f32 6 -9..9", "i64 4 0..1"),
+    call("algo.unique_runs", "f32 3 4 -1..1"),
+    call("algo.unique", "f32 3 4 -3..3"),
+    call("algo.unique_rows", "f32 5 2 -1..1"),
+    call("algo.sort_rows", "f32 5 2 -1..1"),
+    call("linalg.inverse", "f64 2 1 1 0.5..4"),
+    call("linalg.determinant", "f32 2 3 3 -2..2"),
+    call("linalg.log_determinant", "f32 2 1 1 0.5..4"),
+    call("linalg.solve", "f64 2 1 1 0.5..4", "f64 2 1 2 -2..2"),
+    call("linalg.solve_triangular", "f64 2 2 2 0.5..4", "f64 2 2 2 -2..2", upper=True),
+    call("linalg.cholesky", "f32 2 1 1 0.5..4"),
+    call("linalg.qr", "f64 2 3 2 -2..2"),
+    call("linalg.svd", "f64 2 3 2 -2..2"),
+    call("linalg.eigh", "f64 2 3 3 -2..2"),
+    call("linalg.lu", "f64 2 3 2 -2..2"),
+    call("linalg.matrix_exp", "f64 2 3 3 -1..1"),
     call("algo.top_k", "f64 5 3 4 -1..1", k=2, axis=2, largest=True),
     call("algo.top_k", "f32 5 2 5 1 -1..1", k=5, axis=0, largest=True),
     call("algo.top_k", "bf16 3 3 4 -8.25..8.5", k=5, sorted=False),

@@ -59,6 +59,8 @@ class EmitContext:
     """There, whether the tensor cores compute its matrix products: matrices lie in registers as those want them."""
     early: bool = False
     """Whether the kernel may be started before the one before it has ended, on a GPU."""
+    waits: frozenset[str] | None = None
+    """There, while it has not waited for that one: the arrays that it may read all the same."""
     subgroup_size: int = 1
     items: int = 1
     """Work-items of the work-group."""

@@ -16,8 +16,27 @@ from lamella.backend.cpu.emit import integers, subgroups
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.scalars import combine, identity
 from lamella.backend.cpu.emit.values import LLVM, MemrefValue, ScalarValue
+from lamella.kernels.rewrite import walk
 from lamella.lang.tensor.check.kinds import BYTES, component_of
-from lamella.lang.tensor.nodes import Builtin, Function, Memref, SubgroupBroadcast, SubgroupOperation
+from lamella.lang.tensor.nodes import (
+    Alloca,
+    Arith,
+    Builtin,
+    Cast,
+    Compare,
+    Constant,
+    For,
+    Function,
+    Instruction,
+    LifetimeStop,
+    Load,
+    Math,
+    Memref,
+    Parallel,
+    SizeOf,
+    SubgroupBroadcast,
+    SubgroupOperation,
+)
 
 WARP = 32
 GRAIN = 16
@@ -69,6 +88,30 @@ def let_next_start(context: EmitContext) -> None:
     context.out.line('call void asm sideeffect "griddepcontrol.launch_dependents;", "~{memory}"()')
 
 
+def find_unchanging(function: Function) -> frozenset[str]:
+    """The arrays of which a launch promises that no kernel writes them while the list of launches runs: weights."""
+    return frozenset(
+        item.value.name
+        for item in function.parameters
+        if item.attributes is not None and item.attributes.find("unchanging") is True
+    )
+
+
+NUMBERS = (Alloca, Arith, Builtin, Cast, Compare, Constant, LifetimeStop, Math, Parallel, SizeOf)
+"""Instructions that touch no memory themselves."""
+
+
+def wait_before(context: EmitContext, instruction: Instruction) -> None:
+    """Wait for the kernel before this one where an instruction is the first that must not run before.
+
+    Loads of weights that stand before it are under way while that kernel still runs.
+    """
+    if context.waits is None or isinstance(instruction, NUMBERS):
+        return
+    if not isinstance(instruction, Load) or instruction.operand.name not in context.waits:
+        wait_for_kernel(context)
+
+
 def fetch_matrix(context: EmitContext, function: Function) -> None:
     """Let each work-group fetch its part of a large matrix to the cache, before it waits for the kernel before it.
 
@@ -84,6 +127,8 @@ def fetch_matrix(context: EmitContext, function: Function) -> None:
     name = max(sizes, key=sizes.__getitem__, default=None)
     if name is None or name in written or not least <= sizes[name] <= most:
         return
+    if name in find_unchanging(function) and not _is_read_in_loops(function, name):
+        return  # registers hold it before the wait
     matrix = context.values[name]
     if not isinstance(matrix, MemrefValue) or sizes[name] < MOSTLY * sum(sizes.values()):
         return
@@ -112,16 +157,23 @@ def fetch_matrix(context: EmitContext, function: Function) -> None:
     out.begin(skip)
 
 
+def _is_read_in_loops(function: Function, name: str) -> bool:
+    loops = [item.instruction for item in walk(function.body) if isinstance(item.instruction, For)]
+    inside = (item.instruction for loop in loops for item in walk(loop.body))
+    return any(isinstance(item, Load) and item.operand.name == name for item in inside)
+
+
 def wait_for_kernel(context: EmitContext) -> None:
     """Wait until the kernel before this one has ended.
 
     Arrays that nobody writes are read by instructions that may move past any other: so their addresses are only known
-    behind the wait.
+    behind the wait, but for those that are read before.
     """
-    out = context.out
+    out, early = context.out, context.waits or frozenset()
+    context.waits = None
     out.line('call void asm sideeffect "griddepcontrol.wait;", "~{memory}"()')
     for name, value in context.values.items():
-        if isinstance(value, MemrefValue):
+        if isinstance(value, MemrefValue) and name not in early and not value.type.local:
             place = out.value(f"addrspacecast ptr {value.pointer.operand} to ptr addrspace(1)")
             move = 'asm sideeffect "mov.b64 $0, $1;", "=l,l"'
             known = out.value(f"call ptr addrspace(1) {move}(ptr addrspace(1) {place})")

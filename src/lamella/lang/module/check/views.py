@@ -215,10 +215,13 @@ def _all(module: Module) -> Iterator[Spot]:
 
 
 def _ports(part: Forward | Backward) -> Iterator[Spot]:
-    is_forward = isinstance(part, Forward)
-    ports = {"input": part.inputs or (), "output": part.outputs or ()}
-    for word, items in (*ports.items(), ("gradient", () if is_forward else part.gradients)):
-        yield from (Spot(port.annotations, PORT, port=word if is_forward else "gradient") for port in items)
+    inputs, outputs = part.inputs or (), part.outputs or ()
+    if isinstance(part, Backward):
+        every = (*inputs, *outputs, *part.gradients)
+        yield from (Spot(port.annotations, PORT, port="gradient") for port in every)
+        return
+    yield from (Spot(port.annotations, PORT, port="input") for port in inputs)
+    yield from (Spot(port.annotations, PORT, port="output") for port in outputs)
 
 
 def _place_of(param: Param) -> str:

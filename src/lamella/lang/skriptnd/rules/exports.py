@@ -21,8 +21,9 @@ REFUSED_CALL = Rule(
 DATA_DEPENDENT = Rule(
     "SKR378",
     _EXPORT,
-    "what '{operation}' gives depends on the numbers in a tensor: {count}, the first in {module}",
-    hint="keep the shape and choose by values: torch.where, masked_fill, or a comparison times the tensor",
+    "a call of '{operation}' needs a number that is known before the run, and gets one out of a tensor: {count}, the"
+    " first in {module}",
+    hint="compute with the tensor itself instead of its item(), or fix the number",
 )
 REFUSED_FLOW = Rule(
     "SKR379",

@@ -43,6 +43,7 @@ KINDS = {
     "unroll": UNROLLED,
     "stack_offset": INTEGER,
     "streamed": BOOLEAN,
+    "unchanging": BOOLEAN,
 }
 
 
@@ -55,7 +56,9 @@ class AttributeOwner:
 
 
 PROMISES = ("alignment", "shape_gcd", "stride_gcd")
-MEMORY = AttributeOwner("a parameter of this type", (*PROMISES, "streamed"))
+OWN_PROMISES = ("streamed", "unchanging")
+"""Attributes of ours."""
+MEMORY = AttributeOwner("a parameter of this type", (*PROMISES, *OWN_PROMISES))
 SCALAR = AttributeOwner("a parameter of this type", ())
 FUNCTION = AttributeOwner("a function", ("subgroup_size", "work_group_size"))
 ALLOCA = AttributeOwner("an alloca", ("alignment", "stack_offset"))
@@ -87,8 +90,8 @@ def _check_parameter(dictionary: Dictionary, type_: Type) -> Iterator[Diagnostic
     for entry in _usable(dictionary, MEMORY):
         if entry.key == "alignment":
             yield from _check_alignment(entry, memref)
-        elif entry.key == "streamed":
-            yield EXTENSION.at(entry.span, feature="attribute 'streamed'", instead=", ".join(PROMISES))
+        elif entry.key in OWN_PROMISES:
+            yield EXTENSION.at(entry.span, feature=f"attribute '{entry.key}'", instead=", ".join(PROMISES))
         else:
             values = memref.shape if entry.key == "shape_gcd" else memref.stride
             yield from _check_divisors(entry, values)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from lamella.backend.cpu.emit.context import EmitContext
-from lamella.backend.cpu.emit.mathematics import erf, exponentials, trigonometric
+from lamella.backend.cpu.emit.mathematics import erf, exponentials, hardware, trigonometric
 from lamella.backend.cpu.emit.mathematics import exponentials as rounding
 from lamella.backend.cpu.emit.mathematics.exponentials import (
     FRACTION,
@@ -465,5 +465,6 @@ def compute(context: EmitContext, function: str, *operands: ScalarValue) -> Scal
     wanted = "f64" if function in DOUBLE or element == "f64" else "f32"
     values = [change(vectors_of(context, item)[0], element, wanted) for item in operands]
     functions = DOUBLE if element == "f64" else SHORT
-    found = (functions.get(function) or SINGLE[function])(context, *values)
+    own = hardware.FUNCTIONS.get(function) if context.threads and wanted == "f32" else None
+    found = (own or functions.get(function) or SINGLE[function])(context, *values)
     return lanes_of(element, change(found, wanted, element))
