@@ -112,7 +112,7 @@ class _GradientWriter:
         roles, extents = self.roles, self.roles.extents
         writing = _KernelWriter(roles, self.sides)
         outputs = [writing.parameters.add(item.key, item.access) for item in (roles.to_keys, roles.to_values)]
-        builder = writing.open()
+        builder = writing.begin()
         with builder.parallel() as region:
             blocks = extents[roles.key] // TILE
             values = split_turns(region, roles.heads, {**extents, BLOCK: blocks}, BLOCK, self.target)
@@ -191,7 +191,7 @@ class _GradientWriter:
         roles, extents = self.roles, self.roles.extents
         writing = _KernelWriter(roles, self.sides)
         output = writing.parameters.add(roles.to_queries.key, roles.to_queries.access)
-        builder = writing.open()
+        builder = writing.begin()
         outer = (*roles.heads, *roles.share)
         with builder.parallel() as region:
             blocks = extents[roles.query] // TILE
@@ -260,7 +260,7 @@ class _KernelWriter:
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[str, Access] = field(default_factory=dict)
 
-    def open(self) -> Builder:
+    def begin(self) -> Builder:
         """A builder, when all outputs are known."""
         named = {**self.sides, "logs": self.roles.logs, "along": self.roles.along}
         self.accesses = {name: self.parameters.add(side.key, side.access) for name, side in named.items()}
