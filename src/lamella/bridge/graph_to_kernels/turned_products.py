@@ -60,6 +60,9 @@ class TurnedWriter(CoreWriter):
 def write_turned_product(plan: CoreProduct, tensors: Tensors, target: Target) -> list[TileKernel]:
     """The kernels of a product, without those that would lay factors which warpgroups can turn; others are laid."""
     extents = plan.found.extents
+    if any(plan.laid) and plan.rows < STEP and extents[plan.row] % STEP == 0:
+        # To lay a factor takes longer than what smaller tiles save.
+        plan = replace(plan, rows=STEP)
     whole = (extents[plan.row] % plan.rows, extents[plan.column] % plan.columns, extents[plan.sum] % STEP)
     if not target.has_warpgroups or any(whole) or plan.rounded or not any(plan.laid):
         return write_core_product(plan, tensors)
