@@ -257,7 +257,7 @@ def order(lines: Sequence[Draft], tokens: int) -> list[Line]:
             for number in [number for number in own if uses[number] < position]:
                 del own[number]
         if isinstance(line, Repeat):
-            _narrow(line, {engine: tokens - len(own) for engine, own in live.items()}, uses)
+            _narrow(line, tokens, {engine: len(own) for engine, own in live.items()}, uses)
         demand = _demand(line, uses)
         waited: list[Step] = []
         for engine, own in live.items():
@@ -282,10 +282,10 @@ def order(lines: Sequence[Draft], tokens: int) -> list[Line]:
 
 
 LEAST_WINDOW = 3
-"""Iterations in flight that a loop keeps, however few tokens are left."""
+"""Iterations in flight that a loop keeps, however few tokens others leave it; of all that there are it has no more."""
 
 
-def _narrow(line: Repeat, room: Mapping[int, int], uses: Mapping[int, int]) -> None:
+def _narrow(line: Repeat, tokens: int, taken: Mapping[int, int], uses: Mapping[int, int]) -> None:
     """Let a loop have fewer iterations in flight where their tokens would have to be waited for.
 
     What holds the other tokens may be weights of much later stages, which take far longer than the loop.
@@ -293,8 +293,10 @@ def _narrow(line: Repeat, room: Mapping[int, int], uses: Mapping[int, int]) -> N
     demand = _demand(line, uses)
     for engine, count in demand.items():
         each = count // max(1, min(line.window, line.trips))
-        if count > room.get(engine, count) and each:
-            line.window = min(line.window, max(LEAST_WINDOW, room[engine] // each))
+        room = tokens - taken.get(engine, 0)
+        if count > room and each:
+            least = min(LEAST_WINDOW, max(1, tokens // each))
+            line.window = min(line.window, max(least, room // each))
 
 
 def steps_of(line: Draft | Line) -> list[Step]:
