@@ -89,7 +89,7 @@ def ways(command: str, row: Option, kind: str) -> bool:
 
 
 WITHOUT_INPUT = ("rules", "doctor", "demo")
-OWN = {"demo": {"quick"}}
+OWN = {"demo": {"quick"}, "reduce": {"as_json", "output", "timeout", "words"}}
 """Options that are about no model, so that no table needs to say on which they have an effect."""
 
 
