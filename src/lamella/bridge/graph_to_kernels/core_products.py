@@ -119,7 +119,7 @@ def find_core_product(
         raise Unsupported("there are no tensor cores for it")
     found = prepare_product(group, tensors, real)
     elements = {item.element for item in found.factors}
-    rounded = FACTORS[0] if rounds and elements == {SUMS} else ""
+    rounded = FACTORS[0] if rounds and SUMS in elements and elements <= {SUMS, FACTORS[0]} else ""
     if (not rounded and (len(elements) > 1 or not elements <= set(FACTORS))) or found.scales:
         raise Unsupported("its factors are no halves")
     if any(map(is_open, found.extents.values())):
@@ -135,7 +135,7 @@ def find_core_product(
     row_factor, row_key = found.factors[flipped], found.keys[flipped]
     column_factor = found.factors[not flipped]
     laid = tuple(
-        _laid_loops(item, (*outer, line), roles.sums, found.extents, bool(rounded))
+        _laid_loops(item, (*outer, line), roles.sums, found.extents, rounded not in ("", item.element))
         for item, line in ((row_factor, row), (column_factor, column))
     )
     if laid[0]:
