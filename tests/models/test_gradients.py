@@ -28,12 +28,19 @@ NAMES = (
 FROZEN = ("correction", "logits_bias", "positions", "mask_token", "norm_mean", "norm_variance", "norm_count")
 """Parameters that are not trained: Whisper's positions, BART's bias of scores, the balance of experts, statistics."""
 KEY_BIAS = ("k.bias", "k.projection.bias")
+SEEDS = {"qwen3 next": 4}
+"""
+Seeds of weights other than 2, where those of 2 are too ill-conditioned for the tolerance.
+
+There a row that enters the gated norm is below the root of its eps: in double precision, weights moved by half a unit
+in their last place of f32 move the exact gradient of norm_weight by up to 2.9e-5 of its size (seed 4: 1e-6).
+"""
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_of_all_weights_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     """Their gradients are stored as a checkpoint of their own, and come back as ours by the mapping of the model."""
-    model = build(name, seed=2)
+    model = build(name, seed=SEEDS.get(name, 2))
     model.save_pretrained(tmp_path / "weights")
     source = read_source(tmp_path / "weights", Options())
     found = differentiate(source.instance)

@@ -31,7 +31,7 @@ def make(name: str, folder: Path, **values: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize("name", ["ElectraForTokenClassification", "MPNetForMaskedLM"])
+@pytest.mark.parametrize("name", ["RoFormerForTokenClassification", "MegatronBertForMaskedLM"])
 def test_any_number_of_sequences_of_any_length(name: str, tmp_path: Path) -> None:
     model = make(name, tmp_path, **{**ENCODER, "num_hidden_layers": 1})
     loaded = lamella.load(tmp_path)

@@ -32,7 +32,8 @@ DECLARED = {
     for kind in KINDS
     for path, module, small in declarations(kind)
 }
-EXTENTS = {"B": 2, "T": 5, "N": 5}
+EXTENTS = {"B": 2, "T": 9, "N": 5, "H": 20, "W": 24}
+"""As many samples and pixels as the convolutions of the smallest presets need."""
 
 
 @pytest.mark.parametrize("name", DECLARED)

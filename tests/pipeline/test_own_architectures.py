@@ -244,7 +244,8 @@ def test_what_the_option_cannot_mean_is_told(folder: Path, mine: Path) -> None:
     [
         ("FooForCausalLM", "foo", ""),
         ("Llama4ForCausalLM", "llama4", ""),
-        ("XglmForCausalLM", "xglm", ""),
+        ("XglmForCausalLM", "xglm", ""),  # 'Glm' and 'Bart' are near, and others
+        ("MBartForCausalLM", "mbart", ""),
         ("LamaForCausalLM", "lama", "did you mean 'LlamaForCausalLM'?"),
         ("LlamaForMultipleChoice", "llama", "--architecture std.models.llama"),
     ],

@@ -53,6 +53,7 @@ REQUIRED = MappingProxyType(
         **dict.fromkeys(("rope", "local_rope", "layer_types"), "None"),
         **dict.fromkeys(("rope_theta", "local_rope_theta"), 10000.0),
         **dict.fromkeys(("relative", "writes"), "false"),
+        **dict.fromkeys(("bottleneck", "early"), "true"),
         "asked": '["c2p", "p2c"]',
         "span": 4,
         "buckets": 4,
@@ -66,6 +67,11 @@ REQUIRED = MappingProxyType(
         "norms": '"after"',
         "offset": 2,
         "embedding_scale": 4.0,
+        **dict.fromkeys(("stride", "reduction", "depth", "mlp_ratio", "groups"), 2),
+        **dict.fromkeys(("kernel", "channels"), 3),
+        "conv_dim": "[8, 8]",
+        "conv_kernel": "[4, 3]",
+        "conv_stride": "[2, 2]",
     }
 )
 """Values for parameters that have a default elsewhere, which is kept there."""

@@ -166,7 +166,11 @@ def _contents(folder: Folder) -> str:
 
 
 def _suggested(names: tuple[str, ...], kind: object) -> str:
-    """A model that is meant: the same type with another head, or nearly the same name with the same numbers in it."""
+    """
+    A model that is meant: the same type with another head, or nearly the same name with the same numbers in it.
+
+    Names that begin otherwise are other families: MBart is not Bart, and XGLM not Glm.
+    """
     known = architectures()
     if isinstance(kind, str) and kind in known:
         path, model = known[kind]
@@ -174,11 +178,16 @@ def _suggested(names: tuple[str, ...], kind: object) -> str:
     stems = {_HEAD.sub("", item): item for item in known if item[:1].isupper()}
     for name in names:
         stem = _HEAD.sub("", name[:100])
-        alike = [item for item in stems if re.sub(r"\D", "", item) == re.sub(r"\D", "", stem)]
+        alike = [item for item in stems if _start_and_numbers(item) == _start_and_numbers(stem)]
         close = nearest(stem, alike)
         if close:
             return f"did you mean '{stems[close[0]]}'? "
     return ""
+
+
+def _start_and_numbers(stem: str) -> tuple[str, str]:
+    """What two names of architectures must share for one of them to be a mistake for the other."""
+    return stem[:1].casefold(), re.sub(r"\D", "", stem)
 
 
 def recipe_lines(folder: Folder) -> Iterator[str]:
