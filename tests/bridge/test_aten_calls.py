@@ -9,19 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamella.bridge.aten.adapt_random import RANDOM
 from lamella.bridge.aten.table import DROP, REFUSE, SIZE, rows
-from tests.support.bridge.aten.cases import CASES, PLAIN
+from tests.support.bridge.aten.cases import CASES, DRAWN, PLAIN, SIGNED
 from tests.support.bridge.aten.elements import single
 from tests.support.bridge.aten.judge import judge
 
-FREE = frozenset(("svd", "eigh", *RANDOM)) - {"dropout", "native_dropout", "alpha_dropout", "slopes"}
-"""What has free signs or is drawn: the modules on linear algebra and on random numbers judge it."""
 BUILT = [
     name
     for name, row in rows().items()
-    if row.schema.operator not in (DROP, SIZE, REFUSE) and row.how not in FREE
+    if row.schema.operator not in (DROP, SIZE, REFUSE) and row.how not in (*SIGNED, *DRAWN)
 ]
+"""All but what has free signs or is drawn: the modules on linear algebra and on random numbers judge it."""
 ELSEWHERE = ("aten._scaled_dot_product_efficient_attention.default",)
 """What torch has for other machines than this one."""
 

@@ -19,7 +19,7 @@ from tests.support.judges.registry import operators
 RANDOM = ("rand.uniform", "rand.normal", "rand.bernoulli", "llm.fill_normal")
 """Operators that draw: each runtime has its own numbers."""
 LACKING = (
-    *(f"linalg.{name}" for name in FACTORISATIONS),
+    *(f"linalg.{name}" for name in FACTORISATIONS if name != "determinant"),
     *("algo.sort_rows", "algo.unique", "algo.unique_rows", "algo.unique_runs"),
     *("aten.nonzero", "layout.dynamic_range"),
 )
@@ -60,6 +60,12 @@ def test_what_onnx_lacks_is_told(operator: str) -> None:
     with pytest.raises(
         Found, match=r"cannot be written as ONNX: (?:the operator .* has no formula|no tensor tells)"
     ):
+        exported(model)
+
+
+def test_determinants_of_doubles_are_refused() -> None:
+    model, _ = build([call("linalg.determinant", "f64 3 3 -2..2")])
+    with pytest.raises(Found, match=r"determinants of f32 and f16 are possible, not of f64"):
         exported(model)
 
 

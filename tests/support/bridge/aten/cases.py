@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lamella.bridge.aten.adapt_random import RANDOM
+from tests.support.bridge.aten.chances import chanced, lottery, tossed
 from tests.support.bridge.aten.composed import filtered, labelled, middle, shifted, sloped
 from tests.support.bridge.aten.creation import created, identity, ranged, spaced, strode
 from tests.support.bridge.aten.draws import Draw
@@ -131,6 +133,9 @@ CASES: Mapping[str, Draw] = {
     **{"bincount": counted_up, "repeats": counted_up, "nonzero_static": selected, "put": replaced},
     **{"triangle": cornered, "kaiser": windowed, "ndtri": likely, "ldexp": doubled, "ignore_nan": pair},
     **{"angle": single, "nanmedian": middle, "alpha_dropout": dropout},
+    **{"svd": eliminated, "eigh": factored, "bernoulli": tossed, "multinomial": lottery},
+    **dict.fromkeys(("uniform", "normal", "log_normal", "integers", "permutation"), chanced),
+    **dict.fromkeys(("exponential", "cauchy", "geometric"), chanced),
 }
 """The operands for each word of the table that says how they are fitted."""
 
@@ -177,3 +182,8 @@ PLAIN: Mapping[str, Draw] = {
     **{"aten.embedding_dense_backward": embedded_back, "aten.adaptive_avg_pool2d_backward": pooled_back},
 }
 """The operands for operators whose operands are taken as they are; others have one tensor."""
+
+DRAWN = frozenset(RANDOM) - {"dropout", "native_dropout", "alpha_dropout", "slopes"}
+"""How operands are fitted where results are drawn: their numbers are ours, not those of torch."""
+SIGNED = ("svd", "eigh")
+"""How operands are fitted where vectors of the results have free signs."""

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from lamella.base.dim import Extent
 from lamella.base.dtype import F16, F32, F64
+from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_onnx.direct.call import Call, Row
 from lamella.bridge.graph_to_onnx.emitter import Value
 from lamella.bridge.graph_to_onnx.scope import Held
@@ -14,6 +15,8 @@ from lamella.bridge.graph_to_onnx.scope import Held
 MULTIPLIED = (F32, F64, F16)
 """Types that onnxruntime multiplies."""
 CONVOLVED = (F32, F16)
+DETERMINED = (F32, F16)
+"""Types that onnxruntime has determinants of."""
 
 
 def _linear(call: Call) -> list[Held] | None:
@@ -41,6 +44,12 @@ def _turned(call: Call, place: int, name: str) -> Value:
         return value
     rank = len(call.input(place).shape)
     return call.node("Transpose", value, perm=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def _determinant(call: Call) -> list[Held] | None:
+    if call.element not in DETERMINED:
+        raise Unsupported(f"determinants of f32 and f16 are possible, not of {call.element}")
+    return call.alone("Det", call.value())
 
 
 # --- convolutions ---------------------------------------------------------------------------------------------
@@ -167,6 +176,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
     {
         **dict.fromkeys(("nn.linear", "aten.linear"), _linear),
         "linalg.matmul": _matmul,
+        "linalg.determinant": _determinant,
         "nn.conv": _conv,
         "nn.deconv": _deconv,
     }
