@@ -89,7 +89,10 @@ def test_generating_without_llvm_says_so_too(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_path_that_is_not_there_is_told_apart_from_an_ending_that_nobody_knows(tmp_path: Path) -> None:
     (tmp_path / "there").write_text(TEXT, encoding="utf-8")
-    for name, message in {"there": "cannot tell the language", "nowhere": "there is no file or folder"}.items():
+    for name, message in {
+        "there": "cannot tell the language",
+        "nowhere": "there is no file or folder",
+    }.items():
         with pytest.raises(lamella.LamellaError, match=message):
             lamella.compile(tmp_path / name)
 
