@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from lamella.base.gc import relax_gc
 from tests.support.forked import Lamella, commands_by_fork, run_lamella
 from tests.support.repository import environment
 
@@ -46,6 +47,17 @@ settings.load_profile("fuzz" if "LAMELLA_FUZZ" in os.environ else "test")
 
 def pytest_collection_finish() -> None:
     """Let no collection of garbage walk again over what importing and collecting made."""
+    relax_gc()
+    _freeze()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """The same for what the tests of a module loaded and keep."""
+    if nextitem is not None and nextitem.path != item.path:
+        _freeze()
+
+
+def _freeze() -> None:
     gc.collect()
     gc.freeze()
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lamella.backend.cpu.compile import PIECE, compile_program
+from lamella.backend.cpu.compile import FEWEST_SHARED, compile_program
 from lamella.base.source import Source
 from lamella.cli import progress, waiting
 from lamella.lang.tensor import parse
@@ -58,7 +58,7 @@ def test_kernels_are_counted_while_they_are_compiled(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(waiting, "PATIENCE", 0.0)
     monkeypatch.setenv("LAMELLA_CACHE", "")
-    functions = "".join(f"func @f{number}(%x: memref<f32x4>) {{\n}}\n" for number in range(2 * PIECE))
+    functions = "".join(f"func @f{number}(%x: memref<f32x4>) {{\n}}\n" for number in range(FEWEST_SHARED))
     with waiting.waiting("reading x"):
         end = time.monotonic() + 10
         while not stream.getvalue() and time.monotonic() < end:

@@ -19,6 +19,7 @@ from click.shell_completion import get_completion_class
 from lamella import __version__
 from lamella.base.diagnostic import printable
 from lamella.base.errors import cause_of
+from lamella.base.gc import relax_gc
 from lamella.base.suggest import nearest
 from lamella.base.system import peak_bytes
 from lamella.cli.waiting import waiting as while_waiting
@@ -201,6 +202,7 @@ def main() -> None:
     """Run the command line; our own bugs end as a short report, never as a traceback."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lamella … | head` ends silently
+    relax_gc()
     with _BugReport():
         lamella.main(prog_name="lamella", color=_wants_colour())
 

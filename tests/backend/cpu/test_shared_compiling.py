@@ -7,8 +7,10 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from lamella.backend.cpu import compile as compiling
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has children that can work")
 
-KERNELS = 2 * compiling.PIECES + 1
+KERNELS = compiling.FEWEST_SHARED + 5
 KERNEL = """\
 func @scale_{number}(%x: memref<f32x{size}>) {{
   %a = constant {number}.5 : f32
@@ -127,3 +129,27 @@ def test_pieces_are_taken_once_and_work_of_those_who_fail_is_missing() -> None:
 
     assert sorted(b"".join(share_aside(200, 2, work))) == list(range(200))
     assert len(share_aside(200, 2, fails)) == 1
+
+
+def test_kernels_of_other_programs_are_not_compiled_again(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever they are called there; one whose text is new is compiled, and gives its own numbers."""
+    texts: list[str] = []
+
+    def counted(text: str, machine: Processor) -> bytes:
+        texts.append(text)
+        return assemble(text, machine)
+
+    monkeypatch.setattr(compiling, "assemble", counted)
+    monkeypatch.setenv("LAMELLA_CACHE", str(tmp_path / "cache"))
+    first, second, third, *_ = program.functions
+    compiling.compile_program(replace(program, functions=(first, second)), threads=1)
+    assert len(texts) == 2
+    named = replace(first, name="named"), replace(second, name="other"), third
+    made = compiling.compile_program(replace(program, functions=named), threads=1)
+    assert len(texts) == 3
+    for number, item in enumerate(named):
+        numbers = np.ones(16 + number, np.float32)
+        made.call(item.name, [numbers], 1)
+        np.testing.assert_array_equal(numbers, np.full(16 + number, number + 0.5, np.float32))

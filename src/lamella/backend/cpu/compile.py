@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple, Protocol, cast
 
 from lamella.backend.cpu.compiled import CachedProgram, Compiled, KernelSymbol, entries_of
@@ -29,8 +29,10 @@ from lamella.backend.named import NamedKernels
 from lamella.base.aside import MOST_TICKETS, may_fork, share_aside
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.object_cache import ObjectCache
 from lamella.base.optional import load_late
 from lamella.base.package import fingerprint
+from lamella.base.records import dataclass, replace
 from lamella.base.system import count_processors
 from lamella.base.watching import COMPILING
 from lamella.kernels.target import Target
@@ -50,8 +52,8 @@ class Emission(Protocol):
     def verify(self, program: Program, target: Target) -> None:
         """Raise what is wrong with a program."""
 
-    def emit_piece(self, program: Program, target: Target, first: int, count: int) -> Compiled:
-        """The LLVM text of some kernels of a program without errors, from one of them on."""
+    def emit_kernel(self, program: Program, target: Target, number: int, symbol: str) -> Compiled:
+        """The LLVM text of one kernel of a program without errors, under a symbol."""
 
 
 def emit(program: Program, target: Target) -> Compiled:
@@ -67,109 +69,133 @@ def _emission() -> Emission:
     return cast(Emission, load_late("lamella.backend.cpu.emission"))
 
 
-PIECE, PIECES = 6, 8
-"""Kernels that LLVM gets at once at most, and about how many pieces a program has at least where they are shared."""
 FEWEST_SHARED, MOST_COMPILERS = 12, 8
 """Kernels that are worth another process, and processes that share them: each takes about 60 MB while it works."""
+SYMBOL_DIGITS = 32
+"""Hexadecimal digits of a kernel's key in its symbol."""
 
 
-class _BuiltPiece(NamedTuple):
-    """Some kernels of a program as machine code: which they are, the local memory of each, and the object."""
+class _BuiltKernel(NamedTuple):
+    """A kernel as machine code: the local memory of a work-group, and the object."""
 
-    number: int
-    local_bytes: tuple[int, ...]
+    local_bytes: int
     content: bytes
 
 
-def build_objects(program: Program, target: Target) -> tuple[tuple[KernelSymbol, ...], list[bytes]]:
-    """The kernels of a program and their machine code, compiled on as many processors as there are."""
-    count = len(program.functions)
-    is_shared = count >= FEWEST_SHARED
-    size = min(PIECE, -(-count // PIECES)) if is_shared else PIECE
-    total = max(1, -(-count // size))
-    compilers = min(count_processors(), MOST_COMPILERS, total // 2) if is_shared and may_fork() else 1
-    verify = partial(_emission().verify, program, target)
-    make = partial(_write_piece, program, target, size)
-    pieces: list[_BuiltPiece] = []
-    if compilers > 1 and total <= MOST_TICKETS:
-        pieces = _build_shared(verify, make, total, compilers)
+@dataclass(frozen=True, slots=True)
+class _KernelBuilder:
+    """Makes machine code of single kernels of a program, which is kept for all programs that have them."""
+
+    program: Program
+    target: Target
+    keys: tuple[bytes, ...]
+    """What the machine code of each kernel depends on."""
+    store: ObjectCache | None
+
+    def find(self, number: int) -> _BuiltKernel | None:
+        """A kernel from another time."""
+        found = None if self.store is None else self.store.get(self.keys[number])
+        return None if found is None else _BuiltKernel(int.from_bytes(found[:8], "little"), found[8:])
+
+    def keep(self, number: int, kernel: _BuiltKernel) -> None:
+        """Keep a kernel for another time."""
+        if self.store is not None:
+            self.store.put(self.keys[number], kernel.local_bytes.to_bytes(8, "little") + kernel.content)
+
+    def verify(self) -> None:
+        """Raise what is wrong with the program."""
+        _emission().verify(self.program, self.target)
+
+    def write(self, number: int) -> Compiled:
+        """The text of a kernel for LLVM."""
+        return _emission().emit_kernel(self.program, self.target, number, _symbol(self.keys[number]))
+
+
+def build_objects(
+    program: Program, target: Target, store: ObjectCache | None = None
+) -> tuple[tuple[KernelSymbol, ...], list[bytes]]:
+    """The kernels of a program and their machine code, compiled on as many processors as there are.
+
+    Kernels that the store has of other programs are not compiled again.
+    """
+    builder = _KernelBuilder(program, target, kernel_keys(program, target), store)
+    places = {key: number for number, key in reversed(list(enumerate(builder.keys)))}
+    found = {number: kernel for number in places.values() if (kernel := builder.find(number)) is not None}
+    new = [number for number in sorted(places.values()) if number not in found]
+    count = len(new)
+    is_shared = FEWEST_SHARED <= count <= MOST_TICKETS and may_fork()
+    compilers = min(count_processors(), MOST_COMPILERS, count // 2) if is_shared else 1
+    made: dict[int, _BuiltKernel] = {}
+    if compilers > 1:
+        made = _build_shared(builder, new, compilers)
     else:
-        verify()
-    found = {item.number: item for item in pieces}
+        builder.verify()
     # What a child took that failed is compiled here, and says what is wrong.
-    rest = [number for number in range(total) if number not in found]
-    found |= {item.number: item for item in _build_here(make, rest, total)}
-    ordered = [found[number] for number in range(total)]
-    entries = entries_of(program, [size for item in ordered for size in item.local_bytes])
-    return entries, [item.content for item in ordered]
+    made |= _build_here(builder, [number for number in new if number not in made], count)
+    for number, kernel in made.items():
+        builder.keep(number, kernel)
+    found |= made
+    numbers = [places[key] for key in builder.keys]
+    sizes = [found[number].local_bytes for number in numbers]
+    entries = entries_of(program, list(map(_symbol, builder.keys)), sizes)
+    return entries, [found[number].content for number in sorted(found)]
 
 
-def _write_piece(program: Program, target: Target, size: int, number: int) -> Compiled:
-    return _emission().emit_piece(program, target, number * size, size)
-
-
-def _built(number: int, piece: Compiled, content: bytes) -> _BuiltPiece:
-    return _BuiltPiece(number, tuple(entry.local_bytes for entry in piece.entries), content)
-
-
-def _build_here(make: Callable[[int], Compiled], numbers: Sequence[int], total: int) -> list[_BuiltPiece]:
-    """Pieces compiled in this process, LLVM's work being done beside ours."""
+def _build_here(builder: _KernelBuilder, numbers: Sequence[int], total: int) -> dict[int, _BuiltKernel]:
+    """Kernels compiled in this process, LLVM's work being done beside ours."""
     machine, look = host_machine(), COMPILING.get()
     done = total - len(numbers)
     if not numbers:
         look(done, total)
-        return []
+        return {}
     # LLVM runs without the lock of Python; it has one of its own, so that more threads would only wait.
     with ThreadPoolExecutor(1, "llvm") as pool:
-        # It is loaded while the first kernels are written; what fails there fails again below.
+        # It is loaded while the first kernel is written; what fails there fails again below.
         pool.submit(llvm)
         waiting: list[tuple[int, Compiled, Future[bytes]]] = []
         for number in numbers:
-            piece = make(number)
-            waiting.append((number, piece, pool.submit(assemble, piece.text, machine)))
+            written = builder.write(number)
+            waiting.append((number, written, pool.submit(assemble, written.text, machine)))
             look(done + sum(item.done() for _, _, item in waiting), total)
-        found: list[_BuiltPiece] = []
-        for number, piece, item in waiting:
-            found.append(_built(number, piece, item.result()))
+        found: dict[int, _BuiltKernel] = {}
+        for number, written, item in waiting:
+            found[number] = _BuiltKernel(written.entries[0].local_bytes, item.result())
             look(done + len(found), total)
     return found
 
 
-def _build_shared(
-    verify: Callable[[], None], make: Callable[[int], Compiled], total: int, compilers: int
-) -> list[_BuiltPiece]:
-    """Pieces compiled by this process and children of it, each taking the next one; what failed is missing.
+def _build_shared(builder: _KernelBuilder, numbers: Sequence[int], compilers: int) -> dict[int, _BuiltKernel]:
+    """Kernels compiled by this process and children of it, each taking the next one; what failed is missing.
 
     While others have begun, this process verifies the program; what is wrong with it counts, not what they make of it.
     """
     machine, look, owner = host_machine(), COMPILING.get(), os.getpid()
     llvm()  # once for all of them
 
-    def work(numbers: Iterator[int]) -> bytes:
+    def work(places: Iterator[int]) -> bytes:
         found: list[bytes] = []
         is_owner = os.getpid() == owner
         if is_owner:
-            verify()
+            builder.verify()
         with suppress(LamellaError):
-            for number in numbers:
+            for place in places:
                 if is_owner:
-                    look(number, total)
-                piece = make(number)
-                made = _built(number, piece, assemble(piece.text, machine))
-                sizes = (made.number, *made.local_bytes)
-                found += [b"".join(size.to_bytes(8, "little") for size in sizes), made.content]
+                    look(place, len(numbers))
+                written = builder.write(numbers[place])
+                head = (numbers[place], written.entries[0].local_bytes)
+                found.append(b"".join(item.to_bytes(8, "little") for item in head))
+                found.append(assemble(written.text, machine))
         return pack_objects(found)
 
-    return [item for content in share_aside(total, compilers - 1, work) for item in _unpack(content)]
+    parts = share_aside(len(numbers), compilers - 1, work)
+    return {number: kernel for content in parts for number, kernel in _unpack(content)}
 
 
-def _unpack(content: bytes) -> Iterator[_BuiltPiece]:
+def _unpack(content: bytes) -> Iterator[tuple[int, _BuiltKernel]]:
     parts = iter(unpack_objects(content))
     for head, made in zip(parts, parts, strict=True):
-        number, *sizes = (
-            int.from_bytes(head[place : place + 8], "little") for place in range(0, len(head), 8)
-        )
-        yield _BuiltPiece(number, tuple(sizes), made)
+        number, size = (int.from_bytes(head[place : place + 8], "little") for place in (0, 8))
+        yield number, _BuiltKernel(size, made)
 
 
 def compile_program(
@@ -188,7 +214,8 @@ def compile_program(
     Code that was made of the same text before is taken from the user's cache; what got that far has no errors.
     """
     chosen, store = target or host_target(), open_cache()
-    key = b"" if store is None else _key(program, chosen)
+    keys = () if store is None else kernel_keys(program, chosen)
+    key = _program_key(program, keys)
     content = None if store is None else store.get(key)
     ways = LaunchCompiler(
         chosen,
@@ -197,10 +224,10 @@ def compile_program(
     )
 
     if content is not None:
-        entries = entries_of(program, _sizes(content, program))
+        entries = entries_of(program, list(map(_symbol, keys)), _sizes(content, program))
         objects = unpack_objects(content[_head_bytes(program) :])
     else:
-        entries, objects = build_objects(program, chosen)
+        entries, objects = build_objects(program, chosen, store)
         if store is not None:
             sizes = b"".join(entry.local_bytes.to_bytes(8, "little") for entry in entries)
             store.put(key, sizes + pack_objects(objects))
@@ -235,7 +262,24 @@ def _sizes(content: bytes, program: Program) -> list[int]:
     return [int.from_bytes(content[place : place + 8], "little") for place in places]
 
 
-def _key(program: Program, target: Target) -> bytes:
-    """What machine code depends on: the program, the target, the processor, LLVM, and this package."""
-    text = "\0".join((write(program), repr(target), fingerprint(*PARTS)))
-    return object_key(text, host_machine())
+def kernel_keys(program: Program, target: Target) -> tuple[bytes, ...]:
+    """What the machine code of each kernel depends on: its text, the target, the processor, LLVM, and this package.
+
+    What a kernel is called is not among it: models give the same kernels other numbers.
+    """
+    rest = "\0".join((repr(target), fingerprint(*PARTS)))
+    return tuple(
+        object_key(f"{write(Program((replace(item, name='kernel'),)))}\0{rest}", host_machine())
+        for item in program.functions
+    )
+
+
+def _symbol(key: bytes) -> str:
+    """The name of a kernel's code: kernels of one text share it, whatever they are called."""
+    return f"kernel_{key.hex()[:SYMBOL_DIGITS]}"
+
+
+def _program_key(program: Program, keys: Sequence[bytes]) -> bytes:
+    """What the machine code of a whole program depends on: its kernels, and what they are called."""
+    names = "\0".join(item.name for item in program.functions)
+    return hashlib.sha256(b"".join((*keys, names.encode()))).digest()

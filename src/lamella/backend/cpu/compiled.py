@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -118,7 +118,9 @@ class CachedProgram:
         return self._emitted.lowered
 
 
-def entries_of(program: Program, local_bytes: list[int]) -> tuple[KernelSymbol, ...]:
-    """The kernels of a program with the local memory that each takes."""
-    pairs = enumerate(zip(program.functions, local_bytes, strict=True))
-    return tuple(KernelSymbol(function.name, f"kernel_{number}", size) for number, (function, size) in pairs)
+def entries_of(
+    program: Program, symbols: Sequence[str], local_bytes: Sequence[int]
+) -> tuple[KernelSymbol, ...]:
+    """The kernels of a program with their symbols and the local memory that each takes."""
+    rows = zip(program.functions, symbols, local_bytes, strict=True)
+    return tuple(KernelSymbol(function.name, symbol, size) for function, symbol, size in rows)

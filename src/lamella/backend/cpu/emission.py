@@ -437,13 +437,13 @@ BLOCK_ITEMS = 128
 # --- A lowered program as one LLVM module: a function for each kernel that runs a range of its --------------
 
 
-def emit_program(program: Program, lowered: Program, target: Target, first: int = 0) -> Compiled:
-    """The LLVM text of a program that the passes have lowered for a target; symbols are numbered from `first` on."""
+def emit_program(program: Program, lowered: Program, target: Target, symbols: Sequence[str] = ()) -> Compiled:
+    """The LLVM text of a program that the passes have lowered for a target; symbols are numbered unless given."""
     declarations: dict[str, None] = {}
     definitions, entries = [], []
-    for place, function in enumerate(lowered.functions, first):
+    names = symbols or [f"kernel_{place}" for place in range(len(lowered.functions))]
+    for symbol, function in zip(names, lowered.functions, strict=True):
         out = IrWriter(declarations=declarations)
-        symbol = f"kernel_{place}"
         context = _enter(function, out, target)
         plan = _find_plan(context, function)
         together = _together(context, function) if plan is None else 1
@@ -600,7 +600,7 @@ def _in_registers(program: Program, target: Target) -> Program:
 def emit(program: Program, target: Target) -> Compiled:
     """The LLVM text of a program for a target; a program with errors raises them."""
     verify(program, target)
-    return emit_piece(program, target, 0, len(program.functions))
+    return _emit_verified(program, target)
 
 
 def verify(program: Program, target: Target) -> None:
@@ -613,12 +613,16 @@ def verify(program: Program, target: Target) -> None:
         raise LamellaError(found)
 
 
-def emit_piece(program: Program, target: Target, first: int, count: int) -> Compiled:
-    """The LLVM text of some kernels of a program without errors, from one of them on."""
-    piece = replace(program, functions=program.functions[first : first + count])
+def emit_kernel(program: Program, target: Target, number: int, symbol: str) -> Compiled:
+    """The LLVM text of one kernel of a program without errors, under a symbol."""
+    kernel = program.functions[number]
+    return _emit_verified(replace(program, functions=(kernel,)), target, [symbol])
+
+
+def _emit_verified(program: Program, target: Target, symbols: Sequence[str] = ()) -> Compiled:
     with gc_paused():
-        lowered = lower(piece, target)
+        lowered = lower(program, target)
         found = find_long_code(_in_registers(lowered, target))
         if found:
             raise LamellaError(found)
-        return emit_program(piece, lowered, target, first)
+        return emit_program(program, lowered, target, symbols)

@@ -329,20 +329,30 @@ def _make_writer(target: LlvmTarget, machine: Processor) -> TargetMachine:
     )
 
 
+@cache
+def _shared_writer(machine: Processor) -> TargetMachine:
+    """The TargetMachine of all texts for a processor: each new one would cost as much as a small kernel."""
+    try:
+        target = llvm().Target.from_triple(machine.triple)
+    except RuntimeError as problem:
+        raise code_error(str(problem)) from None
+    writer = _make_writer(target, machine)
+    writer.set_asm_verbosity(False)
+    return writer
+
+
 class _Compilation:
-    """One text on its way through LLVM; it owns its TargetMachine, since an engine takes that away."""
+    """One text on its way through LLVM."""
 
     def __init__(self, text: str, machine: Processor, passes: Sequence[str]) -> None:
         binding = llvm()
         self._context = binding.create_context()  # the parsed module dies with its context
         try:
-            target = binding.Target.from_triple(machine.triple)
             self.module = binding.parse_assembly(text, self._context)
             self.module.verify()
         except RuntimeError as problem:
             raise code_error(str(problem)) from None
-        self.writer = _make_writer(target, machine)
-        self.writer.set_asm_verbosity(False)
+        self.writer = _shared_writer(machine)
         self.module.triple = machine.triple
         self.module.data_layout = str(self.writer.target_data)
         self._improve(passes)
