@@ -42,7 +42,7 @@ docs: .venv/.dev ## write docs/rules, docs/operators and the grammars of editors
 site: .venv/.site ## build the documentation as a site in build/site; a link that leads nowhere is an error
 	$(BIN)/python -m docs.site
 
-fuzz: .venv/.dev ## the tests with mutated inputs, 100 000 of them, and 20 000 random networks
+fuzz: .venv/.dev ## the tests with generated inputs: 100 000 mutated ones, 20 000 random networks, 200 of each property
 	LAMELLA_FUZZ=$${LAMELLA_FUZZ:-100000} $(PYTEST) -m fuzz tests
 
 # One stamp per installation: made once, and again when pyproject.toml changes.

@@ -20,7 +20,7 @@ from tests.support.repository import environment
 
 pytest_plugins = ["tests.support.judges.summary"]
 FUZZ = "tests/fuzz/"
-MUTATIONS = int(os.environ.get("LAMELLA_FUZZ", "2000"))
+MUTATIONS = int(os.environ.get("LAMELLA_FUZZ", "1000"))
 
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 if not IS_WORKER:
@@ -35,12 +35,12 @@ if not IS_WORKER:
 # benches may: no test needs it.
 sys.modules["torchvision"] = None  # type: ignore[assignment]  # which is how a package is hidden
 
-# A slow machine is no failure; `make test` sees the same cases every time, `make fuzz` sees new ones.
+# A slow machine is no failure; `make test` sees the same cases every time, `make fuzz` sees new ones, and more of them.
 settings.register_profile(
-    "test", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "test", max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile(
-    "fuzz", settings.get_profile("test"), max_examples=MUTATIONS // 100, derandomize=False
+    "fuzz", settings.get_profile("test"), max_examples=max(20, MUTATIONS // 500), derandomize=False
 )
 settings.load_profile("fuzz" if "LAMELLA_FUZZ" in os.environ else "test")
 
@@ -88,10 +88,10 @@ def lamella(shell: dict[str, str]) -> Lamella:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lies in tests/fuzz, and skip what this machine cannot run."""
+    """Mark what lies in tests/fuzz and every property of generated cases, and skip what this machine cannot run."""
     missing = {name: why for name, why in (("gpu", _no_gpu()), ("chromium", _no_chromium())) if why}
     for item in items:
-        if item.nodeid.startswith(FUZZ):
+        if item.nodeid.startswith(FUZZ) or getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.fuzz)
         for name, why in missing.items():
             if item.get_closest_marker(name):

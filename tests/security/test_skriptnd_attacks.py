@@ -15,7 +15,7 @@ import pytest
 from tests.support.repository import ROOT, environment
 from tests.support.security.skriptnd_attacks import GROUPS, Attack
 
-SECONDS = 40
+SECONDS = 15
 PRINTED = 20_000_000
 READ = ("fmt",)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-MANY = 100_000
+MANY = 30_000
 NOTHING = ""
 
 
@@ -279,7 +279,7 @@ S11: Mapping[str, Attack] = {
 }  # fmt: skip
 S12: Mapping[str, Attack] = {
     "name": Attack(lambda: graph(before=f"operator {'a' * 1_000_000} {{ }}"), LEVELS),
-    "comments": Attack(lambda: "# x\n" * 200_000 + graph()),
+    "comments": Attack(lambda: "# x\n" * 60_000 + graph()),
     "one comment": Attack(lambda: "#" + "x" * 2_000_000 + "\n" + graph()),
     "mark": Attack(lambda: "\ufeff" + graph()),
     "two marks": Attack(lambda: "\ufeff\ufeff" + graph(), "SKR002"),
@@ -290,7 +290,7 @@ S12: Mapping[str, Attack] = {
     "look-alike": Attack(lambda: graph("y = m\u0430th.iden(x);"), "SKR002"),
     "override": Attack(lambda: graph("y = math.iden(\u202ex);"), "SKR002"),
     "nothing": Attack(lambda: "", run="SKR300"),
-    "blanks": Attack(lambda: " \n" * 500_000, run="SKR300"),
+    "blanks": Attack(lambda: " \n" * 150_000, run="SKR300"),
     "signs": Attack(lambda: "@" * MANY, "SKR002"),
     "quotes": Attack(lambda: "'" * (MANY + 1), "SKR001"),
     "braces": Attack(lambda: "{" * MANY, "SKR001"),
