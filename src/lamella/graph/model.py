@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.levels import at_level
 from lamella.base.records import dataclass
 from lamella.graph.blocks import cut_block
 from lamella.graph.nodes import Graph
@@ -138,6 +139,7 @@ class Model:
 
     __repr__ = show_line
     _repr_html_ = show_html
+    at = at_level
 
     def _card(self) -> Card:
         """The card of the graph, and what is known of its weights."""
