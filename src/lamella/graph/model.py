@@ -125,6 +125,9 @@ class Model:
     fixed: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Inputs of the source for whose contents the graph is made: it does not take them any more."""
 
+    tables: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Variables that are no parameters: the source computes them by itself, such as angles of positions."""
+
     @property
     def language(self) -> str:
         """The language that the model is written in."""
