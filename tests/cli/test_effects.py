@@ -538,7 +538,15 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "output": "--output o",
             "profile": "--profile",
             "run_timeline": "--timeline t.json",
+            "judge": "--compare examples/sessions/softmax.sknd",
         },
+    ),
+    (
+        "execute",
+        "tensor",
+        "run examples/kernels/rows.tensor --kernel softmax --groups 4 --backend cpu "
+        "--compare examples/sessions/softmax.sknd --json",
+        {"tolerance": "--tolerance 0"},
     ),
     (
         "lower",

@@ -112,33 +112,3 @@ def test_nac_is_shown_and_converted_without_numpy(tmp_path: Path) -> None:
 def languages_of(modules: set[str]) -> set[str]:
     """The languages among modules."""
     return {name for name in modules if name.count(".") == 2 and name.startswith("lamella.lang.")}
-
-
-WINDOWS = """
-import importlib, os, pkgutil, sys
-import asyncio, click, llvmlite.binding, ml_dtypes, mmap, multiprocessing.connection, numpy, rich.progress
-import signal, socket, subprocess, tempfile, zipfile
-missing = {
-    os: "O_CLOEXEC O_NONBLOCK O_NOFOLLOW O_DIRECTORY geteuid getuid sched_getaffinity uname fork fchmod",
-    mmap: "PROT_READ PROT_WRITE PROT_EXEC MAP_PRIVATE MAP_ANONYMOUS MAP_SHARED MADV_HUGEPAGE MADV_DONTNEED",
-    signal: "SIGPIPE SIGKILL SIGALRM SIGHUP",
-    socket: "AF_UNIX",
-}
-for module, names in missing.items():
-    for name in names.split():
-        vars(module).pop(name, None)
-sys.modules.update(dict.fromkeys(("fcntl", "resource", "pwd", "grp", "termios")))
-sys.platform = "win32"
-import lamella
-for found in pkgutil.walk_packages(lamella.__path__, "lamella."):
-    if not found.name.endswith("__main__"):
-        importlib.import_module(found.name)
-"""
-
-
-def test_every_module_imports_without_what_only_posix_systems_have() -> None:
-    """Others' packages come first: they know Windows by themselves, and would not expect half of it."""
-    done = subprocess.run(
-        [sys.executable, "-c", WINDOWS], env=environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr

@@ -196,6 +196,8 @@ def release_library(name: str) -> None:
 
 def release_heap() -> None:
     """Give back the memory that was freed and that the library of C keeps for the next who asks for some."""
+    if sys.platform == "win32":
+        return  # the process has no name there for all that it has loaded
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not every library has it
     if trim is not None:
         trim(ctypes.c_size_t(0))

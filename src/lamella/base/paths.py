@@ -17,7 +17,7 @@ from lamella.base.errors import InputError, Malformed, cause_of
 from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.base.records import dataclass
 from lamella.base.source import Source, Span
-from lamella.base.system import BINARY, CLOEXEC, DIRECTORY, NOFOLLOW, NONBLOCK
+from lamella.base.system import BINARY, CLOEXEC, DIRECTORY, NOFOLLOW, NONBLOCK, OPENS_BELOW
 
 STANDARD_INPUT = Path("-")
 BOM = b"\xef\xbb\xbf"
@@ -143,15 +143,7 @@ def _refusal(problem: Malformed) -> Refusal:
 
 def _open_below(top: Path, parts: list[str]) -> int:
     """Open a file component by component, each relative to the folder before it and none through a link."""
-    descriptor = os.open(top, _OPEN | DIRECTORY)
-    for index, part in enumerate(parts):
-        folder = 0 if index == len(parts) - 1 else DIRECTORY
-        try:
-            _refuse_link(descriptor, part, last=not folder)
-            inner = os.open(part, _OPEN | NOFOLLOW | folder, dir_fd=descriptor)
-        finally:
-            os.close(descriptor)
-        descriptor = inner
+    descriptor = _walk_down(top, parts) if OPENS_BELOW else _open_by_path(top, parts)
     try:
         _refuse_unusual(os.fstat(descriptor), trusted=top.is_relative_to(_PACKAGE))
     except Malformed:
@@ -160,9 +152,30 @@ def _open_below(top: Path, parts: list[str]) -> int:
     return descriptor
 
 
-def _refuse_link(folder: int, part: str, last: bool) -> None:
+def _walk_down(top: Path, parts: list[str]) -> int:
+    descriptor = os.open(top, _OPEN | DIRECTORY)
+    for index, part in enumerate(parts):
+        folder = 0 if index == len(parts) - 1 else DIRECTORY
+        try:
+            _refuse_link(os.stat(part, dir_fd=descriptor, follow_symlinks=False), part, last=not folder)
+            inner = os.open(part, _OPEN | NOFOLLOW | folder, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        descriptor = inner
+    return descriptor
+
+
+def _open_by_path(top: Path, parts: list[str]) -> int:
+    """The same where nothing can be opened relative to a folder: what is exchanged meanwhile is not noticed."""
+    path = top
+    for index, part in enumerate(parts):
+        path = path / part
+        _refuse_link(os.lstat(path), part, last=index == len(parts) - 1)
+    return os.open(path, _OPEN | NOFOLLOW)
+
+
+def _refuse_link(found: os.stat_result, part: str, last: bool) -> None:
     """Look before opening, so that the reason is exact and a device is not even opened."""
-    found = os.stat(part, dir_fd=folder, follow_symlinks=False)
     if stat.S_ISLNK(found.st_mode):
         raise Malformed(f"passes through the symbolic link '{part}'", hint="name the file itself")
     if last:

@@ -19,6 +19,10 @@ DIRECTORY: int = getattr(os, "O_DIRECTORY", 0)
 """What is opened is a folder."""
 BINARY: int = getattr(os, "O_BINARY", 0)
 """Windows would translate the ends of lines."""
+OPENS_BELOW = os.open in os.supports_dir_fd
+"""Whether a file can be opened relative to an open folder, so that nobody can exchange the way to it meanwhile."""
+KEEPS_NAMES = sys.platform == "win32"
+"""Whether an open file can neither be renamed nor removed."""
 
 
 def lock_file(descriptor: int, wait: bool) -> None:
@@ -26,6 +30,13 @@ def lock_file(descriptor: int, wait: bool) -> None:
     if sys.platform == "win32":
         raise OSError("files are not locked on this system")
     fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def set_mode(descriptor: int, mode: int) -> None:
+    """Set the permissions of an open file, where the system has any."""
+    change = getattr(os, "fchmod", None)
+    if change is not None:
+        change(descriptor, mode)
 
 
 def peak_bytes(children: bool = False) -> int:

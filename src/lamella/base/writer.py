@@ -12,7 +12,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lamella.base.errors import OutputError, cause_of
-from lamella.base.system import BINARY, CLOEXEC, DIRECTORY, NOFOLLOW, NONBLOCK, lock_file
+from lamella.base.system import (
+    BINARY,
+    CLOEXEC,
+    DIRECTORY,
+    KEEPS_NAMES,
+    NOFOLLOW,
+    NONBLOCK,
+    lock_file,
+    set_mode,
+)
 
 _LEFTOVER = re.compile(r"\.(.*)\.lamella-[0-9a-f]{8}\.tmp", re.DOTALL)
 _LARGE = 1 << 20
@@ -213,9 +222,11 @@ def _replace(target: str, mode: int, views: Iterable[memoryview], progress: _Pro
     temporary, descriptor = _create(folder, f".{short}")
     try:
         _write_all(descriptor, views, progress)
-        os.fchmod(descriptor, mode)
+        set_mode(descriptor, mode)
         if durable:
             os.fsync(descriptor)
+        if KEEPS_NAMES:
+            descriptor = _close(descriptor)
         os.replace(temporary, target)
         progress.replaced = True
     finally:
@@ -227,15 +238,23 @@ def _replace(target: str, mode: int, views: Iterable[memoryview], progress: _Pro
 def _let_go(temporary: str, descriptor: int, finished: bool) -> None:
     """Close a file, and remove it where it was not finished.
 
-    Closing gives up the lock, so it comes last; what closing could report, fsync has reported.
+    Closing gives up the lock, so it comes last where it can; what closing could report, fsync has reported.
     """
+    if KEEPS_NAMES:
+        descriptor = _close(descriptor)
     try:
         if not finished:
             with suppress(OSError):
                 os.unlink(temporary)
     finally:
-        with suppress(OSError):
-            os.close(descriptor)
+        _close(descriptor)
+
+
+def _close(descriptor: int) -> int:
+    """Close a file that may be closed already; gives what is no file, so that nobody closes another's by its number."""
+    with suppress(OSError):
+        os.close(descriptor)
+    return -1
 
 
 def _write_all(descriptor: int, views: Iterable[memoryview], progress: _Progress) -> None:
@@ -308,10 +327,9 @@ def _check_space(folder: str, needed: int) -> None:
 
 def _free_bytes(folder: str) -> int | None:
     try:
-        room = os.statvfs(folder)
+        return shutil.disk_usage(folder).free
     except OSError:
         return None
-    return room.f_bavail * room.f_frsize
 
 
 def _final_mode(old: os.stat_result | None) -> int:

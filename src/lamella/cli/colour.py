@@ -16,8 +16,8 @@ from lamella.pipeline.languages import ENDINGS
 _BAR = re.compile("█+")
 _EMPTY = re.compile("·{2,}")
 _HEAD = re.compile(r"^(?! )(?=.*\S)[^\n]*(?=\n {2}\S)", re.MULTILINE)
-_MARKED = re.compile(r"^(?:\*\S.*|first diverging.*|not equal.*)$|← binding", re.MULTILINE)
-_GOOD = re.compile(r"^equal .*$", re.MULTILINE)
+_MARKED = re.compile(r"^(?:\*\S.*|first diverging.*|not equal.*|.* DIFFERS .*)$|← binding", re.MULTILINE)
+_GOOD = re.compile(r"^(?:equal .*|\S+ +agrees .*)$", re.MULTILINE)
 LEXERS = {"module": "ModuleLexer", "skriptnd": "SkriptndLexer", "tensor": "TensorLexer", "nem": "NemLexer"}
 
 

@@ -12,6 +12,7 @@ import click
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.base.optional import load_late
+from lamella.cli.colour import print_report
 from lamella.cli.options import (
     command,
     file_argument,
@@ -56,6 +57,8 @@ def run(file: Path, options: Options) -> None:
         _perform(file, options)
     elif step == "plan":
         run_plan(file, options, options.answers)
+    elif options.judge is not None:
+        _compare(file, options.judge, replace(options, kernel=options.kernel or ""))
     else:
         _execute(file, replace(options, kernel=options.kernel or ""))
 
@@ -81,6 +84,25 @@ def _execute(file: Path, options: Options) -> None:
     report_run(executable, outputs, options, {} if accuracy is None else accuracy.to_json(), profile)
     if accuracy is not None and not options.as_json:
         click.echo(accuracy.line())
+
+
+def _compare(file: Path, judge: Path, options: Options) -> None:
+    """Run a kernel on all backends, and say how far each is from the judge; the status is 1 where one differs."""
+    given = read_inputs((*options.inputs, *options.arguments), options.limits, "--arg")
+    with waiting(f"comparing with {printable(str(judge))}"):
+        found = load_late("lamella.pipeline.tensor.judged").judge_kernel(
+            read(file, options), judge, options, given
+        )
+    agrees = all(item.agrees(options.tolerance) for item in found)
+    if options.as_json:
+        facts = [item.to_json(options.tolerance) for item in found]
+        print_json({"ok": agrees, "diagnostics": [], "tolerance": options.tolerance, "backends": facts})
+    else:
+        for item in found:
+            for line in item.lines(options.tolerance):
+                print_report(line)
+    if not agrees:
+        sys.exit(1)
 
 
 def _perform(file: Path, options: Options) -> None:

@@ -15,7 +15,9 @@ from lamella.demo.story import DEVICE, Story
 WIDTH, HEIGHT = 380, 190
 NAMES, LONGEST = 162, 150
 """Where bars begin, and how long they are."""
-SHOWN = 60
+NO_BREAK = "e\N{NON-BREAKING HYPHEN}"
+"""An exponent stays on the line of its number."""
+SHOWN = 64
 """Images in the picture."""
 STYLE = """
 ol.way { list-style: none; display: flex; flex-wrap: wrap; gap: 7px; padding: 0; margin: 20px 0 }
@@ -60,7 +62,7 @@ def _table(stages: Sequence[DemoStage]) -> Iterator[str]:
         files = f'<br><span class="faint">{text(", ".join(item.files))}</span>' if item.files else ""
         yield (
             f"<tr><td><b>{text(item.name)}</b></td><td>{text(item.sentence)}{files}</td>"
-            f'<td class="number">{right}</td><td>{text(item.above)}</td>'
+            f'<td class="number">{right}</td><td>{text(item.above.replace("e-", NO_BREAK))}</td>'
             f'<td class="number">{item.seconds:.1f}</td></tr>'
         )
     yield "</table></div>"
@@ -144,7 +146,7 @@ def _bars(rows: Sequence[tuple[str, float, bool, str]], top: float | None = None
 def _images(story: Story) -> str:
     """Images with what they were taken for: the wrong ones first."""
     order = np.argsort(story.read == story.labels, kind="stable")[:SHOWN]
-    columns, size = 20, 46
+    columns, size = 16, 58
     drawn = []
     for place, number in enumerate(order):
         x, y = place % columns * size, place // columns * (size + 18)

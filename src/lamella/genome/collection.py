@@ -27,6 +27,7 @@ from lamella.graph.model import Model
 from lamella.pipeline.api import read
 from lamella.pipeline.diff import as_graph
 from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.loading import ENDING, MAIN
 
 FORMAT = "lamella genome 1"
 SAMPLES = 128
@@ -116,6 +117,12 @@ def find_models(paths: Iterable[Path]) -> Iterator[Path]:
         yield from find_models(item for item in found if not item.is_symlink())
 
 
+def _name_of(path: Path) -> str:
+    """What a model is called: its file or folder; of one that every folder has under the same name, the folder."""
+    path = path if path.name else path.absolute()
+    return path.parent.name if path.name == f"{MAIN}{ENDING}" and path.parent.name else path.name or str(path)
+
+
 def describe_model(path: Path, options: Options) -> tuple[Entry, Genome, dict[str, str]]:
     """A model as an entry, its genome, and the words for its genes."""
     model = as_graph(read(path, options), options)
@@ -127,7 +134,7 @@ def describe_model(path: Path, options: Options) -> tuple[Entry, Genome, dict[st
     genes = genome.genes()
     words = {mark: _shorten(text) for generation in genes for mark, text in generation.items()}
     entry = Entry(
-        printable(path.name or str(path), 200),
+        printable(_name_of(path), 200),
         str(path),
         len(genome.instructions),
         sum(_count(item.shape) for item in model.graph.variables),

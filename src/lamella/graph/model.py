@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.levels import at_level
 from lamella.base.records import dataclass
 from lamella.graph.blocks import cut_block
 from lamella.graph.nodes import Graph
@@ -124,6 +125,9 @@ class Model:
     fixed: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Inputs of the source for whose contents the graph is made: it does not take them any more."""
 
+    tables: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Variables that are no parameters: the source computes them by itself, such as angles of positions."""
+
     @property
     def language(self) -> str:
         """The language that the model is written in."""
@@ -138,6 +142,7 @@ class Model:
 
     __repr__ = show_line
     _repr_html_ = show_html
+    at = at_level
 
     def _card(self) -> Card:
         """The card of the graph, and what is known of its weights."""

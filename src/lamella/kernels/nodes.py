@@ -8,6 +8,7 @@ from math import prod
 
 from lamella.base.card import Card, join_names, show_html, show_line
 from lamella.base.errors import Unsupported
+from lamella.base.levels import at_level
 from lamella.base.placement import KERNEL, REFERENCE, OperationPlacement
 from lamella.base.records import dataclass
 from lamella.graph.binding import signature
@@ -125,6 +126,7 @@ class KernelGraph:
 
     __repr__ = show_line
     _repr_html_ = show_html
+    at = at_level
 
     def _card(self) -> Card:
         """What it is: its kernels, and the graph that launches them."""

@@ -191,6 +191,16 @@ class CommandOptions(PlanOptions):
             "--arg NAME=FILE.npy|NUMBER | run | inputs",
         ),
     )
+    judge: Path | None = field(
+        default=None,
+        metadata=own(
+            "Tensor language: run the kernel on every backend of this machine, and compare each with what this graph "
+            "gives on the reference.",
+            on("execute", TENSOR),
+            "--compare FILE | run | output",
+            needs=tuple(Need((name,), (None, False)) for name in ("output", "profile", "run_timeline")),
+        ),
+    )
     profile: bool = field(
         default=False,
         metadata=own(

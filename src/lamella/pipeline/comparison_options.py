@@ -6,7 +6,7 @@ from dataclasses import field
 from pathlib import Path
 
 from lamella.base.records import dataclass
-from lamella.pipeline.effects import ANY, BY_KERNELS, GRAPHS, NAC, Need, kinds, on, own, row
+from lamella.pipeline.effects import ANY, BY_KERNELS, GRAPHS, NAC, TENSOR, Need, kinds, on, own, row
 from lamella.pipeline.quantize_options import QuantizeOptions
 
 PEERS = ("torch", "inductor", "onnxruntime", "openvino")
@@ -124,9 +124,10 @@ class ComparisonOptions(QuantizeOptions):
         default=1e-5,
         metadata=own(
             "How far results may lie apart, in parts of the largest number; 1e-5 by default.",
-            on("diff", ANY),
-            "--tolerance | diff | output",
+            {**on("diff", ANY), **on("execute", TENSOR)},
+            "--tolerance | diff run | output",
             least=0,
+            needs=(Need(("judge",), steps=("execute",)),),
         ),
     )
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lamella.backend.mep import PlanResult
     from lamella.backend.progress import Progress
     from lamella.base.arrays import Array
+    from lamella.base.levels import Level
     from lamella.base.source import Source
     from lamella.bridge.nac_to_graph import InputType
     from lamella.bridge.nac_to_graph.nodes import KeptState
@@ -90,6 +91,9 @@ class Model(Protocol):
     @property
     def language(self) -> str:
         """The row of the registry that knows the model."""
+
+    def at(self, level: str, **options: object) -> Level:
+        """The model at a level: `sknd`, `nac`, `tensor`, `llvm`, `asm` or `nem`."""
 
 
 class Executable(Protocol):

@@ -189,8 +189,8 @@ def _add_graph(found: Gathered, model: GraphModel) -> None:
         taken = ", ".join(f"{name}={size}" for name, size in found.extents.items())
         found.leave_out("open extents", f"work and kernels are those of {taken}; --shape says others")
     found.levels["graph"] = level
-    variables = sum(_count(item.shape) for item in model.graph.variables)
-    found.facts += [("operations", f"{len(things.nodes):,}"), ("parameters", f"{variables:,}")]
+    parameters = sum(_count(item.shape) for item in model.graph.variables if item.name not in model.tables)
+    found.facts += [("operations", f"{len(things.nodes):,}"), ("parameters", f"{parameters:,}")]
     if found.wants("source"):
         found.levels |= source_level(things)
     if model.data and found.wants("weights"):

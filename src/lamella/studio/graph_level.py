@@ -83,6 +83,14 @@ class Things:
             self.nodes.append(node)
             self.paths.append(path)
 
+    def maker(self, name: str) -> int | None:
+        """The operation that makes a tensor, or that was decomposed into what makes it: `y.product` comes from `y`."""
+        while name not in self.by_tensor:
+            name, dot, _ = name.rpartition(".")
+            if not dot:
+                return None
+        return self.by_tensor[name]
+
     def behind(self, origin: Origin | None, made: Iterable[str] = ()) -> list[int]:
         """The operations that something comes from, by its origin; where that is not known by what it makes."""
         found: dict[int, None] = {}
@@ -93,7 +101,7 @@ class Things:
                     found.setdefault(self._by_origin[id(link)])
                     break
         if not found:
-            found |= dict.fromkeys(self.by_tensor[name] for name in made if name in self.by_tensor)
+            found |= dict.fromkeys(number for name in made if (number := self.maker(name)) is not None)
         return sorted(found)
 
 
@@ -234,7 +242,7 @@ def graph_level(model: Model, things: Things, extents: Mapping[str, int]) -> dic
             "module": modules,
             "inputs": [[numbers[item.name] for item in operands_of(node)] for node in nodes],
             "outputs": [[numbers[item.name] for item in results_of(node)] for node in nodes],
-            "attributes": [_attributes(node) for node in nodes],
+            "attributes": [attributes_of(node) for node in nodes],
             "macs": [_exact(work.macs) for work in works],
             "bytes": [_exact(work.moved) for work in works],
         },
@@ -265,7 +273,8 @@ def _tensor_rows(graph: Graph, things: Things) -> dict[str, tuple[Tensor | Pack,
     return rows
 
 
-def _attributes(node: Node) -> str:
+def attributes_of(node: Node) -> str:
+    """The attributes of an operation as a person writes them."""
     if not isinstance(node, Operation):
         return ""
     words = (f"{name}={_value(value)}" for name, value in node.attributes if value is not None)

@@ -14,7 +14,7 @@ from lamella.studio.graph_level import Things
 def plan_level(plan: Plan, operations: Sequence[str], things: Things) -> dict[str, object]:
     """A plan simulated, its tasks linked with the operations of the graph that it was made from, by their names."""
     level = scene_data(full_scene(simulate(plan), plan))
-    numbers = [things.by_tensor.get(name) for name in operations]
+    numbers = [things.maker(name) for name in operations]
     linked = [[] if number is None else [number] for number in numbers]
     return {**level, "things": linked} if linked else level
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -258,6 +259,8 @@ class KernelRun:
         """Whether arrays that a call does not give are random; where not, they are missing."""
         self.drawn = Drawn()
         """What the last call drew."""
+        self.seconds = 0.0
+        """How long the kernel ran in the last call."""
         self._function = _find(model, options.kernel or None)
         self._program = model.program
         self._options = options
@@ -278,6 +281,12 @@ class KernelRun:
             item.value.name for item in self._function.parameters if not isinstance(item.type, Scalar)
         )
 
+    @property
+    def shapes(self) -> dict[str, tuple[int | None, ...] | None]:
+        """The sizes of the modes of each memref, None where only a call knows one; None for what is no memref."""
+        kinds = {item.value.name: item.type for item in self._function.parameters}
+        return {name: kind.shape if isinstance(kind, Memref) else None for name, kind in kinds.items()}
+
     def __call__(self, /, *arrays: npt.ArrayLike, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once; arrays of known shape that are not given are random where that is wanted, else missing."""
         given = name_inputs(self.inputs, arrays, inputs)
@@ -295,7 +304,9 @@ class KernelRun:
         arguments = list(values.values())
         backend = self._chosen or self._choose(arguments)
         kernels = self._compiled(backend)
+        begun = time.perf_counter()
         kernels.call(self._function.name, arguments, self._options.groups)
+        self.seconds = time.perf_counter() - begun
         self.findings = [*self.findings, *(item for item in kernels.findings if item not in self.findings)]
         return {key: value for key in self.outputs if (value := _stacked(values[key])) is not None}
 

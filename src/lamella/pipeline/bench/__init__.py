@@ -9,6 +9,7 @@ from io import StringIO
 from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +39,23 @@ DEFAULT_BACKEND = "cpu"
 BY_ONNX = ("onnxruntime", "openvino")
 
 
+class TimeUnit(NamedTuple):
+    """A unit of time, and how many of it a second has."""
+
+    name: str
+    scale: float
+    digits: int
+
+    def of(self, seconds: float) -> str:
+        """Seconds as a number of the unit."""
+        return f"{seconds * self.scale:.{self.digits}f}"
+
+
+MILLISECONDS, MICROSECONDS = TimeUnit("ms", 1e3, 3), TimeUnit("µs", 1e6, 2)
+SHORT = 1e-4
+"""Seconds below which a call is told in microseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Heat:
     """One contest: a batch and a number of threads, how everybody did, and what bounds the time."""
@@ -52,6 +70,12 @@ class Heat:
     ceilings: Ceilings
     again: Standing
     """A second start of our first backend, whose machine code is kept by then."""
+
+    @property
+    def unit(self) -> TimeUnit:
+        """What times are told in: the slowest contestant decides."""
+        slowest = max((item.best(self.threads) for item in self.standings if item.wall), default=1.0)
+        return MILLISECONDS if slowest >= SHORT else MICROSECONDS
 
     @property
     def arithmetic_bound(self) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import floor, log10
 
 from lamella.base.page import article, table, text
-from lamella.pipeline.bench import Heat
+from lamella.pipeline.bench import Heat, TimeUnit
 from lamella.pipeline.bench.contest import Standing
 from lamella.pipeline.bench.steps import KernelTime, by_operator
 
@@ -26,10 +26,11 @@ def _heat(heat: Heat) -> Iterator[str]:
     batch = "" if heat.batch is None else f", batch {heat.batch}"
     yield f"<h2>{heat.threads} thread{'s' * (heat.threads > 1)}{batch}</h2>"
     clock = "CPU time" if heat.threads == 1 else "Time on the wall"
-    yield f"<p>{clock} of a call. Bounds: {heat.arithmetic_bound * 1e3:.2f} ms by arithmetic "
-    yield f"({heat.work.macs / 1e9:.3f} G products at {heat.ceilings.gflops:.0f} GF/s), "
-    yield f"{heat.bandwidth_bound * 1e3:.2f} ms by bandwidth "
-    yield f"({heat.work.fixed / 1e6:.1f} MB at {heat.ceilings.gbytes:.1f} GB/s).</p>"
+    unit = heat.unit
+    yield f"<p>{clock} of a call. Bounds: {unit.of(heat.arithmetic_bound)} {unit.name} by arithmetic "
+    yield f"({heat.work.macs / 1e9:.3g} G products at {heat.ceilings.gflops:.0f} GF/s), "
+    yield f"{unit.of(heat.bandwidth_bound)} {unit.name} by bandwidth "
+    yield f"({heat.work.fixed / 1e6:.3g} MB at {heat.ceilings.gbytes:.1f} GB/s).</p>"
     yield from _contestants(heat)
     for standing in heat.standings[: heat.backends]:
         if standing.kernels:
@@ -40,12 +41,13 @@ def _heat(heat: Heat) -> Iterator[str]:
             yield "<h3>Roofline</h3>"
             yield from _roofline(heat, standing.kernels, colours)
             yield "<h3>Time line of one run</h3>"
-            yield from _time_line(standing, colours)
+            yield from _time_line(standing, colours, heat.unit)
 
 
 def _contestants(heat: Heat) -> Iterator[str]:
     best = min((item.best(heat.threads) for item in heat.standings if item.wall), default=0.0)
-    heads = ("", "min ms", "median ms", "load s", "first s", "peak MB", "ratio", "differs by")
+    unit = heat.unit.name
+    heads = ("", f"min {unit}", f"median {unit}", "load s", "first s", "peak MB", "ratio", "differs by")
     yield table(heads, (_contestant(heat, item, best) for item in heat.standings))
 
 
@@ -55,8 +57,8 @@ def _contestant(heat: Heat, item: Standing, best: float) -> Sequence[str]:
     apart = heat.differs(item)
     return (
         text(item.name),
-        f"{item.best(heat.threads) * 1e3:.3f}",
-        f"{item.median(heat.threads) * 1e3:.3f}",
+        heat.unit.of(item.best(heat.threads)),
+        heat.unit.of(item.median(heat.threads)),
         f"{item.load:.2f}",
         f"{item.first:.2f}",
         f"{item.peak / 1e6:.0f}",
@@ -67,13 +69,13 @@ def _contestant(heat: Heat, item: Standing, best: float) -> Sequence[str]:
 
 def _kernels(heat: Heat, rows: Sequence[KernelTime], colours: dict[str, int]) -> Iterator[str]:
     whole = sum(item.seconds for item in rows) or 1.0
-    heads = ("operator", "ms", "part", "calls", "GF/s", "of peak", "GB/s", "of memory's")
+    heads = ("operator", heat.unit.name, "part", "calls", "GF/s", "of peak", "GB/s", "of memory's")
     yield table(
         heads,
         (
             (
                 f"{_dot(colours[item.operator])}{text(item.operator)}",
-                f"{item.seconds * 1e3:.3f}",
+                heat.unit.of(item.seconds),
                 f"{item.seconds / whole:.1%}",
                 f"{item.calls}",
                 f"{item.gflops:.1f}" if item.macs else "",
@@ -114,7 +116,8 @@ def _roofline(heat: Heat, steps: Sequence[KernelTime], colours: dict[str, int]) 
     yield f'<polyline class="roof" points="{roof}"/>'
     for x, rate, item in dots:
         words = text(
-            f"{item.operator} {item.result}: {rate:.1f} GF/s, {x:.1f} flop/byte, {item.seconds * 1e3:.3f} ms"
+            f"{item.operator} {item.result}: {rate:.1f} GF/s, {x:.1f} flop/byte, "
+            f"{heat.unit.of(item.seconds)} {heat.unit.name}"
         )
         place = f'cx="{across.place(x):.1f}" cy="{up.place(rate):.1f}"'
         look = f'r="4" class="c{colours[item.operator]}" fill-opacity=".75"'
@@ -157,19 +160,21 @@ def _axes(across: _Scale, up: _Scale) -> Iterator[str]:
 # --- the time line ------------------------------------------------------------------------------------------
 
 
-def _time_line(standing: Standing, colours: dict[str, int]) -> Iterator[str]:
+def _time_line(standing: Standing, colours: dict[str, int], unit: TimeUnit) -> Iterator[str]:
     """The steps of one run from left to right; what a pointer rests on says what it is and where it comes from."""
     steps = standing.kernels[:MOST_SLICES]
     whole = max(item.start + item.seconds for item in steps) or 1.0
     yield f'<svg class="figure" viewBox="0 0 {WIDTH + 20} 90" role="img" aria-label="time line">'
     for item in steps:
         x, width = item.start / whole * WIDTH, max(item.seconds / whole * WIDTH, 0.2)
-        words = f"{item.operator} {item.result}: {item.seconds * 1e3:.3f} ms at {item.start * 1e3:.3f} ms"
+        when = f"{unit.of(item.seconds)} {unit.name} at {unit.of(item.start)} {unit.name}"
+        words = f"{item.operator} {item.result}: {when}"
         origin = f"\n{item.origin}" if item.origin else ""
         yield (
             f'<rect x="{x:.2f}" y="10" width="{width:.2f}" height="50" class="c{colours[item.operator]}">'
             f"<title>{text(words + origin)}</title></rect>"
         )
-    yield f'<text x="0" y="78">0</text><text x="{WIDTH}" y="78" text-anchor="end">{whole * 1e3:.2f} ms</text></svg>'
+    end = f"{unit.of(whole)} {unit.name}"
+    yield f'<text x="0" y="78">0</text><text x="{WIDTH}" y="78" text-anchor="end">{end}</text></svg>'
     if len(standing.kernels) > MOST_SLICES:
         yield f'<p class="faint">the first {MOST_SLICES} of {len(standing.kernels)} steps</p>'

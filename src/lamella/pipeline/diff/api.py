@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
+from lamella.base.levels import Level
 from lamella.base.optional import Foreign, need
 from lamella.graph.model import Model
 from lamella.pipeline.api_options import DiffOptions
@@ -110,6 +111,7 @@ def _side(
     options: Options,
 ) -> tuple[Side, dict[str, Array]]:
     """One side, and the inputs that it was run on already."""
+    item = item.model if isinstance(item, Level) else item
     if isinstance(item, str | Path):
         paths = [Path(one) for one in both if isinstance(one, str | Path)]
         return load_side(Path(item), paths, options), {}

@@ -27,7 +27,16 @@ def page_of(found: Comparison, tolerance: float) -> str:
     parts = ["<h2>First divergence</h2>", f"<pre>{_lines(_divergence(found, tolerance))}</pre>"]
     parts += ["<h2>Graph of the left side</h2>", *_graph(found, pairs, tolerance)]
     parts += ["<h2>Tensors</h2>", _table(found, tolerance)]
-    return article(f"lamella diff {found.sides[0].model.graph.name}", (f"{part}\n" for part in parts), STYLE)
+    return article(f"lamella diff {_title(found)}", (f"{part}\n" for part in parts), STYLE)
+
+
+def _title(found: Comparison) -> str:
+    """What is compared with what: two models, or one on two backends."""
+    names = [side.model.graph.name for side in found.sides]
+    ways = [side.backend for side in found.sides]
+    if names[0] == names[1]:
+        return f"{names[0]}: {ways[0]} | {ways[1]}" if ways[0] != ways[1] else f"{names[0]}: two models"
+    return f"{names[0]} | {names[1]}"
 
 
 def _lines(written: str) -> str:

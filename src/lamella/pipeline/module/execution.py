@@ -141,6 +141,7 @@ def _names_in(file: Path, limits: Limits) -> frozenset[str]:
 def with_data(model: Model, compiled: Compiled, source: WeightSource, options: Options) -> Model:
     """The model with its constants, with its caches empty, and with its weights where there are some."""
     known = _known(model, compiled, options)
+    model = replace(model, tables=frozenset(known))
     if source.file is not None:
         return _from_file(model, known, source.file, options)
     if source.plan is None:

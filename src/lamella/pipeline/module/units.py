@@ -8,6 +8,7 @@ from pathlib import Path
 from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.errors import InputError, OutputError
+from lamella.base.levels import at_level
 from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, is_there, shown
 from lamella.base.writer import make_folder, write_text
@@ -35,6 +36,7 @@ class CompiledUnit:
 
     __repr__ = show_line
     _repr_html_ = show_html
+    at = at_level
 
     def _card(self) -> Card:
         """The card of its graph."""

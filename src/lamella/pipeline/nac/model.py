@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lamella.base.card import Card, join_names, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.levels import at_level
 from lamella.base.limits import Limits
 from lamella.base.paths import Mapped, decode_text, default_root, map_bytes, read_bytes_in, read_text, shown
 from lamella.base.source import Source
@@ -30,6 +31,7 @@ class Model:
 
     __repr__ = show_line
     _repr_html_ = show_html
+    at = at_level
 
     def _card(self) -> Card:
         """What it is: its instructions, and how many parameters they read."""

@@ -12,6 +12,7 @@ from lamella.base import arrays
 from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError, Unsupported
+from lamella.base.levels import at_level
 from lamella.base.source import NOWHERE, Source
 from lamella.base.watching import timed_pass
 from lamella.base.writer import make_folder, write_text
@@ -95,6 +96,7 @@ class LoweredPlan:
 
     __repr__ = show_line
     _repr_html_ = show_html
+    at = at_level
 
     def _card(self) -> Card:
         """The card of the plan that was asked for, and what was selected."""

@@ -9,6 +9,7 @@ from lamella.base.card import Card, make_table, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.gc import gc_paused
+from lamella.base.levels import at_level
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import (
     STANDARD_INPUT,
@@ -44,6 +45,7 @@ class Program:
 
     __repr__ = show_line
     _repr_html_ = show_html
+    at = at_level
 
     def _card(self) -> Card:
         """What it is: how many tasks of which opcodes on which device."""

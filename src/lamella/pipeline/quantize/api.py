@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from lamella.pipeline.diff.flow import listed
 from lamella.pipeline.diff.sides import as_graph
 from lamella.pipeline.given import options_of
 from lamella.pipeline.languages import SKRIPTND, language_of
+from lamella.pipeline.languages import Model as AnyModel
 from lamella.pipeline.options import Options
 from lamella.pipeline.quantize.data import CalibrationData, draw_batches, read_batches, split_batches
 from lamella.pipeline.quantize.narrow import narrow_weights, widen_codes
@@ -85,7 +86,8 @@ def quantize(
 
 
 def _as_given(model: object, options: Options) -> Model:
-    graph = as_graph(model, options) if hasattr(model, "language") else None
+    # What has a language is a model.
+    graph = as_graph(cast(AnyModel, model), options) if hasattr(model, "language") else None
     if graph is None:
         raise InputError(f"a {type(model).__name__} is no model that can be quantised")
     return with_numbers(graph, options, all_or_none=False)

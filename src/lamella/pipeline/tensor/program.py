@@ -7,6 +7,7 @@ from pathlib import Path
 from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, errors, sort_findings
 from lamella.base.gc import gc_paused
+from lamella.base.levels import at_level
 from lamella.base.limits import Limits
 from lamella.base.paths import read_text, shown
 from lamella.base.source import Source
@@ -27,6 +28,7 @@ class KernelFile:
 
     __repr__ = show_line
     _repr_html_ = show_html
+    at = at_level
 
     def _card(self) -> Card:
         """What it is: the names of its kernels."""

@@ -15,8 +15,10 @@ from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import Processor, readable_assembly
 from lamella.backend.cpu.run.proof import find_open
 from lamella.base.arrays import Array
+from lamella.base.card import Card, make_table, show_html, show_line
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
+from lamella.base.levels import at_level
 from lamella.base.placement import OperationPlacement
 from lamella.base.watching import timed_pass
 from lamella.base.writer import make_folder, write_text
@@ -57,6 +59,17 @@ class Lowered:
     stages: tuple[PrintedStage, ...]
     placement: tuple[OperationPlacement, ...] = ()
     """Of the graph that the program was made from: where its operations run."""
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+    at = at_level
+
+    def _card(self) -> Card:
+        """What it is: the stages, and the size of the last."""
+        rows = ((item.name, f"{item.text.count(chr(10)):,}") for item in self.stages)
+        facts = (("kernels", f"{len(self.program.functions):,}"), ("lines", f"{self.text.count(chr(10)):,}"))
+        table = make_table("stages", ("stage", "lines"), rows, len(self.stages))
+        return Card("lowered kernels", self.stages[-1].form, facts, (table,))
 
     @property
     def language(self) -> str:

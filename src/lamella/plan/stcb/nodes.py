@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import LamellaError
+from lamella.base.levels import at_level
 from lamella.base.quant import Quant
 from lamella.base.source import NOWHERE
 from lamella.lang.nem.registry import load_registry
@@ -220,6 +221,7 @@ class Stream:
 
     __repr__ = show_line
     _repr_html_ = show_html
+    at = at_level
 
     def _card(self) -> Card:
         """What it is: its records, and the memories that they use."""

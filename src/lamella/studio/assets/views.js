@@ -263,7 +263,7 @@ class KernelView {
       box.hidden = !text;
       if (text) lines.set(text, form === "lines" ? "tensor" : undefined);
     }
-    this.hint.textContent = count(this.kernels.length) + " kernels" + (this.kernel.things.length ? " · this one computes " + count(this.kernel.things.length) + (this.kernel.things.length === 1 ? " operation" : " operations") : "") + (this.kernel.asm ? "" : " · no machine code here");
+    this.hint.textContent = count(this.kernels.length) + (this.kernels.length === 1 ? " kernel" : " kernels") + (this.kernel.things.length ? " · this one computes " + count(this.kernel.things.length) + (this.kernel.things.length === 1 ? " operation" : " operations") : "") + (this.kernel.asm ? "" : " · no machine code here");
     if (tell && this.kernel.things.length) choose(this.model, this.kernel.things, { from: "kernels" });
   }
 

@@ -12,9 +12,11 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 900, 380, 64, 28, 12
 MOST_POINTS = 2000
 """Points of a line; of more steps some are drawn, always the first and the last."""
 STYLE = """
-.article svg path { fill: none } .raw { stroke: var(--soft); opacity: .35 }
+svg.figure path { fill: none } .raw { stroke: var(--soft); opacity: .35 }
 .mean { stroke: var(--accent); stroke-width: 2 }
 .other { stroke: var(--roof); stroke-width: 2 } circle { fill: var(--roof) }
+.facts td:last-child { text-align: left; white-space: normal; overflow-wrap: anywhere }
+.legend b { font-weight: 600 } .legend .one { color: var(--accent) } .legend .two { color: var(--roof) }
 """
 
 
@@ -31,8 +33,31 @@ def _body(
     if losses:
         values = [*losses, *(loss for _, loss in evaluations)]
         yield _Chart(len(losses), min(values), max(values)).draw(losses, evaluations)
-    yield "<h2>Facts</h2>"
-    yield table(("", ""), ([text(name), text(value)] for name, value in facts.items()))
+        evaluated = ', <b class="two">evaluations</b>' if evaluations else ""
+        words = 'the loss of each step, <b class="one">its mean</b>'
+        yield f'<p class="legend faint">From left to right steps, up {words}{evaluated}.</p>'
+    plain = {name: value for name, value in facts.items() if not isinstance(value, Mapping)}
+    yield f'<h2>Facts</h2><div class="facts">{_facts(plain)}</div>'
+    for name, value in facts.items():
+        if isinstance(value, Mapping) and value:
+            yield f'<h2>{text(name.capitalize())}</h2><div class="facts">{_facts(value)}</div>'
+
+
+def _facts(facts: Mapping[str, object]) -> str:
+    """Facts that are known, one on a line."""
+    known = {name.replace("_", " "): value for name, value in facts.items() if value not in (None, [], {})}
+    return table(("", ""), ([text(name), text(_words(value))] for name, value in known.items()))
+
+
+def _words(value: object) -> str:
+    """A value as a person writes it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_words(item)}" for name, item in value.items())
+    return ", ".join(map(_words, value)) if isinstance(value, list | tuple) else str(value)
 
 
 class _Chart:

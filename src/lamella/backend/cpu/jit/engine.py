@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -251,7 +252,7 @@ KNOWN_PASSES = MappingProxyType(
 LEVEL = 2
 OWN_NAMES = ("_GLOBAL_OFFSET_TABLE_",)
 """Names that the loader itself gives a meaning."""
-MATHEMATICS = "libm.so.6"
+C_LIBRARIES = ("ucrtbase",) if sys.platform == "win32" else (None, "libm.so.6")
 
 
 def code_error(problem: str) -> InputError:
@@ -438,7 +439,7 @@ def _link(objects: Sequence[bytes], symbols: Sequence[str], kept: KeptObject | N
 
 def _resolve(name: str) -> int:
     """The address of a function of C that an object calls: in this process or in the library of mathematics."""
-    for library in (None, MATHEMATICS):
+    for library in C_LIBRARIES:
         with suppress(AttributeError, OSError):
             found = ctypes.cast(getattr(ctypes.CDLL(library), name), ctypes.c_void_p).value
             if found:

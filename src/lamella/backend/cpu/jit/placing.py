@@ -62,6 +62,8 @@ def place_objects(
 
     Unsupported: only LLVM can load this.
     """
+    if not hasattr(mmap, "PROT_EXEC"):
+        raise Unsupported("this system has other ways to make memory executable")
     try:
         return _place(objects, symbols, resolve)
     except (ValueError, IndexError, KeyError, OverflowError, OSError):

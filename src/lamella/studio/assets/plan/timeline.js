@@ -155,9 +155,9 @@ function paintSlice({ pen }, slice, x, width, y) {
 
 // The name of a task; its opcode, which many have, goes first where there is no room for both.
 function barLabel(pen, slice, room) {
-  const whole = shorten(pen, sliceName(slice), room);
+  const whole = shorten(pen, sliceName(slice), room, slices.track[slice]);
   if (!whole.includes("…") && whole) return whole;
-  return shorten(pen, sliceName(slice).replace(/ \([\w.]+\)(?=  |$)/, ""), room);
+  return shorten(pen, sliceName(slice).replace(/ \([\w.]+\)(?=  |$)/, ""), room, slices.track[slice]);
 }
 
 function paintArrows(area, slice) {

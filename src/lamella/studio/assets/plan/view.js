@@ -137,16 +137,30 @@ function ticks(pixels) {
   return found;
 }
 
+// What tells a name from those of the other tasks of its unit: 0 for its end, 1 for its beginning, where more of them end alike.
+const alike = new Map();
+const endsOf = (track, name) => [track + " " + name.slice(0, 4), track + "  " + name.slice(-4)];
+function tellingPart(text, track) {
+  if (!alike.size) {
+    const seen = new Set(slices.task.map((task, slice) => slices.track[slice] + " " + scene.tasks[task].title.replace(/ .*$/, "")));
+    for (const word of seen) {
+      for (const key of endsOf(...word.split(" "))) alike.set(key, (alike.get(key) || 0) + 1);
+    }
+  }
+  const [head, tail] = endsOf(track, text.replace(/ .*$/, "")).map((key) => alike.get(key) || 0);
+  return tail > head ? 1 : 0;
+}
+
 const widths = new Map();
-function shorten(pen, text, room) {
+function shorten(pen, text, room, track) {
   const letter = 5.6;
   if (room < 14) return "";
   if (!widths.has(text)) widths.set(text, pen.measureText(text).width);
   if (widths.get(text) <= room) return text;
+  const telling = track === undefined ? 0 : tellingPart(text, track);
   for (let letters = Math.floor(room / letter) - 1; letters >= 2; letters -= 1) {
-    // The end of a name tells tasks apart more often than its beginning.
-    const first = letters < 6 ? 0 : Math.ceil(letters * 0.35);
-    const cut = text.slice(0, first) + "…" + text.slice(first - letters);
+    const first = Math.min(letters, letters < 6 ? telling * letters : Math.ceil(letters * (0.35 + 0.3 * telling)));
+    const cut = text.slice(0, first) + "…" + (first < letters ? text.slice(first - letters) : "");
     if (!widths.has(cut)) widths.set(cut, pen.measureText(cut).width);
     if (widths.get(cut) <= room) return cut;
   }
