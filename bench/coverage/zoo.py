@@ -259,12 +259,12 @@ def _small_torchvision(word: str) -> tuple[nn.Module, dict[str, Tensor]]:
     if ".detection" in kinds:
         return _Detection(module), {"image": torch.rand(3, 128, 128)}
     if ".video" in kinds:
-        frames, side = (16, 224) if "mvit" in word else (8, 64)
-        return module, {"x": torch.randn(1, 3, 16 if word == "s3d" else frames, side, side)}
+        frames, side = (16, 224) if "mvit" in word or word == "s3d" else (8, 64)
+        return module, {"x": torch.randn(1, 3, frames, side, side)}
     size = (
         299 if word == "inception_v3" else 256 if "swin_v2" in word else IMAGE if WHOLE.match(word) else 128
     )
-    return module, {"x": torch.randn(1, 3, size, size)}
+    return module, {"input" if "lraspp" in word else "x": torch.randn(1, 3, size, size)}
 
 
 class _Detection(nn.Module):

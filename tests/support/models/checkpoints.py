@@ -82,7 +82,14 @@ LONG = {
 FULL = ["full_attention", "full_attention"]
 APART = {"full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}}
 WIDE = {"vocab_size": VOCABULARY, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 96, **ENDLESS}
-NEO = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "window_size": 5, **ENDLESS}
+NEO = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_layers": 2,
+    "num_heads": 4,
+    "window_size": 5,
+    **ENDLESS,
+}
 BLOOM = {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4}
 FALCON = {"num_attention_heads": 4, "num_kv_heads": 2, "bias": True}
 
@@ -418,7 +425,9 @@ def randomise(model: Any) -> None:
     """Give a model numbers that hide nothing: norms and biases too."""
     with torch.no_grad():
         for path, tensor in (*model.named_parameters(), *model.named_buffers()):
-            if tensor.is_floating_point() and not path.endswith(("inv_freq", "embed_scale", "embed_positions")):
+            if tensor.is_floating_point() and not path.endswith(
+                ("inv_freq", "embed_scale", "embed_positions")
+            ):
                 tensor.copy_(_numbers(path, tensor))
 
 
