@@ -37,13 +37,9 @@ BACKENDS = ("reference", "cpu")
 TEXT = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
 TEXT |= {"num_attention_heads": 4, "max_position_embeddings": 96, "pad_token_id": 0}
 SHARED = {**TEXT, "num_key_value_heads": 2}
-HEADS = ("MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering")
 OTHERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         **{f"{name}ForSequenceClassification": SHARED for name in ("Llama", "Mistral", "Qwen2")},
-        **{f"AlbertFor{head}": {**TEXT, "embedding_size": 16} for head in HEADS},
-        "GPTJForCausalLM": {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4},
-        "GPTBigCodeForCausalLM": {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4},
         "OlmoeForCausalLM": {**SHARED, "num_experts": 4},
         "xLSTMForCausalLM": {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 4},
     }

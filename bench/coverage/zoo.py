@@ -30,6 +30,22 @@ SEGMENTATION = (
     "lraspp_mobilenet_v3_large",
     "deeplabv3_resnet50",
 )
+FAMILIES = (
+    *("alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "efficientnet_v2_s", "googlenet"),
+    *("inception_v3", "maxvit_t", "mnasnet0_5", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large"),
+    *("regnet_x_400mf", "regnet_y_400mf", "resnet18", "resnet50", "resnext50_32x4d", "shufflenet_v2_x0_5"),
+    *("squeezenet1_0", "squeezenet1_1", "swin_t", "swin_v2_t", "vgg11", "vgg11_bn", "vit_b_16"),
+    *("wide_resnet50_2", "mc3_18", "r3d_18", "r2plus1d_18", "s3d", "mvit_v1_b", "mvit_v2_s", "swin3d_t"),
+    *("fcn_resnet50", "deeplabv3_resnet50", "deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large"),
+    *("raft_small", "ssdlite320_mobilenet_v3_large", "retinanet_resnet50_fpn", "fcos_resnet50_fpn"),
+    *(
+        "fasterrcnn_mobilenet_v3_large_fpn",
+        "ssd300_vgg16",
+        "keypointrcnn_resnet50_fpn",
+        "maskrcnn_resnet50_fpn",
+    ),
+)
+"""One small network of each family of torchvision: classes of images and videos, pixels, flow, detection."""
 LANGUAGE = (
     *(
         "Albert",
@@ -162,9 +178,7 @@ def _timm_names() -> Iterator[str]:
 def small_names() -> Iterator[str]:
     """The small modules as `source:name`: torchvision's, a family of timm or a type of transformers each."""
     if importlib.util.find_spec("torchvision") is not None:
-        models = torchvision().models
-        listed = [name for name in models.list_models(module=models) if not HUGE.search(name)]
-        yield from (f"torchvision:{name}" for name in listed)
+        yield from (f"torchvision:{name}" for name in FAMILIES)
     if importlib.util.find_spec("timm") is not None:
         yield from (f"timm:{name}" for name in timm_names(_timm()))
     if importlib.util.find_spec("transformers") is not None:
@@ -176,8 +190,7 @@ def build_small(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
     torch.manual_seed(0)
     source, _, word = name.partition(":")
     if source == "torchvision":
-        module, (image,) = _torchvision(word)
-        given = {"x": image if WHOLE.match(word) else image[..., :128, :128]}
+        module, given = _small_torchvision(word)
     elif source == "timm":
         module, given = small_timm(_timm(), word)
     else:
@@ -228,6 +241,42 @@ def _torchvision(word: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
         return module, (torch.randn(1, 3, 8, 112, 112),)
     size = 299 if word == "inception_v3" else 256 if "swin_v2" in word else IMAGE
     return module, (torch.randn(1, 3, size, size),)
+
+
+def _small_torchvision(word: str) -> tuple[nn.Module, dict[str, Tensor]]:
+    """A network of torchvision with the smallest inputs that it takes."""
+    models = torchvision().models
+    kinds = getattr(models.get_model_builder(word), "__module__", "")
+    extra = (
+        {}
+        if ".models.detection" not in kinds and ".segmentation" not in kinds
+        else {"weights_backbone": None}
+    )
+    module = models.get_model(word, weights=None, **extra).eval()
+    if ".optical_flow" in kinds:
+        images = [torch.rand(1, 3, 128, 128) * 2 - 1 for _ in range(2)]
+        return module, dict(zip(("image1", "image2"), images, strict=True))
+    if ".detection" in kinds:
+        return _Detection(module), {"image": torch.rand(3, 128, 128)}
+    if ".video" in kinds:
+        frames, side = (16, 224) if "mvit" in word or word == "s3d" else (8, 64)
+        return module, {"x": torch.randn(1, 3, frames, side, side)}
+    size = (
+        299 if word == "inception_v3" else 256 if "swin_v2" in word else IMAGE if WHOLE.match(word) else 128
+    )
+    return module, {"input" if "lraspp" in word else "x": torch.randn(1, 3, size, size)}
+
+
+class _Detection(nn.Module):
+    """A detector that is given one image, not a list of them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, image: Tensor) -> object:
+        """The boxes, labels and scores of an image."""
+        return self.model([image])
 
 
 def _transformers(word: str) -> tuple[nn.Module, tuple[Tensor, ...]]:

@@ -35,7 +35,18 @@ from tests.support.bridge.operators.calls import (
 from tests.support.judges.registry import operators
 
 FACTORISATIONS = (
-    *("cholesky", "determinant", "eigh", "inverse", "log_determinant", "lu", "matrix_exp", "qr", "solve"),
+    *(
+        "cholesky",
+        "determinant",
+        "eig",
+        "eigh",
+        "inverse",
+        "log_determinant",
+        "lu",
+        "matrix_exp",
+        "qr",
+        "solve",
+    ),
     *("solve_triangular", "svd"),
 )
 ROWS = "it has no formula: rows of unknown length are chosen"

@@ -13,6 +13,7 @@ import pytest
 
 import lamella
 from lamella.backend.executor import GraphExecutable
+from lamella.base.arrays import sign_extended
 from lamella.base.placement import placement_of
 from lamella.bridge.graph_to_kernels import graph_to_kernels
 from lamella.graph.model import Model
@@ -179,6 +180,35 @@ def test_all_codes_of_4_bits_come_back() -> None:
     run = compiled(model, "cpu")
     run.state["c"] = given
     np.testing.assert_allclose(run(x=x)["y"], x @ given.T, rtol=1e-5, atol=1e-4)
+
+
+TABLE = [-1.0, -0.7, -0.52, -0.4, -0.28, -0.18, -0.09, 0.0, 0.08, 0.16, 0.25, 0.34, 0.44, 0.56, 0.72, 1.0]
+
+
+@pytest.mark.parametrize(("rows", "channels"), [(1, 96), (5, 40)])
+def test_kernels_look_codes_up_in_a_table(rows: int, channels: int) -> None:
+    """Two codes in a byte, one table in the kernel, a scale for each group."""
+    numbers = ", ".join(map(str, TABLE))
+    model = graph(
+        f"n = quant.look_up{{numbers=[{numbers}]}}(q); d = math.mul(n, s);"
+        f"w = layout.flatten{{axis=1, rank=2}}(d); y = linalg.matmul{{transB=true}}(x, w);",
+        f"x: real[{rows}, 128];",
+        f"y: real[{rows}, {channels}]",
+        f"q: i4[{channels}, 2, 64]; s: real[{channels}, 2, 1];",
+    )
+    random = np.random.default_rng(rows)
+    given, scales = random.integers(-8, 8, (channels, 2, 64)), random.random((channels, 2, 1))
+    x = draw(random, rows, 128)
+    weight = (np.array(TABLE)[given + 8] * scales).reshape(channels, 128)
+    for backend in ("reference", "cpu"):
+        run = compiled(model, backend)
+        run.state["q"] = sign_extended(given.astype(ml_dtypes.int4))
+        run.state["s"] = scales.astype(np.float32)
+        wanted = x.astype(np.float64) @ weight.T
+        np.testing.assert_allclose(run(x=x)["y"], wanted, rtol=2e-5, atol=2e-5 * np.abs(wanted).max())
+    text = write(graph_to_kernels(fuse(model)).program)
+    assert "cooperative_matrix_apply" in text
+    assert "%packed: memref<i8x32x32x2" in text
 
 
 INTEGERS = """import layout;

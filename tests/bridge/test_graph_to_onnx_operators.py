@@ -20,10 +20,11 @@ RANDOM = ("rand.uniform", "rand.normal", "rand.bernoulli", "llm.fill_normal")
 """Operators that draw: each runtime has its own numbers."""
 LACKING = (
     *(f"linalg.{name}" for name in FACTORISATIONS if name != "determinant"),
-    *("algo.sort_rows", "algo.unique", "algo.unique_rows", "algo.unique_runs"),
-    *("aten.nonzero", "layout.dynamic_range"),
+    *("algo.sort_rows", "algo.unique_rows", "algo.unique_runs"),
 )
 """Operators without formulas that ONNX has nothing like, and some whose extents nothing tells there."""
+UNFED = ("quant.look_up",)
+"""Operators whose input is of 4 bits, which onnxruntime is given by no array; models hold it as a weight."""
 IMPORTED = "onnx."
 """Operators that only imported ONNX models have: the tests of the importer send them there and back."""
 CODED = "quant."
@@ -40,7 +41,7 @@ def drawn(operator: str) -> Sequence[Invocation]:
     return [random.Random(zlib.crc32(operator.encode())).choice(found)]
 
 
-@pytest.mark.parametrize("operator", [name for name in calls() if name not in (*RANDOM, *LACKING)])
+@pytest.mark.parametrize("operator", [name for name in calls() if name not in (*RANDOM, *LACKING, *UNFED)])
 def test_onnxruntime_agrees_with_the_reference(operator: str) -> None:
     model, fed = build(drawn(operator))
     wanted, found = by_reference(model)(**fed), run_onnx(exported(model), fed)
@@ -58,7 +59,7 @@ def test_onnxruntime_agrees_with_the_reference(operator: str) -> None:
 def test_what_onnx_lacks_is_told(operator: str) -> None:
     model, _ = build(drawn(operator))
     with pytest.raises(
-        Found, match=r"cannot be written as ONNX: (?:the operator .* has no formula|no tensor tells)"
+        Found, match=r"cannot be written as ONNX: (?:ONNX has no such operation|no tensor tells)"
     ):
         exported(model)
 

@@ -55,6 +55,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         linalg.svdvals(a),
     ),
     "eigh": lambda a, s, b, m: (linalg.eigh(s)[0], linalg.eigh(s)[1].abs(), linalg.eigvalsh(s)),
+    "eig": lambda a, s, b, m: (
+        torch.view_as_real(linalg.eig(a)[0]),
+        linalg.eig(a)[1].abs(),
+        (linalg.eig(a)[1] * linalg.eigvals(a).unsqueeze(-2)).abs(),
+    ),
     "pinv": lambda a, s, b, m: (linalg.pinv(m), linalg.pinv(m.mT), linalg.pinv(m, rtol=0.5)),
     "lu": lambda a, s, b, m: (linalg.lu(a), linalg.lu(m), linalg.lu(m.mT)),
     "powers": lambda a, s, b, m: (torch.matrix_exp(a), linalg.matrix_power(a, 3), linalg.matrix_power(a, -2)),

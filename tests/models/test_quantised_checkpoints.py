@@ -67,7 +67,9 @@ def test_a_scheme_gives_the_numbers_of_its_description(name: str, plain: Path, t
     assert forms == {SCHEMES[name][2]}
 
 
-@pytest.mark.parametrize("name", ["gptq 4 zeros", "int8", "compressed 4", "fp8 blocks", "fp8 even blocks"])
+@pytest.mark.parametrize(
+    "name", ["gptq 4 zeros", "int8", "nf4 nested", "compressed 4", "fp8 blocks", "fp8 even blocks"]
+)
 def test_graphs_compute_with_codes_what_they_compute_with_numbers(
     name: str, plain: Path, tmp_path: Path
 ) -> None:

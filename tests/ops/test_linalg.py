@@ -140,7 +140,7 @@ def test_systems(side: int, columns: int, upper: bool, unit: bool, data: Data) -
     near(one("linalg.matrix_exp", small), torch.linalg.matrix_exp(torch.tensor(small)).numpy())
 
 
-@judged("numpy", "linalg.cholesky", "linalg.qr", "linalg.svd", "linalg.eigh", "linalg.lu")
+@judged("numpy", "linalg.cholesky", "linalg.qr", "linalg.svd", "linalg.eig", "linalg.eigh", "linalg.lu")
 @given(SIDES, SIDES, st.booleans(), st.data())
 def test_factors_make_the_matrix_again(rows: int, columns: int, whole: bool, data: Data) -> None:
     matrix = _matrices(data, rows, columns)
@@ -164,6 +164,11 @@ def test_factors_make_the_matrix_again(rows: int, columns: int, whole: bool, dat
     near(square @ vectors, vectors * found[..., None, :])
     _see_orthonormal(vectors)
     assert (np.diff(found) >= 0).all()
+    whole_square = square + np.triu(square, 1)
+    real, imag, left_part, right_part = _all("linalg.eig", whole_square)
+    turned, found = left_part + 1j * right_part, real + 1j * imag
+    near(np.abs(whole_square @ turned - turned * found[..., None, :]), np.zeros_like(whole_square))
+    near((np.abs(turned) ** 2).sum(-2), np.ones_like(real))
 
 
 def _all(operator: str, *inputs: Array, **attributes: bool) -> list[Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -513,6 +514,18 @@ REFUSALS = (
     Refusal("quant.mean", "'axes' must be at least -2 and below 2", ((2, 3),), {**X_Y, "axes": (2,)}, "i8"),
     Refusal("quant.mean", "'axes' must name each dimension once", ((2, 3),), {**X_Y, "axes": (0, -2)}, "i8"),
 )
+
+
+@judged("numpy", "quant.look_up")
+@given(SEEDS)
+def test_look_up(seed: int) -> None:
+    """The lowest code of 4 bits is for the first number."""
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(-8, 8, rng.integers(1, 5, rng.integers(0, 4)))
+    numbers = rng.standard_normal(16).astype(np.float32)
+    given = np.asarray(codes).astype(ml_dtypes.int4)
+    found = _one("quant.look_up", [given], "f32", {"numbers": tuple(map(float, numbers))})
+    same(found, numbers[codes + 8])
 
 
 @judged("numpy", "quant.pick")

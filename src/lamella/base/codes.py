@@ -1,4 +1,7 @@
-"""Weights that are stored as codes: number = code * scale + offset, where neighbours along the last axis share both."""
+"""Weights that are stored as codes: number = code * scale + offset, where neighbours along the last axis share both.
+
+Codes of 4 bits may stand for the numbers of a table instead of themselves: number = table[code + 8] * scale.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from lamella.base.arrays import Array, DType
 
 
+LOWEST_CODE = -8
+"""The lowest code of 4 bits, for which the first number of a table is."""
 E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
 """Twice the numbers of the type f4e2m1 by their codes: so they are integers."""
 
@@ -29,6 +34,8 @@ class CodeForm:
     group: int
     """How many neighbours share a scale."""
     has_offsets: bool = False
+    numbers: tuple[float, ...] = ()
+    """What codes of 4 bits stand for, from the lowest on, where that is not themselves."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,12 +45,14 @@ class Codes:
     codes: Array
     scales: Array
     offsets: Array | None = None
+    numbers: tuple[float, ...] = ()
+    """What codes of 4 bits stand for, from the lowest on, where that is not themselves."""
 
     def decode(self) -> Array:
         """The numbers that they stand for, in f32."""
         *lead, count = self.codes.shape
         groups = self.scales.shape[-1]
-        numbers = self.codes.astype(np.float32).reshape(*lead, groups, count // groups if groups else 0)
+        numbers = self._numbers().reshape(*lead, groups, count // groups if groups else 0)
         with np.errstate(all="ignore"):
             numbers *= self.scales[..., None]
             if self.offsets is not None:
@@ -51,9 +60,15 @@ class Codes:
         found: Array = numbers.reshape(self.codes.shape)
         return found
 
+    def _numbers(self) -> Array:
+        """What the codes stand for before any scale."""
+        if not self.numbers:
+            return self.codes.astype(np.float32)
+        return np.array(self.numbers, np.float32)[self.codes.astype(np.int8) - LOWEST_CODE]
+
     def decode_by(self, index: Array) -> Array:
         """The numbers where an index says of each place along the last axis which scale it has."""
-        numbers: Array = self.codes.astype(np.float32) * self.scales[..., index]
+        numbers: Array = self._numbers() * self.scales[..., index]
         return numbers if self.offsets is None else numbers + self.offsets[..., index]
 
     def offset_rows(self) -> Array:
@@ -63,13 +78,17 @@ class Codes:
     def rows(self, order: Array) -> Codes:
         """The same with its rows, along the axis before the last, in another order."""
         offsets = None if self.offsets is None else self.offsets[..., order, :]
-        return Codes(self.codes[..., order, :], self.scales[..., order, :], offsets)
+        return Codes(self.codes[..., order, :], self.scales[..., order, :], offsets, self.numbers)
 
 
-def join_forms(forms: Sequence[CodeForm]) -> CodeForm:
-    """The form of codes one behind the other: it holds each of them."""
+def join_forms(forms: Sequence[CodeForm]) -> CodeForm | None:
+    """The form of codes one behind the other: it holds each of them; None where their tables are not the same."""
+    numbers = {item.numbers for item in forms}
+    if len(numbers) > 1:
+        return None
     element = max((item.element for item in forms), key=lambda item: item.bits)
-    return CodeForm(element, gcd(*(item.group for item in forms)), any(item.has_offsets for item in forms))
+    has_offsets = any(item.has_offsets for item in forms)
+    return CodeForm(element, gcd(*(item.group for item in forms)), has_offsets, *numbers)
 
 
 def join_rows(parts: Sequence[Codes]) -> Codes:
@@ -80,7 +99,8 @@ def join_rows(parts: Sequence[Codes]) -> Codes:
     if any(item.offsets is not None for item in parts):
         offsets = np.concatenate([_finer(item.offset_rows(), groups) for item in parts])
     codes = np.concatenate([item.codes.astype(widest) for item in parts])
-    return Codes(codes, np.concatenate([_finer(item.scales, groups) for item in parts]), offsets)
+    scales = np.concatenate([_finer(item.scales, groups) for item in parts])
+    return Codes(codes, scales, offsets, parts[0].numbers)
 
 
 def _bits(dtype: DType) -> int:

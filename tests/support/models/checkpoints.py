@@ -79,6 +79,17 @@ LONG = {
     **{"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 48},
     **{"short_factor": [1.0, 1.25, 1.5, 2.0], "long_factor": [1.0, 2.0, 4.0, 8.0]},
 }
+FULL = ["full_attention", "full_attention"]
+APART = {"full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}}
+WIDE = {"vocab_size": VOCABULARY, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 96, **ENDLESS}
+NEO = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_layers": 2,
+    "num_heads": 4,
+    "window_size": 5,
+    **ENDLESS,
+}
 BLOOM = {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4}
 FALCON = {"num_attention_heads": 4, "num_kv_heads": 2, "bias": True}
 
@@ -161,6 +172,10 @@ ENCODERS: Mapping[str, Made] = MappingProxyType(
         "electra replaced": ("ElectraForPreTraining", NARROW),
         "electra masked": ("ElectraForMaskedLM", NARROW),
         "electra classes": ("ElectraForSequenceClassification", {**NARROW, "num_labels": 5}),
+        "albert": ("AlbertModel", {**NARROW, "num_hidden_layers": 3}),
+        "albert masked": ("AlbertForMaskedLM", NARROW),
+        "albert classes": ("AlbertForSequenceClassification", {**NARROW, "num_labels": 5}),
+        "albert spans": ("AlbertForQuestionAnswering", {**NARROW, "hidden_act": "relu"}),
         "mpnet": ("MPNetModel", MPNET),
         "mpnet masked": ("MPNetForMaskedLM", {**MPNET, "hidden_act": "relu"}),
         "mpnet classes": ("MPNetForSequenceClassification", {**MPNET, "num_labels": 5}),
@@ -278,6 +293,20 @@ ONE_STREAM: Mapping[str, Made] = MappingProxyType(
         "cohere2": ("Cohere2", {**SIZES, **LOCAL, "head_dim": 12}),
         "smollm3": ("SmolLM3", {**SIZES, "no_rope_layers": [1, 0]}),
         "phi": ("Phi", {**SIZES, "rope_parameters": TURNED}),
+        "seed oss": ("SeedOss", {**SIZES, "head_dim": 12, "mlp_bias": True}),
+        "arcee": ("Arcee", {**SIZES, "attention_bias": True, "mlp_bias": True}),
+        "helium": ("Helium", {**SIZES, "head_dim": 8}),
+        "ernie 4.5": ("Ernie4_5", {**SIZES, "head_dim": 12, "use_bias": True}),
+        "exaone4": ("Exaone4", {**SIZES, **LOCAL}),
+        "exaone4 everything": ("Exaone4", {**SIZES, "sliding_window": None, "layer_types": FULL}),
+        "olmo3": ("Olmo3", {**SIZES, **LOCAL}),
+        "olmo3 yarn": ("Olmo3", {**SIZES, **LOCAL, "rope_parameters": APART}),
+        "nemotron dense": ("Nemotron", {**SIZES, "head_dim": 12, "rope_parameters": TURNED}),
+        "gptj": ("GPTJ", {**GPT2, **ENDLESS, "rotary_dim": 4}),
+        "gpt bigcode": ("GPTBigCode", {**GPT2, **ENDLESS}),
+        "gpt bigcode heads": ("GPTBigCode", {**GPT2, **ENDLESS, "multi_query": False, "n_inner": 40}),
+        "mpt": ("Mpt", {**WIDE, "attn_config": {"softmax_scale": 0.3}}),
+        "gpt neo": ("GPTNeo", {**NEO, "attention_types": [[["global", "local"], 1]]}),
     }
 )
 MODELS: Mapping[str, Made] = MappingProxyType(
@@ -396,7 +425,9 @@ def randomise(model: Any) -> None:
     """Give a model numbers that hide nothing: norms and biases too."""
     with torch.no_grad():
         for path, tensor in (*model.named_parameters(), *model.named_buffers()):
-            if tensor.is_floating_point() and not path.endswith(("inv_freq", "embed_scale")):
+            if tensor.is_floating_point() and not path.endswith(
+                ("inv_freq", "embed_scale", "embed_positions")
+            ):
                 tensor.copy_(_numbers(path, tensor))
 
 

@@ -198,8 +198,8 @@ SCHEMES: Mapping[str, tuple[Callable[[Random, int, int], Quantised], dict[str, o
     "gptq 2": (gptq(2, False), {"quant_method": "gptq", "bits": 2}, True),
     "awq": (awq, {"quant_method": "awq", "bits": 4, "version": "gemm"}, True),
     "int8": (int8_rows, {"quant_method": "bitsandbytes", "load_in_8bit": True}, True),
-    "nf4": (nf4(False), {"quant_method": "bitsandbytes", "load_in_4bit": True}, False),
-    "nf4 nested": (nf4(True), {"quant_method": "bitsandbytes", "load_in_4bit": True}, False),
+    "nf4": (nf4(False), {"quant_method": "bitsandbytes", "load_in_4bit": True}, True),
+    "nf4 nested": (nf4(True), {"quant_method": "bitsandbytes", "load_in_4bit": True}, True),
     "fp8 blocks": (
         fp8(48, "weight_scale_inv"),
         {"quant_method": "fp8", "weight_block_size": [48, 48]},

@@ -75,6 +75,12 @@ def _eigh(inputs: list[Array], attributes: Attributes) -> tuple[Array, ...]:
     return tuple(np.linalg.eigh(inputs[0], "U" if attributes["upper"] else "L"))
 
 
+def _eig(inputs: list[Array], _: Attributes) -> tuple[Array, ...]:
+    real = inputs[0].dtype
+    parts = (part for found in np.linalg.eig(inputs[0]) for part in (found.real, found.imag))
+    return tuple(np.ascontiguousarray(part, real) for part in parts)
+
+
 def _lu(inputs: list[Array], _: Attributes) -> tuple[Array, ...]:
     """Elimination column by column, each with the largest element of its column as pivot."""
     matrix = inputs[0]
@@ -119,6 +125,7 @@ FACTORISATIONS: Mapping[str, Factorisation] = MappingProxyType(
     {
         "linalg.cholesky": _cholesky,
         "linalg.determinant": _determinant,
+        "linalg.eig": _eig,
         "linalg.eigh": _eigh,
         "linalg.inverse": _inverse,
         "linalg.log_determinant": _log_determinant,

@@ -2,12 +2,17 @@
 
 y += x * w                      both are elements
 y += x * (real(q) * s)          q holds codes, s their scale: one for a row of q, or for some of its elements
+y += x * (t[q + 8] * s)         codes of 4 bits that are looked up in a table of sixteen numbers
 """
 
 from __future__ import annotations
 
+from lamella.base.codes import LOWEST_CODE
 from lamella.base.records import dataclass
-from lamella.ops.formula import Apply, Contraction, Element, Scalar
+from lamella.ops.formula import Apply, Contraction, Element, Lookup, Scalar
+
+CODES = 16
+"""How many codes of 4 bits there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +21,8 @@ class Factor:
 
     element: Element
     scales: tuple[Element, ...] = ()
+    numbers: tuple[float, ...] = ()
+    """What its codes of 4 bits stand for, from the lowest on, where they are not numbers themselves."""
 
 
 def find_factors(stage: Contraction) -> tuple[Factor, Factor] | None:
@@ -32,7 +39,9 @@ def find_factors(stage: Contraction) -> tuple[Factor, Factor] | None:
 
 
 def find_decoded(term: Scalar, scaled: bool = False) -> Factor | None:
-    """The codes behind a term: `real(q)`, or that times scales; None where it is something else."""
+    """The codes behind a term: `real(q)` or `t[q + 8]`, or that times scales; None where it is something else."""
+    if isinstance(term, Lookup):
+        return _looked_up(term)
     if not isinstance(term, Apply):
         return None
     first = term.operands[0]
@@ -43,8 +52,19 @@ def find_decoded(term: Scalar, scaled: bool = False) -> Factor | None:
     for codes, scale in (term.operands, term.operands[::-1]):
         found = find_decoded(codes, scaled=True)
         if found is not None and isinstance(scale, Element):
-            return Factor(found.element, (*found.scales, scale))
+            return Factor(found.element, (*found.scales, scale), found.numbers)
     return None
+
+
+def _looked_up(term: Lookup) -> Factor | None:
+    """Codes that pick numbers of a table."""
+    index = term.index
+    if not isinstance(index, Apply) or index.function != "+" or len(term.table) != CODES:
+        return None
+    codes, start = index.operands
+    numbers = tuple(item for item in term.table if isinstance(item, float))
+    plain = isinstance(codes, Element) and start == -LOWEST_CODE and len(numbers) == CODES
+    return Factor(codes, (), numbers) if plain and isinstance(codes, Element) else None
 
 
 def is_contraction(stage: Contraction) -> bool:

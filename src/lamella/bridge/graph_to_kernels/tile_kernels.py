@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from lamella.base.codes import LOWEST_CODE
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.accesses import (
@@ -179,6 +180,18 @@ def _split_nibbles(builder: Builder, value: Value, type_: Coopmatrix) -> list[Va
     whole, top = builder.cast(value, wide), builder.constant(28, wide)
     low = builder.arith("shr", builder.arith("shl", whole, top, type_=wide), top, type_=wide)
     return [low, builder.arith("shr", whole, builder.constant(4, wide), type_=wide)]
+
+
+def _look_up(builder: Builder, codes: Value, type_: Coopmatrix, numbers: Sequence[float]) -> Value:
+    """What codes stand for, each one of the numbers of a table."""
+    row, column, code = (builder.names.new() for _ in range(3))
+    inner, real = builder.inner(), Scalar(type_.element)
+    found = inner.constant(numbers[-1], real)
+    for place, number in reversed(list(enumerate(numbers[:-1]))):
+        equal = inner.compare("eq", code, inner.constant(float(LOWEST_CODE + place), real))
+        found = inner.arith("select", equal, inner.constant(number, real), found, type_=real)
+    inner.give(found)
+    return builder.value(CoopApply(row, column, code, codes, type_, inner.region()))
 
 
 def panel_view(
@@ -603,6 +616,9 @@ class ProductWriter:
         loaded = _load(builder, left, (0, position), left_type, height)
         rows = _split_nibbles(builder, loaded, left_type) if self.tiled.nibbles else [loaded]
         rows = [self._widened(builder, item, left_type) for item in rows]
+        if self.tiled.numbers:
+            wide = replace(left_type, element=self.tiled.real.name)
+            rows = [_look_up(builder, item, wide, self.tiled.numbers) for item in rows]
         found = []
         for items, total in zip(right, start, strict=True):
             for a, item in zip(rows, items, strict=True):

@@ -159,6 +159,8 @@ class TiledProduct:
     """Steps of the inner sum that are added up at a time, the sums in memory between them; 0 for all."""
     threads: bool = False
     """Whether work-items are threads: each tile is a work-group, and more of a sum is under way at once."""
+    numbers: tuple[float, ...] = ()
+    """What the codes of the row factor stand for, from the lowest on, where they are looked up in a table."""
 
     @property
     def panels(self) -> int:
@@ -264,6 +266,8 @@ class PreparedProduct:
     """Of the ends, by the identity of their elements."""
     scales: tuple[Scale, ...]
     extents: Mapping[str, int]
+    numbers: tuple[tuple[float, ...], tuple[float, ...]]
+    """For each factor the table in which its codes are looked up, where they are."""
 
     @property
     def outputs(self) -> list[Access]:
@@ -271,10 +275,14 @@ class PreparedProduct:
         return [self.accesses[id(item)] for end in self.ends for item in end.formula.targets]
 
 
-def prepare_product(group: ProductGroup, tensors: Tensors, real: Scalar) -> PreparedProduct:
-    """The accesses of a sum of products and of what is made of it."""
+def prepare_product(
+    group: ProductGroup, tensors: Tensors, real: Scalar, with_tables: bool = False
+) -> PreparedProduct:
+    """The accesses of a sum of products and of what is made of it; tables of codes only for who can look them up."""
     extents = extents_of(group.product)
-    sum_, *parts = _factors(group.product, tensors, real)
+    (sum_, *parts), tables = _factors(group.product, tensors, real)
+    if any(tables) and not with_tables:
+        raise Unsupported("its codes are looked up in a table")
     verify_whole(sum_, tensors[key_of(sum_)].shape, extents)
     digits = _find_digits(group, sum_, extents)
     factors = [substitute_loops(held_access(item, tensors, extents), digits) for item in parts]
@@ -296,7 +304,7 @@ def prepare_product(group: ProductGroup, tensors: Tensors, real: Scalar) -> Prep
     keys = [key_of(item) for item in parts]
     scales = tuple(Scale(*pair) for pair in zip(keys[2:], fused[2 : len(parts)], strict=True))
     return PreparedProduct(
-        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(ends), by_element, scales, sizes
+        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(ends), by_element, scales, sizes, tables
     )
 
 
@@ -304,11 +312,13 @@ def find_tiles(
     group: ProductGroup, tensors: Tensors, real: Scalar, target: Target, constant: frozenset[Key]
 ) -> TiledProduct:
     """The tiles of a contraction; Unsupported says why it has none. `constant` are tensors that never change."""
-    found = prepare_product(group, tensors, real)
+    found = prepare_product(group, tensors, real, with_tables=not target.has_threads)
     sizes = found.extents
     scaled = {name for item in found.scales for name in item.access.loops()}
     roles, flipped = find_roles(found.outputs, *found.factors, sizes, scaled)
     row_factor, row_key = found.factors[flipped], found.keys[flipped]
+    if found.numbers[not flipped]:
+        raise Unsupported("codes of a table are those of its columns")
     columns = prod(sizes[name] for name in roles.columns)
     packed = _is_packed(row_factor, roles, row_key in constant, columns)
     sizes = {**sizes, UNIT: 1}
@@ -332,7 +342,7 @@ def find_tiles(
         found.ends, accesses,
         tuple(replace(item, fixed=item.key in constant) for item in found.scales), lanes, rows, widths, blocked, block,
         packed and _has_nibbles(tensors[row_key], (row_factor, column_factor), roles.sums[-1]),
-        row_key in constant, part if blocked == 0 else 0, target.has_threads,
+        row_key in constant, part if blocked == 0 else 0, target.has_threads, found.numbers[flipped],
     )  # fmt: skip
 
 
@@ -375,8 +385,10 @@ def held_access(element: Element, tensors: Tensors, extents: Mapping[str, int]) 
     return found
 
 
-def _factors(product: Contraction, tensors: Tensors, real: Scalar) -> tuple[Element, ...]:
-    """The target of a sum of products, both factors, and their scales."""
+def _factors(
+    product: Contraction, tensors: Tensors, real: Scalar
+) -> tuple[tuple[Element, ...], tuple[tuple[float, ...], tuple[float, ...]]]:
+    """The target of a sum of products, both factors, and their scales; then the tables of the factors."""
     if product.sign != "+=" or product.condition is not None or len(product.targets) != 1:
         raise Unsupported("it is no plain sum")
     factors = find_factors(product)
@@ -391,7 +403,9 @@ def _factors(product: Contraction, tensors: Tensors, real: Scalar) -> tuple[Elem
         raise Unsupported("its elements are of several types")
     if any(held[item] != real.name for item in scales):
         raise Unsupported("a scale is of another type")
-    return target, left, right, *scales
+    if any(item.numbers and tensors[key_of(item.element)].element != I4 for item in factors):
+        raise Unsupported("what is looked up has no codes of 4 bits")
+    return (target, left, right, *scales), (factors[0].numbers, factors[1].numbers)
 
 
 def _held_type(element: Element, tensors: Tensors) -> str:

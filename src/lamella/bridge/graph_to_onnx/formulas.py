@@ -97,7 +97,7 @@ def by_formulas(scope: Scope, operation: Operation, instance: Instance) -> list[
     """The results of an operation by its formulas; Unsupported where it has none."""
     formulas = contractions(instance)
     if not formulas and not _is_empty(operation):
-        raise Unsupported(f"the operator {operation.operator} has no formula")
+        raise Unsupported("ONNX has no such operation, and it has no formula that others could be made of")
     translation = FormulaTranslation(scope, operation, instance)
     for item in formulas:
         translation.run(item)

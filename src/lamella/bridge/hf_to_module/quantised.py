@@ -17,7 +17,7 @@ import numpy as np
 
 from lamella.base import dtype as types
 from lamella.base.arrays import Array, numpy_dtype
-from lamella.base.codes import E2M1, CodeForm, Codes, centred_codes, signed_codes, unpack_words
+from lamella.base.codes import E2M1, LOWEST_CODE, CodeForm, Codes, centred_codes, signed_codes, unpack_words
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Malformed
@@ -284,15 +284,19 @@ def _nf4(group: Group, kind: str) -> CodedTensor:
         numbers: Array = read("weight.nested_quant_map")[found] * outer + more
         return numbers.astype(np.float32)
 
-    def load(read: Read) -> Array:
-        image = read("weight").reshape(-1).view(np.uint8)
-        codes = np.stack([image >> 4, image & 15], axis=-1).reshape(-1)
-        numbers = read("weight.quant_map").astype(np.float32)[codes]
-        numbers *= np.repeat(scales(read), block)[:total]
-        found: Array = numbers.reshape(shape)
-        return found
+    numbers = tuple(map(float, group.read("weight.quant_map").astype(np.float32)))
+    in_rows = len(shape) == 2 and shape[1] % block == 0
 
-    return group.coded(shape, None, load)
+    def load(read: Read) -> Codes | Array:
+        image = read("weight").reshape(-1).view(np.uint8)
+        unsigned = np.stack([image >> 4, image & 15], axis=-1).reshape(shape)
+        codes = (unsigned.view(np.int8) + np.int8(LOWEST_CODE)).astype(numpy_dtype(types.I4))
+        if in_rows:
+            return Codes(codes, scales(read).reshape(shape[0], -1), None, numbers)
+        each = Codes(codes.reshape(-1), np.repeat(scales(read), block)[:total], None, numbers)
+        return each.decode().reshape(shape)
+
+    return group.coded(shape, CodeForm(types.I4, block, False, numbers) if in_rows else None, load)
 
 
 def _state(group: Group, part: str) -> dict[str, object]:

@@ -322,7 +322,7 @@ def _not_found(callee: Expr, frame: InstanceFrame) -> Diagnostic:
 def _stacked(
     operation: Operation, values: Sequence[Bound], frame: InstanceFrame, lowering: GraphLowering
 ) -> Sequence[Bound]:
-    """`StackedBlocks(blocks, n)`: every element of an array in turn."""
+    """`StackedBlocks(blocks, n)`: every element of an array in turn, or one instance n times."""
     arguments = operation.arguments
     owner = value_of(arguments[0].value, frame, lowering) if arguments else None
     if not isinstance(owner, Members):
@@ -336,6 +336,8 @@ def _stacked(
             )
         )
     count = evaluate(arguments[1].value, frame.known) if len(arguments) > 1 else len(owner.items)
+    if len(owner.items) == 1 and not owner.items[0][0].endswith("]") and isinstance(count, int) and count > 0:
+        owner = Members(owner.items * count)
     if count != len(owner.items):
         what = f"'{arguments[0].value.span.text}'"
         raise Found(

@@ -56,7 +56,7 @@ class ComplexCalls:
         self._builder = builder
         self._table = table
 
-    def call(self, name: str, arguments: Sequence[Argument]) -> Given:
+    def call(self, name: str, arguments: Sequence[Argument]) -> Given | tuple[ComplexParts, ...]:
         """What an operation with complex operands gives; Unsupported where it is not known."""
         made = MAKERS.get(name)
         if made is None:
@@ -177,6 +177,18 @@ class ComplexCalls:
     def _binary(self, word: str, left: Tensor, right: Tensor) -> Tensor:
         return self._builder.call(f"aten.{word}", left, right)
 
+    # --- eigenvalues -------------------------------------------------------------------------------------------
+
+    def eigenvectors(self, matrix: Argument) -> tuple[ComplexParts, ComplexParts]:
+        """The eigenvalues of real matrices, and their eigenvectors."""
+        found = self._builder.call_all("linalg.eig", _tensor(matrix))
+        real, imag, vectors, across = map(_tensor, found)
+        return ComplexParts(real, imag), ComplexParts(vectors, across)
+
+    def eigenvalues(self, matrix: Argument) -> Given:
+        """The eigenvalues of real matrices."""
+        return self.eigenvectors(matrix)[0]
+
     # --- Fourier transforms ------------------------------------------------------------------------------------
 
     def transform(
@@ -291,10 +303,11 @@ def _turns(rows: int, count: int) -> tuple[Array, Array]:
 def is_complex_node(node: FxNode) -> bool:
     """Whether a line gives complex numbers."""
     value = node.meta.get("val")
-    return "complex" in str(getattr(value, "dtype", ""))
+    values = value if isinstance(value, list | tuple) else (value,)
+    return any("complex" in str(getattr(item, "dtype", "")) for item in values)
 
 
-MAKERS: Mapping[str, Callable[..., Given]] = MappingProxyType(
+MAKERS: Mapping[str, Callable[..., Given | tuple[ComplexParts, ...]]] = MappingProxyType(
     {
         "view_as_complex": ComplexCalls.view_as_complex,
         "view_as_real": ComplexCalls.view_as_real,
@@ -312,6 +325,8 @@ MAKERS: Mapping[str, Callable[..., Given]] = MappingProxyType(
         "mul": ComplexCalls.mul,
         "div": ComplexCalls.div,
         "exp": ComplexCalls.exp,
+        "linalg_eig": ComplexCalls.eigenvectors,
+        **dict.fromkeys(("linalg_eigvals", "_linalg_eigvals"), ComplexCalls.eigenvalues),
         "_fft_c2c": ComplexCalls.transform,
         "_fft_r2c": ComplexCalls.transform_reals,
         "_fft_c2r": ComplexCalls.transform_back,

@@ -517,7 +517,8 @@ class NodeTranslator:
             if isinstance(value, Lost):
                 raise Unsupported
             given.append(value)
-        return calls.call(word, given)
+        made = calls.call(word, given)
+        return _tuple(list(made)) if isinstance(made, tuple) else made
 
     def _part(self, node: FxNode, row: OverloadRow, place: int, calls: ComplexCalls) -> Result:
         """A call on the real parts of its operands, or on the imaginary ones."""
@@ -560,6 +561,9 @@ class NodeTranslator:
 
     def _size(self, node: FxNode, name: str) -> NodeValue:
         """Arithmetic of sizes, or an item of a tuple; of numbers that only the run tells, that of tensors."""
+        if name == "getitem" and is_complex_node(node):
+            several, place = node.args
+            return cast("Sequence[NodeValue]", self.value_of(several))[cast("int", place)]
         operands = [operand(item, self.value_of) for item in node.args]
         if name in SCALARS and any(isinstance(item, Tensor) for item in operands):
             return self._scalar(node, name, operands)

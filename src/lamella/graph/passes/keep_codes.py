@@ -2,6 +2,7 @@
 
     x · wᵀ = x · (real(q) * s)ᵀ                       q: i4 or i8, with a scale for each group along the sum
     x · wᵀ = x · (real(q) * s)ᵀ + sums(x) · oᵀ        with an offset for each group: sums(x) are those of its groups
+    x · wᵀ = x · (t[q] * s)ᵀ                          q: i4, which says what of a table is meant
     w[i]   = real(q[i]) * s[i] + o[i]                 rows of a table
 
 All of it is operations of the library, so that every backend computes the numbers of the stored model; kernels of
@@ -53,6 +54,8 @@ class _Parts:
     codes: Tensor
     scales: Tensor
     offsets: Tensor | None
+    numbers: tuple[float, ...]
+    """What the codes stand for, where that is not themselves."""
 
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.codes, self.scales, *((self.offsets,) if self.offsets is not None else ()))
@@ -63,7 +66,7 @@ def _parts(weight: Tensor, form: CodeForm) -> _Parts:
     count = int(width) // form.group if isinstance(width, int) else 1
     offsets = Tensor(f"{weight.name}{OFFSETS}", F32, (rows, count)) if form.has_offsets else None
     codes = Tensor(f"{weight.name}{CODES}", form.element, (rows, count, form.group))
-    return _Parts(codes, Tensor(f"{weight.name}{SCALES}", F32, (rows, count, 1)), offsets)
+    return _Parts(codes, Tensor(f"{weight.name}{SCALES}", F32, (rows, count, 1)), offsets, form.numbers)
 
 
 def _kept(model: Model, forms: Mapping[str, CodeForm]) -> list[Tensor]:
@@ -121,7 +124,7 @@ class _Keeping:
         return Replacement(nodes)
 
     def _product(self, node: Operation, parts: _Parts, weight: Tensor, walk: RewriteWalk) -> None:
-        decoded = self._decode(parts.codes, parts.scales, weight.name, walk)
+        decoded = self._decode((parts.codes, parts.scales), parts.numbers, weight.name, walk)
         numbers = self._call(
             "layout.reshape", (decoded,), walk.fresh(f"{weight.name}.numbers"), {"shape": weight.shape}
         )
@@ -161,7 +164,7 @@ class _Keeping:
             self._call("layout.gather", (item, index), walk.fresh(f"{item.name}.rows"), {"axis": 0})
             for item in parts.tensors()
         ]
-        decoded = self._decode(rows[0], rows[1], weight.name, walk)
+        decoded = self._decode((rows[0], rows[1]), parts.numbers, weight.name, walk)
         if parts.offsets is not None:
             wide = {"axes": (len(index.shape) + 1,)}
             offsets = self._call(
@@ -170,8 +173,14 @@ class _Keeping:
             decoded = self._call("math.add", (decoded, offsets), walk.fresh(f"{weight.name}.moved"))
         self._call("layout.flatten", (decoded,), result.name, {"axis": len(index.shape), "rank": 2})
 
-    def _decode(self, codes: Tensor, scales: Tensor, name: str, walk: RewriteWalk) -> Tensor:
-        real = self._call("layout.cast", (codes,), walk.fresh(f"{name}.real"), types={"R": F32})
+    def _decode(
+        self, parts: tuple[Tensor, Tensor], numbers: tuple[float, ...], name: str, walk: RewriteWalk
+    ) -> Tensor:
+        (codes, scales), real_name = parts, walk.fresh(f"{name}.real")
+        if numbers:
+            real = self._call("quant.look_up", (codes,), real_name, {"numbers": numbers})
+        else:
+            real = self._call("layout.cast", (codes,), real_name, types={"R": F32})
         return self._call("math.mul", (real, scales), walk.fresh(f"{name}.decoded"))
 
     def _call(

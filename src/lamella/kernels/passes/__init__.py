@@ -303,7 +303,7 @@ I32 = Scalar("i32")
 
 
 def lower_extensions(program: Program, target: Target) -> Program:
-    """A program without `foreach_tile`, axes and, but for tensor cores, `cooperative_matrix_apply`."""
+    """A program without `foreach_tile`, axes and, but for tensor cores and tables, `cooperative_matrix_apply`."""
     return change_functions(program, lambda function: _lower_function(function, target))
 
 
@@ -315,9 +315,25 @@ def _lower_function(function: Function, target: Target) -> Function:
     lanes, names = default_sizes(function).subgroup_size, names_of(function)
 
     def lower_apply(statement: Statement, apply: CoopApply) -> Sequence[Statement]:
+        if is_look_up(apply) and not target.has_threads:
+            return _keep_apply(statement, apply)
         return _lower_apply(statement, apply, names, lanes)
 
     return extensions.lower_extensions(function, lower_apply)
+
+
+def is_look_up(apply: CoopApply) -> bool:
+    """Whether a body picks one of some numbers by the value alone: `v == a ? x : v == b ? y : …`."""
+    compared = False
+    for statement in split_yield(apply.body)[0]:
+        match statement.instruction:
+            case Compare(function="eq", left=left) if left == apply.value:
+                compared = True
+            case Constant() | Arith(function="select"):
+                continue
+            case _:
+                return False
+    return compared
 
 
 def _keep_apply(statement: Statement, apply: CoopApply) -> Sequence[Statement]:

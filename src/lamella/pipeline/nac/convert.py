@@ -31,6 +31,7 @@ from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.graph.model import Model as GraphModel
 from lamella.graph.passes.optimise import Optimised, optimise
 from lamella.graph.passes.unroll_loops import count_loops, unroll_loops
+from lamella.graph.passes.widen_codes import widen_codes
 from lamella.lang.nac import assemble, check
 from lamella.lang.nac.check.data import check_resources
 from lamella.lang.nac.check.training import GRAPH, NOTES, read_entry
@@ -58,7 +59,7 @@ LEVELS = ("none", "exact", "relaxed")
 
 def from_graph(model: GraphModel, path: Path, options: Options) -> Model:
     """The file of a graph; weights that it lacks are random, from the seed. LamellaError holds what cannot be said."""
-    model = unroll_loops(with_numbers(model, options, all_or_none=False))
+    model = unroll_loops(widen_codes(with_numbers(model, options, all_or_none=False)))
     written = graph_to_nac(model, Writing(plain_signatures=options.plain_signatures))
     if errors(written.findings):
         raise LamellaError(written.findings)

@@ -20,6 +20,7 @@ CALLS = (
     call("quant.requantize<i16>", X, **X_Y),
     call("quant.decode", "i8 4 6 -128..127", "f64 4 1 0.01..0.02"),
     call("quant.decode<f16>", "i8 4 6 -128..127", "f64 2 3 0.01..0.02"),
+    call("quant.look_up", "i4 4 6 -8..7", numbers=tuple(item / 4 - 1.5 for item in range(16))),
     call("quant.linear_codes", X, scale=(0.5, 0.25, 1.0), axis=1),
     *(call(f"quant.{name}", X, **X_Y) for name in UNARY),
     call("quant.sigmoid<i16>", X, **X_Y),

@@ -18,6 +18,7 @@ CALLS = (
     call("linalg.cholesky", "f32 2 1 1 0.5..4"),
     call("linalg.qr", "f64 2 3 2 -2..2"),
     call("linalg.svd", "f64 2 3 2 -2..2"),
+    call("linalg.eig", "f64 2 3 3 -2..2"),
     call("linalg.eigh", "f64 2 3 3 -2..2"),
     call("linalg.lu", "f64 2 3 2 -2..2"),
     call("linalg.matrix_exp", "f64 2 3 3 -1..1"),

@@ -218,6 +218,19 @@ def _nonzero(call: Call) -> list[Held] | None:
     return [call.emitter.add("NonZero", (value,), I64)]
 
 
+def _places(call: Call) -> list[Held] | None:
+    """Positions of what is not zero, a row for each: ONNX has a column for each."""
+    found = _nonzero(call)
+    if found is None or not isinstance(found[0], Value):
+        return None
+    return [call.emitter.add("Transpose", (found[0],), I64, perm=(1, 0))]
+
+
+def _dynamic_range(call: Call) -> list[Held]:
+    first, step = (call.emitter.number(item, I64) for item in (0, 1))
+    return [call.emitter.add("Range", (first, cast(call.emitter, call.value(), I64), step), I64)]
+
+
 def _constant(call: Call) -> list[Held] | None:
     items, shape = call.attribute("value"), call.integers("shape") if call.output().shape else ()
     singles = items if isinstance(items, tuple) else (items,)
@@ -268,6 +281,8 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         "layout.scatter": _scatter,
         "layout.scatter_nd": _scatter_nd,
         "layout.nonzero": _nonzero,
+        "aten.nonzero": _places,
+        "layout.dynamic_range": _dynamic_range,
         **dict.fromkeys(("layout.constant", "layout.tensor"), _constant),
         "layout.uniform": _broadcast,
         "layout.range": _range,

@@ -108,10 +108,20 @@ def _bernoulli(call: Call) -> list[Held]:
     return [call.emitter.add("Less", (drawn, call.emitter.number(call.real("prob"), F32)), BOOL)]
 
 
+def _unique(call: Call) -> list[Held]:
+    """Different elements in their order, where each element stands among them, and how often each occurs."""
+    value = _ordered(call)
+    kinds = (value.element, I64, I64, I64)
+    found, _, inverse, counts = call.emitter.add_all("Unique", (value,), kinds, sorted=1)
+    placed = call.scope.reshape(inverse, call.output(1).shape)
+    return [cast(call.emitter, found, call.element), placed, counts]
+
+
 ROWS: Mapping[str, Row] = MappingProxyType(
     {
         "algo.top_k": _top_k,
         "algo.nonmax_suppress": _suppress,
+        "algo.unique": _unique,
         "math.argmax": _extreme("ArgMax"),
         "math.argmin": _extreme("ArgMin"),
         **dict.fromkeys(("math.cumsum", "aten.cumsum"), _cumulate),

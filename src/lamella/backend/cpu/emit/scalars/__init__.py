@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import gcd
@@ -34,11 +34,13 @@ from lamella.backend.cpu.emit.scalars.lanes import (
 )
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue, llvm
 from lamella.lang.tensor.check.kinds import PARTS, component_of
-from lamella.lang.tensor.nodes import Arith, Cast, Compare, Coopmatrix
+from lamella.lang.tensor.nodes import Arith, Cast, Compare, CoopApply, Coopmatrix
 
 LOOKED_UP = 16
 """Numbers of a table that one instruction looks up, in as many lanes."""
 LOOK_UP = "llvm.x86.avx512.permvar.sf.512"
+SIGNED_CODES = (*range(8), *range(-8, 0))
+"""Integers of 4 bits in the order of their bits."""
 
 
 # --- casts: integers keep their low bits, floats are cut toward zero, bf16 goes through f32 -----------------
@@ -74,11 +76,40 @@ def _as_factor(context: EmitContext, matrix: MatrixValue, source: Coopmatrix) ->
     return MatrixValue(matrix.type, parts)
 
 
+def emit_look_up(context: EmitContext, apply: CoopApply) -> MatrixValue:
+    """A matrix each of whose elements is one of some numbers: of integers of 4 bits one instruction finds them."""
+    matrix = context.values[apply.operand.name]
+    if not isinstance(matrix, MatrixValue):
+        raise TypeError("what is looked up is no matrix")
+
+    def pick(context: EmitContext, value: ScalarValue) -> ScalarValue:
+        context.values[apply.value.name] = value
+        (result,) = context.walk(context, apply.body.statements)
+        if not isinstance(result, ScalarValue):
+            raise TypeError("what the region gives is no scalar")
+        return result
+
+    if not matrix.codes:
+        return map_columns(apply.type, pick, context, matrix)
+    known = [pick(context, make_constant(float(code), matrix.type.element)).constant for code in SIGNED_CODES]
+    numbers = [float(item) for item in known if item is not None]
+    if len(numbers) < LOOKED_UP:
+        return map_columns(apply.type, pick, context, matrix)
+    return _find(context, matrix, apply.type, numbers)
+
+
 def _decode(context: EmitContext, value: MatrixValue, type_: Coopmatrix) -> MatrixValue:
-    """Integers of 4 bits as numbers, which a vector of all of them holds: one instruction finds 16 of them."""
+    """Integers of 4 bits as numbers, which a vector of all of them holds."""
     if value.width % LOOKED_UP:
         return map_columns(type_, partial(convert, element=type_.element), context, value)
-    listed = ", ".join(f"float {code - 16 if code > 7 else code}.0" for code in range(LOOKED_UP))
+    return _find(context, value, type_, [float(code) for code in SIGNED_CODES])
+
+
+def _find(
+    context: EmitContext, value: MatrixValue, type_: Coopmatrix, numbers: Sequence[float]
+) -> MatrixValue:
+    """The numbers that integers of 4 bits stand for: one instruction finds 16 of them."""
+    listed = ", ".join(f"float {make_constant(item, 'f32').operand}" for item in numbers)
     whole, part = f"<{value.width} x i32>", f"<{LOOKED_UP} x i32>"
     columns = []
     for codes in value.codes:
@@ -89,7 +120,7 @@ def _decode(context: EmitContext, value: MatrixValue, type_: Coopmatrix) -> Matr
             operands = f"<{LOOKED_UP} x float> <{listed}>, {part} {some}"
             found.append(context.out.intrinsic(f"<{LOOKED_UP} x float>", LOOK_UP, operands))
         columns.append(_joined(context, found))
-    return MatrixValue(type_, (tuple(columns),), value.width)
+    return MatrixValue(type_, (tuple(columns),), value.width, bits=CODE_BITS, codes=value.codes)
 
 
 def _joined(context: EmitContext, parts: list[str]) -> str:
@@ -202,7 +233,7 @@ def _is_number(operand: str) -> bool:
 
 FLOATING = MappingProxyType({"eq": "oeq", "ne": "une", "gt": "ogt", "ge": "oge", "lt": "olt", "le": "ole"})
 SIGNED = MappingProxyType({"eq": "eq", "ne": "ne", "gt": "sgt", "ge": "sge", "lt": "slt", "le": "sle"})
-FOLD: Mapping[str, Callable[[int, int], bool]] = MappingProxyType(
+FOLD: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
     {
         "eq": operator.eq,
         "ne": operator.ne,
@@ -223,7 +254,7 @@ def emit_compare(context: EmitContext, instruction: Compare) -> ScalarValue:
 
 def compare(context: EmitContext, function: str, left: ScalarValue, right: ScalarValue) -> ScalarValue:
     """A bool in each lane."""
-    known = _fold(context, function, left, right) if left.element in WIDTHS else None
+    known = _fold(context, function, left, right)
     if known is not None:
         return ScalarValue("bool", (str(known).lower(),), constant=known)
     left, right = level(context, left, right)
@@ -236,6 +267,9 @@ def compare(context: EmitContext, function: str, left: ScalarValue, right: Scala
 
 def _fold(context: EmitContext, function: str, left: ScalarValue, right: ScalarValue) -> bool | None:
     """The answer of all lanes, where it is known and the same."""
+    if left.element not in WIDTHS:
+        one, other = left.constant, right.constant
+        return None if one is None or other is None else FOLD[function](one, other)
     pairs = zip(_numbers(context, left), _numbers(context, right), strict=False)
     found = {FOLD[function](*pair) for pair in pairs}
     return found.pop() if len(found) == 1 else None
@@ -260,6 +294,7 @@ EMITTERS: Emitters = {
     Arith: emit_arith,
     Compare: emit_compare,
     Cast: emit_cast,
+    CoopApply: emit_look_up,
 }
 """What emits each instruction of this kind."""
 
