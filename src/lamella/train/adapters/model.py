@@ -46,7 +46,7 @@ from lamella.train.adapters.written import WrittenGradients, differentiate_adapt
 from lamella.train.gradients import annotated, build_differentiable, trainable_graph, written_source
 from lamella.train.initial import with_initial
 from lamella.train.saving import is_source, load_graph
-from lamella.train.sources import ParameterPolicy, TrainableGraph
+from lamella.train.sources import ParameterPolicy, TensorMark, TrainableGraph
 
 ANNOTATION = "adapter"
 WHOLE = (PROMPT, PREFIX)
@@ -63,6 +63,11 @@ class AdapterModel:
     trainable: TrainableGraph
     drawn: tuple[str, ...] = ()
     """Weights that begin random."""
+
+    def unadapted_experts(self) -> list[Tensor]:
+        """The weights of experts that no adapter adds to."""
+        adapted = {item.product.weight.name for item in self.adapted.places}
+        return [item for item in find_experts(self.frozen.graph) if item.name not in adapted]
 
 
 def find_adapters(path: Path, options: Options) -> AdapterModel | None:
@@ -128,7 +133,16 @@ class _Adapting:
         if self.compiled is not None and self.source is not None:
             graph = annotated(graph, self.compiled, self.source)
             policies = dict(graph.policies)
-        policies |= {item.variable: ParameterPolicy(item.variable) for item in adapted.weights}
+        # What is trained for each expert lies where the weights of that expert lie.
+        marks_of = {
+            place.module: policies[place.product.weight.name].mark
+            for place in places
+            if place.product.experts and place.product.weight.name in policies
+        }
+        policies |= {
+            item.variable: ParameterPolicy(item.variable, mark=marks_of.get(item.module, TensorMark()))
+            for item in adapted.weights
+        }
         return AdapterModel(adapted, self.model, replace(graph, policies=policies), drawn)
 
     def _asked(self) -> tuple[AdapterSpec, list[AdapterRows], list[Tensor]]:
@@ -185,7 +199,9 @@ class _Adapting:
             return model, ()
         if spec.kind == DORA:
             raise InputError("dora needs the norms of whole weights", hint="leave --base out, or take lora")
-        chosen = [item for item in self.products.values() if not is_head(item, self.parts)]
+        chosen = [
+            item for item in self.products.values() if not item.experts and not is_head(item, self.parts)
+        ]
         return with_base(model, chosen, self.options.base)
 
     def _started(self, adapted: Adapted) -> Adapted:

@@ -222,6 +222,14 @@ class AdapterRewrite:
             total, factor = plain, None
             for place in places:
                 down, up = self._pair(place)
+                if product.offsets is not None:
+                    small = self.builder.call(
+                        "moe.grouped_gemm", product.given, down, product.offsets, transpose="NT"
+                    )
+                    delta = self.builder.call("moe.grouped_gemm", small, up, product.offsets, transpose="NT")
+                    scaled = self.builder.call("llm.scale", delta, factor=place.spec.scale)
+                    total = self.builder.call("math.add", total, scaled)
+                    continue
                 given = self._dropped(product.given, place)
                 small = self.builder.call("llm.matmul", given, down, transpose="NT")
                 whole = self._rows(up, place)
@@ -247,10 +255,16 @@ class AdapterRewrite:
         if rank > max(width, place.rows):
             raise InputError(f"rank {rank} is larger than '{place.module}', {place.rows} × {width}")
         random = np.random.default_rng([self.seed, zlib.crc32(place.module.encode())])
-        start = random.uniform(-1.0, 1.0, (rank, width)) / np.sqrt(width)
+        each = (place.product.experts,) if place.product.experts else ()
+        if each and place.spec.dropout:
+            raise InputError(
+                f"'{place.module[:80]}' has a matrix for each expert, and dropout is for products of all rows",
+                hint="leave dropout out, or this target",
+            )
+        start = random.uniform(-1.0, 1.0, (*each, rank, width)) / np.sqrt(width)
         given = place.product.given
         down = self._variable(place.module, "lora_A", given, start)
-        return down, self._variable(place.module, "lora_B", given, np.zeros((place.rows, rank)))
+        return down, self._variable(place.module, "lora_B", given, np.zeros((*each, place.rows, rank)))
 
     def _dropped(self, given: Tensor, place: AdapterRows) -> Tensor:
         """What a product of low rank is given: without dropout all that there is."""
