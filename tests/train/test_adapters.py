@@ -24,7 +24,7 @@ from lamella.cli import lamella as command
 from lamella.graph.nodes import Tensor
 from lamella.pipeline.options import Options
 from lamella.train.adapters.base import BLOCK, NF4, decode_nf4, encode_int8, encode_nf4
-from lamella.train.adapters.merge import merge_adapter, unmerge_adapter
+from lamella.train.adapters.merge import merge_adapter, merged, unmerge_adapter
 from lamella.train.adapters.model import find_adapters
 from lamella.train.adapters.specs import AdapterSpec, parse_spec
 from lamella.train.data.batches import Batches
@@ -386,8 +386,8 @@ model Net(
 """
 
 
-def test_that_experts_have_no_adapters_is_told(tmp_path: Path) -> None:
-    """Their weights are counted as what stays, and a name of theirs is refused, not passed over."""
+def test_experts_are_adapted_where_they_are_named(tmp_path: Path) -> None:
+    """Their weights are counted as what stays; a name that is none of theirs is refused, and so are other kinds."""
     path, data = tmp_path / "mix.module", tmp_path / "tokens.npy"
     path.write_text(MIXTURE.replace("\\", ""), encoding="utf-8")
     np.save(data, np.arange(60) % 16)
@@ -395,6 +395,37 @@ def test_that_experts_have_no_adapters_is_told(tmp_path: Path) -> None:
     done = CliRunner().invoke(command, [*words, "--backend", "reference", "--adapter", "lora:rank=1"])
     assert done.exit_code == 0, done.output
     assert f"{3 * 3 * 4 * 8} numbers of experts stay as they are" in done.output
-    done = CliRunner().invoke(command, [*words, "--adapter", "lora:rank=1,targets=w1"])
-    assert done.exit_code == 1
-    assert "experts, which are computed in groups, have no adapters" in done.output
+    for kind, message in (
+        ("lora:rank=1,targets=w1", "products with weights are: down_proj, gate_up_proj"),
+        ("lora:rank=1,dropout=0.5,targets=experts", "has a matrix for each expert, and dropout"),
+        ("ia3:targets=experts", "experts, which are computed in groups, take lora alone"),
+    ):
+        done = CliRunner().invoke(command, [*words, "--adapter", kind])
+        assert done.exit_code == 1
+        assert message in done.output
+
+
+def test_a_step_of_adapted_experts_follows_their_gradient(tmp_path: Path) -> None:
+    """A step of SGD with rate r lowers the loss by r · ‖g‖² to first order; merged weights give that loss too."""
+    path = tmp_path / "mix.module"
+    path.write_text(MIXTURE.replace("\\", ""), encoding="utf-8")
+    model = find_adapters(path, Options(adapters=("lora:rank=2,targets=experts",), dtype="f64"))
+    assert model is not None
+    assert {item.shape for item in model.adapted.weights} == {(3, 2, 8), (3, 8, 2), (3, 2, 4)}
+    random = np.random.default_rng(0)
+    data = dict(model.trainable.model.data or {})
+    arrays = {item.variable: random.normal(size=item.shape) * 0.2 for item in model.adapted.weights}
+    graph = replace(model.trainable, model=replace(model.trainable.model, data={**data, **arrays}))
+    settings = StepSettings("sgd", weight_decay=0.0, dtype="f64", clip=1e9)
+    rows = random.integers(0, 16, (2, 7))
+    given, rate = {"token_ids": rows[:, :-1], "targets": rows[:, 1:]}, 1e-6
+    trainer = Trainer(graph, settings, "reference")
+    before = trainer.evaluate(given)
+    found = trainer.step(given, rate)
+    assert found.gradient_norm is not None
+    drop = before - trainer.evaluate(given)
+    assert drop == pytest.approx(rate * found.gradient_norm**2, rel=1e-3)
+    whole = {**data, **merged(model, arrays)}
+    zeros = {item.variable: np.zeros(item.shape) for item in model.adapted.weights}
+    plain = replace(model.trainable, model=replace(model.trainable.model, data={**whole, **zeros}))
+    assert Trainer(plain, settings, "reference").evaluate(given) == pytest.approx(before, rel=1e-12)

@@ -12,8 +12,10 @@ import torch
 import transformers
 
 import lamella
+from lamella.train.adapters.merge import merge_adapter, unmerge_adapter
 
 peft = pytest.importorskip("peft")
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft asks transformers by an old name
 
 STEPS, BATCH, LENGTH, RATE = 4, 2, 8, 2e-2
 KINDS = [
@@ -87,6 +89,41 @@ def test_biases_and_turned_weights_are_those_of_peft(
     kind: str, gpt2: Path, tokens: Path, tmp_path: Path
 ) -> None:
     compare(gpt2, kind, tokens, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def mixtral(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mixtral")
+    torch.manual_seed(5)
+    config = transformers.MixtralConfig(
+        vocab_size=64,
+        hidden_size=16,
+        intermediate_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        num_local_experts=3,
+        max_position_embeddings=64,
+    )
+    transformers.MixtralForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["lora:rank=3,targets=experts", "lora:rank=2,targets=q,down"])
+def test_experts_have_the_adapters_of_peft(kind: str, mixtral: Path, tokens: Path, tmp_path: Path) -> None:
+    """Matrices of all experts are parameters there, not modules: one pair for all of them, each with its share."""
+    compare(mixtral, kind, tokens, tmp_path)
+    words: dict[str, Any] = {"steps": 2, "batch": 2, "sequence": 8, "lr": RATE, "adapters": kind}
+    lamella.train(mixtral, np.load(tokens), save=tmp_path / "made", **words)
+    merge_adapter(mixtral, tmp_path / "made", tmp_path / "merged")
+    unmerge_adapter(tmp_path / "merged", tmp_path / "made", tmp_path / "back")
+    plain = transformers.AutoModelForCausalLM.from_pretrained(mixtral)
+    before = {key: tensor.clone() for key, tensor in plain.state_dict().items()}
+    wanted = peft.PeftModel.from_pretrained(plain, tmp_path / "made").merge_and_unload().state_dict()
+    for name, judge_of in (("merged", wanted), ("back", before)):
+        found = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / name).state_dict()
+        for key, tensor in judge_of.items():
+            torch.testing.assert_close(found[key], tensor, rtol=1e-5, atol=1e-6)
 
 
 def test_what_is_merged_is_what_peft_merges(llama: Path, tokens: Path, tmp_path: Path) -> None:

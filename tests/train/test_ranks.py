@@ -110,6 +110,17 @@ def test_places_come_from_a_launcher_or_not_at_all() -> None:
         given_place({"RANK": "4", "WORLD_SIZE": "4", "MASTER_ADDR": "h"})
 
 
+def test_processes_without_a_mesh_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost")):
+        monkeypatch.setenv(name, value)
+    path = tmp_path / "m.module"
+    path.write_text(TEXT)
+    done = CliRunner().invoke(command, ["train", str(path), "--data", "x.npy"])
+    assert done.exit_code == 1
+    assert "2 processes were started" in done.output
+    assert "--ranks dp=2" in done.output
+
+
 def test_a_thread_that_fails_ends_the_others() -> None:
     def work(place: Threads) -> object:
         if place.rank:

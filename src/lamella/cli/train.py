@@ -25,13 +25,12 @@ from lamella.pipeline.api import make_executable
 from lamella.pipeline.languages import NAC, Executable, language_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.profile import Profile
-from lamella.train.adapters.places import find_experts
-from lamella.train.adapters.specs import DORA
+from lamella.train.adapters.specs import DORA, LORA
 from lamella.train.fit import Fit, follow, ranked
 from lamella.train.loop import StepReport
 from lamella.train.memory import shown_bytes
 from lamella.train.ranks.trainer import World
-from lamella.train.ranks.transport import Link, Processes, Transport
+from lamella.train.ranks.transport import Link, Processes, Transport, given_place
 from lamella.train.reports.log import TrainingLog
 from lamella.train.reports.page import training_page
 
@@ -63,6 +62,12 @@ def train(file: Path, options: Options) -> None:
 def _fit(file: Path, options: Options) -> None:
     if options.data is None:
         raise InputError("there are no data to learn from", hint="say --data F (docs/layers/training.md)")
+    place = given_place()
+    if options.ranks is None and place is not None and place[1] > 1:
+        raise InputError(
+            f"{place[1]} processes were started, and nothing says how they share the training",
+            hint=f"say --ranks dp={place[1]}, or start one",
+        )
     with ranked(file, options) as world:
         if world is not None and world.transport.rank:
             follow(file, options, None, world)
@@ -122,11 +127,12 @@ def _headings(fit: Fit) -> Iterator[str]:
     random = f"; {len(fit.drawn)} {whose} begin random, seed {fit.options.start_seed}" if fit.drawn else ""
     arrays = f"{fit.parameter_count:,} parameters in {len(fit.source.gradients)} arrays"
     yield f"{arrays}{frozen}, {fit.options.optimizer}{random}"
-    experts = [] if fit.adapters is None else find_experts(fit.adapters.frozen.graph)
-    if experts:
-        count = sum(math.prod(size for size in item.shape if isinstance(size, int)) for item in experts)
-        yield f"{count:,} numbers of experts stay as they are: what is computed in groups has no adapters"
     spec = None if fit.adapters is None else fit.adapters.adapted.spec
+    experts = [] if fit.adapters is None else fit.adapters.unadapted_experts()
+    if experts and spec is not None:
+        count = sum(math.prod(size for size in item.shape if isinstance(size, int)) for item in experts)
+        why = "targets=experts adapts them" if spec.kind == LORA else "lora alone adapts them"
+        yield f"{count:,} numbers of experts stay as they are: {why}"
     if spec is not None and spec.dropout and spec.kind == DORA:
         yield f"steps do without the dropout of the adapter, {spec.dropout:g}, which dora has not; its file keeps it"
     if fit.plan is not None:

@@ -285,6 +285,10 @@ class Builder:
         made = (item for node in self._nodes[length:] for item in results_of(node))
         return tuple(item.name for item in made)
 
+    def nodes_since(self, length: int) -> tuple[Node, ...]:
+        """The nodes that were made after there were so many."""
+        return tuple(self._nodes[length:])
+
     def update(self, variable: Tensor, value: Tensor) -> None:
         """After a run the variable has this value."""
         self._updates.append(Update(variable, value))

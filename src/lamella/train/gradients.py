@@ -10,11 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError
 from lamella.base.paths import shown
 from lamella.bridge.module_to_graph import fusion_hints
-from lamella.bridge.module_to_graph.backward import AUXILIARY, AuxiliaryLosses, losses_of_parts
+from lamella.bridge.module_to_graph.backward import (
+    AUXILIARY,
+    AuxiliaryLosses,
+    Differentiated,
+    losses_of_parts,
+    writes_gradients,
+)
 from lamella.bridge.module_to_graph.backward import differentiate as differentiate_module
 from lamella.bridge.module_to_graph.backward.tape import is_trainable
 from lamella.bridge.module_to_graph.nodes import Compiled, GradientControl, Weight
@@ -39,7 +45,13 @@ from lamella.lang.module.instantiate import Instance, Known
 from lamella.lang.module.rules.gradients import NO_BACKWARD
 from lamella.pipeline.api import read
 from lamella.pipeline.languages import FOLDER, MODULE, NAC, language_of
-from lamella.pipeline.module.execution import build_compiled, locate_weights, settings_of, with_data
+from lamella.pipeline.module.execution import (
+    WeightSource,
+    build_compiled,
+    locate_weights,
+    settings_of,
+    with_data,
+)
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.module.observe import find_places
 from lamella.pipeline.module.regions import profiled_regions
@@ -88,7 +100,39 @@ def trainable_source(source: Source, options: Options) -> TrainableGraph:
     found = differentiate_module(source.instance, settings, auxiliary=True)
     wrong = errors(found.findings)
     if wrong and all(item.code == NO_BACKWARD.code for item in wrong):
+        if writes_gradients(source.instance):
+            raise LamellaError([_unwritten(item) for item in wrong])
         return _derived_source(source, options)
+    return _assembled(found, source, weights, options)
+
+
+def written_source(source: Source, options: Options) -> tuple[TrainableGraph, Collection[str]] | None:
+    """A model whose declarations have backward graphs of their own, with gradients that are no two tensors' at once.
+
+    Beside it the tensors that gradients have to go back to; None where all gradients are derived anyway.
+    """
+    if not writes_gradients(source.instance):
+        return None
+    weights = locate_weights(source.instance, source.folder, options)
+    settings = replace(settings_of(source.program, options), given=weights.has, has_history=True)
+    found = differentiate_module(source.instance, settings, auxiliary=True, is_apart=True)
+    wrong = errors(found.findings)
+    if wrong and all(item.code == NO_BACKWARD.code for item in wrong):
+        raise LamellaError([_unwritten(item) for item in wrong])
+    return _assembled(found, source, weights, options), found.needed
+
+
+def _unwritten(finding: Diagnostic) -> Diagnostic:
+    """The finding that an operation has no backward, in a model where formulas cannot take over."""
+    hint = "gradients of formulas would pass over the backward: sections of this model; take them out, or the operation"
+    return replace(finding, hint=hint)
+
+
+def _assembled(
+    found: Differentiated, source: Source, weights: WeightSource, options: Options
+) -> TrainableGraph:
+    """What was differentiated, with all that the text says of its training."""
+    wrong = errors(found.findings)
     if wrong:
         raise LamellaError(wrong)
     if found.model is None:
@@ -402,4 +446,5 @@ __all__ = [
     "trainable_file",
     "trainable_graph",
     "trainable_source",
+    "written_source",
 ]

@@ -237,7 +237,10 @@ def find_stages(compiled: Compiled, instance: Instance) -> dict[str, Annotation]
 
 
 def _region(annotation: Annotation, nodes: Sequence[Operation], names: _TensorsByName) -> _Region:
-    """What flows into the operations of a region is kept, as is what it preserves by name."""
+    """What flows into the operations of a region is kept, as is what it preserves by name.
+
+    A region without checkpoints keeps what it makes, though one around it has them.
+    """
     listed = annotation.arguments.get("preserve")
     kept = [
         tensor
@@ -245,11 +248,13 @@ def _region(annotation: Annotation, nodes: Sequence[Operation], names: _TensorsB
         for tensor in names.get(str(name), ())
     ]
     granularity = annotation.arguments.get("granularity")
+    made = dict.fromkeys(name for node in nodes for name in _made(node))
+    if granularity == "none":
+        return _Region((*kept, *made))
     # A selective region whose list says what to preserve lets the rest be computed again; one without a list leaves
     # that to the marks of single tensors.
     if granularity != "full" and not (granularity == "selective" and listed):
         return _Region(tuple(kept))
-    made = dict.fromkeys(name for node in nodes for name in _made(node))
     given = dict.fromkeys(
         item.name for node in nodes for item in members(node.inputs) if item.name not in made
     )

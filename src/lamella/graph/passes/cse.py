@@ -7,6 +7,7 @@ merged.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from lamella.graph.model import Model
@@ -18,20 +19,27 @@ from lamella.ops.library import Library
 
 def cse(model: Model) -> Model:
     """The model with equal operations and constants computed once."""
-    merged = rewrite(_merge_constants(model.graph), _AvailableExpressions(model.library).visit)
+    return merge_equal(model)
+
+
+def merge_equal(model: Model, apart: Collection[str] = ()) -> Model:
+    """The model with equal operations computed once, but for those of some operators."""
+    merged = rewrite(_merge_constants(model.graph), _AvailableExpressions(model.library, apart).visit)
     return replace(model, graph=merged)
 
 
 class _AvailableExpressions:
     """Remembers what was computed, and in which region."""
 
-    def __init__(self, library: Library) -> None:
-        self.library = library
+    def __init__(self, library: Library, apart: Collection[str]) -> None:
+        self.library, self.apart = library, apart
         self._known: dict[tuple[str, tuple[int, ...]], Operation] = {}
 
     def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """Let an earlier operation stand for an equal one, where it is visible: here or in a region around."""
-        if not isinstance(node, Operation) or "random" in self.library.traits(node.operator):
+        if not isinstance(node, Operation) or node.operator in self.apart:
+            return None
+        if "random" in self.library.traits(node.operator):
             return None
         key = self._key(node)
         # An operation dominates what comes after it in its own region and in all regions inside that one: those to

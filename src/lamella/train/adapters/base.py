@@ -68,8 +68,12 @@ def with_base(model: Model, products: Sequence[Product], base: str) -> tuple[Mod
         if item.name not in narrow:
             builder.fresh(item.name)
     data = {name: array for name, array in (model.data or {}).items() if name not in narrow}
+    done: set[str] = set()
     for node in model.graph.nodes:
         for name in _read(node, narrow):
+            if name in done:
+                continue
+            done.add(name)
             data |= _decode(builder, narrow[name], np.asarray((model.data or {})[name]), base)
         builder.add_node(node)
     made = builder.finish()

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from lamella.base.paths import map_bytes_in, shown
 from lamella.base.writer import whole_folder, write_text
 from lamella.bridge.hf_to_module.checkpoint import read_object
 from lamella.graph.data.safetensors import decode_safetensors, write_safetensors
-from lamella.train.adapters.places import AdapterRows
+from lamella.train.adapters.places import LAST, AdapterRows
 from lamella.train.adapters.rewrite import FEED_FORWARD, Adapted, AdapterWeight
 from lamella.train.adapters.specs import (
     BOTTLENECK,
@@ -35,6 +35,8 @@ from lamella.train.adapters.specs import (
 CONFIG, STORE = "adapter_config.json", "adapter_model.safetensors"
 PREFIXED = "base_model.model."
 EMBEDDINGS = "prompt_embeddings"
+BASE = ".base_layer"
+"""What a name has for each adapter around that which it means."""
 TYPES = {
     LORA: "LORA",
     DORA: "LORA",
@@ -79,13 +81,51 @@ def _tensors(adapted: Adapted, arrays: Mapping[str, Array]) -> Iterator[tuple[st
         join = _make_prefix if adapted.spec.hidden_dim else _join_prefix
         yield EMBEDDINGS, join(adapted.weights, arrays)
         return
+    stacked = _nested(
+        item.module for item in adapted.weights if item.role == "lora_A" and len(item.shape) == 3
+    )
     for item in adapted.weights:
         array = np.asarray(arrays[item.variable])
         if item.role == "scale":
             array = array[:, None]
         elif item.role == "input_scale":
             array = array[None, :]
-        yield f"{PREFIXED}{item.module}.{ENDINGS[item.role]}", np.ascontiguousarray(array)
+        module = item.module
+        if item.module in stacked:
+            module = stacked[item.module]
+            array = _flattened(array, item.role)
+        yield f"{PREFIXED}{module}.{ENDINGS[item.role]}", np.ascontiguousarray(array)
+
+
+def _flattened(array: Array, role: str) -> Array:
+    """The factors of all experts as one matrix: A one below the other, of B the columns of one rank side by side."""
+    if role == "lora_A":
+        return array.reshape(-1, array.shape[2])
+    return array.transpose(1, 2, 0).reshape(array.shape[1], -1)
+
+
+def _unflattened(array: Array, role: str, rank: int) -> Array:
+    """The factors of all experts, one by one."""
+    if role == "lora_A":
+        return array.reshape(-1, rank, array.shape[1])
+    return array.reshape(len(array), rank, -1).transpose(2, 0, 1)
+
+
+def _nested(modules: Iterable[str]) -> dict[str, str]:
+    """What PEFT calls the adapters of matrices of experts: each wraps what it had wrapped before, the last outside."""
+    owners: dict[str, list[str]] = {}
+    for module in sorted(set(modules), key=_in_order):
+        owners.setdefault(module.rpartition(".")[0], []).append(module)
+    return {
+        module: f"{owner}{BASE * (len(found) - 1 - number)}"
+        for owner, found in owners.items()
+        for number, module in enumerate(found)
+    }
+
+
+def _in_order(name: str) -> tuple[bool, str]:
+    """The matrices of an expert in the order in which they are multiplied with."""
+    return name.rpartition(".")[2] in LAST, name
 
 
 def _join_prefix(weights: Sequence[AdapterWeight], arrays: Mapping[str, Array]) -> Array:
@@ -141,7 +181,10 @@ def _low_rank_config(places: Sequence[AdapterRows], spec: AdapterSpec) -> dict[s
         "bias": "none",
         "fan_in_fan_out": any(item.is_stored_turned for item in places),
         "use_dora": spec.kind == DORA,
-        "target_modules": _words(places),
+        "target_modules": _words([item for item in places if not item.product.experts]),
+        "target_parameters": sorted(
+            {".".join(item.module.split(".")[-2:]) for item in places if item.product.experts}
+        ),
         "rank_pattern": {item.module: item.spec.rank for item in places if item.spec.rank != rank},
         "alpha_pattern": {item.module: item.spec.alpha for item in places if item.spec.alpha != alpha},
     }
@@ -183,6 +226,8 @@ def read_adapter(folder: Path, limits: Limits) -> tuple[AdapterSpec, dict[tuple[
     if kind == PREFIX:
         return _read_prefix(config, _embeddings(arrays, folder), folder)
     found = dict(_entries(arrays))
+    if config.get("target_parameters"):
+        found = dict(_stacks(found, config, int(_number(config, "r", folder)), folder))
     spec = AdapterSpec(kind, targets=tuple(sorted({module for module, _ in found})))
     if not found:
         raise InputError("it holds no adapters", path=shown(folder / STORE))
@@ -234,6 +279,30 @@ def _entries(arrays: Mapping[str, Array]) -> Iterator[tuple[tuple[str, str], Arr
             role = "scale" if array.shape[-1:] == (1,) else "input_scale"
             array = array.reshape(-1)
         yield (found[1], role), array
+
+
+def _stacks(
+    found: Mapping[tuple[str, str], Array], config: Mapping[str, object], rank: int, folder: Path
+) -> Iterator[tuple[tuple[str, str], Array]]:
+    """The arrays with those of experts by the names of the matrices that they add to."""
+    listed = config["target_parameters"]
+    words = {str(item).rpartition(".")[2] for item in listed} if isinstance(listed, list | tuple) else set()
+    order = sorted(words, key=_in_order)
+    deepest: dict[str, int] = {}
+    for module, _ in found:
+        owner, depth = module.replace(BASE, ""), module.count(BASE)
+        deepest[owner] = max(deepest.get(owner, 0), depth)
+    for (module, role), array in found.items():
+        owner, depth = module.replace(BASE, ""), module.count(BASE)
+        if not owner.endswith(".experts"):
+            yield (module, role), array
+            continue
+        if depth >= len(order) or array.ndim != 2 or array.size % rank or deepest[owner] + 1 != len(order):
+            raise InputError(
+                f"'{module[:80]}' is not of {len(order)} matrices of experts with rank {rank}",
+                path=shown(folder / STORE),
+            )
+        yield (f"{owner}.{order[-1 - depth]}", role), _unflattened(array, role, rank)
 
 
 def _embeddings(arrays: Mapping[str, Array], folder: Path) -> Array:

@@ -73,6 +73,9 @@ def _changes(
     rows, weight = slice(place.first, place.last), place.product.weight.name
     if place.spec.kind in (LORA, DORA):
         delta = place.spec.scale * sign * (roles[place.module, "lora_B"] @ roles[place.module, "lora_A"])
+        if place.product.experts:
+            yield weight, slice(None), _Change(delta.swapaxes(1, 2) if place.product.is_turned else delta)
+            return
         yield weight, rows, _Change(delta, roles.get((place.module, "magnitude")))
         return
     inward = roles.get((place.module, "input_scale"))

@@ -42,10 +42,11 @@ from lamella.train.adapters.specs import (
     parse_spec,
     spec_of_annotation,
 )
-from lamella.train.gradients import annotated, build_differentiable, trainable_graph
+from lamella.train.adapters.written import WrittenGradients, differentiate_adapted
+from lamella.train.gradients import annotated, build_differentiable, trainable_graph, written_source
 from lamella.train.initial import with_initial
 from lamella.train.saving import is_source, load_graph
-from lamella.train.sources import ParameterPolicy, TrainableGraph
+from lamella.train.sources import ParameterPolicy, TensorMark, TrainableGraph
 
 ANNOTATION = "adapter"
 WHOLE = (PROMPT, PREFIX)
@@ -62,6 +63,11 @@ class AdapterModel:
     trainable: TrainableGraph
     drawn: tuple[str, ...] = ()
     """Weights that begin random."""
+
+    def unadapted_experts(self) -> list[Tensor]:
+        """The weights of experts that no adapter adds to."""
+        adapted = {item.product.weight.name for item in self.adapted.places}
+        return [item for item in find_experts(self.frozen.graph) if item.name not in adapted]
 
 
 def find_adapters(path: Path, options: Options) -> AdapterModel | None:
@@ -81,6 +87,11 @@ def find_adapters(path: Path, options: Options) -> AdapterModel | None:
             raise InputError("the model has no adapters", hint="say --adapter lora:rank=8")
         return None
     model, drawn = with_initial(model, options)
+    written = None if source is None else written_source(source, options)
+    if written is not None:
+        graph, needed = written
+        whole = replace(graph, model=with_initial(graph.model, options)[0])
+        return _Adapting(model, source, said, options, WrittenGradients.of(whole, needed)).run(marks, drawn)
     return _Adapting(model, source, said, options).run(marks, drawn)
 
 
@@ -88,13 +99,21 @@ class _Adapting:
     """The way from a model to one with adapters and gradients."""
 
     def __init__(
-        self, model: Model, source: Source | None, compiled: Compiled | None, options: Options
+        self,
+        model: Model,
+        source: Source | None,
+        compiled: Compiled | None,
+        options: Options,
+        written: WrittenGradients | None = None,
     ) -> None:
         self.model, self.source, self.compiled, self.options = model, source, compiled, options
+        self.written = written
+        """The gradients that the text of the model writes itself."""
+        self.forward = model.graph if written is None else written.forward.graph
         self.parts: Mapping[str, list[WeightRows]] = checkpoint_parts(
             None if source is None else source.instance
         )
-        self.products = find_products(model.graph)
+        self.products = find_products(self.forward)
         self.start: Mapping[tuple[str, str], Array] = {}
         """Numbers that arrays of adapters begin with, by module and role."""
 
@@ -104,16 +123,26 @@ class _Adapting:
         model, narrow = self._narrow(spec)
         real = np.float64 if self.options.dtype == "f64" else np.float32
         try:
-            work = AdapterRewrite(model, spec, self.options.start_seed, real)
+            forward = None if self.written is None else self.forward
+            work = AdapterRewrite(model, spec, self.options.start_seed, real, forward)
             adapted = self._started(work.run(places, marked))
-            graph = _with_gradients(adapted, narrow, self.compiled)
+            graph = _with_gradients(adapted, narrow, self.compiled, self.written)
         except Found as problem:
             raise LamellaError(problem.findings) from None
         policies = {item.name: ParameterPolicy(item.name) for item in self.model.graph.variables}
         if self.compiled is not None and self.source is not None:
             graph = annotated(graph, self.compiled, self.source)
             policies = dict(graph.policies)
-        policies |= {item.variable: ParameterPolicy(item.variable) for item in adapted.weights}
+        # What is trained for each expert lies where the weights of that expert lie.
+        marks_of = {
+            place.module: policies[place.product.weight.name].mark
+            for place in places
+            if place.product.experts and place.product.weight.name in policies
+        }
+        policies |= {
+            item.variable: ParameterPolicy(item.variable, mark=marks_of.get(item.module, TensorMark()))
+            for item in adapted.weights
+        }
         return AdapterModel(adapted, self.model, replace(graph, policies=policies), drawn)
 
     def _asked(self) -> tuple[AdapterSpec, list[AdapterRows], list[Tensor]]:
@@ -138,9 +167,9 @@ class _Adapting:
         kinds = {item.kind for item in specs}
         if len(kinds) > 1:
             raise InputError(f"the model declares adapters of {len(kinds)} kinds: {', '.join(sorted(kinds))}")
-        behind = {sums.name: name for name, (sums, _) in find_biased(self.model.graph).items()}
+        behind = {sums.name: name for name, (sums, _) in find_biased(self.forward).items()}
         by_result = {item.result.name: item for item in self.products.values()}
-        makers = producers(self.model.graph)
+        makers = producers(self.forward)
         places: list[AdapterRows] = []
         marked: list[Tensor] = []
         for mark, spec in zip(marks, specs, strict=True):
@@ -165,12 +194,15 @@ class _Adapting:
 
     def _narrow(self, spec: AdapterSpec) -> tuple[Model, tuple[str, ...]]:
         """The model whose frozen weights have few bits, where that is asked for."""
+        model = self.model if self.written is None else self.written.graph.model
         if self.options.base is None:
-            return self.model, ()
+            return model, ()
         if spec.kind == DORA:
             raise InputError("dora needs the norms of whole weights", hint="leave --base out, or take lora")
-        chosen = [item for item in self.products.values() if not is_head(item, self.parts)]
-        return with_base(self.model, chosen, self.options.base)
+        chosen = [
+            item for item in self.products.values() if not item.experts and not is_head(item, self.parts)
+        ]
+        return with_base(model, chosen, self.options.base)
 
     def _started(self, adapted: Adapted) -> Adapted:
         """The adapters with the numbers that a folder holds."""
@@ -188,9 +220,14 @@ class _Adapting:
         return replace(adapted, model=replace(adapted.model, data=data))
 
 
-def _with_gradients(adapted: Adapted, narrow: tuple[str, ...], compiled: Compiled | None) -> TrainableGraph:
+def _with_gradients(
+    adapted: Adapted, narrow: tuple[str, ...], compiled: Compiled | None, written: WrittenGradients | None
+) -> TrainableGraph:
     """The graph with the gradients of its adapters; numbers that are made of codes are made again on the way back."""
-    found = trainable_graph(adapted.model, adapted, [item.variable for item in adapted.weights], compiled)
+    if written is None:
+        found = trainable_graph(adapted.model, adapted, [item.variable for item in adapted.weights], compiled)
+    else:
+        found = differentiate_adapted(adapted, written)
     graph = found.model.graph
     placeholders = {tensor.name for tensor, _ in adapted.detached}
     first: tuple[Node, ...] = tuple(node for _, nodes in adapted.detached for node in nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -16,7 +17,7 @@ from lamella.graph.nodes import Graph, Node, Operation, Tensor
 from lamella.graph.rewrite import members, operands_of, producers
 from lamella.lang.module.instantiate import Instance
 from lamella.pipeline.module.weight_plan import context_of, weights_of
-from lamella.train.adapters.specs import DEFAULT_TARGETS, AdapterSpec
+from lamella.train.adapters.specs import DEFAULT_TARGETS, LORA, AdapterSpec
 
 PROJECTION = "_proj"
 """What the names of projections end with in most checkpoints: `q` means `q_proj`."""
@@ -37,6 +38,13 @@ ROUNDING = (
 """Operators by which recipes round the operands and results of products."""
 MAGNITUDE = "math.abs"
 """What the scale of a rounding begins with."""
+GROUPED = "moe.grouped_gemm"
+EXPERT = re.compile(r"(.+\.experts)\.\d+\.([^.]+)\.weight")
+"""The name of a matrix of one expert in a checkpoint."""
+MATRICES = ("gate_up_proj", "down_proj")
+"""What the package transformers calls the matrices of all experts together."""
+LAST = ("w2", "down_proj")
+"""What checkpoints call the last product of an expert."""
 EXPERTS = "moe."
 """What operators on groups of tokens are called by."""
 HEAD = ("lm_head", "embed_out", "score", "classifier")
@@ -55,16 +63,23 @@ class Product:
     bias: Tensor | None
     is_turned: bool
     """Whether the weight is stored with its inputs first."""
+    offsets: Tensor | None = None
+    """Where the rows of each expert begin, of a product with a matrix for each of them."""
 
     @property
     def width(self) -> int:
         """Numbers that go in."""
-        return _extent(self.weight, 0 if self.is_turned else 1)
+        return _extent(self.weight, -2 if self.is_turned else -1)
 
     @property
     def rows(self) -> int:
         """Numbers that come out."""
-        return _extent(self.weight, 1 if self.is_turned else 0)
+        return _extent(self.weight, -1 if self.is_turned else -2)
+
+    @property
+    def experts(self) -> int:
+        """How many matrices the weight has; 0 where it is one that all rows are multiplied with."""
+        return 0 if self.offsets is None else _extent(self.weight, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +174,8 @@ def _product(node: Operation) -> Product | None:
         turned, plain = False, node.operator in ("nn.linear", "aten.linear")
     given, weight, *rest = (*node.inputs, None, None)[:3]
     bias = rest[0] if rest else None
+    if node.operator == GROUPED:
+        return _grouped(node)
     if not plain or turned is None or not isinstance(given, Tensor) or not isinstance(weight, Tensor):
         return None
     (result, *_) = node.outputs
@@ -166,6 +183,17 @@ def _product(node: Operation) -> Product | None:
     if not fits or not isinstance(result, Tensor) or not (bias is None or isinstance(bias, Tensor)):
         return None
     return Product(node, given, weight, result, bias, turned)
+
+
+def _grouped(node: Operation) -> Product | None:
+    """The product with the matrices of experts that an operation is."""
+    given, weight, offsets = node.inputs
+    (result,) = node.outputs
+    parts = [item for item in (given, weight, offsets, result) if isinstance(item, Tensor)]
+    if len(parts) < len(node.inputs) + 1 or not all(isinstance(size, int) for size in parts[1].shape):
+        return None
+    is_turned = dict(node.attributes).get("transpose") == "NN"
+    return Product(node, parts[0], parts[1], parts[3], None, is_turned, parts[2])
 
 
 # --- names of checkpoints -------------------------------------------------------------------------------------
@@ -183,11 +211,32 @@ def checkpoint_parts(instance: Instance | None) -> dict[str, list[WeightRows]]:
     if errors(plan.findings):
         raise LamellaError(errors(plan.findings))
     found: dict[str, list[WeightRows]] = {}
+    stacked: dict[str, list[OutgoingTensor]] = {}
     for item in plan.tensors:
         part = _part(item)
         if part is not None and item.weight is not None:
             found.setdefault(graph_name(item.weight.path), []).append(part)
+        elif item.weight is not None and len(item.weight.shape) == 3:
+            stacked.setdefault(graph_name(item.weight.path), []).append(item)
+    for name, items in stacked.items():
+        stack = _stack_name(items)
+        if stack:
+            found[name] = [WeightRows(stack, 0, 0)]
     return found
+
+
+def _stack_name(items: Sequence[OutgoingTensor]) -> str:
+    """What PEFT calls the matrices of all experts, by their names in a checkpoint; empty where it has none."""
+    if len(items) == 1 and ".experts." in items[0].name:
+        return items[0].name.removesuffix(WEIGHT)
+    matches = [match for item in items if (match := EXPERT.fullmatch(item.name)) is not None]
+    owners, words = ({match[group] for match in matches} for group in (1, 2))
+    if len(matches) != len(items) or len(owners) != 1:
+        return ""
+    (owner,) = owners
+    word = MATRICES[0] if len(words) > 1 else words.pop()
+    # Mixtral's blocks have another name in files than in the models that are made of them.
+    return f"{owner.replace('.block_sparse_moe.', '.mlp.')}.{MATRICES[1] if word in LAST else word}"
 
 
 def _part(item: OutgoingTensor) -> WeightRows | None:
@@ -211,7 +260,7 @@ def _part(item: OutgoingTensor) -> WeightRows | None:
 
 
 def find_experts(graph: Graph) -> list[Tensor]:
-    """The weights that have a matrix for each expert: their products are computed in groups, and have no adapters."""
+    """The weights that have a matrix for each expert: their products are computed in groups."""
     read = {
         item.name
         for node in graph.operations()
@@ -229,25 +278,28 @@ def find_places(
 ) -> list[AdapterRows]:
     """The places that an adapter names; InputError for a name that is none."""
     every = [
-        AdapterRows(product, part.module, part.first, part.last, spec, part.is_turned)
+        AdapterRows(product, part.module, part.first, part.last or product.rows, spec, part.is_turned)
         for name, product in products.items()
+        if not product.experts or spec.kind == LORA
         for part in parts.get(name) or [WeightRows(name.removesuffix(WEIGHT), 0, product.rows)]
     ]
     if not spec.targets:
-        usual = [item for item in every if _matches(item, DEFAULT_TARGETS[spec.kind])]
-        return usual or [item for item in every if not _matches(item, HEAD)]
+        plain = [item for item in every if not item.product.experts]
+        usual = [item for item in plain if _matches(item, DEFAULT_TARGETS[spec.kind])]
+        return usual or [item for item in plain if not _matches(item, HEAD)]
     for word in spec.targets:
         if not any(_matches(item, (word,)) for item in every):
             known = ", ".join(sorted({item.word for item in every})[:20])
             hint = f"products with weights are: {known}"
-            if has_experts:
-                hint += "; experts, which are computed in groups, have no adapters"
+            if has_experts and spec.kind != LORA:
+                hint += "; experts, which are computed in groups, take lora alone"
             raise InputError(f"there is no weight '{printable(word, 60)}' to adapt", hint=hint)
     return [item for item in every if _matches(item, spec.targets)]
 
 
 def _matches(place: AdapterRows, words: Sequence[str]) -> bool:
-    names = (place.word, place.word.removesuffix(PROJECTION), place.module, place.product.weight.name)
+    names = [place.word, place.word.removesuffix(PROJECTION), place.module, place.product.weight.name]
+    names += ["experts"] if place.product.experts else []
     return any(fnmatchcase(name, word) for name in names for word in words)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from lamella.base.dtype import I64
 from lamella.base.errors import InputError
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
-from lamella.graph.nodes import Graph, Node, Operation, Tensor
-from lamella.graph.rewrite import defined, members, results_of
+from lamella.graph.nodes import Argument, Graph, Node, Operation, Tensor
+from lamella.graph.rewrite import defined, members, operands_of, results_of
 from lamella.train.adapters.places import (
     POSITIONED,
     AdapterRows,
@@ -42,6 +42,8 @@ FEED_FORWARD = ("down_proj", "fc2", "wo", "c_proj", "dense_4h_to_h", "down")
 DRAWS = "draws"
 PRIME = (1 << 31) - 1
 """Draws and keys of dropout are below it."""
+KEYS_AND_VALUES = {1: "key", 2: "value"}
+"""What the inputs of an attention are that a prefix changes, by their places."""
 ACTIVATIONS = {"relu": "nn.relu", "gelu": "nn.gelu", "silu": "nn.silu"}
 
 
@@ -56,6 +58,15 @@ class AdapterWeight:
     """What it is there: `lora_A`, `lora_B`, `magnitude`, `scale`, `input_scale`, `prompt`, `key`, `value`, …"""
     shape: tuple[int, ...]
     layer: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterPart:
+    """What makes one tensor out of the tensor that it was."""
+
+    plain: Tensor
+    result: Tensor
+    nodes: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +85,23 @@ class Adapted:
     """The input that has a number for each example, by which is decided what dropout drops; empty without dropout."""
     heads: int = 0
     """The heads of the keys and values that a network makes."""
+    parts: tuple[AdapterPart, ...] = field(default=(), compare=False)
+    """What was added, tensor by tensor."""
 
 
 class AdapterRewrite:
     """The work of adding adapters of one kind to a graph."""
 
-    def __init__(self, model: Model, spec: AdapterSpec, seed: int, real: type[np.floating]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        spec: AdapterSpec,
+        seed: int,
+        real: type[np.floating],
+        forward: Graph | None = None,
+    ) -> None:
+        """`forward` is the way forward alone, of a model whose graph has gradients already."""
+        self.forward, self.is_written = forward or model.graph, forward is not None
         self.model, self.spec, self.seed, self.real = model, spec, seed, np.dtype(real)
         self.graph: Graph = model.graph
         self.weights: list[AdapterWeight] = []
@@ -94,6 +116,9 @@ class AdapterRewrite:
         self.prefixes: Tensor | None = None
         """Keys and values of all layers, where a network makes them: a row for each virtual token."""
         self.heads = 0
+        self.parts: list[AdapterPart] = []
+        self.biased = find_biased(self.forward)
+        """The sums of results and biases, by the results."""
 
     # --- the walk -----------------------------------------------------------------------------------------------
 
@@ -126,6 +151,7 @@ class AdapterRewrite:
             tuple(self.detached),
             draws,
             self.heads,
+            tuple(self.parts),
         )
 
     def _add(self, node: Node) -> None:
@@ -148,7 +174,10 @@ class AdapterRewrite:
         )
         self.builder.add_node(replace(node, outputs=outputs))
         for name, tensor in plain.items():
+            before = self.builder.length
             self.changes[name](tensor, name)
+            made = self.builder.nodes_since(before)
+            self.parts.append(AdapterPart(tensor, replace(tensor, name=name), made))
 
     def _plan(self, places: Sequence[AdapterRows], marked: Sequence[Tensor]) -> int:
         """What is to be done at which tensor; gives the number of virtual tokens."""
@@ -156,13 +185,12 @@ class AdapterRewrite:
         if spec.kind in (PROMPT, PREFIX):
             self._plan_virtual()
             return spec.length
-        biased = find_biased(self.graph)
         by_result: dict[str, list[AdapterRows]] = {}
         for place in places:
             by_result.setdefault(place.product.result.name, []).append(place)
         for name, found in by_result.items():
             product = found[0].product
-            behind = biased.get(name, (product.result, None))[0]
+            behind = self.biased.get(name, (product.result, None))[0]
             if spec.kind in (LORA, DORA):
                 self.changes[name] = self._low_rank(product, found)
             elif spec.kind == IA3:
@@ -194,6 +222,14 @@ class AdapterRewrite:
             total, factor = plain, None
             for place in places:
                 down, up = self._pair(place)
+                if product.offsets is not None:
+                    small = self.builder.call(
+                        "moe.grouped_gemm", product.given, down, product.offsets, transpose="NT"
+                    )
+                    delta = self.builder.call("moe.grouped_gemm", small, up, product.offsets, transpose="NT")
+                    scaled = self.builder.call("llm.scale", delta, factor=place.spec.scale)
+                    total = self.builder.call("math.add", total, scaled)
+                    continue
                 given = self._dropped(product.given, place)
                 small = self.builder.call("llm.matmul", given, down, transpose="NT")
                 whole = self._rows(up, place)
@@ -219,10 +255,16 @@ class AdapterRewrite:
         if rank > max(width, place.rows):
             raise InputError(f"rank {rank} is larger than '{place.module}', {place.rows} × {width}")
         random = np.random.default_rng([self.seed, zlib.crc32(place.module.encode())])
-        start = random.uniform(-1.0, 1.0, (rank, width)) / np.sqrt(width)
+        each = (place.product.experts,) if place.product.experts else ()
+        if each and place.spec.dropout:
+            raise InputError(
+                f"'{place.module[:80]}' has a matrix for each expert, and dropout is for products of all rows",
+                hint="leave dropout out, or this target",
+            )
+        start = random.uniform(-1.0, 1.0, (*each, rank, width)) / np.sqrt(width)
         given = place.product.given
         down = self._variable(place.module, "lora_A", given, start)
-        return down, self._variable(place.module, "lora_B", given, np.zeros((place.rows, rank)))
+        return down, self._variable(place.module, "lora_B", given, np.zeros((*each, place.rows, rank)))
 
     def _dropped(self, given: Tensor, place: AdapterRows) -> Tensor:
         """What a product of low rank is given: without dropout all that there is."""
@@ -313,7 +355,11 @@ class AdapterRewrite:
 
     def _plan_scales(self, product: Product, places: Sequence[AdapterRows], behind: Tensor) -> None:
         if any(place.word in FEED_FORWARD for place in places):
-            self.before[product.result.name] = self._scaled_input(product, places[0])
+            change_input = self._scaled_input(product, places[0])
+            if self.is_written:
+                self._plan_operand(product.node, product.given, change_input)
+            else:
+                self.before[product.result.name] = partial(_with_operand, product.given, change_input)
             return
 
         def change(plain: Tensor, name: str) -> None:
@@ -327,12 +373,10 @@ class AdapterRewrite:
 
         self.changes[behind.name] = change
 
-    def _scaled_input(self, product: Product, place: AdapterRows) -> Callable[[Operation], Operation]:
-        def change(node: Operation) -> Operation:
-            scale = self._variable(place.module, "input_scale", product.given, np.ones(product.width))
-            scaled = self.builder.call("math.mul", product.given, scale)
-            inputs = tuple(scaled if item == product.given else item for item in node.inputs)
-            return replace(node, inputs=inputs)
+    def _scaled_input(self, product: Product, place: AdapterRows) -> Callable[[Tensor, str], Tensor]:
+        def change(plain: Tensor, name: str) -> Tensor:
+            scale = self._variable(place.module, "input_scale", plain, np.ones(product.width))
+            return self.builder.call("math.mul", plain, scale, results=(name,))
 
         return change
 
@@ -364,18 +408,41 @@ class AdapterRewrite:
         if self.spec.length > MOST_TOKENS:
             raise InputError(f"{self.spec.length} virtual tokens are too many", hint=f"at most {MOST_TOKENS}")
         if self.spec.kind == PROMPT:
-            found = list(embeddings(self.graph))
+            found = list(embeddings(self.forward))
             if len(found) != 1:
                 raise InputError(f"a prompt is for a model that looks tokens up once, not {len(found)} times")
             self._plan_prompt(found[0])
             return
-        layers = list(attentions(self.graph))
+        layers = list(attentions(self.forward))
         if not layers:
             raise InputError("a prefix is for a model with causal attention, and there is none")
         for number, node in enumerate(layers):
             out = node.outputs[0]
             assert isinstance(out, Tensor)  # an attention gives tensors
-            self.before[out.name] = self._with_prefix(number, 2 * len(layers))
+            change = self._with_prefix(number, 2 * len(layers))
+            if self.is_written:
+                for place in KEYS_AND_VALUES:
+                    self._plan_operand(node, node.inputs[place], partial(change, place))
+            else:
+                self.before[out.name] = partial(_with_operands, change)
+
+    def _plan_operand(
+        self, node: Operation, operand: Argument, change: Callable[[Tensor, str], Tensor]
+    ) -> None:
+        """Change what an operation is given where it is made: gradients are written for the one that is read."""
+        if not isinstance(operand, Tensor):
+            raise InputError("an attention has no keys or no values of its own")
+        readers = [one for one in self.forward.operations() if operand in operands_of(one)]
+        if readers != [node]:
+            raise InputError(
+                f"'{operand.name[:80]}' is read {len(readers)} times, and a backward: section is written for it",
+                hint=f"{self.spec.kind} changes what one operation alone is given",
+            )
+
+        def made(plain: Tensor, name: str) -> None:
+            change(plain, name)
+
+        self.changes[operand.name] = made
 
     def _plan_prompt(self, node: Operation) -> None:
         out = node.outputs[0]
@@ -407,25 +474,20 @@ class AdapterRewrite:
         random = np.random.default_rng([self.seed, zlib.crc32(b"prompt")])
         return np.asarray(data)[random.integers(0, len(data), self.spec.length)]
 
-    def _with_prefix(self, number: int, count: int) -> Callable[[Operation], Operation]:
+    def _with_prefix(self, number: int, count: int) -> Callable[[int, Tensor, str], Tensor]:
         """Keys and values of one layer behind a prefix, of which there are `count` in all layers."""
 
-        def change(node: Operation) -> Operation:
-            inputs = list(node.inputs)
-            for place, role in ((1, "key"), (2, "value")):
-                item = inputs[place]
-                if not isinstance(item, Tensor) or not all(
-                    isinstance(item.shape[axis], int) for axis in (1, 3)
-                ):
-                    raise InputError("the heads of an attention have no known number and width")
-                heads, width = (size for size in (item.shape[1], item.shape[3]) if isinstance(size, int))
-                if self.spec.hidden_dim:
-                    prefix = self._made_prefix(item, heads, width, 2 * number + place - 1, count)
-                else:
-                    start = self._random(f"{role}{number}", (heads, self.spec.length, width), 0.02)
-                    prefix = self._variable("", role, item, start, number)
-                inputs[place] = self._replace_first(item, prefix, 2, f"{item.name}.prefixed")
-            return replace(node, inputs=tuple(inputs))
+        def change(place: int, item: Tensor, name: str) -> Tensor:
+            role = KEYS_AND_VALUES[place]
+            if not all(isinstance(item.shape[axis], int) for axis in (1, 3)):
+                raise InputError("the heads of an attention have no known number and width")
+            heads, width = (size for size in (item.shape[1], item.shape[3]) if isinstance(size, int))
+            if self.spec.hidden_dim:
+                prefix = self._made_prefix(item, heads, width, 2 * number + place - 1, count)
+            else:
+                start = self._random(f"{role}{number}", (heads, self.spec.length, width), 0.02)
+                prefix = self._variable("", role, item, start, number)
+            return self._replace_first(item, prefix, 2, name)
 
         return change
 
@@ -466,3 +528,20 @@ class AdapterRewrite:
         zeros = self.builder.call("llm.zeros", types={"dtype": tensor.element}, shape=shape)
         first = self.builder.call("math.add", zeros, value)
         return self.builder.call("layout.concat", (first, rest), axis=axis, results=(name,))
+
+
+def _with_operand(given: Tensor, change: Callable[[Tensor, str], Tensor], node: Operation) -> Operation:
+    """An operation that is given something else in the place of a tensor."""
+    changed = change(given, f"{given.name}.scaled")
+    return replace(node, inputs=tuple(changed if item == given else item for item in node.inputs))
+
+
+def _with_operands(change: Callable[[int, Tensor, str], Tensor], node: Operation) -> Operation:
+    """An attention whose keys and values are changed."""
+    inputs = list(node.inputs)
+    for place in KEYS_AND_VALUES:
+        item = inputs[place]
+        if not isinstance(item, Tensor):
+            raise InputError("an attention has no keys or no values of its own")
+        inputs[place] = change(place, item, f"{item.name}.prefixed")
+    return replace(node, inputs=tuple(inputs))

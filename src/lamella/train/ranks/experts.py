@@ -151,7 +151,7 @@ class ExpertDivision(Division):
     def _grouped(self, node: Operation, inputs: Sequence[Tensor]) -> Routes | None:
         """The routes of an operation on experts that ranks share."""
         kinds, _ = GROUPED.get(node.operator, ("", ""))
-        if len(kinds) != len(inputs):
+        if not kinds or len(kinds) != len(inputs):
             return None
         rows, weights, offsets = (
             [item for item, kind in zip(inputs, kinds, strict=True) if kind == one] for one in "rwo"

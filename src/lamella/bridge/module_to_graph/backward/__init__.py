@@ -26,6 +26,7 @@ from lamella.bridge.module_to_graph.lowering import CallSite
 from lamella.bridge.module_to_graph.nodes import CompilationSettings, Compiled, InstanceFrame, graph_name
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
+from lamella.lang.module.instantiate import children
 from lamella.lang.module.instantiate.nodes import Instance
 
 AUXILIARY = "aux_loss"
@@ -33,11 +34,15 @@ AUXILIARY = "aux_loss"
 
 
 def differentiate(
-    instance: Instance, settings: CompilationSettings | None = None, auxiliary: bool = False
+    instance: Instance,
+    settings: CompilationSettings | None = None,
+    auxiliary: bool = False,
+    is_apart: bool = False,
 ) -> Differentiated:
     """The graph of an instance with the gradients of its inputs and trainable parameters.
 
-    With `auxiliary` also those of the auxiliary losses inside it, whose gradient is one more input.
+    With `auxiliary` also those of the auxiliary losses inside it, whose gradient is one more input. With `is_apart`
+    every tensor has an adjoint that is no other's, frozen parameters or not: something may be put in between.
 
     Its inputs are those of the forward graph, then `d_<output>` for each floating output; its outputs are those of
     the forward graph, then `d_<input>` for each floating input without `@gradient(skip)`, then `d_<path>` for each
@@ -46,6 +51,7 @@ def differentiate(
     # Decode caches are updated from call to call; gradients are those of one whole sequence.
     settings = replace(settings or CompilationSettings(), cached=0)
     tape = Tape(settings, instance.name)
+    tape.is_apart = is_apart
     whole = _Whole(tape, auxiliary)
     graph = None
     try:
@@ -74,6 +80,7 @@ def differentiate(
         whole.saved,
         whole.auxiliary,
         {name: item.name for name, item in tape.adjoints.items()},
+        whole.needed,
     )
 
 
@@ -82,6 +89,17 @@ def declares_gradients(instance: Instance) -> bool:
     forward = instance.module.forward
     lists = forward is not None and (forward.save is not None or forward.recompute is not None)
     return lists or instance.module.backward is not None
+
+
+def writes_gradients(instance: Instance) -> bool:
+    """Whether a declaration, or one of those that it is made of, has a backward graph that a user wrote.
+
+    Those of the standard library are the derivatives of its forward graphs.
+    """
+    backward = instance.module.backward
+    if backward is not None and backward.graph is not None and not instance.backward_scope.unit.standard:
+        return True
+    return any(writes_gradients(child) for _, child in children(instance))
 
 
 def losses_of_parts(names: Iterable[tuple[str, Tensor]]) -> Iterator[Tensor]:
@@ -102,6 +120,7 @@ class _Whole:
         self.input_gradients: dict[str, str] = {}
         self.seeds: dict[str, str] = {}
         self.saved: tuple[str, ...] = ()
+        self.needed: frozenset[str] = frozenset()
         self._taken: set[str] = set()
 
     def build(self, frame: InstanceFrame) -> Graph | None:
@@ -145,7 +164,11 @@ class _Whole:
         self.auxiliary = AuxiliaryLosses(tuple(found), trained, seed.name)
 
     def _sweep(self, root: Visit) -> ReverseSweep:
-        parameters = [item.tensor.name for item in self.tape.weights.values() if is_trainable(item)]
+        parameters = [
+            item.tensor.name
+            for item in self.tape.weights.values()
+            if is_trainable(item) or (self.tape.is_apart and item.tensor.element.is_float)
+        ]
         inputs = [
             value.name
             for port, value in root.inputs
@@ -153,6 +176,7 @@ class _Whole:
         ]
         wanted = RequiresGradient(parameters, inputs)
         wanted.follow(root.calls())
+        self.needed = frozenset(wanted.all)
         return ReverseSweep(self.tape, wanted, run_explicit, {})
 
     def _saved(self, root: Visit) -> list[str]:
@@ -214,4 +238,5 @@ __all__ = [
     "declares_gradients",
     "differentiate",
     "losses_of_parts",
+    "writes_gradients",
 ]

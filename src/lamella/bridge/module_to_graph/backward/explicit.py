@@ -590,7 +590,9 @@ class _BackwardGraph:
                 results = self.tape.call(
                     "math.add", (old, value), {}, (self.frame.place(target.name),), place
                 )
-                bound[target.name] = next(item for item in results if isinstance(item, Tensor))
+                value = next(item for item in results if isinstance(item, Tensor))
+            if isinstance(value, Tensor) and target.name.startswith(PREFIX):
+                bound[target.name] = self.tape.set_apart(value)
 
     def results(self) -> dict[str, Bound]:
         """The gradients that the graph gives, by what they are gradients of."""

@@ -300,6 +300,7 @@ class ReverseSweep:
         sums = self.parameters if self.tape.is_parameter(tensor) else self._local
         found = self.total(sums.pop(tensor.name, []), tensor.name)
         if found is not None:
+            found = self.tape.set_apart(found)
             self.tape.adjoints[tensor.name] = found
         return found
 

@@ -135,6 +135,8 @@ class Differentiated:
     """The losses of parts, where they were asked for and there are some."""
     adjoints: Mapping[str, str] = field(default_factory=dict)
     """The gradients of tensors of the forward part, by these."""
+    needed: frozenset[str] = frozenset()
+    """The tensors of the forward part that gradients have to go back to."""
 
     @property
     def model(self) -> Model | None:
@@ -183,6 +185,8 @@ class Tape(GraphLowering):
         self._memory: dict[str, Annotation] | None = None
         self.changes: dict[str, Callable[[Tensor], Tensor]] = {}
         """What is done to the adjoints of tensors on their way back."""
+        self.is_apart = False
+        """Whether every adjoint is a tensor of its own, though it has the numbers of another."""
 
     # --- forward --------------------------------------------------------------------------------------------
 
@@ -342,6 +346,13 @@ class Tape(GraphLowering):
             yield
         finally:
             self._reading.pop()
+
+    def set_apart(self, adjoint: Tensor) -> Tensor:
+        """The adjoint of one tensor alone, where that is asked for."""
+        if not self.is_apart or self.root is None:
+            return adjoint
+        place = CallSite("adjoint", self.root.forward.span, None)
+        return next(flat(self.call(IDENTITY, (adjoint,), {}, (f"{adjoint.name}.own",), place)))
 
     def memory_of(self, path: str) -> Annotation | None:
         """What `@memory` says of a forward tensor."""

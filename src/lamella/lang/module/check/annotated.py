@@ -12,6 +12,7 @@ from lamella.lang.module.annotations.table import (
     KINDS,
     PARAMETER,
     PARAMETER_MODES,
+    STRATEGIES,
     AnnotationKind,
     ArgumentValue,
 )
@@ -34,6 +35,7 @@ from lamella.lang.module.nodes import (
 from lamella.lang.module.rules import annotated as rules
 from lamella.lang.module.rules import names as name_rules
 from lamella.lang.module.rules.annotated import INERT as RULE
+from lamella.lang.module.rules.annotated import SILENT
 from lamella.lang.module.suggest import Suggestions, suggest
 
 # --- annotations without effect: read, checked and kept, and obeyed by nothing yet --------------------------
@@ -46,11 +48,28 @@ class Inert:
     argument: str = ""
     values: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
+    beside: tuple[str, tuple[str, ...]] = ("", ())
+    """Another argument, and those values of it beside which this one says nothing."""
+
+
+STAYING = "mode", ("save", "recompute", "temporary", "pin")
+"""Modes of `@memory` by which nothing leaves the memory: how it would come and go says nothing then."""
+
+
+def _unless(*strategies: str) -> tuple[str, tuple[str, ...]]:
+    """Beside other strategies of `@scaling` than these."""
+    return "strategy", tuple(item for item in STRATEGIES if item not in strategies)
 
 
 INERT: Mapping[str, tuple[Inert, ...]] = MappingProxyType(
     {
         "kernel": (Inert("workspace"),),
+        "memory": tuple(Inert(name, beside=STAYING) for name in ("priority", "prefetch", "async")),
+        "scaling": (
+            Inert("history_len", beside=_unless("delayed")),
+            Inert("update_interval", beside=_unless("delayed")),
+            Inert("block_size", beside=_unless("per_block")),
+        ),
     }
 )
 """For each annotation what of it nothing obeys; one that is not here has its effect."""
@@ -67,10 +86,16 @@ def find_inert(
         return
     given = dict(_given(annotation))
     for row in rows:
-        if row.argument in given and (not row.values or arguments.get(row.argument) in row.values):
-            argument = given[row.argument]
-            shown = argument.span.text if argument.name else f"{row.argument}={argument.span.text}"
+        other, values = row.beside
+        if row.argument not in given or (row.values and arguments.get(row.argument) not in row.values):
+            continue
+        argument = given[row.argument]
+        shown = argument.span.text if argument.name else f"{row.argument}={argument.span.text}"
+        if not other:
             yield RULE.at(argument.span, what=f"'{shown}' of '@{annotation.name}'", place=place)
+        elif arguments.get(other) in values:
+            said = f"'@{annotation.name}({arguments[other]})'"
+            yield SILENT.at(argument.span, what=f"'{shown}'", said=said)
 
 
 def _given(annotation: Annotation) -> Iterator[tuple[str, Argument]]:

@@ -56,3 +56,4 @@ INERT = Rule(
     "{what} on {place} is kept for targets that obey it: a processor and the reference do not",
     NOTE,
 )
+SILENT = INERT.also("{what} says nothing beside {said}", hint="leave it out")
