@@ -37,6 +37,10 @@ BESIDE = 1 << 14
 """Bytes of biases that are fetched together where codecs store the weights beside them."""
 
 
+class ShortL2(Unsupported):
+    """L2 is too small for what a plan must hold there at once."""
+
+
 @dataclass(slots=True, eq=False)
 class Fetch:
     """Bytes that come from DDR to L2 before a stage: its weights, or an input of the plan."""
@@ -236,7 +240,7 @@ class Placement:
             return None
         victim = self._victim(spilled)
         if victim is None:
-            raise Unsupported(
+            raise ShortL2(
                 f"the plan needs {self.l2_bytes} bytes of L2 at once; the device has {self.machine.l2}"
             )
         return victim
@@ -450,7 +454,7 @@ class Placement:
                     tiled.staged[key] = max(tiled.staged.get(key, 0), aligned(part.extent, ALIGN))
         for index, region in tiled.shape.wholes:
             if region.buffer.name in self.ddr:
-                raise Unsupported(
+                raise ShortL2(
                     f"{tiled.stage.name} reads {region.name or index} whole, which does not fit into L2"
                 )
         for key, size in tiled.staged.items():

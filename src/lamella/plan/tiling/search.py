@@ -67,6 +67,12 @@ def _look(shape: StageShape, limits: Limits) -> list[Choice]:
     return search.front()
 
 
+def least_bytes(shape: StageShape) -> int:
+    """Bytes of L1 without which a stage has no tile: one row of its output, what that needs, the fewest weights."""
+    ways = [kept.size for kept in _weights(shape)]
+    return min(ways[1:] if shape.streamed and len(ways) > 1 else ways) + _Tiles(shape, 1, 1).slot
+
+
 def can_stay(shape: StageShape) -> bool:
     """Whether a stage may work on memories other than L1: it only moves elements, or cannot be divided."""
     stage = shape.stage

@@ -57,6 +57,11 @@ class Machine:
         self.l2 = model.capacity("L2") or 1 << 40
         self.tokens = model.tokens or 16
 
+    @property
+    def piece(self) -> int:
+        """Elements of the pieces of rows where L1 is too small for rows: each operand of a task takes a few."""
+        return min(64, max(16, self.l1 // 16))
+
     def load(self, size: int) -> int:
         """Cycles of a transfer from L2 to L1."""
         return -(-size // self.dma) + self.dma_overhead + self.dispatch
