@@ -42,7 +42,7 @@ from lamella.plan.tiling.program import (
     order,
     steps_of,
 )
-from lamella.plan.tiling.shape import Machine, StageShape
+from lamella.plan.tiling.shape import Machine, StageShape, TileSizes
 from lamella.plan.tiling.slices import WeightSlice, slice_tasks, sliced_arrays
 from lamella.plan.tiling.split import LONG_ROW
 from lamella.plan.tiling.stages import ALONE, LONG, SHORT, Network, Stage, group
@@ -171,10 +171,11 @@ class _Attempts:
         self.untried = 0
         self.bases: dict[tuple[object, ...], _Base] = {}
         self.made: dict[tuple[object, ...], _Attempt] = {}
+        self.tiles: dict[tuple[object, ...], TileSizes] = {}
 
     def fastest(self, network: Network) -> Tiled:
         """The plan that the simulator likes best among those of some tactics."""
-        self.bases, self.made = {}, {}
+        self.bases, self.made, self.tiles = {}, {}, {}
         refused: list[Unsupported] = []
         for tactic in (*self.options.tactics, *self._cold_tactics(network)):
             # What codecs store takes whole blocks, for which L2 may be too small.
@@ -214,7 +215,7 @@ class _Attempts:
             model, asked = MachineModel(self.device), (self.options.engines, tactic.engines)
             engines = min([model.engines, *filter(None, asked)])
             machine = Machine(model, engines, tactic, self.effort)
-            machine.l1 = self.room
+            machine.l1, machine.tiles = self.room, self.tiles
             self.bases[key] = _Base(network, machine)
         item = self.bases[key].attempt(tactic, self.codes if tactic.coded else None)
         same = (*item.stages, tactic.grain, tactic.solved, tactic.coded)

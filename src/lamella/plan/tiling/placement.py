@@ -22,7 +22,16 @@ from lamella.plan.tiling.program import L2_BUFFER, AffineAddress, Bytes
 from lamella.plan.tiling.residency import Spill, cheapest_spills
 from lamella.plan.tiling.runs import Run, assign, find_run
 from lamella.plan.tiling.search import slots_of, stream_slots
-from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, lead_operand, tiles_of
+from lamella.plan.tiling.shape import (
+    ALIGN,
+    Machine,
+    Slot,
+    Span,
+    StageShape,
+    different_tiles,
+    lead_operand,
+    tiles_of,
+)
 from lamella.plan.tiling.split import OperandRange, Tile, bits_of
 from lamella.plan.tiling.stages import Network, Stage
 
@@ -581,14 +590,3 @@ def tiled_stage(stage: Stage, shape: StageShape, choice: Choice) -> TiledStage:
         return TiledStage(stage, shape, choice, [tiles], shape.slot(tiles))
     shared = assign(tiles, choice.engines)
     return TiledStage(stage, shape, choice, shared, shape.slot(different_tiles(stage, shared)))
-
-
-def different_tiles(stage: Stage, shared: Iterable[Iterable[Tile]]) -> list[Tile]:
-    """One of all tiles that have as many rows, of the output and under its kernels."""
-    found: dict[tuple[int, ...], Tile] = {}
-    for tile in (tile for tiles in shared for tile in tiles):
-        own = zip((*stage.leads, stage), (*stage.stripes(*tile), tile), strict=True)
-        found.setdefault(
-            tuple(n for item, rows in own for n in (rows[1], item.split.rows_under(*rows)[1])), tile
-        )
-    return list(found.values())
