@@ -21,21 +21,37 @@ SMALLEST = 2 * BLOCK
 
 def operand_bytes(region: Region, source: Array, by_channel: bool) -> Array:
     """The bytes of an operand from those of its buffer; by channel its last axis becomes the outermost."""
-    start = region.offset.constant
-    raw: Array = np.ascontiguousarray(source).view(np.uint8).reshape(-1)[start : start + region.extent]
     type = region.type
     if not by_channel or type is None:
-        return raw
-    shape = (prod(type.shape[:-1]), type.shape[-1])
+        return _raw_bytes(region, source)
+    elements = elements_of(region, source).reshape(prod(type.shape[:-1]), type.shape[-1])
+    return packed_elements(elements.T, _bits(type.elem))
+
+
+def elements_of(region: Region, source: Array) -> Array:
+    """The elements of a dense operand in its shape, as unsigned integers of their width (a byte for four bits)."""
+    type, raw = region.type, _raw_bytes(region, source)
+    assert type is not None
     bits = _bits(type.elem)
     if bits == 4:
-        nibbles = np.stack([raw & 15, raw >> 4], axis=1).reshape(-1)[: prod(shape)]
-        turned = nibbles.reshape(shape).T.reshape(-1)
-        padded = np.concatenate([turned, np.zeros(turned.size % 2, np.uint8)])
-        found: Array = padded[::2] | padded[1::2] << 4
-        return found
-    columns: Array = raw.view(f"u{bits // 8}").reshape(shape).T
-    return np.ascontiguousarray(columns).view(np.uint8).reshape(-1)
+        return np.stack([raw & 15, raw >> 4], axis=1).reshape(-1)[: prod(type.shape)].reshape(type.shape)
+    return raw.view(f"u{bits // 8}").reshape(type.shape)
+
+
+def packed_elements(elements: Array, bits: int) -> Array:
+    """Such elements as bytes, in row-major order."""
+    if bits != 4:
+        return np.ascontiguousarray(elements).view(np.uint8).reshape(-1)
+    flat = elements.reshape(-1)
+    padded = np.concatenate([flat, np.zeros(flat.size % 2, np.uint8)])
+    found: Array = padded[::2] | padded[1::2] << 4
+    return found
+
+
+def _raw_bytes(region: Region, source: Array) -> Array:
+    start = region.offset.constant
+    raw: Array = np.ascontiguousarray(source).view(np.uint8).reshape(-1)[start : start + region.extent]
+    return raw
 
 
 def _bits(elem: str) -> int:

@@ -24,7 +24,7 @@ PRODUCTS = ("conv2d", "gemm", "matmul")
 
 def smallest(task: Task) -> int:
     """Bytes of L1 without which a task cannot run: a row of its output, what lies under it, one channel of weights."""
-    split = split_of(task, fine=True)
+    split = split_of(task, 16)
     found = 0
     for index, item in enumerate(split.inputs):
         type = item.region.type

@@ -203,7 +203,7 @@ def same_bytes(
     wanted = before(**_given(before.inputs, raw, plan))
     after = compile_plan(result, seed=seed, order=order)
     given = _given(after.inputs, raw, plan)
-    given |= tiled.packing.pack(raw)
+    given |= tiled.pack(raw)
     after.draws = False
     found = after(**given)
     shared = [name for name in found if name in wanted]

@@ -45,6 +45,7 @@ from lamella.plan.report import bound_line
 from lamella.plan.stcb import Stream
 from lamella.plan.tiling import Tiled, TilingOptions, tile
 from lamella.plan.tiling.choice import SOLVED, TACTICS
+from lamella.plan.tiling.stages import task_name
 from lamella.plan.timing import TimingReport, simulate
 from lamella.plan.timing.network_bounds import NetworkBounds, find_network_bounds
 
@@ -288,11 +289,6 @@ def _stage(name: str, document: Document, numbers: PlanNumbers, kernels: str, op
     return PlanStage(name, program, numbers, kernels)
 
 
-def _name_of(task: Task) -> str:
-    """What tiling calls a task: its token, or its name where nobody waits for it."""
-    return task.token or task.debug or f"{task.opcode}{task.number}"
-
-
 def _from_model(finding: Diagnostic) -> Diagnostic:
     """A finding in a plan that we wrote, with the operation of the model that its task belongs to."""
     source = finding.span.source
@@ -317,12 +313,12 @@ def _tile(chosen: PlanStage, device: ResolvedDevice, options: Options) -> tuple[
         tiled = tile(plan, device, limits)
     except Unsupported as problem:
         words = str(problem).split()
-        place = next((task for task in plan.tasks() if _name_of(task) in words), None)
+        place = next((task for task in plan.tasks() if task_name(task) in words), None)
         span = NOWHERE if place is None else place.span
         raise LamellaError([_from_model(NOT_TILED.at(span, device=device.name, reason=problem))]) from None
     buffers = {item.name.id for item in tiled.document.statements if isinstance(item, Buffer)}
     kept_arrays = {name: item for name, item in chosen.numbers.arrays.items() if name in buffers}
-    packed = tiled.packing.pack(images)
+    packed = tiled.pack(images)
     kept_arrays |= {name: item for name, item in packed.items() if name in buffers}
     numbers = replace(chosen.numbers, arrays=kept_arrays)
     return _stage("tiled", tiled.document, numbers, chosen.kernels, options), tiled

@@ -24,14 +24,13 @@ from lamella.lang.nem.parse import parse
 from lamella.lang.nem.resolved import Plan, Region
 from lamella.plan.operands import Codes
 from lamella.plan.tiling.choice import COLD_TACTICS, LATENCIES, TACTICS, Choice, Effort, Tactic
-from lamella.plan.tiling.columns import cut_columns
 from lamella.plan.tiling.emit import Generator
 from lamella.plan.tiling.engines import LAYERS, OTHERS, allot
 from lamella.plan.tiling.fill import choose_fill
 from lamella.plan.tiling.halo import SMALL, Halo, find_halos, with_halo
 from lamella.plan.tiling.layouts import settle_layouts
 from lamella.plan.tiling.pack import PackedBuffer, Packing
-from lamella.plan.tiling.placement import TiledStage, padding_bytes, tiled_stage
+from lamella.plan.tiling.placement import ShortL2, TiledStage, padding_bytes, tiled_stage
 from lamella.plan.tiling.program import (
     L2_BUFFER,
     AffineAddress,
@@ -43,7 +42,9 @@ from lamella.plan.tiling.program import (
     order,
     steps_of,
 )
-from lamella.plan.tiling.shape import Machine, StageShape
+from lamella.plan.tiling.shape import Machine, StageShape, TileSizes
+from lamella.plan.tiling.slices import WeightSlice, slice_tasks, sliced_arrays
+from lamella.plan.tiling.split import LONG_ROW
 from lamella.plan.tiling.stages import ALONE, LONG, SHORT, Network, Stage, group
 from lamella.plan.tiling.stripes import with_stripes
 from lamella.plan.tiling.text import Writer
@@ -96,6 +97,12 @@ class Tiled:
     """Tactics for which there were no steps left."""
     origins: tuple[int, ...] = ()
     """For each task, in the order of the text, the number of the task of the selected plan that it belongs to."""
+    slices: Mapping[str, WeightSlice] = field(default_factory=dict)
+    """Weights that are parts of those of the selected plan, where tasks had to be cut."""
+
+    def pack(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """What is imported for each packed buffer, from the bytes of the buffers of the selected plan."""
+        return self.packing.pack(sliced_arrays(self.slices, arrays))
 
 
 def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = None) -> Tiled:
@@ -104,32 +111,59 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     Raises Unsupported where a stage has no tile that fits, with the bytes it needs.
     """
     options = options or TilingOptions()
-    # Shorter stages have smaller tiles.
-    search = _Attempts(device, options)
-    for length in (LONG, SHORT):
+    full = Machine(MachineModel(device), 1).l1
+    # Rings through L2 have slots as large as those of L1: where L2 is too small for them, so are tiles.
+    rooms = [full >> step for step in range(full.bit_length()) if step == 0 or full >> step >= LEAST_ROOM]
+    for room in rooms:
         try:
-            return search.fastest(group(plan, options.outputs, length))
-        except Unsupported:
+            return _within(plan, device, options, room)
+        except ShortL2 as problem:
+            refusal: Unsupported = problem
+        except Unsupported as problem:
+            refusal = problem
+            break
+    for room in rooms:
+        machine = Machine(MachineModel(device), 1)
+        machine.l1 = room
+        try:
+            sliced = slice_tasks(plan, group(plan, options.outputs, ALONE).weights, machine)
+        except Unsupported as problem:
+            raise problem if room == full else refusal from None
+        if sliced is None:
             continue
-    try:
-        return search.fastest(group(plan, options.outputs, ALONE))
-    except Unsupported as problem:
-        refusal = problem
-    cut = cut_columns(plan, Machine(MachineModel(device), 1).l1)
-    if cut is None:
-        raise refusal
-    try:
-        found = tile(cut.plan, device, options)
-    except Unsupported:
-        raise refusal from None
-    return replace(found, origins=tuple(cut.origins[number] for number in found.origins))
+        known = None if options.arrays is None else sliced_arrays(sliced.weights, options.arrays)
+        try:
+            found = _within(sliced.plan, device, replace(options, arrays=known), room)
+        except ShortL2 as problem:
+            refusal = problem
+            continue
+        origins = tuple(sliced.origins[number] for number in found.origins)
+        return replace(found, origins=origins, slices=sliced.weights)
+    raise refusal
+
+
+LEAST_ROOM = 256
+"""Bytes of L1 below which there is hardly a task that has a tile."""
+
+
+def _within(plan: Plan, device: ResolvedDevice, options: TilingOptions, room: int) -> Tiled:
+    """Tile a plan as if L1 had no more than some bytes; shorter stages have smaller tiles."""
+    search = _Attempts(device, options, room)
+    piece = Machine(MachineModel(device), 1).piece
+    refused: list[Unsupported] = []
+    for length, longest in ((LONG, LONG_ROW), (SHORT, LONG_ROW), (ALONE, piece)):
+        try:
+            return search.fastest(group(plan, options.outputs, length, longest))
+        except Unsupported as problem:
+            refused.append(problem)
+    raise next((item for item in refused if isinstance(item, ShortL2)), refused[-1])
 
 
 class _Attempts:
     """Attempts at a plan, each simulated, as long as there are steps left."""
 
-    def __init__(self, device: ResolvedDevice, options: TilingOptions) -> None:
-        self.device, self.options = device, options
+    def __init__(self, device: ResolvedDevice, options: TilingOptions, room: int) -> None:
+        self.device, self.options, self.room = device, options, room
         self.effort = Effort(options.effort)
         known = options.arrays is not None and device.units("WDM")
         saves = Machine(MachineModel(device), 1).saves
@@ -137,10 +171,11 @@ class _Attempts:
         self.untried = 0
         self.bases: dict[tuple[object, ...], _Base] = {}
         self.made: dict[tuple[object, ...], _Attempt] = {}
+        self.tiles: dict[tuple[object, ...], TileSizes] = {}
 
     def fastest(self, network: Network) -> Tiled:
         """The plan that the simulator likes best among those of some tactics."""
-        self.bases, self.made = {}, {}
+        self.bases, self.made, self.tiles = {}, {}, {}
         refused: list[Unsupported] = []
         for tactic in (*self.options.tactics, *self._cold_tactics(network)):
             # What codecs store takes whole blocks, for which L2 may be too small.
@@ -177,7 +212,11 @@ class _Attempts:
         # What the search prices depends on these.
         key = tactic.weights_hidden, tactic.stripes, tactic.grain, tactic.engines
         if key not in self.bases:
-            self.bases[key] = _Base(network, self.device, self.options, tactic, self.effort)
+            model, asked = MachineModel(self.device), (self.options.engines, tactic.engines)
+            engines = min([model.engines, *filter(None, asked)])
+            machine = Machine(model, engines, tactic, self.effort)
+            machine.l1, machine.tiles = self.room, self.tiles
+            self.bases[key] = _Base(network, machine)
         item = self.bases[key].attempt(tactic, self.codes if tactic.coded else None)
         same = (*item.stages, tactic.grain, tactic.solved, tactic.coded)
         if same not in self.made:
@@ -250,18 +289,9 @@ def _measure(document: Document, device: ResolvedDevice) -> tuple[int, int]:
 class _Base:
     """What attempts at a plan have in common: the machine, halos, and what the search found."""
 
-    def __init__(
-        self,
-        network: Network,
-        device: ResolvedDevice,
-        options: TilingOptions,
-        tactic: Tactic,
-        effort: Effort,
-    ) -> None:
-        model = MachineModel(device)
-        engines = min(model.engines, options.engines or model.engines, tactic.engines or model.engines)
-        self.machine = Machine(model, engines, tactic, effort)
-        self.network = network = with_stripes(network, self.machine) if tactic.stripes else network
+    def __init__(self, network: Network, machine: Machine) -> None:
+        self.machine = machine
+        self.network = network = with_stripes(network, machine) if machine.tactic.stripes else network
         self.halos = find_halos(network, self.machine.l1 // SMALL) if network.length else {}
         self.machine.l1 -= padding_bytes(self.halos.values())
         self.shapes = Shapes(network, self.machine)

@@ -22,7 +22,16 @@ from lamella.plan.tiling.program import L2_BUFFER, AffineAddress, Bytes
 from lamella.plan.tiling.residency import Spill, cheapest_spills
 from lamella.plan.tiling.runs import Run, assign, find_run
 from lamella.plan.tiling.search import slots_of, stream_slots
-from lamella.plan.tiling.shape import ALIGN, Machine, Slot, Span, StageShape, lead_operand, tiles_of
+from lamella.plan.tiling.shape import (
+    ALIGN,
+    Machine,
+    Slot,
+    Span,
+    StageShape,
+    different_tiles,
+    lead_operand,
+    tiles_of,
+)
 from lamella.plan.tiling.split import OperandRange, Tile, bits_of
 from lamella.plan.tiling.stages import Network, Stage
 
@@ -35,6 +44,10 @@ URGENT_PIECE = 1 << 12
 
 BESIDE = 1 << 14
 """Bytes of biases that are fetched together where codecs store the weights beside them."""
+
+
+class ShortL2(Unsupported):
+    """L2 is too small for what a plan must hold there at once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -236,7 +249,7 @@ class Placement:
             return None
         victim = self._victim(spilled)
         if victim is None:
-            raise Unsupported(
+            raise ShortL2(
                 f"the plan needs {self.l2_bytes} bytes of L2 at once; the device has {self.machine.l2}"
             )
         return victim
@@ -450,7 +463,7 @@ class Placement:
                     tiled.staged[key] = max(tiled.staged.get(key, 0), aligned(part.extent, ALIGN))
         for index, region in tiled.shape.wholes:
             if region.buffer.name in self.ddr:
-                raise Unsupported(
+                raise ShortL2(
                     f"{tiled.stage.name} reads {region.name or index} whole, which does not fit into L2"
                 )
         for key, size in tiled.staged.items():
@@ -577,14 +590,3 @@ def tiled_stage(stage: Stage, shape: StageShape, choice: Choice) -> TiledStage:
         return TiledStage(stage, shape, choice, [tiles], shape.slot(tiles))
     shared = assign(tiles, choice.engines)
     return TiledStage(stage, shape, choice, shared, shape.slot(different_tiles(stage, shared)))
-
-
-def different_tiles(stage: Stage, shared: Iterable[Iterable[Tile]]) -> list[Tile]:
-    """One of all tiles that have as many rows, of the output and under its kernels."""
-    found: dict[tuple[int, ...], Tile] = {}
-    for tile in (tile for tiles in shared for tile in tiles):
-        own = zip((*stage.leads, stage), (*stage.stripes(*tile), tile), strict=True)
-        found.setdefault(
-            tuple(n for item, rows in own for n in (rows[1], item.split.rows_under(*rows)[1])), tile
-        )
-    return list(found.values())

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from lamella.base.arena import aligned
 from lamella.base.errors import Unsupported
 from lamella.plan.tiling.choice import Choice, Limits, Price
-from lamella.plan.tiling.runs import LOOP_FROM, Run, assign, find_run
-from lamella.plan.tiling.shape import ALIGN, Machine, StageShape, tiles_of
+from lamella.plan.tiling.runs import LOOP_FROM, Run
+from lamella.plan.tiling.shape import ALIGN, Machine, StageShape
 from lamella.plan.tiling.split import VIEWS, Rows, bits_of
 from lamella.plan.timing.dataflow import may_stay
 
@@ -65,6 +65,12 @@ def _look(shape: StageShape, limits: Limits) -> list[Choice]:
             f"the device has {limits.room}"
         )
     return search.front()
+
+
+def least_bytes(shape: StageShape) -> int:
+    """Bytes of L1 without which a stage has no tile: one row of its output, what that needs, the fewest weights."""
+    ways = [kept.size for kept in _weights(shape)]
+    return min(ways[1:] if shape.streamed and len(ways) > 1 else ways) + _Tiles(shape, 1, 1).slot
 
 
 def can_stay(shape: StageShape) -> bool:
@@ -292,28 +298,20 @@ class _Tiles:
     """The tiles of one height with what does not depend on the rest of a choice."""
 
     def __init__(self, shape: StageShape, height: int, engines: int) -> None:
-        split = shape.stage.split
-        tiles = tiles_of(split.units, split.period, height)
-        middle = len(tiles) // 2
-        # Of the first two, the last and some from the middle, one is the largest in every respect.
-        some = [tiles[0], tiles[-1], tiles[min(1, len(tiles) - 1)], *tiles[max(0, middle - 1) : middle + 2]]
+        sizes, machine = shape.sizes(height), shape.machine
         self.shape = shape
         self.height = height
-        self.each = -(-len(tiles) // engines)
-        self.count = len(tiles)
-        self.engines = min(engines, len(tiles))
-        self.run = find_run(shape.stage, assign(tiles, engines))
-        self.slot = shape.slot(some).size
-        first, count = max(
-            some, key=lambda tile: (tile[1], sum(part.extent for _, _, part in shape.loads(*tile)))
-        )
-        machine = shape.machine
-        self.share = count / split.units
-        self.loads = [machine.load(part.extent) for _, _, part in shape.loads(first, count)]
-        self.out = sum(machine.put(part.extent) for _, _, part in shape.stored(first, count))
+        self.each = -(-sizes.count // engines)
+        self.count = sizes.count
+        self.engines = min(engines, sizes.count)
+        self.run = sizes.run(shape.stage, engines)
+        self.slot = sizes.slot
+        self.share = sizes.largest[1] / shape.stage.split.units
+        self.loads = [machine.load(size) for size in sizes.loads]
+        self.out = sum(machine.put(size) for size in sizes.stored)
         self.after = shape.follower_cycles(self.share)
-        self.before = list(shape.lead_cycles(first, count))
-        self.gathered = machine.fetch(next(shape.made(first, count))[2].extent) if shape.distant else 0
+        self.before = list(shape.lead_cycles(*sizes.largest))
+        self.gathered = machine.fetch(sizes.made) if shape.distant else 0
 
     def price(self, kept: _Kept, flight: int) -> tuple[int, Price | None]:
         """Cycles of the stage: the busiest unit of the busiest engine, or the way of a tile through all units."""

@@ -7,7 +7,7 @@ the slots, whole or as a ring of chunks of output channels; vectors (bias, scale
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -17,7 +17,8 @@ from lamella.base.arena import aligned
 from lamella.lang.nem.registry import opcode
 from lamella.lang.nem.resolved import Index, Region, Resource, Task
 from lamella.plan.tiling.choice import TACTICS, Choice, Effort, Tactic
-from lamella.plan.tiling.split import OperandRange, Whole, bits_of, planar
+from lamella.plan.tiling.runs import Run, assign, find_run
+from lamella.plan.tiling.split import OperandRange, Tile, Whole, bits_of, planar
 from lamella.plan.tiling.stages import Stage
 from lamella.plan.timing.cost import Cost, MachineModel, cost_of
 
@@ -56,6 +57,13 @@ class Machine:
         self.l1 = model.capacity("L1") or 1 << 40
         self.l2 = model.capacity("L2") or 1 << 40
         self.tokens = model.tokens or 16
+        self.tiles: dict[tuple[object, ...], TileSizes] | None = None
+        """What is known about the tiles of the stages of a network, which several machines may share."""
+
+    @property
+    def piece(self) -> int:
+        """Elements of the pieces of rows where L1 is too small for rows: each operand of a task takes a few."""
+        return min(64, max(16, self.l1 // 16))
 
     def load(self, size: int) -> int:
         """Cycles of a transfer from L2 to L1."""
@@ -233,6 +241,17 @@ class StageShape:
             end = aligned(end + size, ALIGN)
         return Slot(offsets, end)
 
+    def sizes(self, height: int) -> TileSizes:
+        """The bytes of tiles of a height; those of one network are worked out once for all tactics."""
+        known, window = self.machine.tiles, self.stage.split.window
+        if known is None:
+            return TileSizes(self, height)
+        halo = window is not None and window.halo
+        key = self.stage.task.number, len(self.stage.leads), halo, height
+        if key not in known:
+            known[key] = TileSizes(self, height)
+        return known[key]
+
     def stored(self, first: int, count: int, span: Span | None = None) -> list[Operand]:
         """What leaves L1 when a tile is done."""
         found = list(self.made(first, count, span))
@@ -261,6 +280,34 @@ class StageShape:
         return int(-(-cost.work * share // cost.rate)) + max(0, overhead)
 
 
+class TileSizes:
+    """The bytes of the tiles of one height: they depend on the stage alone, whatever is known about the machine."""
+
+    def __init__(self, shape: StageShape, height: int) -> None:
+        split = shape.stage.split
+        self.tiles = tiles_of(split.units, split.period, height)
+        self.count = len(self.tiles)
+        middle = self.count // 2
+        # Of the first two, the last and some from the middle, one is the largest in every respect.
+        some = different_tiles(
+            shape.stage, [[*self.tiles[:2], self.tiles[-1], *self.tiles[max(0, middle - 1) : middle + 2]]]
+        )
+        self.slot = shape.slot(some).size
+        loads = {tile: [part.extent for _, _, part in shape.loads(*tile)] for tile in some}
+        self.largest = max(some, key=lambda tile: (tile[1], sum(loads[tile])))
+        """The tile with the most rows, and of those the one with the most bytes to load."""
+        self.loads = loads[self.largest]
+        self.stored = [part.extent for _, _, part in shape.stored(*self.largest)]
+        self.made = next(shape.made(*self.largest))[2].extent
+        self._runs: dict[int, Run | None] = {}
+
+    def run(self, stage: Stage, engines: int) -> Run | None:
+        """The tiles that are one loop where so many engines share them."""
+        if engines not in self._runs:
+            self._runs[engines] = find_run(stage, assign(self.tiles, engines))
+        return self._runs[engines]
+
+
 _PRODUCTS = frozenset({"gemm", "matmul", "conv2d", "depthwise_conv2d"})
 
 
@@ -287,6 +334,17 @@ def tiles_of(units: int, period: int, height: int) -> list[tuple[int, int]]:
                 found.append((row, size))
             row += size
     return found
+
+
+def different_tiles(stage: Stage, shared: Iterable[Iterable[Tile]]) -> list[Tile]:
+    """One of all tiles that have as many rows, of the output and under its kernels."""
+    found: dict[tuple[int, ...], Tile] = {}
+    for tile in (tile for tiles in shared for tile in tiles):
+        own = zip((*stage.leads, stage), (*stage.stripes(*tile), tile), strict=True)
+        found.setdefault(
+            tuple(n for item, rows in own for n in (rows[1], item.split.rows_under(*rows)[1])), tile
+        )
+    return list(found.values())
 
 
 def element_bytes(region: Region) -> int:

@@ -24,8 +24,6 @@ Tile: TypeAlias = tuple[int, int]
 """A tile: its first unit and how many."""
 LONG_ROW, ROW_PIECE = 1 << 14, 1 << 10
 """Elements of a row from which on element-wise tasks divide it, and of the pieces at most."""
-FINE_ROW = 1 << 6
-"""The same for both where L1 is too small for rows."""
 ROWS_LAYOUT = "ROWS"
 """The layout word of tiles whose leading axes were joined: row-major as written."""
 
@@ -206,9 +204,9 @@ class Chunks:
         return OperandRange(offset, TensorType(type.elem, shape, None, type.strides, quant))
 
 
-def cut_quant(quant: Quant | None, rank: int, first: int, count: int) -> Quant | None:
-    """The descriptor of a part of the last axis."""
-    if isinstance(quant, PerChannel) and quant.axis in (rank - 1, -1):
+def cut_quant(quant: Quant | None, rank: int, first: int, count: int, axis: int = -1) -> Quant | None:
+    """The descriptor of a part of an axis, the last one where none is named."""
+    if isinstance(quant, PerChannel) and quant.axis % rank == axis % rank:
         end = first + count
         return PerChannel(quant.axis, quant.scales[first:end], quant.zero_points[first:end])
     return quant
@@ -249,15 +247,15 @@ class Split:
         return {**self.attributes, "pads": (top, left, bottom, right)}
 
 
-def split_of(task: Task, fine: bool = False) -> Split:
-    """How a task divides; what cannot be divided is one unit. Fine pieces of rows are for little L1."""
+def split_of(task: Task, longest: int = LONG_ROW) -> Split:
+    """How a task divides; what cannot be divided is one unit. Element-wise tasks divide rows of more elements."""
     known = find_opcode(task.opcode)
     if task.opcode in ("conv2d", "depthwise_conv2d", "maxpool", "avgpool"):
         found = _windowed(task)
     elif task.opcode in ("gemm", "matmul"):
         found = _product(task)
     elif is_elementwise(task):
-        found = _elementwise(task, FINE_ROW if fine else LONG_ROW)
+        found = _elementwise(task, longest)
     elif task.opcode in ("softmax", "log_softmax", "layernorm", "rmsnorm"):
         found = _normalised(task)
     elif known is not None and task.opcode in _VIEWS:

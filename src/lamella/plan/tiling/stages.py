@@ -18,6 +18,7 @@ from lamella.lang.nem.resolved import Loop, Plan, Region, Task, Wait
 from lamella.lang.nem.words import MOVES
 from lamella.plan.tiling.choice import Choice
 from lamella.plan.tiling.split import (
+    LONG_ROW,
     OperandRange,
     OperandSplit,
     Split,
@@ -162,10 +163,12 @@ LONG, SHORT, ALONE = 2, 1, 0
 """How long stages are: with followers that work on rows and tiles that others read, with others only, without any."""
 
 
-def group(plan: Plan, outputs: Collection[str] | None = None, length: int = LONG) -> Network:
+def group(
+    plan: Plan, outputs: Collection[str] | None = None, length: int = LONG, longest: int = LONG_ROW
+) -> Network:
     """The stages of a selected plan; `outputs` are the buffers to keep, by default those that nothing reads.
 
-    The longer stages are, the more of L1 they need.
+    The longer stages are, the more of L1 they need; element-wise tasks divide rows of more than `longest` elements.
     """
     tasks = _straight_line(plan)
     readers: dict[str, list[Task]] = defaultdict(list)
@@ -188,11 +191,11 @@ def group(plan: Plan, outputs: Collection[str] | None = None, length: int = LONG
     kept |= {name for name in inputs if name in writers}
     network = Network(plan, [], weights, inputs - weights, kept, length)
     fused = _Fusion(tasks, readers, writers, kept, inputs)
-    fused.length = length
-    return placed(network, (_unchunked(stage, weights) for stage in fused.stages()))
+    fused.length, fused.longest = length, longest
+    return placed(network, (unchunked(stage, weights) for stage in fused.stages()))
 
 
-def _unchunked(stage: Stage, weights: Collection[str]) -> Stage:
+def unchunked(stage: Stage, weights: Collection[str]) -> Stage:
     """A stage whose weights lie as they are, where they are not packed for it: channels of them are not in a row."""
     inputs = stage.task.inputs
     packed = len(inputs) > 1 and inputs[1].buffer.name in weights
@@ -276,7 +279,7 @@ class _Fusion:
         inputs: set[str],
     ) -> None:
         self.tasks, self.readers, self.writers, self.kept, self.inputs = tasks, readers, writers, kept, inputs
-        self.length = LONG
+        self.length, self.longest = LONG, LONG_ROW
 
     def stages(self) -> Iterator[Stage]:
         """Stages in the order of their last tasks."""
@@ -285,7 +288,7 @@ class _Fusion:
         for position, task in enumerate(self.tasks):
             stage = self._joined(task, open_stages)
             if stage is None:
-                stage = Stage(0, _name(task), split_of(task, fine=self.length == ALONE))
+                stage = Stage(0, task_name(task), split_of(task, self.longest))
             else:
                 found = [item for item in found if item[1].task is not stage.task]
                 for name in [name for name, other in open_stages.items() if other.task is stage.task]:
@@ -398,7 +401,8 @@ class _Fusion:
         return prod(type.shape) // stage.split.units * bits_of(type.elem) % 8 == 0
 
 
-def _name(task: Task) -> str:
+def task_name(task: Task) -> str:
+    """What people call the stage of a task: its token, or its name where nobody waits for it."""
     return task.token or task.debug or f"{task.opcode}{task.number}"
 
 
