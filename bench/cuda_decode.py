@@ -53,6 +53,29 @@ def transformers_tokens(torch: Any, model: Any, prompt: list[int], count: int) -
         yield int(given.item())
 
 
+def compiled_tokens(
+    torch: Any, transformers: Any, model: Any, prompt: list[int], count: int, compiled: dict[str, Any]
+) -> Iterator[int]:
+    """The same with a cache of a fixed size and `torch.compile`, whose steps are CUDA graphs."""
+    if not compiled:
+        compiled["step"] = torch.compile(model, mode="reduce-overhead", fullgraph=True)
+        compiled["cache"] = transformers.StaticCache(model.config, len(prompt) + count + 1)
+    cache, length = compiled["cache"], len(prompt)
+    cache.reset()
+    with torch.inference_mode():
+        found = model(torch.tensor([prompt], device="cuda"), past_key_values=cache, logits_to_keep=1)
+        given = found.logits[:, -1:].argmax(-1)
+        yield int(given.item())
+        for place in range(length, length + count - 1):
+            position = torch.tensor([[place]], device="cuda")
+            step = compiled["step"]
+            found = step(
+                given.clone(), past_key_values=cache, position_ids=position, cache_position=position[0]
+            )
+            given = found.logits[:, -1:].argmax(-1)
+            yield int(given.item())
+
+
 def measure(
     folder: str, precision: str, chosen: argparse.Namespace, prompt: list[int]
 ) -> tuple[float, float]:
@@ -84,6 +107,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--precision", default="bf16", help="several with commas")
     parser.add_argument("--launches", type=int, default=0, help="kernels to tell, the longest first")
+    parser.add_argument("--compiled", action="store_true", help="measure transformers with torch.compile too")
     chosen = parser.parse_args()
     absent = cuda.missing()
     if absent is not None:
@@ -102,10 +126,16 @@ def main() -> None:
     short = model.cuda().bfloat16()
     for _ in range(2):
         read, step = seconds_of(transformers_tokens(torch, short, prompt, chosen.tokens))
+    told = f"transformers {step * 1e3:.3f} ms"
+    if chosen.compiled:
+        kept: dict[str, Any] = {}
+        for _ in range(2):
+            _, fast = seconds_of(compiled_tokens(torch, transformers, short, prompt, chosen.tokens, kept))
+        told += f", compiled {fast * 1e3:.3f} ms"
     for name, (first, each) in found.items():
         print(
             f"qwen3, {chosen.layers} layers, {name}: {each * 1e3:.3f} ms a token, {bound / each:.2f} of the "
-            f"bound of {bound * 1e3:.3f} ms of bf16; transformers {step * 1e3:.3f} ms; "
+            f"bound of {bound * 1e3:.3f} ms of bf16; {told}; "
             f"prompts {first * 1e3:.1f} and {read * 1e3:.1f} ms"
         )
 

@@ -623,7 +623,8 @@ class _Placing:
             for item, plan in zip(top, plans, strict=True):
                 if plan is None:
                     self.pinned |= set(_names_of(item))
-            self.layouts = choose_layouts(plans, self.pinned) if self.choosing else {}
+            moved = self.kernels.target.has_threads
+            self.layouts = choose_layouts(plans, self.pinned, moved) if self.choosing else {}
             found = replace(self.program, keys=self._keys(), layouts=self.layouts)
             failed = [item for item in (*graph.operations(), *found.quantizers) if not self._add(found, item)]
             crossing = crossing_tensors(graph, partial(self._cuts, found)) & self.layouts.keys()

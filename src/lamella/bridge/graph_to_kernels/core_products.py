@@ -52,6 +52,7 @@ BAND = 16
 """Tiles side by side along the columns before the next rows follow."""
 TILES = (
     (256, 8, 1.0),
+    (192, 8, 0.97),
     (128, 8, 0.9),
     (256, 4, 0.85),
     (128, 4, 0.7),

@@ -63,6 +63,8 @@ MOST_STAGES = 32
 """Stages of one row kernel: code of more takes long to compile, and shares little."""
 MOST_TRIED = 16
 """Stages that are tried together where all of a run are no kernel: each trial writes one."""
+NATIVE = ("exp", "tanh", "erf")
+"""Functions that a GPU has instructions for."""
 FAULT = Parameter(Value("fault"), make_memref("i32", (1,)))
 
 
@@ -70,6 +72,16 @@ def _core_attention(
     attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
 ) -> list[TileKernel]:
     return [write_core_attention(attention, tensors, real, target)]
+
+
+def _whole_stream(
+    attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
+) -> list[TileKernel]:
+    """The kernel past which keys stream, where nothing has to be laid for it before."""
+    kernels = write_stream_attention(attention, tensors, real, target)
+    if len(kernels) > 1:
+        raise Unsupported("its factors are no whole tiles of halves")
+    return kernels
 
 
 def _vector_attention(
@@ -142,7 +154,7 @@ class GroupWriter:
         ways: Sequence[WriteAttention] = (_attention,)
         if self.target.has_threads:
             # Threads are many, and so are the scores: products of their own share them out better than lanes could.
-            ways = (_core_attention, write_stream_attention) if self.narrow else ()
+            ways = (_whole_stream, _core_attention, write_stream_attention) if self.narrow else ()
             ways = (_vector_attention, *ways)
         for write in ways:
             with suppress(Unsupported):
@@ -401,11 +413,11 @@ class GroupWriter:
 
 
 def _natively(region: Region, spmd: bool) -> Region:
-    """Exponentials as the hardware has them: where factors are rounded to 8 bits, 22 bits of them are enough."""
+    """Functions as the hardware has them: where factors are rounded to 8 bits, 10 bits of them are enough."""
     statements = [
-        replace(item, instruction=replace(node, function="native_exp"))
+        replace(item, instruction=replace(node, function=f"native_{node.function}"))
         if isinstance(node := item.instruction, Math)
-        and node.function == "exp"
+        and node.function in NATIVE
         and node.type == Scalar("f32")
         else item
         for item in region.statements

@@ -475,6 +475,8 @@ class _StageWriter:
         """A value as a tensor of a type holds it."""
         if element in (F32, F64) or element.kind is Kind.BOOL:
             return value
+        if isinstance(value, Element) and self.formulas.tensors[value.tensor].element == element:
+            return value
         type_ = "real" if element.is_float else "int"
         cast = isinstance(value, Apply) and value.function == "cast"
         if element.is_integer and element.bits == 64 and not cast:

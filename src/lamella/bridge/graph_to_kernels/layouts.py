@@ -11,7 +11,7 @@ from dataclasses import field, replace
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
-from lamella.bridge.graph_to_kernels.attention import place_in
+from lamella.bridge.graph_to_kernels.attention import find_attention, place_in
 from lamella.bridge.graph_to_kernels.contraction import elements
 from lamella.bridge.graph_to_kernels.coverage import Copy, find_copy
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
@@ -50,6 +50,8 @@ class Wish:
     """Whether its rows should not be a multiple of the cache's apart."""
     plain: bool = False
     """Whether its last dimension should lie closest: products of what is not fixed go along it."""
+    order: tuple[int, ...] | None = None
+    """Its dimensions from outside to inside, where what only moves it would move nothing then."""
 
     def widen(self, dimension: int, low: int, high: int) -> None:
         """Ask for room before and behind a dimension."""
@@ -57,9 +59,14 @@ class Wish:
         self.halo[dimension] = max(before[0], low), max(before[1], high)
 
 
-def choose_layouts(operations: Sequence[PlacedStages | None], pinned: Iterable[str]) -> dict[str, Layout]:
-    """The layouts of tensors that lie in another way than row by row; those that are pinned keep that."""
-    choosing = _Choosing(set(pinned))
+def choose_layouts(
+    operations: Sequence[PlacedStages | None], pinned: Iterable[str], moved: bool = False
+) -> dict[str, Layout]:
+    """The layouts of tensors that lie in another way than row by row; those that are pinned keep that.
+
+    With `moved` attentions store their results as what moves those wants them, so that nothing has to.
+    """
+    choosing = _Choosing(set(pinned), moved)
     for item in operations:
         if item is not None:
             choosing.read(item)
@@ -75,8 +82,9 @@ def choose_layouts(operations: Sequence[PlacedStages | None], pinned: Iterable[s
 class _Choosing:
     """The layouts while they are chosen."""
 
-    def __init__(self, pinned: set[str]) -> None:
+    def __init__(self, pinned: set[str], moved: bool = False) -> None:
         self.pinned = pinned
+        self.moved = moved
         self.wishes: dict[str, Wish] = {}
         self.found: dict[str, Layout] = {}
         self.orders: dict[str, tuple[int, ...]] = {}
@@ -119,11 +127,15 @@ class _Choosing:
     def pass_on(self, item: PlacedStages) -> None:
         """Wish of what a copy reads that it lies as the copy should, so that it moves nothing."""
         copy = _copy_of(item.stages)
-        wish = None if copy is None else self.wishes.get(item.names.get(copy.target.tensor, ""))
-        if copy is None or wish is None:
+        if copy is None:
             return
+        wish = self.wishes.get(item.names.get(copy.target.tensor, ""))
         read, order = item.names.get(copy.source.tensor, ""), copy.order()
         if not read or read in self.pinned:
+            return
+        if self.moved:
+            self._pass_order(copy, read, None if wish is None else wish.order)
+        if wish is None:
             return
         asked = self.wishes.setdefault(read, Wish())
         if order is not None:
@@ -132,6 +144,14 @@ class _Choosing:
         rows = {tuple(shape[-1:]) for shape in copy.shapes}
         asked.padded |= wish.padded and (order is not None or len(rows) == 1)
         asked.plain |= wish.plain and len(rows) == 1
+
+    def _pass_order(self, copy: Copy, read: str, wanted: tuple[int, ...] | None) -> None:
+        """Wish that a source lies so that its copy is a view: row by row where dimensions are split or joined."""
+        order, plain = copy.order(), tuple(range(len(copy.shapes[0])))
+        if order is None and wanted in (None, plain):
+            self.wishes.setdefault(read, Wish()).order = tuple(range(len(copy.shapes[1])))
+        elif order is not None and wanted is not None:
+            self.wishes.setdefault(read, Wish()).order = tuple(order[place] for place in wanted)
 
     # --- what writers choose --------------------------------------------------------------------------------------
 
@@ -158,6 +178,8 @@ class _Choosing:
                 plain = tuple(range(len(shape)))
                 chosen = None if wish is not None and wish.plain else orders.get(output) or next(alike, None)
                 order = chosen or plain
+                if wish is not None and wish.order and find_attention(item.stages.contractions, [output]):
+                    order = wish.order
                 layout = self._layout(shape, order, wish)
             self.orders[name] = _sorted_order(shape, layout.strides)
             if layout != dense_layout(shape):

@@ -23,11 +23,11 @@ from lamella.base.errors import Found
 from lamella.base.records import dataclass
 from lamella.graph.build import call
 from lamella.graph.model import Model
-from lamella.graph.nodes import Argument, Constant, Node, Operation, Tensor, Value
+from lamella.graph.nodes import Argument, Constant, Graph, Node, Operation, Tensor, Value
 from lamella.graph.passes.decompose_all import decompose_all
 from lamella.graph.passes.products import FixedTensors, KnownProducts, WeightedProduct, find_free_product
-from lamella.graph.passes.sink_casts import AFTER, narrow_source
-from lamella.graph.rewrite import Replacement, RewriteWalk, rewrite
+from lamella.graph.passes.sink_casts import AFTER, MOVING, SLICE, narrow_source
+from lamella.graph.rewrite import Replacement, RewriteWalk, members, operands_of, rewrite
 from lamella.ops.library import Library
 
 GROUP = 32
@@ -55,6 +55,7 @@ def reduce_precision(
     reducing = _Reducing(flat, REDUCTIONS[precision])
     reducing.all_products = all_products and REDUCTIONS[precision].activation == BF16
     reducing.whole, reducing.streamed = whole, streamed
+    reducing.cut = _cut_up(flat.graph) if reducing.all_products else frozenset()
     return replace(flat, graph=rewrite(flat.graph, reducing.visit))
 
 
@@ -93,6 +94,8 @@ class _Reducing:
         self.all_products = False
         self.whole: frozenset[str] = frozenset()
         self.streamed: frozenset[str] = frozenset()
+        self.cut: frozenset[str] = frozenset()
+        """Tensors that are read in parts alone."""
 
     def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """A product with the narrow numbers of its factors."""
@@ -170,6 +173,8 @@ class _Reducing:
             return calls.cast(source, F32, f"{tensor.name}.real")
         if key not in self.stored and element.is_float:
             self._take_before(tensor, key, calls)
+        if key not in self.stored and element.is_float:
+            self._take_moved(tensor, element, key, calls)
         if key not in self.stored:
             self.stored[key] = (_store if element.is_float else _quantize)(tensor, element, along, calls)
         found = self.stored[key]
@@ -187,6 +192,24 @@ class _Reducing:
         if kept is not None and kept.scale is None and isinstance(maker.inputs[1], Tensor):
             name = f"{tensor.name}.{kept.codes.element}"
             self.stored[key] = _Stored(calls.call(AFTER, (kept.codes, maker.inputs[1]), name))
+
+
+    def _take_moved(self, tensor: Tensor, element: ElementType, key: _StoredKey, calls: _Calls) -> None:
+        """The narrow numbers of a tensor that is moved are moved: who makes it stores them, and nothing else."""
+        maker = calls.walk.maker(tensor) if self.all_products else None
+        source = maker.inputs[0] if maker is not None and maker.operator in MOVING else None
+        if maker is None or not isinstance(source, Tensor) or source.element != F32 or source.quantization:
+            return
+        if maker.operator == AFTER or (maker.operator == SLICE and source.name not in self.cut):
+            return
+        own = source.name, *key[1:]
+        if own not in self.stored:
+            self._take_moved(source, element, own, calls)
+        if own not in self.stored:
+            self.stored[own] = _store(source, element, (), calls)
+        inputs = (self.stored[own].codes, *(item for item in maker.inputs[1:] if isinstance(item, Tensor)))
+        name = f"{tensor.name}.{element}"
+        self.stored[key] = _Stored(calls.call(maker.operator, inputs, name, dict(maker.attributes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +270,16 @@ class _Calls:
         found = Constant(Tensor(self.walk.fresh("c"), F32, ()), value)
         self.constants.append(found)
         return found.tensor
+
+
+def _cut_up(graph: Graph) -> frozenset[str]:
+    """The tensors that only slices read."""
+    parts, others = set[str](), {item.name for item in members(graph.outputs)}
+    others |= {item.value.name for item in graph.updates}
+    for node in graph.nodes:
+        is_part = isinstance(node, Operation) and node.operator == SLICE
+        (parts if is_part else others).update(item.name for item in operands_of(node))
+    return frozenset(parts - others)
 
 
 def _row_length(weight: Tensor, rows: int) -> int:

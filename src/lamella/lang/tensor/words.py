@@ -18,6 +18,7 @@ BINARY_MATH = ("pow",)
 OWN_MATH = (
     *("tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
     *("sqrt", "rsqrt", "erf", "sigmoid", "floor", "ceil", "round", "trunc", "sign", *BINARY_MATH),
+    *("native_tanh", "native_erf"),
 )
 EXTRA_MATH = (*NEWER_MATH, *NATIVE_MATH, *OWN_MATH)
 """Functions that the specification does not have, an extension; `round` takes halves away from zero."""

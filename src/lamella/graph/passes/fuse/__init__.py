@@ -31,8 +31,10 @@ from lamella.graph.rewrite import members, operands_of, results_of
 FEWEST_QUERIES, MOST_KEYS, FRAGMENTS = 16, 256, 32
 """Of an attention that one kernel of a GPU computes with all scores of its queries at hand: vectors are multiples."""
 
-PANEL, MOST_WIDE = 64, 128
-"""Of one whose keys stream by: queries are at least so many, vectors are multiples, and this wide."""
+PANEL, MOST_WIDE, TILE = 64, 128, 128
+"""Of one whose keys stream by: queries are at least so many, vectors are multiples, and this wide.
+
+Few keys stream by too where queries and keys are whole tiles."""
 
 __all__ = ["Fusion", "GroupKind", "Kind", "Machine", "fuse", "fuse_model", "kind_of"]
 
@@ -61,18 +63,20 @@ class Fusion:
 
     def attentions(self) -> frozenset[str]:
         """The tensors that attentions of few keys make, which one kernel of a GPU computes: it rounds their factors."""
-        return self._made(lambda item: item.kind is GroupKind.ATTENTION and _has_few_keys(item.made))
+        return self._made(
+            lambda item: (
+                item.kind is GroupKind.ATTENTION
+                and _has_few_keys(item.made)
+                and not _is_streamed(item.made)
+            )
+        )
 
     def streams(self) -> frozenset[str]:
         """Those of attentions whose keys stream by, and of the ways back: kernels of a GPU round what they make."""
         return self._made(
             lambda item: (
                 item.kind is GroupKind.GRADIENT
-                or (
-                    item.kind is GroupKind.ATTENTION
-                    and not _has_few_keys(item.made)
-                    and _is_streamed(item.made)
-                )
+                or (item.kind is GroupKind.ATTENTION and _is_streamed(item.made))
             )
         )
 
@@ -105,7 +109,8 @@ def _has_few_keys(made: Sequence[Tensor]) -> bool:
 def _is_streamed(made: Sequence[Tensor]) -> bool:
     """Whether they have enough queries for tiles, and the last tensor panels."""
     queries, keys, width = _sizes(made)
-    return queries >= PANEL and keys > MOST_KEYS and width % PANEL == 0 and width <= MOST_WIDE
+    fits = keys > MOST_KEYS or (queries % TILE == 0 and keys % TILE == 0)
+    return queries >= PANEL and fits and width % PANEL == 0 and width <= MOST_WIDE
 
 
 def _sizes(made: Sequence[Tensor]) -> tuple[int, int, int]:

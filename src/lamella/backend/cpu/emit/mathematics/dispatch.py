@@ -435,9 +435,16 @@ NATIVE = MappingProxyType(
         "native_exp2": ("ex2.approx.ftz", ""),
         "native_exp": ("ex2.approx.ftz", "0x3FF7154760000000"),
         "native_log2": ("lg2.approx.ftz", ""),
+        "native_tanh": ("tanh.approx", ""),
+        "native_erf": ("tanh.approx", ""),
     }
 )
-"""What a GPU has an instruction for, to two units in the last place: its name, and by what it is multiplied before."""
+"""What a GPU has an instruction for: its name, and by what it is multiplied before.
+
+Powers and logarithms are right to two units in the last place, the others to 2^-11 and, of erf, 2^-10.
+"""
+NEAR_ERF = "0x3FF21326E0000000", "0x3FB98C0060000000"
+"""erf(x) = tanh(x (a + b x²)) to 0.0003: a and b."""
 
 
 def emit_math(context: EmitContext, instruction: Math) -> ScalarValue:
@@ -446,6 +453,11 @@ def emit_math(context: EmitContext, instruction: Math) -> ScalarValue:
     if fast is not None and instruction.type == Scalar("f32"):
         (value,) = (context.scalar(item.name).operand for item in instruction.operands)
         given = context.out.value(f"fmul float {value}, {fast[1]}") if fast[1] else value
+        if instruction.function == "native_erf":
+            square = context.out.value(f"fmul float {value}, {value}")
+            operands = f"float {square}, float {NEAR_ERF[1]}, float {NEAR_ERF[0]}"
+            slope = context.out.intrinsic("float", "llvm.fma.f32", operands)
+            given = context.out.value(f"fmul float {value}, {slope}")
         # Beside products that are under way it stands where the text has it: before what waits for them.
         kept = " sideeffect" if context.stream is not None else ""
         called = f'asm{kept} "{fast[0]}.f32 $0, $1;", "=f,f"(float {given})'
