@@ -30,10 +30,19 @@ from lamella.lang.tensor import parse
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.options import Options
 
-TILES = {"f32": (128, 32)}
+TILES = {"f32": (64, 64)}
 """The rows of a tile and the columns of a subgroup, of 8, where they are not those of halves."""
 HALVES, SUBGROUPS, BAND = (256, 16), 8, 16
 """The same of halves, and how many tiles lie side by side along the columns before the next rows follow."""
+BYTES = ("f8e4m3", "f8e5m2")
+"""Numbers of 8 bits, whose products are stored as bf16."""
+TORCH_TYPES = {
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "f32": "float32",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+}
 
 
 def product_text(m: int, n: int, k: int, element: str = "bf16") -> str:
@@ -42,9 +51,10 @@ def product_text(m: int, n: int, k: int, element: str = "bf16") -> str:
     columns = own * SUBGROUPS
     sums = f"coopmatrix<f32x{rows}x{own},matrix_acc>"
     band = BAND if n // columns % BAND == 0 else 1
-    narrow = f"%short = cast %sum : coopmatrix<{element}x{rows}x{own},matrix_acc>" if element != "f32" else ""
+    stored = "bf16" if element in BYTES else element
+    narrow = f"%short = cast %sum : coopmatrix<{stored}x{rows}x{own},matrix_acc>" if stored != "f32" else ""
     return f"""
-func @product(%A: memref<{element}x{k}x{m}>, %B: memref<{element}x{k}x{n}>, %C: memref<{element}x{m}x{n}>)
+func @product(%A: memref<{element}x{k}x{m}>, %B: memref<{element}x{k}x{n}>, %C: memref<{stored}x{m}x{n}>)
     attributes{{subgroup_size=32, work_group_size=[256,1]}} {{
   parallel {{
     %g = builtin.group_id : index
@@ -113,9 +123,10 @@ def in_turn(
 
 def bench_product(torch: Any, size: int, element: str = "bf16") -> None:
     """A square product beside torch's."""
-    kind = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[element]
-    a, b = (torch.randn(size, size, device="cuda", dtype=kind) for _ in range(2))
-    c = torch.full((size, size), float("nan"), device="cuda", dtype=kind)
+    kind = getattr(torch, TORCH_TYPES[element])
+    stored = torch.bfloat16 if element in BYTES else kind
+    a, b = (torch.randn(size, size, device="cuda").to(kind) for _ in range(2))
+    c = torch.full((size, size), float("nan"), device="cuda", dtype=stored)
     torch.cuda.synchronize()
     kernels = cuda.compile_program(parse(Source("product", product_text(size, size, size, element))).program)
     rows, own = TILES.get(element, HALVES)
@@ -124,10 +135,14 @@ def bench_product(torch: Any, size: int, element: str = "bf16") -> None:
     bound = kernels.bind("product", [of_torch(item) for item in (a, b, c)], groups)
     bound.launch()
     own_stream().wait()
-    want = b @ a.T
+    product = partial(torch.matmul, b, a.T)
+    if element in BYTES:
+        one = torch.ones((), device="cuda")
+        # The sums of the tensor cores as they are, as ours: those of torch are else added up outside of them at times.
+        product = partial(torch._scaled_mm, b, a.T, one, one, out_dtype=stored, use_fast_accum=True)
+    want = product()
     error = ((c.float() - want.float()).norm() / want.float().norm()).item()
     flops = 2 * size**3 / 1e12
-    product = partial(torch.matmul, b, a.T)
     for what, count in (
         ("in turn", 1),
         ("in a row", max(2, int((2e12 if element == "f32" else 4e13) / (2 * size**3)))),
@@ -145,7 +160,13 @@ def of_torch(tensor: Any) -> cuda.DeviceArray:
 
 def lamella_dtype(name: str) -> Any:
     """NumPy's type for one of torch."""
-    return {"torch.bfloat16": ml_dtypes.bfloat16}.get(name) or np.dtype(name.removeprefix("torch."))
+    narrow = {
+        "bfloat16": ml_dtypes.bfloat16,
+        "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+        "float8_e5m2": ml_dtypes.float8_e5m2,
+    }
+    short = name.removeprefix("torch.")
+    return narrow.get(short) or np.dtype(short)
 
 
 def tell(what: str, ours: float, theirs: float, unit: str, error: float) -> None:
@@ -181,7 +202,7 @@ def bench_rows(torch: Any, rows: int = 16384, columns: int = 4096) -> None:
     copy = 2 * size / min(time_torch(torch, lambda: y.copy_(x), 20) for _ in range(3))
     print(f"copy of {rows} x {columns} f32: {copy:.2f} TB/s")
     for name, (line, peer) in ROW_GRAPHS.items():
-        given = [x, z] if "z" in line else [x]
+        given = [x, z] if ", z)" in line else [x]
         last, *before = line.replace("C", str(columns)).split("; ")
         bound = bind_rows("; ".join([*before, f"y = {last};"]), given, y)
         bound.launch()
@@ -243,16 +264,17 @@ def bench_attention(torch: Any, case: tuple[int, int, int, int, int, bool]) -> N
         torch.nn.functional.scaled_dot_product_attention, is_causal=causal, enable_gqa=heads != shared
     )
     told = f"{{causal={str(causal).lower()}}}"
-    wide, narrow = (f"real{[batch, count, tokens, depth]}" for count in (heads, shared))
-    row = f"real{[batch, heads, tokens]}"
-    inputs = f"q: {wide}; k: {narrow}; v: {narrow};"
+    wide, narrow = (f"[{batch},{count},{tokens},{depth}]" for count in (heads, shared))
+    row = f"real[{batch},{heads},{tokens}]"
+    inputs = f"q: bf16{wide}; k: bf16{narrow}; v: bf16{narrow};"
     ahead = (
-        f"@input {{ {inputs} }} @output {{ y: {wide}; l: {row}; }} "
-        f"@compose {{ y, l = llm.flash_attention{told}(q, k, v); }}"
+        f"@input {{ {inputs} }} @output {{ y: bf16{wide}; l: {row}; }} @compose {{ {widened('qkv')} "
+        f"o, l = llm.flash_attention{told}(qw, kw, vw); y = layout.cast<bf16>(o); }}"
     )
     back = (
-        f"@input {{ {inputs} g: {wide}; y: {wide}; l: {row}; }} @output {{ a: {wide}; b: {narrow}; c: {narrow}; }} "
-        f"@compose {{ a, b, c = llm.flash_attention_backward{told}(g, q, k, v, y, l); }}"
+        f"@input {{ {inputs} g: bf16{wide}; y: bf16{wide}; l: {row}; }} "
+        f"@output {{ a: real{wide}; b: real{narrow}; c: real{narrow}; }} @compose {{ {widened('qkvgy')} "
+        f"a, b, c = llm.flash_attention_backward{told}(gw, qw, kw, vw, yw, l); }}"
     )
     arrays = {
         name: item.detach().float().cpu().numpy() for name, item in zip("qkvg", (q, k, v, g), strict=True)
@@ -275,6 +297,11 @@ def bench_attention(torch: Any, case: tuple[int, int, int, int, int, bool]) -> N
     tell(f"back {name}", 2.5 * flops / ours, 2.5 * flops / theirs, "TFLOP/s", error)
 
 
+def widened(names: str) -> str:
+    """Casts of tensors to reals: what lies in memory is narrow, as a step of training has it."""
+    return " ".join(f"{name}w = layout.cast<real>({name});" for name in names)
+
+
 def distance(torch: Any, found: Any, want: Any) -> float:
     """How far an array is from a tensor, in parts of it."""
     other = torch.from_numpy(np.asarray(found)).cuda()
@@ -285,7 +312,7 @@ def bound_graph(text: str, given: dict[str, Any]) -> tuple[Callable[[], None], d
     """A graph in bf16 with inputs that lie on the device: what launches all its kernels but those that round inputs."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "graph.sknd"
-        path.write_text(f"import llm;\ngraph Attention {{ {text} }}\n")
+        path.write_text(f"import llm, layout;\ngraph Attention {{ {text} }}\n")
         run: Any = lamella.compile(path, backend="cuda", precision="bf16")
     found = run(**given)
     each = run.whole_segment().each
@@ -317,8 +344,9 @@ def main() -> None:
         for size in (2048, 4096, 8192):
             bench_product(torch, size)
         bench_product(torch, 4096, "f16")
-        for size in (4096, 8192):
-            bench_product(torch, size, "f32")
+        for element in ("f8e4m3", "f32"):
+            for size in (4096, 8192):
+                bench_product(torch, size, element)
     if chosen.only in (None, "rows"):
         bench_rows(torch)
     if chosen.only in (None, "attention"):

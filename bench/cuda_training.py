@@ -2,7 +2,8 @@
 
 `python -m bench.cuda_training --layers 28 --batch 2 --sequence 2048` trains all parameters in bf16 with AdamW, ours
 with masters in f32. torch runs eager, or compiled with `--compiled`, which takes minutes more; `--launches N` tells the
-N kernels that take longest, `--check` compares losses with those of the cpu on a tiny model.
+N kernels that take longest, `--check` compares losses with those of the cpu on a tiny model, `--losses 50 --rate 3e-4`
+compares that many with those of torch, from the same weights, in bf16 and in f32.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -131,6 +133,73 @@ def measure_torch(chosen: argparse.Namespace, torch: Any) -> float:
     return _steps(step, "torch.compile" if chosen.compiled else "torch", chosen.steps)
 
 
+def compare_losses(config: Any, chosen: argparse.Namespace, backend: str = "cuda") -> None:
+    """Losses of ours and of transformers from the same weights over the same batches.
+
+    How far bf16 brings torch from itself in f32 tells how far may be: masters are f32 in all of them.
+    """
+    torch, transformers = import_module("torch"), import_module("transformers")
+    torch.manual_seed(0)
+    config.use_cache = False
+    batches = [
+        draw_text(config.vocab_size, chosen.batch, chosen.sequence, seed) for seed in range(chosen.losses)
+    ]
+    with TemporaryDirectory() as folder:
+        with torch.device(backend):
+            model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model.save_pretrained(folder)
+        options = Options(recipe=chosen.recipe, precision="bf16" if backend == "cuda" else "f32")
+        made = Trainer(keep_all(trainable(Path(folder), options)), StepSettings(), backend, options)
+        ours = [made.step(batch, chosen.rate).loss for batch in batches]
+        del made
+        theirs = []
+        for narrow in (True, False):
+            model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+            theirs.append(_torch_losses(torch, model.to(backend).train(), batches, chosen.rate, narrow))
+    shown = range(0, chosen.losses, max(1, chosen.losses // 10))
+    for name, losses in (("ours", ours), ("torch, bf16", theirs[0]), ("torch, f32", theirs[1])):
+        print(f"{name:12}", " ".join(f"{losses[step]:8.4f}" for step in (*shown, chosen.losses - 1)))
+    pairs = (
+        ("ours and torch", ours, theirs[0]),
+        ("ours and f32", ours, theirs[1]),
+        ("torch and f32", *theirs),
+    )
+    for name, one, other in pairs:
+        far = [abs(left - right) / right for left, right in zip(one, other, strict=True)]
+        print(
+            f"{name:14} differ by {max(far):.1e} at most, {statistics.mean(far):.1e} in the mean", flush=True
+        )
+
+
+def draw_text(vocabulary: int, batch: int, sequence: int, seed: int) -> dict[str, Any]:
+    """Tokens that can be learnt: one in four is chance, the others follow from the one before."""
+    random = np.random.default_rng(seed)
+    words = min(vocabulary, 1000)
+    tokens = np.zeros((batch, sequence + 1), np.int64)
+    for place in range(sequence + 1):
+        follow = (tokens[:, place - 1] * 7 + 3) % words
+        tokens[:, place] = np.where(random.random(batch) < 0.25, random.integers(0, words, batch), follow)
+    return {"token_ids": tokens[:, :-1].copy(), "targets": tokens[:, 1:].copy()}
+
+
+def _torch_losses(
+    torch: Any, model: Any, batches: list[dict[str, Any]], rate: float, narrow: bool
+) -> list[float]:
+    """The losses of transformers, whose products are in bf16 or in f32."""
+    device, found = next(model.parameters()).device, []
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    for batch in batches:
+        tokens, targets = (torch.from_numpy(batch[name]).to(device) for name in ("token_ids", "targets"))
+        optimizer.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16, enabled=narrow):
+            scores = model(input_ids=tokens).logits
+        loss = torch.nn.functional.cross_entropy(scores.float().flatten(0, 1), targets.flatten())
+        loss.backward()
+        optimizer.step()
+        found.append(float(loss.item()))
+    return found
+
+
 def _steps(step: Callable[[], float], name: str, count: int) -> float:
     seconds, losses = [], []
     for _ in range(count + 2):
@@ -155,6 +224,7 @@ def main() -> None:
     parser.add_argument("--recipe", default="bf16")
     parser.add_argument("--rate", type=float, default=1e-5)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--losses", type=int, help="compare so many losses with those of torch, nothing else")
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--alone", action="store_true", help="without torch")
     chosen = parser.parse_args()
@@ -164,6 +234,9 @@ def main() -> None:
     if chosen.check:
         for recipe in ("f32", "bf16"):
             check(recipe)
+        return
+    if chosen.losses:
+        compare_losses(import_module("bench.decode").qwen3(chosen.layers), chosen)
         return
     ours = measure(chosen)
     if not chosen.alone:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 from lamella.base import dtype as types
 from lamella.base.dtype import ElementType, Kind
@@ -70,6 +71,15 @@ def _known_type(values: Array) -> ElementType:
     if element is None:
         raise InputError(f"arrays of NumPy type {values.dtype} have no element type here")
     return element
+
+
+def strided(values: Array, shape: Sequence[int], strides: Sequence[int], writeable: bool) -> Array:
+    """A view of an array with any shape and strides, in bytes.
+
+    Bytes stand in for types of 8 bits: NumPy does not know all of them by their names.
+    """
+    plain = values.view(np.uint8) if values.itemsize == 1 else values
+    return as_strided(plain, shape, strides, writeable=writeable).view(values.dtype)
 
 
 def pack_nibbles(values: Array) -> npt.NDArray[np.uint8]:

@@ -103,7 +103,9 @@ def _own_names(*types: ElementType) -> MappingProxyType[str, ElementType]:
 LANGUAGES = MappingProxyType(
     {
         "nem": _own_names(I4, I8, I16, I32, U8, U16, U32, F16, BF16, F32),
-        "tensor": _own_names(BOOL, I8, I16, I32, I64, INDEX, BF16, F16, F32, F64, C32, C64),
+        "tensor": _own_names(
+            *(BOOL, I8, I16, I32, I64, INDEX, F8E4M3, F8E5M2, BF16, F16, F32, F64, C32, C64)
+        ),
         "skriptnd": MappingProxyType(
             {
                 **{"real": F32, "int": I64, "bool": BOOL},

@@ -29,6 +29,7 @@ from lamella.lang.tensor.nodes import (
     Type,
     Yield,
 )
+from lamella.lang.tensor.nodes.types import STORED_FLOATS
 
 WARP = 32
 ROWS, COLUMNS, DEPTH = 8, 16, 16
@@ -73,7 +74,7 @@ def _suits(instruction: Instruction, known: dict[str, Type], factors: tuple[str,
         case CoopMulAdd():
             sides = [known.get(item.name) for item in (instruction.left, instruction.right)]
             elements = {item.element for item in sides if isinstance(item, Coopmatrix)}
-            alike = len(elements) == 1 and elements <= set(factors)
+            alike = (len(elements) == 1 or elements <= set(STORED_FLOATS)) and elements <= set(factors)
             return alike and _is_sum(instruction.type, (SUMS,))
         case CoopLoad():
             held = _is_factor(instruction.type, factors) or _is_sum(instruction.type, STEADY)

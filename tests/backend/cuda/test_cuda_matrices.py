@@ -50,6 +50,8 @@ def run_both(text: str, arrays: list[Any], groups: int = 1) -> tuple[list[Any], 
 ELEMENTS = [
     ("bf16", "bf16", "f32"),
     ("f16", "f16", "f32"),
+    ("f8e4m3", "f8e4m3", "f32"),
+    ("f8e5m2", "f8e4m3", "f32"),
     ("i8", "i8", "i32"),
     ("f32", "f32", "f32"),
     ("f64", "f64", "f64"),

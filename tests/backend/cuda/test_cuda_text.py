@@ -190,5 +190,16 @@ def test_wide_numbers_are_multiplied_by_threads_that_the_copy_engine_feeds() -> 
     assert entry.pipeline is not None
     assert {item.element for item in entry.pipeline.maps} == {"f32"}
     assert "wgmma" not in compiled.text
-    assert compiled.text.count("@llvm.fma.f32(float %") == 512
+    assert compiled.text.count("@llvm.fma.f32(float %") == 1024
+    assert emit_for(text, "sm_80")[1].pipeline is None
+
+
+def test_numbers_of_8_bits_are_multiplied_by_warpgroups_32_at_once() -> None:
+    text = product_text(512, 512, 256, "f8e4m3").replace("%B: memref<f8e4m3", "%B: memref<f8e5m2")
+    text = text.replace("coopmatrix<f8e4m3x16x16,matrix_b>", "coopmatrix<f8e5m2x16x16,matrix_b>")
+    compiled, entry = emit_for(text)
+    assert entry.pipeline is not None
+    assert [item.element for item in entry.pipeline.maps] == ["f8e4m3", "f8e5m2", "bf16"]
+    # What the hardware calls A is the right factor; a stage of 128 bytes along k is four instructions.
+    assert compiled.text.count("m64n256k32.f32.e5m2.e4m3") == 4
     assert emit_for(text, "sm_80")[1].pipeline is None

@@ -13,7 +13,7 @@ from lamella.base.limits import LARGEST
 from lamella.base.source import Trivia
 from lamella.lang.tensor import nodes as n
 from lamella.lang.tensor.nodes.types import INTEGERS, KEYS, USES
-from lamella.lang.tensor.words import SCALARS
+from lamella.lang.tensor.words import ELEMENTS
 
 T = TypeVar("T")
 NAMES = (
@@ -77,7 +77,7 @@ def sizes() -> SearchStrategy[n.Size]:
 @cache
 def scalars() -> SearchStrategy[n.Scalar]:
     """The scalar types, bool among them."""
-    return st.sampled_from(("bool", *SCALARS)).map(n.Scalar)
+    return st.sampled_from(("bool", *ELEMENTS)).map(n.Scalar)
 
 
 @cache
@@ -91,13 +91,13 @@ def memrefs() -> SearchStrategy[n.Memref]:
     """Packed memrefs and those with strides, now and then as many as they have modes."""
     shapes = tuples(sizes(), 0, 4)
     strides = st.none() | tuples(sizes(), 0, 4)
-    return st.builds(n.make_memref, st.sampled_from(SCALARS), shapes, strides, st.booleans())
+    return st.builds(n.make_memref, st.sampled_from(ELEMENTS), shapes, strides, st.booleans())
 
 
 @cache
 def coopmatrices() -> SearchStrategy[n.Coopmatrix]:
     """Cooperative matrices."""
-    return st.builds(n.Coopmatrix, st.sampled_from(SCALARS), integers(), integers(), st.sampled_from(USES))
+    return st.builds(n.Coopmatrix, st.sampled_from(ELEMENTS), integers(), integers(), st.sampled_from(USES))
 
 
 @cache

@@ -82,6 +82,7 @@ from lamella.lang.tensor.nodes import (
     Value,
     Yield,
 )
+from lamella.lang.tensor.nodes.types import STORED_FLOATS
 
 # --- `for`: one counter where all lanes agree, a mask of running lanes where they do not --------------------
 
@@ -460,10 +461,11 @@ def emit_program(program: Program, lowered: Program, target: Target, symbols: Se
     return Compiled(text + "\n", tuple(entries), program, lowered)
 
 
-def _is_wide_pipeline(function: Function, target: Target) -> bool:
-    """Whether a kernel multiplies numbers of single precision that the copy engine brings."""
-    wide = target.has_warpgroups and suits_fragments(function, target, (WIDE,))
-    return wide and find_pipeline(function, target) is not None
+def _is_other_pipeline(function: Function, target: Target) -> bool:
+    """Whether a kernel multiplies numbers of single precision or of 8 bits that the copy engine brings."""
+    kinds = ((WIDE,), STORED_FLOATS) if target.has_warpgroups else ()
+    fits = any(suits_fragments(function, target, kind) for kind in kinds)
+    return fits and find_pipeline(function, target) is not None
 
 
 def _find_plan(context: EmitContext, function: Function) -> PipelinePlan | StreamPlan | None:
@@ -500,7 +502,7 @@ def _enter(function: Function, out: IrWriter, target: Target) -> EmitContext:
         group_count="%groups",
         scratch="%scratch",
         threads=target.has_threads,
-        fragments=suits_fragments(function, target) or _is_wide_pipeline(function, target),
+        fragments=suits_fragments(function, target) or _is_other_pipeline(function, target),
         early=target.starts_early and not _streams(function),
     )
 

@@ -11,10 +11,11 @@ from lamella.backend.cuda.driver import call
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.lang.tensor.check.kinds import BYTES
+from lamella.lang.tensor.nodes.types import STORED_FLOATS
 
 WIDTH = 128
 """Bytes of a row of a box."""
-KINDS = {"f16": 6, "f32": 7, "bf16": 9}
+KINDS = {**dict.fromkeys(STORED_FLOATS, 0), "f16": 6, "f32": 7, "bf16": 9}
 SWIZZLE, PROMOTION = 3, 3
 
 

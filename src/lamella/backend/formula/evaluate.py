@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend.formula.affine import Box, Form, first, lengths, span
 from lamella.backend.formula.expression_dag import PreparedFormula, SubscriptCells, TensorAccess, TermCell
 from lamella.backend.formula.scalars import INTEGER, Real, apply_function, computing_type, convert, undefined
 from lamella.base.affine import Affine
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, strided
 from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE, ITEM_OUTSIDE, NO_MEANING, ZERO_DIVISOR
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Counter, Lookup
@@ -442,9 +441,7 @@ def view(evaluation: BoxEvaluation, tensor: Array, forms: Sequence[Form], writea
             shape[axis] = stop - start
             strides[axis] += factor * stride
     first = _from_first(evaluation, tensor, forms)
-    # Bytes stand in for types of 8 bits: NumPy does not know all of them by their names.
-    plain = first.view(np.uint8) if first.itemsize == 1 else first
-    return as_strided(plain, shape, strides, writeable=writeable).view(first.dtype)
+    return strided(first, shape, strides, writeable)
 
 
 def _from_first(evaluation: BoxEvaluation, tensor: Array, forms: Sequence[Form]) -> Array:
@@ -495,7 +492,7 @@ def _spread_rows(
         for axis, factor in form.terms:
             shape[axis] = evaluation.shape[axis]
             strides[axis] += factor * stride
-    return as_strided(_from_first(evaluation, found, forms), shape, strides, writeable=False)
+    return strided(_from_first(evaluation, found, forms), shape, strides, writeable=False)
 
 
 def flat_offsets(evaluation: BoxEvaluation, tensor: Array, subscripts: Sequence[AccessedIndex]) -> Array:

@@ -13,6 +13,7 @@ import numpy as np
 from lamella.backend.arguments import DTYPES, dtype_of
 from lamella.base.arrays import Array, DType
 from lamella.lang.tensor.nodes import Number as Literal
+from lamella.lang.tensor.nodes.types import STORED_FLOATS
 from lamella.lang.tensor.rules import running as rules
 from lamella.ops.fault import Fault
 
@@ -24,6 +25,8 @@ Number: TypeAlias = np.generic | Array
 F32 = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
 BF16 = np.dtype(ml_dtypes.bfloat16)
+THROUGH_SINGLE = {BF16, *map(dtype_of, STORED_FLOATS)}
+"""Types whose casts go through f32."""
 WIDER = MappingProxyType({"i8": "i32", "bf16": "f32", "f16": "f32"})
 
 
@@ -72,14 +75,14 @@ def make_number(value: Literal, element: str) -> Number:
 
 
 def convert(value: Number, element: str) -> Number:
-    """A number in another type: integers keep their low bits, floats are cut toward zero, bf16 goes through f32.
+    """A number in another type: integers keep their low bits, floats are cut toward zero, narrow ones go through f32.
 
     What no integer of the type comes near is the nearest one, and NaN is 0.
     """
     target = dtype_of(element)
     if value.dtype == target:
         return value
-    if BF16 in (value.dtype, target):
+    if not THROUGH_SINGLE.isdisjoint((value.dtype, target)):
         value = value.astype(F32)
     if is_integer(target) and value.dtype.kind == "f":
         return _truncate(value, target)

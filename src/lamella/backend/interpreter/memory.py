@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend.interpreter.arithmetic import Number
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, strided
 from lamella.base.records import dataclass
 from lamella.lang.tensor.rules import running as rules
 from lamella.ops.fault import Fault
@@ -45,7 +44,12 @@ class MemrefReference:
         self._refuse_outside(*self._extent())
         width = self.memory.itemsize
         first = self.offset if math.prod(self.shape) else 0
-        return as_strided(self.memory[first:], self.shape, [width * step for step in self.stride])
+        return strided(
+            self.memory[first:],
+            self.shape,
+            [width * step for step in self.stride],
+            self.memory.flags.writeable,
+        )
 
     def write(self, values: Array) -> None:
         """Replace all elements."""
@@ -83,7 +87,7 @@ class MemrefReference:
         stride = tuple(step // width for step in array.strides)
         reach = sum((size - 1) * step for size, step in zip(array.shape, stride, strict=True))
         count = reach + 1 if array.size else 0
-        flat = as_strided(array, (count,), (width,), writeable=array.flags.writeable)
+        flat = strided(array, (count,), (width,), array.flags.writeable)
         return cls(name, flat, 0, array.shape, stride)
 
     def shifted(self, array: Array, offset: int) -> MemrefReference:
@@ -93,7 +97,7 @@ class MemrefReference:
             owner = owner.base
         _, high = np.lib.array_utils.byte_bounds(owner)
         count = max(0, high - array.ctypes.data) // array.itemsize if array.size else 0
-        memory = as_strided(array, (count,), (array.itemsize,), writeable=array.flags.writeable)
+        memory = strided(array, (count,), (array.itemsize,), array.flags.writeable)
         return replace(self, memory=memory, offset=offset)
 
     def subview(self, slices: Sequence[tuple[int, int | None]], check_bounds: bool) -> MemrefReference:

@@ -56,6 +56,8 @@ from lamella.lang.tensor.nodes.types import FLOATS, INDEX
 
 STREAMED = 64
 """Queries or keys of a tile: with more of them the sums would not fit the registers."""
+TILES = 2
+"""Tiles of a trip: the scores of the second are begun while the sums of the first are still under way."""
 BLOCK = "block"
 """The number of a work-group's columns."""
 SCORES = Coopmatrix(SUMS, STREAMED, COLUMNS, "matrix_acc")
@@ -151,39 +153,14 @@ class _GradientWriter:
     ) -> list[Value]:
         """The gradients of keys and values with what the queries of one head add."""
         roles, (first, own) = self.roles, columns
-        heads = [writing.head(builder, name, values) for name in ("queries", "given")]
         rows = [writing.row_of(builder, name, values) for name in ("logs", "along")]
-        size, end = builder.constant(STREAMED), builder.constant(roles.extents[roles.query])
+        end = builder.constant(roles.extents[roles.query])
         spans = [(builder.constant(0), end, False)]
         if roles.causal:
             middle = builder.arith("add", first, builder.constant(TILE))
             spans = [(first, middle, True), (middle, end, False)]
-        results = [value for value, _ in carried]
-        for begin, last, tested in spans:
-            begun = [(value, kind) for value, (_, kind) in zip(results, carried, strict=True)]
-            with builder.loop(begin, last, size, carried=begun) as loop:
-                body, at, zero = loop.body, loop.variable, loop.body.constant(0)
-                tiles = [
-                    writing.tile(body, name, head, at)
-                    for name, head in zip(("queries", "given"), heads, strict=True)
-                ]
-                none = body.constant(0.0, SCORES)
-                scores = body.value(CoopMulAdd(tiles[0], held[0], none, SCORES))
-                toward = body.value(CoopMulAdd(tiles[1], held[1], none, SCORES))
-                logs = body.value(CoopLoad(rows[0], at, zero, COLUMN))
-                if tested:
-                    scores = _hide(body, scores, key=own, query=at, keys_are_rows=False)
-                weights = _weigh(body, scores, logs, COLUMN, roles.scale)
-                back = writing.tile(body, "given", heads[1], at, turned=True)
-                narrow = body.cast(weights, WEIGHTS)
-                values_sum = body.value(CoopMulAdd(back, narrow, loop.carried[1], carried[1][1]))
-                along = body.value(CoopLoad(rows[1], at, zero, COLUMN))
-                steep = body.cast(_steepen(body, weights, toward, along), WEIGHTS)
-                turned = writing.tile(body, "queries", heads[0], at, turned=True)
-                keys_sum = body.value(CoopMulAdd(turned, steep, loop.carried[0], carried[0][1]))
-                body.give(keys_sum, values_sum)
-            results = loop.results
-        return results
+        streamed = _Streamed(("queries", "given"), held, own, rows, COLUMN)
+        return self._stream(builder, writing, values, streamed, spans, carried)
 
     # --- queries ----------------------------------------------------------------------------------------------------
 
@@ -201,54 +178,100 @@ class _GradientWriter:
             first = region.arith("mul", block, region.constant(TILE))
             own = _own_columns(region, first)
             held = [writing.hold(region, name, values, own) for name in ("queries", "given")]
-            zero = region.constant(0)
+            zero, kind = region.constant(0), _sums(extents[roles.depth])
             rows = [
                 region.value(CoopLoad(writing.row_of(region, name, values), own, zero, ROW, True))
                 for name in ("logs", "along")
             ]
-            total = self._stream_keys(region, writing, values, (first, own), held, rows)
-            kind = _sums(extents[roles.depth])
+            spans = [(zero, region.constant(extents[roles.key]), False)]
+            if roles.causal:
+                last = region.arith("add", first, region.constant(TILE))
+                spans = [(zero, first, False), (first, last, True)]
+            streamed = _Streamed(("keys", "values"), held, own, rows, ROW)
+            start = [(region.constant(0.0, kind), kind)]
+            (total,) = self._stream(region, writing, values, streamed, spans, start)
             total = region.value(CoopScale(region.constant(roles.factor, REAL), total, kind))
             writing.store(region, output, (roles.depth, roles.query), total, {**values, roles.query: own})
         groups = prod(extents[name] for name in outer) * blocks
         return writing.close(builder, groups)
 
-    def _stream_keys(
+    # --- what streams by --------------------------------------------------------------------------------------------
+
+    def _stream(
         self,
         builder: Builder,
         writing: _KernelWriter,
         values: Mapping[str, Value],
-        columns: tuple[Value, Value],
-        held: Sequence[Value],
-        rows: Sequence[Value],
-    ) -> Value:
-        """The gradient of queries."""
-        roles, (first, own) = self.roles, columns
-        heads = [writing.head(builder, name, values) for name in ("keys", "values")]
-        zero, size = builder.constant(0), builder.constant(STREAMED)
-        kind = _sums(roles.extents[roles.depth])
-        spans = [(zero, builder.constant(roles.extents[roles.key]), False)]
-        if roles.causal:
-            spans = [(zero, first, False), (first, builder.arith("add", first, builder.constant(TILE)), True)]
-        result = builder.constant(0.0, kind)
+        streamed: _Streamed,
+        spans: Sequence[tuple[Value, Value, bool]],
+        carried: Sequence[tuple[Value, Coopmatrix]],
+    ) -> list[Value]:
+        """The sums with what the tiles of some spans add; those of a span that is tested hide keys."""
+        heads = [writing.head(builder, name, values) for name in streamed.names]
+        results, size = [value for value, _ in carried], builder.constant(TILES * STREAMED)
         for begin, last, tested in spans:
-            with builder.loop(begin, last, size, carried=[(result, kind)]) as loop:
-                body, at = loop.body, loop.variable
-                tiles = [
-                    writing.tile(body, name, head, at)
-                    for name, head in zip(("keys", "values"), heads, strict=True)
-                ]
-                none = body.constant(0.0, SCORES)
-                scores = body.value(CoopMulAdd(tiles[0], held[0], none, SCORES))
-                toward = body.value(CoopMulAdd(tiles[1], held[1], none, SCORES))
-                if tested:
-                    scores = _hide(body, scores, key=at, query=own, keys_are_rows=True)
-                weights = _weigh(body, scores, rows[0], ROW, roles.scale)
-                steep = body.cast(_steepen(body, weights, toward, rows[1]), WEIGHTS)
-                turned = writing.tile(body, "keys", heads[0], at, turned=True)
-                body.give(body.value(CoopMulAdd(turned, steep, loop.carried[0], kind)))
-            (result,) = loop.results
-        return result
+            begun = [(value, kind) for value, (_, kind) in zip(results, carried, strict=True)]
+            with builder.loop(begin, last, size, carried=begun) as loop:
+                sums = [(value, kind) for value, (_, kind) in zip(loop.carried, carried, strict=True)]
+                for number in range(TILES):
+                    at = loop.variable
+                    if number:
+                        at = loop.body.arith("add", at, loop.body.constant(number * STREAMED))
+                    sums = self._add_tile(loop.body, writing, (streamed, heads), (at, tested), sums)
+                loop.body.give(*(value for value, _ in sums))
+            results = loop.results
+        return results
+
+    def _add_tile(
+        self,
+        body: Builder,
+        writing: _KernelWriter,
+        source: tuple[_Streamed, Sequence[Value]],
+        place: tuple[Value, bool],
+        sums: Sequence[tuple[Value, Coopmatrix]],
+    ) -> list[tuple[Value, Coopmatrix]]:
+        """The sums with what one tile adds: the first with what comes back to scores, a second one with weights."""
+        (streamed, heads), (at, tested), roles = source, place, self.roles
+        tiles = [writing.tile(body, name, head, at) for name, head in zip(streamed.names, heads, strict=True)]
+        none, found = body.constant(0.0, SCORES), list(sums)
+        scores = body.value(CoopMulAdd(tiles[0], streamed.held[0], none, SCORES))
+        logs = streamed.line(body, 0, at)
+        if tested:
+            places = (streamed.own, at) if streamed.lines is COLUMN else (at, streamed.own)
+            scores = _hide(body, scores, *places, keys_are_rows=streamed.lines is ROW)
+        lies = _weigh(body, scores, logs, streamed.lines, roles.scale)
+        # Begun before, it would have to wait beside the sums of the tile in front, for which there are no registers.
+        toward = body.value(CoopMulAdd(tiles[1], streamed.held[1], none, SCORES))
+        weights = exponential(body, lies, SCORES)
+        if len(sums) > 1:
+            total, kind = sums[1]
+            back = writing.tile(body, streamed.names[1], heads[1], at, turned=True)
+            found[1] = body.value(CoopMulAdd(back, body.cast(weights, WEIGHTS), total, kind)), kind
+        along = streamed.line(body, 1, at)
+        steep = body.cast(_steepen(body, weights, toward, along), WEIGHTS)
+        total, kind = sums[0]
+        turned = writing.tile(body, streamed.names[0], heads[0], at, turned=True)
+        found[0] = body.value(CoopMulAdd(turned, steep, total, kind)), kind
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Streamed:
+    """What streams past the columns of a subgroup, and what these hold."""
+
+    names: tuple[str, str]
+    held: Sequence[Value]
+    own: Value
+    """Where the columns begin."""
+    rows: Sequence[Value]
+    """Logarithms and what comes back along rows: where they lie, or of the columns themselves."""
+    lines: Coopmatrix
+
+    def line(self, body: Builder, number: int, at: Value) -> Value:
+        """Those of a tile, or of the columns."""
+        if self.lines is ROW:
+            return self.rows[number]
+        return body.value(CoopLoad(self.rows[number], at, body.constant(0), COLUMN))
 
 
 @dataclass(slots=True)
@@ -338,11 +361,10 @@ def _own_columns(builder: Builder, first: Value) -> Value:
 
 
 def _weigh(builder: Builder, scores: Value, logs: Value, lines: Coopmatrix, scale: float) -> Value:
-    """The weights of scores: exponentials less the logarithm of their sum."""
+    """What weights are powers of 2 of: scores less the logarithm of the sum of their exponentials."""
     less = builder.value(CoopScale(builder.constant(-1.0 / log(2.0), REAL), logs, lines))
     spread = builder.value(CoopConstruct(less, SCORES))
-    lies = builder.value(Arith("fma", (scores, builder.constant(scale / log(2.0), SCORES), spread), SCORES))
-    return exponential(builder, lies, SCORES)
+    return builder.value(Arith("fma", (scores, builder.constant(scale / log(2.0), SCORES), spread), SCORES))
 
 
 def _steepen(builder: Builder, weights: Value, toward: Value, along: Value) -> Value:

@@ -16,8 +16,9 @@ from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key
 from lamella.kernels.build import Builder
 from lamella.kernels.target import Target
+from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Dictionary, DictionaryEntry, Slice, Value
-from lamella.lang.tensor.nodes.types import INDEX, Memref
+from lamella.lang.tensor.nodes.types import FLOATS, INDEX, Memref
 
 NARROW = "bf16"
 TILE = 128
@@ -49,13 +50,14 @@ def _joined(axes: Sequence[Axis]) -> Axis:
 
 
 def with_pairs(kernel: TileKernel) -> TileKernel:
-    """The kernel whose reals of 32 bits begin where two are moved at once, as do all their rows."""
+    """The kernel whose reals begin where two are moved at once, as do all their rows."""
     parameters = []
     for item in kernel.parameters:
         kind = item.type
         even = isinstance(kind, Memref) and not any((step or 1) % 2 for step in kind.stride if step != 1)
-        if isinstance(kind, Memref) and even and kind.element == "f32" and item.attributes is None:
-            item = replace(item, attributes=Dictionary((DictionaryEntry("alignment", 8),)))
+        if isinstance(kind, Memref) and even and kind.element in FLOATS and item.attributes is None:
+            promise = DictionaryEntry("alignment", 2 * BYTES[kind.element])
+            item = replace(item, attributes=Dictionary((promise,)))
         parameters.append(item)
     return replace(kernel, parameters=tuple(parameters))
 

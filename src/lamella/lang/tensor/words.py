@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS, INTEGERS, KEYS, USES
+from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS, INTEGERS, KEYS, STORED_FLOATS, USES
 
 SCALARS = (*INTEGERS, *FLOATS, *COMPLEX)
+"""Types that instructions compute in."""
+ELEMENTS = (*SCALARS, *STORED_FLOATS)
 """Types that an element of a memref may have."""
 
 BINARY = ("add", "sub", "mul", "div", "rem", "min", "max", "shl", "shr", "and", "or", "xor")
@@ -141,7 +143,7 @@ OTHERS = (
         "local",
         "global",
     ),
-    *("bool", "true", "false", "x", *SCALARS, *USES, *KEYS),
+    *("bool", "true", "false", "x", *ELEMENTS, *USES, *KEYS),
 )
 WORDS = frozenset([*INSTRUCTIONS, *OTHERS])
 """All words of the language; there is no other word without a sigil."""

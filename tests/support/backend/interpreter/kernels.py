@@ -27,6 +27,11 @@ DTYPES = {
     "c32": np.dtype(np.complex64),
     "c64": np.dtype(np.complex128),
 }
+STORED_DTYPES = {
+    "f8e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+}
+"""Those of types that nothing is computed in."""
 INTEGERS = ("i8", "i16", "i32", "i64", "index")
 FLOATS = ("bf16", "f16", "f32", "f64")
 COMPLEX = ("c32", "c64")
@@ -62,7 +67,7 @@ def draw_array(random: np.random.Generator, element: str, shape: tuple[int, ...]
         values = values / 4 + random.standard_normal(whole) / 8
     if element in COMPLEX:
         values = values + 1j * random.integers(-8, 9, whole) / 4
-    array = np.array(np.asarray(values).astype(DTYPES[element]), order="F")
+    array = np.array(np.asarray(values).astype(({**DTYPES, **STORED_DTYPES})[element]), order="F")
     return array[: shape[0]] if shape else array
 
 

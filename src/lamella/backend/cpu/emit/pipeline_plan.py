@@ -16,6 +16,7 @@ from lamella.kernels.fragments import COLUMNS, DEPTH, FACTORS, ROWS, WARP
 from lamella.kernels.rewrite import used_values
 from lamella.kernels.sizes import default_sizes
 from lamella.kernels.target import Target
+from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import (
     Arith,
     Builtin,
@@ -36,17 +37,23 @@ from lamella.lang.tensor.nodes import (
     Subview,
     Yield,
 )
+from lamella.lang.tensor.nodes.types import STORED_FLOATS
 
 WARPGROUP = 4 * WARP
-MOST_ROWS, MOST_WIDE_ROWS = 256, 128
+MOST_ROWS = 256
 """Rows of a tile that one instruction takes."""
-STEP = 64
-"""Halves along k in a stage: 128 bytes, the width of the swizzle."""
+MOST_BOX = 256
+"""Rows or columns that one copy takes."""
 LINE = 128
+"""Bytes along k in a stage: the width of the swizzle."""
+STEP = 64
+"""Halves of them."""
 WIDE = "f32"
 """Numbers that no tensor core multiplies as they are: threads do, each those of its rows and columns."""
-WIDE_COLUMNS = 32
-"""Columns of a subgroup of such a product."""
+WIDE_TILES = ((64, 64), (128, 32))
+"""Rows and columns of the sums of a subgroup of such a product: 128 numbers of each thread."""
+GRAIN = 16
+"""Bytes that divide the way from column to column of what is copied."""
 ATOM = 1024
 """Bytes after which the swizzle repeats: stages begin at multiples of it."""
 BLOCK_BYTES = 232448
@@ -76,7 +83,7 @@ PURE = (Arith, Builtin, Cast, Constant, SizeOf)
 
 def _step(load: CoopLoad) -> int:
     """Elements of k in a stage."""
-    return STEP // 2 if load.type.element == WIDE else STEP
+    return LINE // BYTES[load.type.element]
 
 
 def _require(holds: bool) -> None:
@@ -228,7 +235,7 @@ class _PipelineReader:
             _require(isinstance(item.instruction, (*PURE, Subview, Expand, CoopApply, CoopStore, CoopScale)))
         turned = not left.transposed, right.transposed
         cluster = PAIR if self._is_paired(left, product.type.rows) else 1
-        boxes = product.type.rows // cluster, 4 * product.type.columns * warpgroups
+        boxes = product.type.rows // cluster, min(MOST_BOX, 4 * product.type.columns * warpgroups)
         # What is turned comes in panels of 64 rows or columns, for all k of a stage.
         boxes = STEP if turned[0] else boxes[0], STEP if turned[1] else boxes[1]
         maps = [self._map(left, boxes[0]), self._map(right, boxes[1])]
@@ -341,7 +348,7 @@ class _PipelineReader:
             and width % DEPTH == 0
             and product.accumulator.name == loop.carried[0][0].name
         )
-        _require(not others or left.type.element != WIDE)
+        _require(not others or left.type.element in FACTORS)
         self.steps = self._read_steps(loop, right, length) if others else None
         self._require_tiles(left, right, product, loop.variable.name)
         return left, right, product
@@ -386,10 +393,12 @@ class _PipelineReader:
     def _require_tiles(self, left: CoopLoad, right: CoopLoad, product: CoopMulAdd, variable: str) -> None:
         """Every subgroup the same tile of A, and columns of B that follow those of the subgroup before."""
         sums = product.type
-        width = WIDE_COLUMNS if left.type.element == WIDE else COLUMNS
-        most = MOST_WIDE_ROWS if left.type.element == WIDE else MOST_ROWS
-        _require(sums.rows % ROWS == 0 and sums.rows <= most and sums.columns == width)
-        _require(left.type.element == right.type.element and left.type.element in (*FACTORS, WIDE))
+        width, wide = sums.columns, left.type.element == WIDE
+        fits = (sums.rows, width) in WIDE_TILES if wide else sums.rows <= MOST_ROWS and width == COLUMNS
+        _require(sums.rows % ROWS == 0 and fits)
+        elements = {left.type.element, right.type.element}
+        alike = len(elements) == 1 and elements <= {*FACTORS, WIDE}
+        _require(alike or elements <= set(STORED_FLOATS))
         along, across = (left.row, left.column) if left.transposed else (left.column, left.row)
         _require(along.name == variable and self.shares.get(across.name) == 0)
         if not left.transposed:
@@ -430,7 +439,9 @@ class _PipelineReader:
         if found is None:
             raise Unsupported("it is no parameter")
         (rows, width), (first, stride) = found.shape, found.stride
-        if first != 1 or rows is None or width is None or stride is None or stride % 8:
+        if first != 1 or rows is None or width is None or stride is None:
+            raise Unsupported("its extents are open")
+        if stride * BYTES[found.element] % GRAIN:
             raise Unsupported("the copy engine cannot read it")
         slot = 0
         for item in self.function.parameters:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Protocol
 
 from lamella.backend.cpu.compiled import TensorMap, maps_offset
@@ -20,6 +21,7 @@ from lamella.backend.cpu.emit.matrices.layout import named_matrix
 from lamella.backend.cpu.emit.pipeline_plan import (
     ATOM,
     LINE,
+    MOST_BOX,
     PAIR,
     STEP,
     STORED,
@@ -29,12 +31,14 @@ from lamella.backend.cpu.emit.pipeline_plan import (
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue
 from lamella.kernels.fragments import COLUMNS, DEPTH, ROWS
-from lamella.lang.tensor.nodes import (
-    CoopStore,
-)
+from lamella.lang.tensor.check.kinds import BYTES
+from lamella.lang.tensor.nodes import CoopStore
+from lamella.lang.tensor.nodes.types import STORED_FLOATS
 
 CONSUMER_REGISTERS, PRODUCER_REGISTERS = {1: 240, 2: 240, 3: 160}, 24
 """Of 65536 for 256 and 128 threads: more for the producer, and the kernel would wait for registers for ever."""
+PIECES = 2
+"""Pieces of 16 bytes along k that are multiplied without a branch."""
 MEMORY = "@pipeline_memory"
 COPY = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
 
@@ -105,6 +109,7 @@ class PipelineEmitter(ABC):
         out.begin(consumer)
         self._set_registers("inc", CONSUMER_REGISTERS[plan.warpgroups])
         self._fence_maps()
+        self._begin_consumers()
         self._each_group(self._consume)
         if plan.staged_bytes:
             self._asm("cp.async.bulk.wait_group 0;", "", "")
@@ -156,6 +161,10 @@ class PipelineEmitter(ABC):
             self._asm("barrier.cluster.arrive.release;\\0Abarrier.cluster.wait.acquire;", "", "")
         else:
             self._asm("bar.sync 0;", "", "")
+
+    def _begin_consumers(self) -> None:
+        """What those that compute do once: those of products nothing."""
+        return
 
     def _bytes_behind_stages(self) -> int:
         """Local memory between the stages and their barriers."""
@@ -303,7 +312,11 @@ class ProductEmitter(PipelineEmitter):
         if self._product.turned[1]:
             return self._copy_panels("$4", "$6", range(self._product.warpgroups))
         if self._product.steps is None:
-            return [f"{COPY} [d], [$4, {{k, $6}}], [b];"]
+            lines = [f"{COPY} [d], [$4, {{k, $6}}], [b];"]
+            for first in range(MOST_BOX, 4 * self._product.columns * self._product.warpgroups, MOST_BOX):
+                lines += [f"add.u32 d, d, {MOST_BOX * LINE};", f"add.u32 r, $6, {first};"]
+                lines += [f"{COPY} [d], [$4, {{k, r}}], [b];"]
+            return lines
         return [
             "ld.global.nc.v2.u32 {u, v}, [t];",
             "add.u64 t, t, 8;",
@@ -443,7 +456,7 @@ class ProductEmitter(PipelineEmitter):
         self, places: tuple[str, str], threads: tuple[str, str], start: list[str]
     ) -> list[str]:
         """What a stage adds: eight pieces of 16 bytes of each line, which the swizzle has put elsewhere."""
-        out, plan = self._out, self._product
+        out = self._out
         (left, right), (group, pair) = places, threads
         before, loop, after = out.block, out.label("piece"), out.label("pieces")
         out.jump(loop)
@@ -451,23 +464,30 @@ class ProductEmitter(PipelineEmitter):
         held = _Phis(out, ["i32", *["float"] * len(start)], ["0", *start], before)
         piece, *sums = held.names
         odd = out.value(f"or i32 {pair}, 1")
-        rows = [self._piece(left, piece, pair), self._piece(out.value(f"add i32 {left}, {LINE}"), piece, odd)]
-        column = self._piece(right, piece, group)
-        wide = [self._load_piece(column, ATOM * number) for number in range(plan.columns // ROWS)]
-        blocks = plan.rows // ROWS
-        for block in range(blocks):
-            narrow = [self._load_piece(place, ATOM * block) for place in rows]
-            for number, four in enumerate(wide):
-                for side in range(2):
-                    place = ((number // 2) * blocks + block) * 4 + number % 2 * 2 + side
-                    for one, other in zip(narrow[side], four, strict=True):
-                        operands = f"float {one}, float {other}, float {sums[place]}"
-                        sums[place] = out.intrinsic("float", "llvm.fma.f32", operands)
-        following = out.value(f"add i32 {piece}, 1")
+        for ahead in range(PIECES):
+            here = out.value(f"add i32 {piece}, {ahead}")
+            below = out.value(f"add i32 {left}, {LINE}")
+            rows = [self._piece(left, here, pair), self._piece(below, here, odd)]
+            self._multiply_piece(rows, self._piece(right, here, group), sums)
+        following = out.value(f"add i32 {piece}, {PIECES}")
         held.close([following, *sums])
         out.branch(out.value(f"icmp ult i32 {following}, {LINE // 16}"), loop, after)
         out.begin(after)
         return sums
+
+    def _multiply_piece(self, rows: Sequence[str], column: str, sums: list[str]) -> None:
+        """What four elements along k add, those of one k after those of the one before: no sum waits for itself."""
+        out, plan = self._out, self._product
+        blocks = plan.rows // ROWS
+        wide = [self._load_piece(column, ATOM * number) for number in range(plan.columns // ROWS)]
+        for block in range(blocks):
+            narrow = [self._load_piece(place, ATOM * block) for place in rows]
+            for k, side, number in product(range(len(wide[0])), range(2), range(len(wide))):
+                # Every second row goes back: the column before is at hand.
+                number = len(wide) - 1 - number if side else number
+                place = ((number // 2) * blocks + block) * 4 + number % 2 * 2 + side
+                operands = f"float {narrow[side][k]}, float {wide[number][k]}, float {sums[place]}"
+                sums[place] = out.intrinsic("float", "llvm.fma.f32", operands)
 
     def _piece(self, line: str, piece: str, turn: str) -> str:
         out = self._out
@@ -482,10 +502,15 @@ class ProductEmitter(PipelineEmitter):
         return [out.value(f"extractelement <4 x float> {four}, i64 {number}") for number in range(4)]
 
     def _loop(self, count: int) -> list[str]:
-        plan, element = self._product, self._product.left.type.element
+        plan = self._product
         leader, barriers, stage, wide, narrow, told, parity = (f"${count + place}" for place in range(7))
         sums = ", ".join(f"${place}" for place in range(count))
-        product = f"wgmma.mma_async.sync.aligned.m64n{plan.rows}k16.f32.{element}.{element}"
+        # What the hardware calls A is the factor on the right.
+        kinds = [item.type.element for item in (plan.right, plan.left)]
+        narrow_kinds = kinds[0] in STORED_FLOATS
+        words = ".".join(item.removeprefix("f8") if narrow_kinds else item for item in kinds)
+        depth = LINE // 4 // BYTES[kinds[0]]
+        multiply = f"wgmma.mma_async.sync.aligned.m64n{plan.rows}k{depth}.f32.{words}"
         lines = [
             "{",
             ".reg .pred p, q, l, t;",
@@ -510,9 +535,10 @@ class ProductEmitter(PipelineEmitter):
         ]
         turned = [int(item) for item in plan.turned]
         steps = [DEPTH * LINE >> 4 if item else 2 for item in turned]
-        for step in range(STEP // DEPTH):
+        ways = "" if narrow_kinds else f", {turned[1]}, {turned[0]}"
+        for step in range(plan.step // depth):
             moved = [f"add.u64 a, a, {steps[1]};", f"add.u64 c, c, {steps[0]};"] if step else []
-            lines += [*moved, f"{product} {{{sums}}}, a, c, t, 1, 1, {turned[1]}, {turned[0]};"]
+            lines += [*moved, f"{multiply} {{{sums}}}, a, c, t, 1, 1{ways};"]
         return [
             *lines,
             "wgmma.commit_group.sync.aligned;",

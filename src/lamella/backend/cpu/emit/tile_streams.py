@@ -16,7 +16,7 @@ from dataclasses import replace
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.integers import dynamic, number
 from lamella.backend.cpu.emit.matrices.layout import named_matrix
-from lamella.backend.cpu.emit.pipeline_plan import LINE, STEP
+from lamella.backend.cpu.emit.pipeline_plan import LINE, PAIR, STEP, WARPGROUP
 from lamella.backend.cpu.emit.pipelines import COPY, PipelineEmitter, wait_lines
 from lamella.backend.cpu.emit.scalars import make_constant
 from lamella.backend.cpu.emit.stream_plan import (
@@ -42,6 +42,8 @@ from lamella.lang.tensor.nodes import (
     Value,
 )
 
+TURN_BYTES = 1 << 14
+"""Tiles with which products take so long that waiting for a turn pays."""
 # --- the kernel ------------------------------------------------------------------------------------------------
 
 
@@ -68,6 +70,9 @@ class StreamEmitter(PipelineEmitter):
         self._copies = False
         self._computed = ""
         """The last reduction that stands behind the products that are under way."""
+        self._turns: tuple[str, str] | None = None
+        """The barriers at which this warpgroup and the other one wait for their turn to begin products."""
+        self._has_turn = False
 
     def _run(self, statements: Sequence[Statement], used: str) -> str:
         context = self._context
@@ -91,6 +96,29 @@ class StreamEmitter(PipelineEmitter):
         found = self._run(self._stream.statements, used)
         self._wait_all()
         return found
+
+    # --- turns ----------------------------------------------------------------------------------------------
+
+    def _begin_consumers(self) -> None:
+        """Let the first of two warpgroups begin: then one computes rows while the products of the other run."""
+        out = self._out
+        if self._stream.warpgroups != PAIR or self._stream.stage_bytes < TURN_BYTES:
+            return
+        own = out.value(f"lshr i32 {self._thread}, 7")
+        group = out.intrinsic("i32", "llvm.nvvm.shfl.sync.idx.i32", f"i32 -1, i32 {own}, i32 0, i32 31")
+        self._turns = out.value(f"add i32 {group}, 1"), out.value(f"sub i32 2, {group}")
+        second = out.value(f"icmp eq i32 {group}, 1")
+        self._when(second, f"bar.arrive 1, {PAIR * WARPGROUP};", "", "")
+
+    def _take_turn(self) -> None:
+        if self._turns is not None and not self._has_turn:
+            self._asm(f"bar.sync $0, {PAIR * WARPGROUP};", "r", f"i32 {self._turns[0]}")
+            self._has_turn = True
+
+    def _pass_turn(self) -> None:
+        if self._turns is not None and self._has_turn:
+            self._asm(f"bar.arrive $0, {PAIR * WARPGROUP};", "r", f"i32 {self._turns[1]}")
+            self._has_turn = False
 
     # --- tiles ----------------------------------------------------------------------------------------------
 
@@ -241,6 +269,7 @@ class StreamEmitter(PipelineEmitter):
     def _multiply(self, add: CoopMulAdd, name: str) -> MatrixValue:
         """Begin a product of a tile and of words in registers."""
         self._computed = ""
+        self._take_turn()
         context, held = self._context, self._stream.held.get(add.right.name)
         sums = named_matrix(context, add.accumulator).parts[0]
         words = () if held is not None else named_matrix(context, add.right).parts[0]
@@ -321,6 +350,7 @@ class StreamEmitter(PipelineEmitter):
 
     def _wait(self, count: int) -> None:
         """Wait for the first products that were begun, and free their stages."""
+        self._pass_turn()
         self._finish_before()
         done, self._begun = self._begun[:count], self._begun[count:]
         held = [(one.name, one.matrix) for one in done if one.matrix is not None]

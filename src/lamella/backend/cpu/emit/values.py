@@ -14,6 +14,8 @@ LLVM = {
     "i32": "i32",
     "i64": "i64",
     "index": "i64",
+    "f8e4m3": "i8",  # bits, as those of bf16; nothing is computed in them
+    "f8e5m2": "i8",
     "bf16": "i16",  # bits; arithmetic goes through float
     "f16": "half",
     "f32": "float",

@@ -240,13 +240,14 @@ def emit_mul_add(context: EmitContext, add: CoopMulAdd) -> MatrixValue:
     left, right, added = (named_matrix(context, item) for item in (add.left, add.right, add.accumulator))
     own = WIDER.get(added.type.element, added.type.element)
     held, depth = rows_held(context, added.type), left.type.columns
-    sums = [_value(context, added, number, own) for number in range(len(added.parts[0]))]
+    sums, rows, cells = (
+        [_value(context, item, number, own) for number in range(len(item.parts[0]))]
+        for item in (added, left, right)
+    )
     for k in range(depth):
-        rows = [_value(context, left, k * held + step, own) for step in range(held)]
         for number, total in enumerate(sums):
             column, step = divmod(number, held)
-            cell = _value(context, right, column * depth + k, own)
-            sums[number] = accumulate(context, rows[step], cell, total)
+            sums[number] = accumulate(context, rows[k * held + step], cells[column * depth + k], total)
     found = [convert(context, total, add.type.element) for total in sums]
     return MatrixValue(add.type, tuple(zip(*(item.parts for item in found), strict=True)))
 

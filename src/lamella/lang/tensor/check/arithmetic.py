@@ -43,9 +43,9 @@ from lamella.lang.tensor.nodes import (
     Type,
     Value,
 )
-from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS, INTEGERS
+from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS, INTEGERS, STORED_FLOATS
 from lamella.lang.tensor.rules import instructions as rules
-from lamella.lang.tensor.words import EXTRA_ARITH, EXTRA_MATH, PACKED, SCALARS
+from lamella.lang.tensor.words import ELEMENTS, EXTRA_ARITH, EXTRA_MATH, PACKED, SCALARS
 from lamella.lang.tensor.write import write_size, write_type
 
 # --- constants, arithmetic, comparisons, casts and builtins -------------------------------------------------
@@ -70,6 +70,7 @@ MATRIX = "a cooperative matrix"
 SHIFTS = ("shl", "shr")
 EXTREMES = ("min", "max")
 ALL = OperandTypes(SCALARS, "scalars and cooperative matrices", matrices=True)
+CAST = OperandTypes(ELEMENTS, "scalars and cooperative matrices", matrices=True)
 NUMBERS = OperandTypes(SCALARS, "scalars")
 REAL = OperandTypes((*INTEGERS, *FLOATS), "integers and floating-point numbers")
 REAL_MATRICES = OperandTypes(REAL.names, "real numbers and cooperative matrices of them", matrices=True)
@@ -273,7 +274,7 @@ def _check_cast(here: StatementContext, cast: Cast) -> None:
     source = here.context.type_of(cast.operand)
     if source is None:
         return
-    fits = ALL.holds(source)
+    fits = CAST.holds(source)
     if here.expect(cast.operand, source, fits, "a scalar or a cooperative matrix") and not can_cast(
         source, cast.type
     ):
@@ -406,6 +407,8 @@ def _check_shapes(here: StatementContext, add: CoopMulAdd, matrices: list[Coopma
 def _check_components(here: StatementContext, add: CoopMulAdd, matrices: list[Coopmatrix]) -> None:
     left, right, accumulator = (item.element for item in matrices)
     both = promote(left, right)
+    if both is None and left in STORED_FLOATS and right in STORED_FLOATS:
+        both = left  # all of either are numbers of C
     if both is None:
         words = {"left": left, "right": right, "names": "A and B"}
         here.say(rules.PROMOTION_PAIR, here.span, (add.left, add.right), **words)

@@ -10,12 +10,19 @@ from lamella.base.records import dataclass
 from lamella.lang.tensor.check.arithmetic import check_arithmetic
 from lamella.lang.tensor.check.context import StatementContext
 from lamella.lang.tensor.check.kinds import is_promotable, promote, scalar_name
+from lamella.lang.tensor.check.roles import result_types
 from lamella.lang.tensor.check.types import check_attributes, warn_of_layout
 from lamella.lang.tensor.nodes import (
     INDEX,
     Alloca,
+    Arith,
     AtomicUpdate,
     Blas,
+    Cast,
+    Compare,
+    CoopLoad,
+    CoopMulAdd,
+    CoopStore,
     Expand,
     Fuse,
     Group,
@@ -23,6 +30,7 @@ from lamella.lang.tensor.nodes import (
     Instruction,
     LifetimeStop,
     Load,
+    Math,
     Memref,
     Scalar,
     Size,
@@ -33,13 +41,17 @@ from lamella.lang.tensor.nodes import (
     Type,
     Value,
 )
-from lamella.lang.tensor.nodes.types import COMPLEX
+from lamella.lang.tensor.nodes.types import COMPLEX, STORED_FLOATS
 from lamella.lang.tensor.rules import instructions as rules
 from lamella.lang.tensor.write import write_size, write_type
 
 
 def check_instruction(here: StatementContext, instruction: Instruction) -> None:
     """Check an instruction on its own; loops, branches and yields are not checked here."""
+    if isinstance(instruction, MOVING):
+        _note_stored(here, instruction)
+    elif _refuses_stored(here, instruction):
+        return
     match instruction:
         case Load() | Store() | AtomicUpdate() | SizeOf() | Alloca() | LifetimeStop():
             _check_access(here, instruction)
@@ -49,6 +61,62 @@ def check_instruction(here: StatementContext, instruction: Instruction) -> None:
             _check_blas(here, instruction)
         case _:
             check_arithmetic(here, instruction)
+
+
+# --- floating-point numbers of 8 bits -----------------------------------------------------------------------
+
+
+MOVING = (
+    Load,
+    Store,
+    SizeOf,
+    Alloca,
+    LifetimeStop,
+    Subview,
+    Expand,
+    Fuse,
+    Cast,
+    CoopLoad,
+    CoopStore,
+    CoopMulAdd,
+)
+"""What numbers do that nothing is computed of: a product is a sum of another type."""
+
+
+def _note_stored(here: StatementContext, instruction: Instruction) -> None:
+    """Note such numbers as an extension, and refuse sums and atomic updates of them."""
+    types = result_types(instruction)
+    if isinstance(instruction, CoopMulAdd):
+        found = here.context.type_of(instruction.accumulator)
+        types = (*types, *(() if found is None else (found,)))
+    elif isinstance(instruction, Store | CoopStore):
+        found = here.context.type_of(instruction.value)
+        types = () if found is None else (found,)
+    for type_ in types:
+        name = _element(type_)
+        if name not in STORED_FLOATS:
+            continue
+        if isinstance(instruction, CoopMulAdd) or (
+            isinstance(instruction, Store | CoopStore) and instruction.flag
+        ):
+            here.say(rules.STORED_FLOAT, here.span, (), element=name)
+        else:
+            here.context.note_extension(here.span, f"'{name}'", "f16 or bf16")
+
+
+def _refuses_stored(here: StatementContext, instruction: Instruction) -> bool:
+    """Whether an instruction would compute in such numbers; that is said."""
+    found = {_element(item) for item in result_types(instruction)}
+    values = instruction.operands if isinstance(instruction, Blas | Arith | Math) else ()
+    values = (instruction.left, instruction.right) if isinstance(instruction, Compare) else values
+    found |= {_element(type_) for item in values if (type_ := here.context.type_of(item)) is not None}
+    for name in sorted(found & set(STORED_FLOATS)):
+        here.say(rules.STORED_FLOAT, here.span, (), element=name)
+    return bool(found & set(STORED_FLOATS))
+
+
+def _element(type_: Type) -> str:
+    return type_.name if isinstance(type_, Scalar) else getattr(type_, "element", "")
 
 
 # --- loads, stores, sizes and local memory ------------------------------------------------------------------

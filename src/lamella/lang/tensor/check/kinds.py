@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lamella.lang.tensor.nodes import Coopmatrix, Scalar, Type
-from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS, INTEGERS
-from lamella.lang.tensor.words import SCALARS
+from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS, INTEGERS, STORED_FLOATS
+from lamella.lang.tensor.words import ELEMENTS
 
 BYTES = {
     "bool": 1,
@@ -13,6 +13,7 @@ BYTES = {
     "i32": 4,
     "i64": 8,
     "index": 8,
+    **dict.fromkeys(STORED_FLOATS, 1),
     "bf16": 2,
     "f16": 2,
     "f32": 4,
@@ -55,7 +56,7 @@ def is_castable(source: str, target: str) -> bool:
 
 def scalar_name(type_: Type) -> str | None:
     """The name of a scalar type; None for bool and all else."""
-    return type_.name if isinstance(type_, Scalar) and type_.name in SCALARS else None
+    return type_.name if isinstance(type_, Scalar) and type_.name in ELEMENTS else None
 
 
 def component(type_: Type) -> str | None:
@@ -68,7 +69,7 @@ def component(type_: Type) -> str | None:
 def can_cast(source: Type, target: Type) -> bool:
     """Whether a cast leads from one type to another; matrices keep their shape, and their use or become a factor."""
     left, right = component(source), component(target)
-    if left not in SCALARS or right not in SCALARS or not is_castable(left, right):
+    if left not in ELEMENTS or right not in ELEMENTS or not is_castable(left, right):
         return False
     if isinstance(source, Coopmatrix) and isinstance(target, Coopmatrix):
         alike = (source.rows, source.columns) == (target.rows, target.columns)

@@ -100,6 +100,8 @@ INDEX = Scalar("index")
 INTEGERS = ("i8", "i16", "i32", "i64", "index")
 FLOATS = ("bf16", "f16", "f32", "f64")
 COMPLEX = ("c32", "c64")
+STORED_FLOATS = ("f8e4m3", "f8e5m2")
+"""Floating-point numbers of 8 bits, an extension: they are moved, cast, and factors of products; nothing else."""
 USES = ("matrix_a", "matrix_b", "matrix_acc")
 
 

@@ -27,7 +27,7 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.nodes.types import INTEGERS, KEYS, USES
 from lamella.lang.tensor.rules import syntax
-from lamella.lang.tensor.words import OTHER_NAMES, SCALARS, UNSUPPORTED, WORDS
+from lamella.lang.tensor.words import ELEMENTS, OTHER_NAMES, SCALARS, UNSUPPORTED, WORDS
 
 LOCAL, GLOBAL, WORD, MODIFIER, SIGN = "local", "global", "word", "modifier", "sign"
 INT, FLOAT, STRING, ODD, NAMELESS, OPEN = "int", "float", "string", "odd", "nameless", "open"
@@ -35,7 +35,7 @@ INT, FLOAT, STRING, ODD, NAMELESS, OPEN = "int", "float", "string", "odd", "name
 IDENTIFIER = r"(?:[A-Za-z][0-9A-Za-z_]*+|[0-9]++)"
 # `f32x16` is three tokens, `2x8` as well; all other words end where a letter, a digit or an underscore does not follow.
 WORDS_PATTERN = (
-    rf"(?:{'|'.join(SCALARS)})(?=x(?![A-Za-z_]))|x(?=[0-9])"
+    rf"(?:{'|'.join(ELEMENTS)})(?=x(?![A-Za-z_]))|x(?=[0-9])"
     r"|(?:arith|cmp|math|builtin|subgroup_(?:add|max|min))\.[A-Za-z_][0-9A-Za-z_]*+|[A-Za-z_][0-9A-Za-z_]*+"
 )
 DECIMAL = r"(?:[0-9]++\.[0-9]*+|\.[0-9]++)(?:[eE][+\-]?[0-9]++)?+|[0-9]++[eE][+\-]?[0-9]++"
@@ -71,7 +71,7 @@ DEEPEST = 64
 
 OTHER_TYPES = ("float", "double", "half", "bfloat", "int", "uint", "u8", "u16", "u32", "u64", "complex")
 """What other languages call their numbers."""
-ELEMENTS = frozenset(SCALARS)
+ELEMENT_TYPES = frozenset(ELEMENTS)
 INTEGER_TYPES = frozenset(INTEGERS)
 
 
@@ -226,7 +226,7 @@ class TensorTokens(TriviaCursor):
     def type(self, where: str) -> Type:
         """`bool`, a scalar type, a memref, a group or a cooperative matrix."""
         text = self.text
-        if text in ELEMENTS or text == "bool":
+        if text in ELEMENT_TYPES or text == "bool":
             self.next()
             return Scalar(text)
         if text == "memref":
@@ -244,7 +244,7 @@ class TensorTokens(TriviaCursor):
 
     def element(self, where: str) -> str:
         """A scalar type as the element of a memref or a cooperative matrix."""
-        if self.text not in ELEMENTS:
+        if self.text not in ELEMENT_TYPES:
             raise self.problem("a scalar type", where)
         return self.texts[self.next()]
 

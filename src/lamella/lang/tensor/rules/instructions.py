@@ -1,4 +1,4 @@
-"""Operands, results and shapes of instructions: TEN100 to TEN169, of extensions TEN253 and TEN254."""
+"""Operands, results and shapes of instructions: TEN100 to TEN169, of extensions TEN253, TEN254 and TEN258."""
 
 from __future__ import annotations
 
@@ -129,6 +129,12 @@ COMPONENT = Rule(
     "Cooperative matrices",
     "a work-item holds no component {component} of {type}{why}",
     hint="cooperative_matrix_apply works on all components",
+)
+STORED_FLOAT = Rule(
+    "TEN258",
+    "Scalar types",
+    "'{instruction}' computes in {element}, whose numbers are moved, cast and factors of products alone",
+    hint="cast them first, to f32 for example; the sums of a product of them are f32",
 )
 ATOMIC_RESULT = Rule(
     "TEN254",

@@ -35,6 +35,7 @@ from lamella.backend.cpu.emit.scalars.lanes import (
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue, llvm
 from lamella.lang.tensor.check.kinds import PARTS, component_of
 from lamella.lang.tensor.nodes import Arith, Cast, Compare, CoopApply, Coopmatrix
+from lamella.lang.tensor.nodes.types import STORED_FLOATS
 
 LOOKED_UP = 16
 """Numbers of a table that one instruction looks up, in as many lanes."""
@@ -182,7 +183,7 @@ def _from_integer(value: Vector, target: str) -> Vector:
 
 
 def _to_integer(value: Vector, source: str, target: str) -> Vector:
-    if source in ("bf16", "f16"):
+    if source in ("bf16", "f16", *STORED_FLOATS):
         value = change(value, source, "f32")
     kind, lanes = LLVM[target], "" if value.count == 1 else f"v{value.count}"
     name = f"llvm.fptosi.sat.{lanes}{kind}.{lanes}{SUFFIX[value.kind]}"

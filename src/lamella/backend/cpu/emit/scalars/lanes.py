@@ -15,6 +15,7 @@ from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue
 from lamella.base.records import dataclass, replace
 from lamella.lang.tensor.check.kinds import PARTS
 from lamella.lang.tensor.nodes import Constant, Coopmatrix, Number, Scalar, Type
+from lamella.lang.tensor.nodes.types import STORED_FLOATS
 
 # --- vectors with the operators of Python: arithmetic on them writes the instructions that compute ----------
 
@@ -349,14 +350,60 @@ def narrow(value: Vector) -> Vector:
     return value.is_nan().choose(high | 0x40, rounded).cast("trunc", "i16")
 
 
+@dataclass(frozen=True, slots=True)
+class _ByteFloat:
+    """How a floating-point number lies in 8 bits, behind its sign."""
+
+    fraction: int
+    """Bits of the fraction."""
+    bias: int
+    beyond: int
+    """The code of what is too large."""
+    nan: int
+
+
+BYTE_FLOATS = {"f8e4m3": _ByteFloat(3, 7, 0x7F, 0x7F), "f8e5m2": _ByteFloat(2, 15, 0x7C, 0x7E)}
+
+
+def _widen_byte(bits: Vector, kind: _ByteFloat) -> Vector:
+    """Numbers of 8 bits in single precision, exact: their exponents are those of halves, but for the bias."""
+    codes = bits.cast("zext", "i32")
+    sign, rest = (codes & 0x80) << 8, (codes & 0x7F) << (10 - kind.fraction)
+    half = (sign | rest).cast("trunc", "i16").cast("bitcast", "half")
+    found = half.cast("fpext", "float")
+    if kind.bias == 15:
+        return found
+    return (codes & 0x7F).equals(kind.nan).choose(found.like(math.nan), found * 2.0 ** (15 - kind.bias))
+
+
+def _narrow_byte(value: Vector, kind: _ByteFloat) -> Vector:
+    """Numbers of single precision in 8 bits, to nearest, ties to even; what is too large has no number."""
+    bits, cut = value.bits(), 23 - kind.fraction
+    size = bits & 0x7FFFFFFF
+    odd = size.apply("lshr", cut) & 1
+    normal = (size + (odd + ((1 << cut - 1) - 1))).apply("lshr", cut) - ((127 - kind.bias) << kind.fraction)
+    # A sum with this number is rounded where the last bit of a subnormal one is.
+    magic = 2.0 ** (24 - kind.fraction - kind.bias)
+    whole = abs(value) + magic
+    small = whole.bits() - whole.like(magic).bits()
+    code = (abs(value) < 2.0 ** (1 - kind.bias)).choose(small, normal)
+    code = (code < kind.beyond).choose(code, code.like(kind.beyond))
+    code = value.is_nan().choose(code.like(kind.nan), code)
+    return (code | (bits.apply("lshr", 24) & 0x80)).cast("trunc", "i8")
+
+
 def change(value: Vector, source: str, target: str) -> Vector:
-    """Numbers of one floating-point type in another, to nearest, ties to even; bf16 goes through f32."""
+    """Numbers of one floating-point type in another, to nearest, ties to even; narrow ones go through f32."""
     if source == target:
         return value
     if source == "bf16":
         return change(widen(value), "f32", target)
     if target == "bf16":
         return narrow(change(value, source, "f32"))
+    if source in STORED_FLOATS:
+        return change(_widen_byte(value, BYTE_FLOATS[source]), "f32", target)
+    if target in STORED_FLOATS:
+        return _narrow_byte(change(value, source, "f32"), BYTE_FLOATS[target])
     kind = LLVM[target]
     if KINDS.index(kind) > KINDS.index(value.kind):
         return value.cast("fpext", kind)
