@@ -97,7 +97,8 @@ def _phrase(name: str, value: str) -> str:
     """A fact in a line: numbers say what they count."""
     if not value.replace(",", "").isdigit():
         return value
-    return f"{value} {name.removesuffix('s') if value == '1' else name}"
+    singular = name.removesuffix("es") if name.endswith("ches") else name.removesuffix("s")
+    return f"{value} {singular if value == '1' else name}"
 
 
 def _safe(text: str) -> str:

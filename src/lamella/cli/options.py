@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,6 +45,8 @@ MOVED = {
 """Options that are those of another command now."""
 PATHS = ("file", "files", "left", "right")
 """Arguments that are inputs; an option is to have an effect on one of them."""
+REPORTS = ("timeline", "run_timeline", "html", "page", "picture")
+"""Options that name a file which tells of the input."""
 WHOLE = ("config", "types", "embed")
 """Options whose values may hold commas; of the others one word gives several."""
 
@@ -261,6 +264,7 @@ def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
             words = {key: value for key, value in given.items() if _is_given(ctx, key)}
             options = options_of(words, by_command=True)
             _require_effects(name, values, options)
+            _keep_inputs(values, options)
             function(**values, options=drawing(options))
 
         options = [click_option(key, row, name) for key, row in rows.items()]
@@ -292,6 +296,15 @@ def _require_effects(name: str, arguments: Mapping[str, object], options: Option
     inert = next(iter(found), None)
     if inert is not None and None not in found:
         raise click.UsageError(f"{inert.message}\n  hint: {inert.hint}")
+
+
+def _keep_inputs(arguments: Mapping[str, object], options: Options) -> None:
+    """A wrong use where a picture or a report would replace what it is about."""
+    sources = {os.path.realpath(path) for path in _inputs(arguments)}
+    for name in REPORTS:
+        path = getattr(options, name)
+        if path is not None and os.path.realpath(path) in sources:
+            raise click.UsageError(f"'{printable(str(path))}' is the input itself, and would be replaced")
 
 
 def _inputs(arguments: Mapping[str, object]) -> list[str]:

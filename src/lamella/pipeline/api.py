@@ -58,6 +58,10 @@ def lower(source: Model | str | Path, /, to: str, **options: Unpack[LowerOptions
 
 def save(model: Model, path: str | Path) -> None:
     """Write a model by the ending of the path."""
+    if not isinstance(getattr(model, "language", None), str):
+        raise InputError(
+            f"a model is saved, not a {type(model).__name__}", hint="lamella.load(PATH) gives one"
+        )
     REGISTRY[model.language].save(model, Path(path))
 
 

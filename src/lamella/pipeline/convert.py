@@ -76,6 +76,8 @@ def _findings(model: Model) -> tuple[Diagnostic, ...]:
 
 def refuse_own_weights(model: Model, source: Path, target: Path, options: Options) -> None:
     """The weights beside a source stay: names and numbers of a target beside it may be others."""
+    if not target.name:
+        return  # a folder such as '.', whose writer minds what lies in it
     store = target.with_suffix(STORE_FILE)
     beside = source != target and source.with_suffix(STORE_FILE) == store and is_there(store)
     from_nac, to_nac = isinstance(model, NacModel), ENDINGS.get(target.suffix.lower()) == "nac"

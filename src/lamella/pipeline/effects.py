@@ -36,9 +36,10 @@ SUBJECTS = MappingProxyType(
         "target": "a target of kernels",
         "graph": "a loaded graph",
         "kernels": "a graph with kernels",
+        "plans": "a graph with its plan",
     }
 )
-"""Kinds of input, as a message names them; the last two are only handed around by the API."""
+"""Kinds of input, as a message names them; the last three are only handed around by the API."""
 
 
 def kinds(words: str) -> frozenset[str]:
@@ -52,7 +53,7 @@ SOURCES = MODULE | FOLDER
 GRAPHS = kinds("sknd module folder unit torch onnx graph")
 BY_KERNELS = GRAPHS | NAC | kinds("kernels")
 """What the backends for kernels run when they are asked for."""
-RUNNABLE = BY_KERNELS | TENSOR | NEM | kinds("stream")
+RUNNABLE = BY_KERNELS | TENSOR | NEM | kinds("stream plans")
 BY_NAMES = NAC | kinds("sknd onnx")
 """What generates tokens by the names of an input and an output."""
 

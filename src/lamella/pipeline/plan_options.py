@@ -77,7 +77,7 @@ class PlanOptions(TrainingOptions):
         default=False,
         metadata=row(
             "NEM: bind opcodes of future hardware too.",
-            on("lower, bind", NEM),
+            {"lower": NEM | kinds("plans"), "bind": NEM},
             "--allow-future | lower bind | backend",
             needs=(Need(("to",), ("stcb",), steps=("lower",)),),
         ),
@@ -114,7 +114,7 @@ class PlanOptions(TrainingOptions):
         default="program",
         metadata=row(
             "NEM: another legal order of the tasks.",
-            on("compile", NEM | kinds("stream")),
+            on("compile", NEM | kinds("stream plans")),
             "--order program|random[:N] | run | backend",
         ),
     )

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 from operator import is_
 from typing import Protocol
 
@@ -163,6 +164,7 @@ class GraphExecutable:
     def reset(self) -> None:
         """Give the variables the values they started with."""
         self._settle()
+        self._refuse_large_draws()
         for tensor in self.model.graph.variables:
             with findings_at(tensor.name, tensor.origin, self._declaration(tensor.name)):
                 array = self._start(tensor)
@@ -364,6 +366,23 @@ class GraphExecutable:
         except Malformed as problem:
             kind = f"{tensor.element}{list(tensor.shape)}"
             raise Fault(WRONG_TYPE, name=tensor.name, type=kind, found=str(problem)) from None
+
+    def _refuse_large_draws(self) -> None:
+        """Random weights, which nobody can want in such numbers, are not drawn beyond what memory may hold."""
+        random, limit = set(self._random), self._context.limits.max_total_bytes
+        if not random:
+            return
+        needed = sum(
+            self._context.storage.dtype(item.element).itemsize * prod(known_shape(item.shape, {}))
+            for item in self.model.graph.variables
+            if item.name in random
+        )
+        if needed > limit:
+            count = f"the {len(random)} weights of '{self.model.graph.name}' that are to be random"
+            raise InputError(
+                f"{count} take {needed:,} bytes of memory; the limit max_total_bytes is {limit:,}",
+                hint="give them with --weights, choose a smaller --preset, or raise --limit max_total_bytes=N",
+            )
 
     def _start(self, tensor: Tensor) -> Array:
         storage, name = self._context.storage, tensor.name

@@ -115,7 +115,10 @@ class GraphInputs:
 
     def _fit(self, part: Tensor | Pack, given: npt.ArrayLike) -> Array:
         try:
-            return fit(as_array(given), part.element, self.storage, in_place=True)
+            array = as_array(given)
+            if part.element.is_float and isinstance(given, int | Sequence) and array.dtype.kind == "i":
+                array = array.astype(np.float64)  # [[1, 2], [3, 4]] says nothing of a type, as an array does
+            return fit(array, part.element, self.storage, in_place=True)
         except Malformed as problem:
             raise Fault(INPUT_TYPE, name=part.name, found=str(problem), element=part.element.name) from None
 
@@ -151,6 +154,8 @@ def as_array(given: npt.ArrayLike) -> Array:
         return np.asarray(given)
     except ValueError:
         raise Malformed("no array: its rows differ in length") from None
+    except (RuntimeError, TypeError) as problem:  # of a tensor that is on a device, or that records gradients
+        raise Malformed(f"no array: {problem}") from None
 
 
 def fit(values: Array, element: ElementType, storage: Storage, in_place: bool = False) -> Array:

@@ -75,13 +75,14 @@ def _load(module: str) -> object:
     return import_module(f"lamella.pipeline.backends.{module}")
 
 
-GRAPH, KERNELS, TENSOR, NAC, UNIT, PLAN, STREAM = (
+GRAPH, KERNELS, TENSOR, NAC, UNIT, PLAN, PLANS, STREAM = (
     "skriptnd",
     "kernels",
     "tensor",
     "nac",
     "unit",
     "nem",
+    "plans",
     "stream",
 )
 ROWS = (
@@ -93,7 +94,10 @@ ROWS = (
     ),
     Backend("nacvm", (NAC,), "nacvm", "NAC instructions and their memory schedule"),
     Backend(
-        "npu", (GRAPH, PLAN, STREAM), "npu", "plans and bound streams, bit by bit; graphs by their plans"
+        "npu",
+        (GRAPH, PLAN, PLANS, STREAM),
+        "npu",
+        "plans and bound streams, bit by bit; graphs by their plans",
     ),
     Backend(
         "native", (GRAPH,), "native", "cpu where LLVM loads and the options allow, else reference", False
@@ -115,6 +119,7 @@ DEFAULTS = MappingProxyType(
         TENSOR: "either",
         NAC: "nacvm",
         PLAN: "npu",
+        PLANS: "npu",
         STREAM: "npu",
     }
 )
@@ -127,11 +132,19 @@ _PLURALS = MappingProxyType(
         KERNELS: "kernels",
         TENSOR: "kernels",
         PLAN: "plans and streams",
+        PLANS: "plans and streams",
         STREAM: "plans and streams",
     }
 )
 _SINGULARS = MappingProxyType(
-    {GRAPH: "a graph", PLAN: "this form", STREAM: "this form", TENSOR: "kernels", KERNELS: "kernels"}
+    {
+        GRAPH: "a graph",
+        PLAN: "this form",
+        PLANS: "this form",
+        STREAM: "this form",
+        TENSOR: "kernels",
+        KERNELS: "kernels",
+    }
 )
 
 
@@ -151,6 +164,10 @@ def find_left(model: Model, options: Options) -> list[Diagnostic]:
 
 def choose_backend(form: str, name: str | None, options: Options) -> Backend:
     """The backend of a model: the one that is named, else the default of its form; InputError where it has no way."""
+    if form not in DEFAULTS:
+        raise InputError(
+            f"a model in the form '{form}' is written, not run", hint="save it, and load the file"
+        )
     if name is None:
         return REGISTRY[DEFAULTS[GRAPH if form == NAC and options.dtype == "f64" else form]]
     backend = REGISTRY.get(name)

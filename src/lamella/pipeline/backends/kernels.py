@@ -100,6 +100,10 @@ def compile(model: Model | KernelGraph | KernelFile, backend: str, options: Opti
         return cast("Executable", compile_kernels(model.program, backend, options))
     if isinstance(model, KernelGraph):
         return compile_kernel_graph(model, backend, options)
+    if not isinstance(model, Model):
+        raise InputError(
+            "the text of kernels on their way down does not run", hint="compile what was lowered"
+        )
     return compile_open(model, backend, options)
 
 

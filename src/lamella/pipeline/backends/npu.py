@@ -20,13 +20,18 @@ def missing(backend: str) -> str | None:
     return None
 
 
-def compile(model: Program | Stream | Model, backend: str, options: Options) -> PlanExecutable | PortedPlan:
+def compile(
+    model: Program | Stream | LoweredPlan | Model, backend: str, options: Options
+) -> PlanExecutable | PortedPlan:
     """Make a plan or a stream executable; a graph is lowered first, and a plan with its numbers is called like one."""
     if isinstance(model, Model):
         lowered = SKRIPTND.lower(model, "nem", options)
         if not isinstance(lowered, LoweredPlan):
             raise InputError("the graph has no plan")
-        return make_ported(lowered.final.program, lowered.final.numbers, lowered.model.graph, options)
+        model = lowered
+    if isinstance(model, LoweredPlan):
+        program = model.final.program if model.stream is None else model.stream
+        return make_ported(program, model.final.numbers, model.model.graph, options)
     if model.path is not None:
         numbers = read_numbers(model.path, options.limits)
         if numbers is not None:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
-from lamella.base.paths import read_bytes
 from lamella.base.writer import write_text
 from lamella.lang.nem import write
 from lamella.pipeline.languages import is_stream
 from lamella.pipeline.nem.program import KERNELS, Program, plan_of, read_checked
-from lamella.pipeline.nem.streams import save_stream
+from lamella.pipeline.nem.streams import load_stream, save_stream
 from lamella.pipeline.options import Options
 from lamella.plan.bind import bind
-from lamella.plan.stcb import Stream, read_stream
+from lamella.plan.stcb import Stream
 
 
 def load(path: Path, options: Options) -> Program | Stream:
     """Read a NEM program or a bound stream; LamellaError holds all findings when something is wrong."""
     if options.language is None and is_stream(path):
-        return replace(read_stream(read_bytes(path, options.limits), options.limits), path=path)
+        return load_stream(path, options.limits)
     return read_checked(path, options.device, options.limits, options.root)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
-from lamella.base.paths import STANDARD_INPUT, is_there, read_bytes, shipped
+from lamella.base.paths import STANDARD_INPUT, is_there, shipped
 from lamella.kernels.target import TARGETS
 from lamella.lang.nem import Checked, parse, write
 from lamella.lang.nem import check as nem_check
@@ -21,8 +21,9 @@ from lamella.lang.nem.nodes import TypeFamily
 from lamella.lang.nem.resolved import Loop, Plan, Region, Wait
 from lamella.pipeline.languages import Description, is_stream, language_of, plan_kernels, standard_modules
 from lamella.pipeline.nem.program import read_program, read_source
+from lamella.pipeline.nem.streams import load_stream
 from lamella.pipeline.options import Options
-from lamella.plan.stcb import list_stream, read_stream, to_json
+from lamella.plan.stcb import list_stream, to_json
 
 # --- what is in a file: the text behind `lamella show` ------------------------------------------------------
 
@@ -145,7 +146,7 @@ def _plan_to_json(plan: Plan) -> dict[str, object]:
 def check(path: Path, options: Options) -> list[Diagnostic]:
     """The rules of the language and of the plan; a stream is read with all its checks."""
     if options.language is None and is_stream(path):
-        stream = read_stream(read_bytes(path, options.limits), options.limits)
+        stream = load_stream(path, options.limits)
         if stream.kernels:
             plan_kernels().check_stream(stream)
         return []
@@ -182,7 +183,7 @@ def describe(name: str, options: Options) -> Description:
     """A program, a configuration, a stream, or a shipped device by its name."""
     path = find_file(name)
     if options.language is None and is_stream(path):
-        stream = read_stream(read_bytes(path, options.limits), options.limits)
+        stream = load_stream(path, options.limits)
         return Description("\n".join(list_stream(stream)), json.loads(to_json(stream)))
     only = "" if path.name == Path(name).name else name
     checked = read_library(path, options.limits)

@@ -27,6 +27,7 @@ from lamella.lang.nem.documents import SHIPPED
 from lamella.lang.nem.nodes import Buffer, DeviceRef, Include, Name, Text
 from lamella.lang.nem.resolved import Buffer as PlanBuffer
 from lamella.lang.nem.resolved import Plan, Task
+from lamella.pipeline.languages import is_stream
 from lamella.pipeline.nem.files import devices_of, find_file, read_library
 from lamella.pipeline.nem.numbers import (
     ENDING,
@@ -38,6 +39,7 @@ from lamella.pipeline.nem.numbers import (
     output_buffers,
 )
 from lamella.pipeline.nem.program import KERNELS, Program, check_program, plan_of
+from lamella.pipeline.nem.streams import save_stream
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.run_passes import evaluator
 from lamella.plan.bind import bind
@@ -337,10 +339,16 @@ def lower(model: LoweredPlan, to: str, options: Options) -> LoweredPlan:
 
 
 def save(model: LoweredPlan, path: Path) -> None:
-    """Write the plan that was asked for, with its numbers beside it."""
-    if path.suffix != ".nem":
-        raise InputError(f"'{path.name}' is no ending for a plan", hint="plans are written as .nem")
-    write_stage(model.final, path)
+    """Write the plan that was asked for, or what it is bound to, with its numbers beside it."""
+    if path.suffix == ".nem":
+        write_stage(model.final, path)
+    elif is_stream(path) and model.stream is not None:
+        make_folder(path.parent)
+        model.final.numbers.write(path.with_suffix(ENDING))
+        save_stream(model.stream, path)
+    else:
+        hint = "plans are written as .nem, and what lower(…, to='stcb') gives as .stcb or .json too"
+        raise InputError(f"'{path.name}' is no ending for a plan", hint=hint)
 
 
 def write_stage(stage: PlanStage, path: Path) -> None:

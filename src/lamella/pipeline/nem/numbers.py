@@ -24,14 +24,14 @@ from lamella.backend.progress import Progress
 from lamella.base import arrays
 from lamella.base.arrays import Array
 from lamella.base.card import Card, join_names, show_html, show_line
-from lamella.base.diagnostic import Diagnostic
+from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dtype import find, find_in
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Malformed
 from lamella.base.jsontext import parse_json
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.paths import is_there, read_bytes, shown
+from lamella.base.paths import is_there, map_bytes, read_bytes, shown
 from lamella.base.quant import Quant
-from lamella.base.safetensors import ELEMENTS
+from lamella.base.safetensors import ELEMENTS, read_index
 from lamella.base.source import NOWHERE, Source, Span
 from lamella.base.writer import write_bytes
 from lamella.bridge.graph_to_plan.rules import PLAN_NUMBERS
@@ -70,7 +70,12 @@ class PlanNumbers:
     file: str = ""
 
     def write(self, path: Path) -> None:
-        """Write the file."""
+        """Write the file; one of that name which tells of no ports holds somebody else's numbers, and stays."""
+        if is_there(path) and not _tells_of_ports(path):
+            raise InputError(
+                f"'{shown(path)}' is in the way: the numbers of the plan go there, and it holds something else",
+                hint="choose another name or folder for the plan",
+            )
         ports = [
             [item.kind, item.name, item.element, item.region, item.shape, item.end] for item in self.ports
         ]
@@ -113,7 +118,7 @@ def carry_numbers(plan: Path, target: Path, limits: Limits) -> Path | None:
     path, own = target.with_suffix(ENDING), plan.with_suffix(ENDING)
     if path.absolute() == own.absolute():
         return None
-    if is_there(path) and read_numbers(target.with_suffix(".nem"), limits) is None:
+    if is_there(path) and not _tells_of_ports(path):
         raise InputError(
             f"'{path.name}' is in the way: the numbers of '{plan.name}' go there, and it holds something else",
             path=shown(path),
@@ -121,6 +126,15 @@ def carry_numbers(plan: Path, target: Path, limits: Limits) -> Path | None:
         )
     write_bytes(path, read_bytes(own, limits))
     return path
+
+
+def _tells_of_ports(path: Path) -> bool:
+    """Whether a file was written beside a plan."""
+    try:
+        metadata = read_index(map_bytes(path).data).metadata
+    except (LamellaError, Malformed):
+        return False
+    return isinstance(metadata, dict) and PORTS in metadata
 
 
 def _read_ports(found: object, path: Path) -> tuple[Port, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import Found
 from lamella.base.writer import remove_file, write_pieces
@@ -37,6 +38,14 @@ class WrittenModel:
     def language(self) -> str:
         """The language that the model is written in."""
         return "onnx"
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """The model as it will be written."""
+        graph = self.model.graph
+        return Card("ONNX model", graph.name, (("nodes", f"{len(graph.nodes):,}"),))
 
 
 def from_graph(model: GraphModel, path: Path, options: Options) -> WrittenModel:

@@ -15,7 +15,7 @@ from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import Processor, readable_assembly
 from lamella.backend.cpu.run.proof import find_open
 from lamella.base.arrays import Array
-from lamella.base.card import Card, make_table, show_html, show_line
+from lamella.base.card import Card, join_names, make_table, show_html, show_line
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.levels import at_level
@@ -75,6 +75,15 @@ class Lowered:
     def language(self) -> str:
         """The language that it began in."""
         return "tensor"
+
+    __repr__ = show_line
+    _repr_html_ = show_html
+
+    def _card(self) -> Card:
+        """The form that was asked for, and the kernels in it."""
+        names = [item.name for item in self.program.functions]
+        facts = (("kernels", f"{len(names):,}"), ("names", join_names(names)))
+        return Card(f"kernels as {self.stages[-1].form}", "", facts)
 
     @property
     def text(self) -> str:
