@@ -15,6 +15,8 @@ from PIL import Image
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from lamella.base.errors import InputError
+from lamella.pipeline.tasks import find_task
 from lamella.pipeline.tasks.images import read_picture, read_seeing
 from lamella.pipeline.tasks.speech import Hearing, mel_features, read_wav
 from tests.support.cli.skriptnd_models import call
@@ -368,3 +370,14 @@ def test_vectors_of_images(tmp_path: Path) -> None:
     wanted = model(pixels).image_embeds[0].detach().numpy()
     found = run(tmp_path, "--image", tmp_path / "a.png")
     np.testing.assert_allclose(found[0], wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_a_model_without_a_head_takes_what_it_is_made_for(tmp_path: Path) -> None:
+    for name, given, wanted in (
+        ("ResNetModel", "image", "image-feature-extraction"),
+        ("MarianMTModel", "text", "text-to-text"),
+        ("AlbertModel", "text", "feature-extraction"),
+    ):
+        assert find_task(tmp_path, {"architectures": [name]}, given).name == wanted
+    with pytest.raises(InputError, match="its two towers compare texts with images"):
+        find_task(tmp_path, {"architectures": ["CLIPModel"]}, "text")

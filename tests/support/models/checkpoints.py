@@ -153,6 +153,12 @@ SEQUENCES: Mapping[str, Made] = MappingProxyType(
             "BartForConditionalGeneration",
             {**BOTH, "scale_embedding": True, "forced_bos_token_id": 7, "activation_function": "relu"},
         ),
+        "mbart": ("MBartForConditionalGeneration", {**BOTH, "scale_embedding": True}),
+        "pegasus": ("PegasusForConditionalGeneration", BOTH),
+        "blenderbot": ("BlenderbotForConditionalGeneration", BOTH),
+        "marian": ("MarianMTModel", {**BOTH, "activation_function": "swish", "scale_embedding": True}),
+        "mt5": ("MT5ForConditionalGeneration", T5),
+        "mt5 encoder": ("MT5EncoderModel", T5),
         "whisper": ("WhisperForConditionalGeneration", SPEECH),
     }
 )
@@ -425,9 +431,9 @@ def randomise(model: Any) -> None:
     """Give a model numbers that hide nothing: norms and biases too."""
     with torch.no_grad():
         for path, tensor in (*model.named_parameters(), *model.named_buffers()):
-            if tensor.is_floating_point() and not path.endswith(
-                ("inv_freq", "embed_scale", "embed_positions")
-            ):
+            waves = path.endswith("embed_positions.weight") and not tensor.requires_grad
+            own = path.endswith(("inv_freq", "embed_scale", "embed_positions")) or waves
+            if tensor.is_floating_point() and not own:
                 tensor.copy_(_numbers(path, tensor))
 
 

@@ -148,6 +148,13 @@ def _table(inverse: Array, max_seq: int, factor: float) -> Array:
     return np.stack([np.cos(angles) * factor, np.sin(angles) * factor], axis=-1)
 
 
+def sinusoid_table(max_seq: int, dim: int) -> Array:
+    """For every position the sines of its angles, then their cosines, `[max_seq, dim]`."""
+    inverse = 10000.0 ** (-np.arange(0, dim, 2, dtype=np.float64) / dim)
+    angles = np.outer(np.arange(max_seq, dtype=np.float64), inverse)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
+
+
 def zeros(*shape: int) -> Array:
     """Zeros of a shape."""
     return np.zeros(shape)
@@ -171,7 +178,10 @@ def arange(end: int) -> Array:
 BUILTINS: Mapping[str, Callable[..., Array]] = MappingProxyType(
     {
         item.__name__: item
-        for item in (precompute_rope_freqs, precompute_yarn_freqs, rotary_table, zeros, ones, full, arange)
+        for item in (
+            *(precompute_rope_freqs, precompute_yarn_freqs, rotary_table, sinusoid_table),
+            *(zeros, ones, full, arange),
+        )
     }
 )
 """Every function that `constants:` may name."""

@@ -187,6 +187,11 @@ def _angles(max_seq: Value, dim: Value, numbers: tuple[Value, ...]) -> tuple[Val
     return (max_seq, half, 2)
 
 
+def _waves(max_seq: Value, dim: Value) -> tuple[Value, ...]:
+    """A sine or a cosine for each position and element."""
+    return (max_seq, dim if isinstance(dim, int) and dim % 2 == 0 else -1)
+
+
 def _listed(*shape: Value) -> tuple[Value, ...]:
     return shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
 
@@ -204,6 +209,7 @@ SHAPES: Mapping[str, Callable[..., tuple[Value, ...]]] = MappingProxyType(
         "precompute_rope_freqs": _rope,
         "precompute_yarn_freqs": _yarn,
         "rotary_table": _rotary,
+        "sinusoid_table": _waves,
         "zeros": _listed,
         "ones": _listed,
         "full": _filled,

@@ -62,7 +62,10 @@ OPERATOR_WORDS = frozenset(("if", "else", "elif", "and", "or", "not"))
 """Words that are never a name in an expression."""
 
 TABLES = frozenset(
-    ("precompute_rope_freqs", "precompute_yarn_freqs", "rotary_table", "zeros", "ones", "full", "arange")
+    (
+        *("precompute_rope_freqs", "precompute_yarn_freqs", "rotary_table", "sinusoid_table"),
+        *("zeros", "ones", "full", "arange"),
+    )
 )
 """Functions that `constants:` may call."""
 

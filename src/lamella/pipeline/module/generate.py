@@ -78,7 +78,7 @@ def open_tokenizer(folder: Path, limits: Limits = DEFAULT) -> Tokenizer:
         return cast("Tokenizer", need("tokenizers").Tokenizer.from_str(text))
     path = folder / TOKENIZER
     if not is_there(path):
-        hint = "give the numbers of tokens with --tokens instead of --prompt"
+        hint = "give the numbers of tokens: generate has --tokens 1,2,3, run has --input token_ids=FILE.npy"
         raise InputError(f"'{shown(folder)}' has no {TOKENIZER}", path=shown(folder), hint=hint)
     # The package raises nothing more exact than Exception, so what it needs at least is looked for before.
     if not isinstance(read_object(folder, TOKENIZER, limits).get("model"), dict):

@@ -58,6 +58,8 @@ class Task:
     """How the architectures end that do it."""
 
 
+TOWERS = ("CLIPModel", "SiglipModel")
+"""Models that take texts and images together."""
 TASKS = (
     Task("sentence-embedding", "text", "text", (SENTENCES,)),
     Task("fill-mask", "text", "text", ("ForMaskedLM",)),
@@ -84,11 +86,13 @@ TASKS = (
             "DeiTModel",
             "Dinov2Model",
             "SegformerModel",
+            "ResNetModel",
+            "ConvNextModel",
             "VisionModel",
             "VisionModelWithProjection",
         ),
     ),
-    Task("text-to-text", "text", "text", ("ForConditionalGeneration",)),
+    Task("text-to-text", "text", "text", ("ForConditionalGeneration", "MTModel")),
     Task("feature-extraction", "text", "text", ("Model",)),
 )
 """Tasks in the order in which they are tried; all of them by the words that Hugging Face has for them."""
@@ -97,6 +101,10 @@ TASKS = (
 def find_task(path: Path, config: Mapping[str, object], given: str) -> Task:
     """The task of a folder with an input; InputError says what it takes instead."""
     names = (SENTENCES,) if is_there(path / SENTENCES) else find_architecture(config)
+    if any(name.endswith(TOWERS) for name in names):
+        why = "its two towers compare texts with images, and a task here takes one of them"
+        hint = "lamella run FOLDER --input token_ids=T.npy --input pixel_values=I.npy gives how near they are"
+        raise InputError(f"no task is known for '{names[0][:80]}': {why}", path=shown(path), hint=hint)
     known = [task for task in TASKS if any(name.endswith(task.endings) for name in names)]
     for task in known[:1]:
         if task.given == given:
