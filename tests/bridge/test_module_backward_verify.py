@@ -200,3 +200,33 @@ def test_other_forms_of_primitives_have_right_gradients(form: str) -> None:
     assert found.findings == (), list(found.lines())
     assert found.judged
     assert found.judged[0].error < 1e-4, list(found.lines())
+
+
+def test_a_wrong_part_is_named_with_its_line_not_the_whole_around_it() -> None:
+    text = """
+    module Doubled(d: int):
+      forward:
+        in: x: [B, d]
+        out: y: [B, d]
+        graph:
+          x -> scale(factor=2.0) -> y
+      backward:
+        d_y: [B, d]
+        d_x: [B, d]
+        graph:
+          d_y -> scale(factor=3.0) -> d_x
+
+    module M(d: int = 3):
+      params:
+        w: [d, d]
+        double: [2] x Doubled(d)
+      forward:
+        in: x: [B, d]
+        out: y: [B, d]
+        graph:
+          (x, w) -> matmul(transpose=NT) -> h
+          h -> double[0]() -> double[1]() -> y
+    """
+    (finding,) = verify(text, B=2).findings
+    assert "'d_x' of 'Doubled' is not the gradient" in finding.message
+    assert finding.span.text == "d_y -> scale(factor=3.0) -> d_x"

@@ -86,6 +86,10 @@ PLACES = {
     "where it is made": ({"place": "@checkpoint"}, WHOLE),
     "statement": ({"statement": "@checkpoint"}, {*WHOLE, "layers.0.y", "layers.1.y"}),
     "none": ({"place": "@checkpoint(granularity=none)", "whole": "@checkpoint"}, set[str]()),
+    "none for one statement": (
+        {"h": "@checkpoint(none)", "whole": "@checkpoint"},
+        {f"layers.{number}.a" for number in range(3)},
+    ),
     "preserved": ({"whole": "@checkpoint(preserve=[h])"}, {f"layers.{number}.a" for number in range(3)}),
     "selective": ({"whole": "@checkpoint(granularity=selective)"}, set[str]()),
     "selective with a list": (

@@ -129,25 +129,48 @@ module Part(width: int, slow: float = 0.5):
     graph:
       (in, weight) -> matmul(transpose=NT) -> out
 
+module Plain(width: int):
+  params:
+    weight: [width, width]
+
+  forward:
+    in: [B, width]
+    out: [B, width]
+    graph:
+      (in, weight) -> matmul(transpose=NT) -> out
+
+module Pair(width: int):
+  params:
+    inner: Plain(width)
+
+  forward:
+    in: [B, width]
+    out: [B, width]
+    graph:
+      in -> inner() -> out
+
 model Whole(width: int = 5):
   params:
     table: [7, width]
     parts: [2] x Part(width, slow=0.25 * (layer + 1))
     last: Part(width, slow=3.0) @frozen
+    fixed: [2] x Pair(width) @frozen
+    quick: Pair(width) @trainable(lr_scale=2.0)
 
   forward:
     in: ids: [B, int64]
     out: logits: [B, width]
     graph:
       (ids, table) -> embedding() -> x
-      x -> parts[0]() -> parts[1]() -> last() -> logits
+      x -> parts[0]() -> parts[1]() -> last() -> fixed[0]() -> fixed[1]() -> quick() -> logits
 """
     path = tmp_path / "whole.module"
     path.write_text(text, encoding="utf-8")
     source = trainable(path, Options(model="Whole"))
     rates = {source.policy(name).path: source.policy(name).rate_scale for name in source.gradients}
     # What is marked as trainable itself is so in a part that is frozen, too.
-    assert rates == {"table": 1.0, "parts[0].weight": 0.25, "parts[1].weight": 0.5, "last.weight": 3.0}
+    parts = {"parts[0].weight": 0.25, "parts[1].weight": 0.5, "last.weight": 3.0}
+    assert rates == {"table": 1.0, **parts, "quick.inner.weight": 2.0}
 
 
 def test_frozen_parameters_stay(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate
 from lamella.lang.module.instantiate.nodes import Value
 from lamella.lang.module.nodes import Annotation, Primitive, Recipe
 from lamella.lang.module.resolve.nodes import Scope
-from lamella.lang.module.rules.annotated import VALUE
+from lamella.lang.module.rules.annotated import SILENT, VALUE
 
 # --- fake quantization: numbers over a scale in a narrow type and back --------------------------------------
 
@@ -473,6 +473,9 @@ def _lowered_tensor(
     accumulate = precision.accumulate or F32
     is_back = lowering.goes_back and precision.backward is not None and lowering.is_gradient(tensor)
     compute = precision.backward if is_back else precision.compute
+    if accumulate.bits < (compute or tensor.element).bits:
+        said = f"operands of {(compute or tensor.element).name}, which are added up as wide as they are"
+        lowering.report(SILENT.at(request.place.span, what=f"'accumulate={accumulate.name}'", said=said))
     if compute is None:
         return _cast_tensor(tensor, _wider(tensor.element, accumulate), request, lowering)
     if compute.bits > NARROW:

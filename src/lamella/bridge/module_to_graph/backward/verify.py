@@ -20,6 +20,7 @@ from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.bridge.module_to_graph.nodes import CompilationSettings
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
+from lamella.lang.module.instantiate import children
 from lamella.lang.module.instantiate.nodes import Instance
 from lamella.lang.module.rules import gradients
 
@@ -107,6 +108,11 @@ def verify_backward(
     judged = tuple(sorted(judge.judge(), key=lambda item: -item.error))
     changed = any(mark.annotation.name == "gradient" for mark in found.compiled.marks)
     wrong = [item for item in judged if item.error > trial.tolerance and not changed]
+    for part in _written_parts(instance) if wrong else ():
+        # A wrong gradient of a part makes others wrong all the way back: the part says where it is.
+        inner = verify_backward(part, settings, trial, compile)
+        if inner.judged and inner.findings:
+            return Verification(judged, inner.findings, judge.extents)
     spans = places_of(
         instance, [item.name for item in wrong], [item.name for item in judged if item not in wrong]
     )
@@ -121,6 +127,19 @@ def verify_backward(
         for item in wrong
     ]
     return Verification(judged, tuple(findings), judge.extents)
+
+
+def _written_parts(instance: Instance) -> Iterator[Instance]:
+    """The instances below that have a backward graph of their own, those inside first, equal ones once."""
+    seen: set[int] = set()
+    for _, child in children(instance):
+        if id(child) in seen:
+            continue
+        seen.add(id(child))
+        yield from _written_parts(child)
+        backward = child.module.backward
+        if backward is not None and backward.graph is not None:
+            yield child
 
 
 class _DifferenceTest:

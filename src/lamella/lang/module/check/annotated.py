@@ -106,6 +106,8 @@ def _given(annotation: Annotation) -> Iterator[tuple[str, Argument]]:
         yield name, argument
 
 
+ACTIVATION_SHARDS = ("sequence", "batch")
+"""Strategies that divide what no parameter has."""
 VIEWS = frozenset(("alias", "view", "reshape", "transpose", "permute", "contiguous", "split", "fork"))
 """Operations whose result may share the storage of what flows in."""
 ADAPTER_ARGUMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -205,6 +207,23 @@ def _check_values(
             wanted="compute, skip or accumulate",
             repair="a parameter is not computed, so that it cannot be computed again",
         )
+    if name == "shard" and spot.place == PARAMETER and arguments.get("strategy") in ACTIVATION_SHARDS:
+        yield rules.VALUE.at(
+            span,
+            name=name,
+            argument="strategy",
+            found=f"'{arguments['strategy']}' on a parameter",
+            wanted="column, row, head, expert or replicated",
+            repair="a parameter has neither sequences nor batches; mark the tensor that has them",
+        )
+    once = name in ("adapter", "checkpoint") or (name == "memory" and mode == "recompute")
+    if spot.goes_back and (once or (name == "gradient" and mode == "checkpoint")):
+        wanted = "a statement of the forward graph; gradients are computed once, and only there"
+        said = name if mode is None else f"{name}({mode})"
+        yield rules.TARGET.at(span, name=said, found="a gradient", wanted=wanted)
+    if name == "gradient" and spot.port == "output" and mode in ("checkpoint", "accumulate"):
+        wanted = "the statement that makes the tensor"
+        yield rules.TARGET.at(span, name=f"gradient({mode})", found="an output", wanted=wanted)
     is_changed = mode not in (None, "skip")
     if name == "gradient" and (spot.port == "gradient" or (spot.port == "input" and is_changed)):
         wanted = "the statement that makes the tensor; an input may only be skipped"

@@ -197,6 +197,8 @@ class Spot:
     flow: Flow | None = None
     port: str = ""
     """Of an input or output which it is: `input`, `output`, or `gradient` where it is one of a backward."""
+    goes_back: bool = False
+    """Whether it is in a backward graph: what is annotated is a gradient."""
 
 
 def spots_of(module: Module) -> Iterator[Spot]:
@@ -211,7 +213,7 @@ def _all(module: Module) -> Iterator[Spot]:
         if part is not None:
             yield Spot(part.annotations, GRAPH)
             yield from _ports(part)
-            yield from _statements(part.graph or ())
+            yield from _statements(part.graph or (), isinstance(part, Backward))
 
 
 def _ports(part: Forward | Backward) -> Iterator[Spot]:
@@ -229,15 +231,17 @@ def _place_of(param: Param) -> str:
     return INSTANCE if isinstance(kind, InstanceType) else PARAMETER
 
 
-def _statements(graph: tuple[Statement, ...]) -> Iterator[Spot]:
+def _statements(graph: tuple[Statement, ...], goes_back: bool) -> Iterator[Spot]:
     for flow in flows_in(graph):
         operations = operations_before(flow, len(flow.steps))
         place = OPERATION if operations else IDENTITY
-        yield Spot(flow.annotations, place, operations, flow)
-        yield from (Spot(target.annotations, place, operations, flow) for target in flow.targets)
+        yield Spot(flow.annotations, place, operations, flow, goes_back=goes_back)
+        for target in flow.targets:
+            yield Spot(target.annotations, place, operations, flow, goes_back=goes_back)
         for number, step in enumerate(flow.steps):
             if isinstance(step, Operation) and step.annotations:
-                yield Spot(step.annotations, OPERATION, operations_before(flow, number + 1), flow)
+                before = operations_before(flow, number + 1)
+                yield Spot(step.annotations, OPERATION, before, flow, goes_back=goes_back)
 
 
 def operations_before(flow: Flow, end: int) -> tuple[Operation, ...]:

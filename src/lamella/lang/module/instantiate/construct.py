@@ -29,6 +29,7 @@ from lamella.lang.module.instantiate.tree import (
     InstanceTree,
     ParameterOverride,
     changes_only,
+    inherit,
     is_override,
     slot_at,
     total,
@@ -170,11 +171,11 @@ def _add(
                 parts.tied[name] = kind
                 parts.tensors[name] = TensorSlot(name, (), annotations=param.annotations, span=param.span)
             case InstanceType():
-                _keep(name, (yield from _single(name, kind, generation, parts)), parts)
+                _keep(param, (yield from _single(name, kind, generation, parts)), parts)
             case ArrayType(element=TensorType()):
                 _add_stacked(name, kind, param, parts)
             case ArrayType():
-                _keep(name, (yield from _elements(name, kind, generation, parts)), parts)
+                _keep(param, (yield from _elements(name, kind, generation, parts)), parts)
     except Found as problem:
         parts.names.findings.add(problem.finding)
         parts.lost.add(name)
@@ -209,11 +210,12 @@ def _add_stacked(name: str, kind: ArrayType, param: Param, parts: _InstanceParts
         _add_tensor(name, stacked, param, parts)
 
 
-def _keep(name: str, child: Child | None, parts: _InstanceParts) -> None:
+def _keep(param: Param, child: Child | None, parts: _InstanceParts) -> None:
+    name = param.path.parts[0].name
     if child is None:
         parts.lost.add(name)
     else:
-        parts.children[name] = child
+        parts.children[name] = inherit(child, param.annotations)
 
 
 def _single(

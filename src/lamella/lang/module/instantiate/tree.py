@@ -103,6 +103,34 @@ class InstanceTree:
     switched_off: Mapping[str, str]
 
 
+INHERITED = ("frozen", "trainable")
+"""Annotations of an instance that speak of all parameters below it."""
+
+
+def inherit(child: Child, annotations: tuple[Annotation, ...]) -> Child:
+    """An instance, or several, whose parameters have what is said of the whole; their own word counts more."""
+    said = tuple(item for item in annotations if item.name in INHERITED)
+    return _inherit(child, said, {}) if said else child
+
+
+def _inherit(child: Child, said: tuple[Annotation, ...], done: dict[int, Instance]) -> Child:
+    if not isinstance(child, Instance):
+        # Equal elements are one object, and stay one.
+        return tuple(_inherit_one(item, said, done) for item in child)
+    return _inherit_one(child, said, done)
+
+
+def _inherit_one(instance: Instance, said: tuple[Annotation, ...], done: dict[int, Instance]) -> Instance:
+    if id(instance) not in done:
+        tensors = {
+            name: replace(slot, annotations=(*said, *slot.annotations))
+            for name, slot in instance.tensors.items()
+        }
+        below = {name: _inherit(child, said, done) for name, child in instance.children.items()}
+        done[id(instance)] = replace(instance, tensors=tensors, children=below)
+    return done[id(instance)]
+
+
 @dataclass(frozen=True, slots=True)
 class ParameterOverride:
     """One override: the path, the annotations to add, and the tensor to add where it is a new one."""
