@@ -132,8 +132,10 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
         if sliced is None:
             continue
         known = None if options.arrays is None else sliced_arrays(sliced.weights, options.arrays)
+        # Parts have many lines: fewer plans are tried.
+        fewer = replace(options, arrays=known, tactics=options.tactics[:2])
         try:
-            found = _within(sliced.plan, device, replace(options, arrays=known), room)
+            found = _within(sliced.plan, device, fewer, room)
         except ShortL2 as problem:
             refusal = problem
             continue
@@ -303,13 +305,13 @@ class _Base:
         while True:
             kept = {name: halo for name, halo in self.halos.items() if name not in spilled}
             generator = _generator(self.network, self.machine, self.shapes, kept, codes)
-            victim = generator.place(spilled)
-            if victim is None:
+            victims = generator.place(spilled)
+            if not victims:
                 break
             if tactic.solved and not spilled:
-                spilled += sorted(generator.cheapest_spills()) or [victim]
+                spilled += sorted(generator.cheapest_spills()) or victims
             else:
-                spilled.append(victim)
+                spilled += victims
         lines = order(generator.generate(), self.machine.tokens)
         reports = tuple(_report(item) for item in generator.stages)
         origins = tuple(step.origin for line in lines for step in steps_of(line))

@@ -42,6 +42,8 @@ LONG = 1 << 15
 URGENT_PIECE = 1 << 12
 """Bytes below which a fetch that nothing hides is not divided among several sDMAs."""
 
+TOGETHER = 16
+"""Activations that went to DDR one by one for each that goes with another."""
 BESIDE = 1 << 14
 """Bytes of biases that are fetched together where codecs store the weights beside them."""
 
@@ -224,8 +226,8 @@ class Placement:
         self.l2_bytes = 0
         self.ddr: set[str] = set()
 
-    def place(self, spilled: Collection[str]) -> str | None:
-        """Decide what lies where in L1 and L2; an activation that does not fit and had better stay in DDR.
+    def place(self, spilled: Collection[str]) -> list[str]:
+        """Decide what lies where in L1 and L2; activations that do not fit and had better stay in DDR.
 
         Those of `spilled` stay there. Where nothing fits, Unsupported says what L2 would need.
         """
@@ -246,13 +248,13 @@ class Placement:
         others = [block for block in self.reserved if block not in weights]
         self.l2_bytes = place(others, weights, self.machine.l2)
         if self.l2_bytes <= self.machine.l2:
-            return None
-        victim = self._victim(spilled)
-        if victim is None:
+            return []
+        victims = self._victims(spilled)
+        if not victims:
             raise ShortL2(
                 f"the plan needs {self.l2_bytes} bytes of L2 at once; the device has {self.machine.l2}"
             )
-        return victim
+        return victims
 
     def _pack(self, tiled: TiledStage) -> None:
         """Put the weights of a stage side by side into the packed buffer."""
@@ -481,8 +483,8 @@ class Placement:
         for key, region, part in tiled.shape.stored(first, count):
             yield f"out_{key}", region, part
 
-    def _victim(self, spilled: Collection[str]) -> str | None:
-        """The activation whose way through DDR costs the least for the bytes it frees."""
+    def _victims(self, spilled: Collection[str]) -> list[str]:
+        """The activation whose way through DDR costs the least for the bytes it frees; several where many are gone."""
         peak = self._peak_stage()
         able = [
             block
@@ -491,9 +493,8 @@ class Placement:
         ]
         if not able:
             able = [block for name, block in self.homes.items() if self._can_stage(name)]
-        if not able:
-            return None
-        return max(able, key=lambda block: (block.size * (block.last - block.first + 1), block.name)).name
+        able.sort(key=lambda block: (block.size * (block.last - block.first + 1), block.name), reverse=True)
+        return [block.name for block in able[: max(1, len(spilled) // TOGETHER)]]
 
     def cheapest_spills(self) -> frozenset[str]:
         """The activations that go to DDR by a solver's choice: an element is stored once, and read by every stage."""
