@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from math import prod
 from operator import is_
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -49,6 +49,14 @@ class RunnableList(Protocol):
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
     ) -> bool:
         """Run all launches; False where one found something wrong, and the outputs mean nothing."""
+
+
+@runtime_checkable
+class FeedingList(Protocol):
+    """A launch list that can be run on what it gave itself."""
+
+    def feed_back(self, output: str, following: str, count: int) -> Array | None:
+        """The likeliest number of an output so often, each given to the run that tells the next; None where not."""
 
 
 class ListMachine(Protocol):
