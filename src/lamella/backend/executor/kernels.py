@@ -135,13 +135,23 @@ class KernelExecutable(GraphExecutable):
             graph = self.model.graph
             steps = self._context.runner.cut(graph.nodes, self._needed)
             segment = steps[0] if len(steps) == 1 else None
-            if not isinstance(segment, Segment) or segment.parts > 1:
+            if not isinstance(segment, Segment) or not segment.can_choose(output, following):
                 return None
-            stays = all(item.variable.name in segment.in_place for item in graph.updates)
+            updates = [item for item in graph.updates if item.variable.name not in segment.in_place]
+            carried = {
+                item.value.name: (
+                    item.variable.name,
+                    segment.machine.empty(*segment.outputs[item.value.name]),
+                )
+                for item in updates
+            }
             each = segment.each
-            return (
-                each.feed_back(output, following, count) if stays and isinstance(each, FeedingList) else None
+            found = (
+                each.feed_back(output, following, count, carried) if isinstance(each, FeedingList) else None
             )
+            for name, array in carried.values() if found is not None else ():
+                self._spare.replace(self._state, name, array)
+            return found
 
     def segments(self, extents: Mapping[str, int]) -> list[Segment]:
         """The launch lists of a call whose open extents are these."""
