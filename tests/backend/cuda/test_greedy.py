@@ -15,7 +15,7 @@ from lamella.pipeline.decoding import Rules, Sampling, decode
 from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
 
-PAGE = Path(__file__).parents[3] / "examples/sessions/tiny.module"
+PAGE = Path(__file__).parents[3] / "examples/llama/page.module"
 
 
 @pytest.mark.parametrize("count", [37, PART + 61])
@@ -57,7 +57,7 @@ def test_rules_that_change_scores_are_not_left_to_a_device(sampling: Sampling, g
 
 @pytest.mark.gpu
 def test_a_device_continues_as_the_host_does() -> None:
-    generator = Generator(PAGE, 64, Options(), "cuda")
+    generator = Generator(PAGE, 64, Options(config={"n_layers": 1}), "cuda")
     start, empty = [3, 1, 4, 1, 5], generator.keep()
     by_host = list(decode(generator.rate_next, start, Sampling(45)))
     generator.resume(empty)
