@@ -21,7 +21,7 @@ from bench.cuda_models import tell_kernels
 from lamella.backend import cuda
 from lamella.backend.cuda.lists import CudaList
 from lamella.base.dim import symbols
-from lamella.pipeline.decoding import Sampling
+from lamella.pipeline.decoding import Sampling, decode
 from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
 
@@ -34,13 +34,11 @@ def bandwidth(torch: Any) -> float:
 
 
 def seconds_of(tokens: Iterator[int]) -> tuple[float, float]:
-    """The time until the first token, and the median of those behind it."""
-    times: list[float] = []
-    while True:
-        begin = time.perf_counter()
-        if next(tokens, None) is None:
-            return times[0], statistics.median(times[2:])
-        times.append(time.perf_counter() - begin)
+    """The time until the first token, and the mean of those behind the second, which come in bursts."""
+    times = [time.perf_counter()]
+    while next(tokens, None) is not None:
+        times.append(time.perf_counter())
+    return times[1] - times[0], (times[-1] - times[2]) / (len(times) - 3)
 
 
 def transformers_tokens(torch: Any, model: Any, prompt: list[int], count: int) -> Iterator[int]:
@@ -84,9 +82,16 @@ def measure(
     options = Options(precision=precision, backend="cuda")
     ours = Generator(Path(folder), chosen.prompt + chosen.tokens + 1, options, "cuda")
     print(f"{precision}: ready after {time.perf_counter() - begin:.1f} s", flush=True)
+    empty = ours.keep()
     for turn in range(2):
         first, each = seconds_of(ours.run(prompt, Sampling(chosen.tokens)))
         print(f"ours, turn {turn}: prompt {first * 1e3:.1f} ms, token {each * 1e3:.3f} ms", flush=True)
+    ours.resume(empty)
+    by_host = list(decode(ours.rate_next, prompt, Sampling(chosen.tokens)))
+    by_device = list(ours.run(prompt, Sampling(chosen.tokens)))
+    print(
+        f"tokens that the device and the host choose are {'the same' if by_device == by_host else 'others'}"
+    )
     executable: Any = ours.executable
     names = {
         item.name for one in executable.model.graph.inputs for extent in one.shape for item in symbols(extent)
@@ -104,7 +109,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=28)
     parser.add_argument("--prompt", type=int, default=128)
-    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--tokens", type=int, default=130)
     parser.add_argument("--precision", default="bf16", help="several with commas")
     parser.add_argument("--launches", type=int, default=0, help="kernels to tell, the longest first")
     parser.add_argument("--compiled", action="store_true", help="measure transformers with torch.compile too")

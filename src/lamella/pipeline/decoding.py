@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -75,6 +75,12 @@ class Sampling:
     """Tokens that end a text."""
     answered: int = 0
     """How many of the last tokens of the prompt belong to the answer, as lengths count it."""
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is chosen, whatever stands before it."""
+        bare = replace(self.rules, top_k=PLAIN.top_k, top_p=PLAIN.top_p, min_p=PLAIN.min_p)
+        return self.temperature <= 0 and bare == PLAIN
 
 
 def continue_text(

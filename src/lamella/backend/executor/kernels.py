@@ -16,7 +16,7 @@ from lamella.backend.arguments import dtype_of
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.cutting import KernelStep, SegmentCutter, StepOutput
 from lamella.backend.executor.run import last_reads, make_constant
-from lamella.backend.executor.segments import ListMachine, OnceResults, Segment
+from lamella.backend.executor.segments import FeedingList, ListMachine, OnceResults, Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.reference.operators import (
     BoundOperation,
@@ -128,6 +128,30 @@ class KernelExecutable(GraphExecutable):
         if isinstance(self._context.runner, KernelRunner):
             self.findings += self._context.runner.findings
         return found
+
+    def feed_back(self, output: str, following: str, count: int) -> Array | None:
+        """What a device chooses by itself, call after call; None where the last call was no one list of such."""
+        with self._busy:
+            graph = self.model.graph
+            steps = self._context.runner.cut(graph.nodes, self._needed)
+            segment = steps[0] if len(steps) == 1 else None
+            if not isinstance(segment, Segment) or not segment.can_choose(output, following):
+                return None
+            updates = [item for item in graph.updates if item.variable.name not in segment.in_place]
+            carried = {
+                item.value.name: (
+                    item.variable.name,
+                    segment.machine.empty(*segment.outputs[item.value.name]),
+                )
+                for item in updates
+            }
+            each = segment.each
+            found = (
+                each.feed_back(output, following, count, carried) if isinstance(each, FeedingList) else None
+            )
+            for name, array in carried.values() if found is not None else ():
+                self._spare.replace(self._state, name, array)
+            return found
 
     def segments(self, extents: Mapping[str, int]) -> list[Segment]:
         """The launch lists of a call whose open extents are these."""

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from math import prod
 from operator import is_
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from lamella.base.arena import LiveBlock
 from lamella.base.arrays import Array, DType
+from lamella.base.dtype import I64
 from lamella.base.mapping import release_pages
 from lamella.base.records import dataclass
 from lamella.graph.model import Streaming
@@ -49,6 +50,19 @@ class RunnableList(Protocol):
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
     ) -> bool:
         """Run all launches; False where one found something wrong, and the outputs mean nothing."""
+
+
+@runtime_checkable
+class FeedingList(Protocol):
+    """A launch list that can be run on what it gave itself."""
+
+    def feed_back(
+        self, output: str, following: str, count: int, carried: Mapping[str, tuple[str, Array]]
+    ) -> Array | None:
+        """The likeliest number of an output so often, each given to the run that tells the next; None where not.
+
+        Outputs that are carried to inputs of a name are at last in arrays.
+        """
 
 
 class ListMachine(Protocol):
@@ -216,6 +230,14 @@ class Segment:
         found = self.machine.empty(array.shape, array.dtype)
         np.copyto(found, array)
         return found
+
+    def can_choose(self, output: str, following: str) -> bool:
+        """Whether an output is one row of scores, and an input numbers that may say which of them is the best."""
+        scores, entered = self.outputs.get(output), self.inputs.get(following)
+        if scores is None or entered is None or self.parts > 1:
+            return False
+        real = scores[1] == np.float32 and max(scores[0], default=0) == prod(scores[0])
+        return real and entered.element == I64
 
     def _bind_weights(self, given: Mapping[str, Array]) -> bool:
         """Bind weights, constants and what became of them; False where a step that runs once had no value."""

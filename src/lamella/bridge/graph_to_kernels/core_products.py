@@ -8,9 +8,10 @@ the sum is laid so before, a weight once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from math import prod
+from types import MappingProxyType
 
 from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
@@ -18,6 +19,7 @@ from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, matrix_view
 from lamella.bridge.graph_to_kernels.laid_factors import GRAIN, LAID_COLUMNS, lay_factor, write_laid
+from lamella.bridge.graph_to_kernels.stream_sides import flatten_lines
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
 from lamella.bridge.graph_to_kernels.tiled import (
@@ -43,6 +45,9 @@ from lamella.lang.tensor.nodes import (
     Value,
 )
 from lamella.lang.tensor.nodes.types import FLOATS, INDEX
+from lamella.ops.formula import Apply, Element
+from lamella.ops.formula import Scalar as Term
+from lamella.ops.lower import reachable
 
 STEP = 64
 """Elements along the sum that a pipeline copies at once."""
@@ -63,6 +68,10 @@ TILES = (
 """Rows of a tile, subgroups with 16 columns each, and how much of the peak a multiprocessor reaches with such tiles."""
 LANE = Scalar("i32")
 ROW_TILE, COLUMN_TILE, BANDS = "row tile", "column tile", "bands"
+CUT = MappingProxyType(
+    {(False, False): "", (True, False): "rows", (False, True): "cols", (True, True): "both"}
+)
+"""Which side of a tile is tested, by whether there are fewer rows, and fewer columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,23 +235,26 @@ class CoreWriter:
     tensors: Tensors
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
+    begun: list[Value] = field(default_factory=list)
+    """What sums begin with."""
 
     def write(self) -> TileKernel:
         """Write it."""
         plan, found = self.plan, self.plan.found
         for item in found.ends:
             for key in item.accesses:
-                self.accesses[key] = self.parameters.add(item.keys[key], found.accesses[key])
+                self.accesses[key] = self.parameters.add(item.keys[key], self._flat(found.accesses[key]))
         rows = self.parameters.add(PACKED if plan.laid[0] else plan.row_key, plan.row_factor)
         columns = self.parameters.add(LAID_COLUMNS if plan.laid[1] else plan.column_key, plan.column_factor)
         builder = self.parameters.builder()
         with builder.parallel() as region:
             values = self._positions(region)
-            total = self._sum(region, rows, columns, values)
-            for end in found.ends:
+            start, ends = self._begin(region, values)
+            total = self._sum(region, (rows, columns), values, start)
+            for end in ends:
                 self._finish(region, end, values, total)
         outputs = [self.accesses[id(end.formula.targets[0])].memref for end in found.ends]
-        kernel = promise_pairs(self.parameters.close(builder, plan.groups), outputs)
+        kernel = promise_pairs(self.parameters.close(builder, plan.groups), [*outputs, *self.begun])
         return replace(kernel, attributes=group_sizes(plan.subgroups))
 
     def _positions(self, builder: Builder) -> dict[str, Value]:
@@ -261,8 +273,39 @@ class CoreWriter:
         values[plan.row] = builder.arith("mul", values[ROW_TILE], builder.constant(plan.rows))
         return values
 
-    def _sum(self, builder: Builder, rows: Access, columns: Access, values: Mapping[str, Value]) -> Value:
-        plan = self.plan
+    def _begin(self, builder: Builder, values: Mapping[str, Value]) -> tuple[Value | None, Sequence[End]]:
+        """Sums begin with what is added to them, which is loaded before the factors are there; the ends without it."""
+        plan, (first, *others) = self.plan, self.plan.found.ends
+        output = self.accesses[id(first.formula.targets[0])]
+        added = next(
+            (
+                item
+                for item in _added(first.formula.values[0], plan.found.group.product.targets[0].tensor)
+                if (access := self.accesses.get(id(item))) is not None
+                and access.element == SUMS == output.element
+                and access.axes == output.axes
+            ),
+            None,
+        )
+        if others or added is None:
+            return None, plan.found.ends
+        access = self.accesses[id(added)]
+        self.begun.append(access.memref)
+        type_ = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
+        memory, column = self._matrix(builder, access, values)
+        load = CoopLoad(memory, values[plan.row], column, type_, False, CUT[plan.partial])
+        value = _without(first.formula.values[0], added)
+        rest = replace(first, formula=replace(first.formula, values=(value,)))
+        return builder.value(load), [rest]
+
+    def _sum(
+        self,
+        builder: Builder,
+        factors: tuple[Access, Access],
+        values: Mapping[str, Value],
+        start: Value | None,
+    ) -> Value:
+        plan, (rows, columns) = self.plan, factors
         extent, element = plan.found.extents[plan.sum], rows.element
         sums = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
         places = [form_value(builder, item.axes[0].index, values) for item in (rows, columns)]
@@ -271,9 +314,9 @@ class CoreWriter:
             "both" if short or cut or item.axes[0].size % size else ""
             for cut, item, size in zip(plan.partial, (rows, columns), (plan.rows, plan.columns), strict=True)
         ]
-        zero, begin = builder.constant(0.0, sums), builder.constant(0)
+        first, begin = start or builder.constant(0.0, sums), builder.constant(0)
         steps = builder.constant(extent), builder.constant(DEPTH)
-        with builder.loop(begin, *steps, carried=[(zero, sums)]) as loop:
+        with builder.loop(begin, *steps, carried=[(first, sums)]) as loop:
             body, k = loop.body, loop.variable
             left = Coopmatrix(element, plan.rows, DEPTH, "matrix_a")
             right = Coopmatrix(element, DEPTH, COLUMNS, "matrix_b")
@@ -292,18 +335,34 @@ class CoreWriter:
             raise Unsupported("its output is no real")
         if access.element != SUMS:
             total = builder.value(Cast(total, replace(type_, element=access.element)))
-        word = {(False, False): "", (True, False): "rows", (False, True): "cols", (True, True): "both"}
-        start = (values[plan.row], values[plan.column])
-        memory = access.memref
-        if len(access.axes) != 2 or not _is_plain(access, (plan.column, plan.row)):
-            zero = builder.constant(0)
-            spans = [(name, plan.found.extents[name]) for name in (plan.row, plan.column)]
-            whole = {**values, plan.row: zero, plan.column: zero}
-            view = matrix_view(builder, access, spans, whole)
-            if view.transposed:
-                raise Unsupported("rows do not lie closest in its output")
-            memory = view.value
-        builder.put(CoopStore(total, memory, *start, word[plan.partial]))
+        memory, column = self._matrix(builder, access, values)
+        builder.put(CoopStore(total, memory, values[plan.row], column, CUT[plan.partial]))
+
+    def _flat(self, access: Access) -> Access:
+        """A tensor as a matrix, where the columns of all outer loops lie in a row: so the copy engine can store it."""
+        plan = self.plan
+        if plan.partial[1] or not plan.outer:
+            return access
+        try:
+            found = flatten_lines(access, plan.column, plan.row)
+        except Unsupported:
+            return access
+        return found if found.axes[1].index == Affine(0, ((plan.row, 1),)) else access
+
+    def _matrix(self, builder: Builder, access: Access, values: Mapping[str, Value]) -> tuple[Value, Value]:
+        """Rows and columns of a tensor that lies as an output does, and the first column of the tile."""
+        plan = self.plan
+        *columns, rows = access.axes
+        is_row = rows.index == Affine(0, ((plan.row, 1),))
+        if is_row and len(columns) == 1 and columns[0].index.coefficient(plan.column) == 1:
+            return access.memref, form_value(builder, columns[0].index, values)
+        zero = builder.constant(0)
+        spans = [(name, plan.found.extents[name]) for name in (plan.row, plan.column)]
+        whole = {**values, plan.row: zero, plan.column: zero}
+        view = matrix_view(builder, access, spans, whole)
+        if view.transposed:
+            raise Unsupported("rows do not lie closest in its output")
+        return view.value, values[plan.column]
 
     def _apply(self, builder: Builder, end: End, values: Mapping[str, Value], total: Value) -> Value:
         plan, found = self.plan, self.plan.found
@@ -321,6 +380,30 @@ class CoreWriter:
         return builder.value(CoopApply(row, place, value, total, type_, inner.region()))
 
 
-def _is_plain(access: Access, loops: Sequence[str]) -> bool:
-    """Whether the modes of an access are these loops, one each."""
-    return all(axis.index == Affine(0, ((name, 1),)) for axis, name in zip(access.axes, loops, strict=True))
+def _added(term: Term, total: str) -> Iterator[Element]:
+    """The elements that are added to a sum before anything else is made of it, once each."""
+    terms = list(reachable(term))
+    readers: dict[int, list[Apply]] = {}
+    for item in (one for one in terms if isinstance(one, Apply)):
+        for operand in item.operands:
+            readers.setdefault(id(operand), []).append(item)
+    sums = [item for item in terms if isinstance(item, Element) and item.tensor == total]
+    here: Term = sums[0]
+    while len(sums) == 1 and len(readers.get(id(here), ())) == 1:
+        (reader,) = readers[id(here)]
+        if reader.function != "+":
+            return
+        here = reader
+        for operand in reader.operands:
+            if isinstance(operand, Element) and operand.tensor != total and len(readers[id(operand)]) == 1:
+                yield operand
+
+
+def _without(term: Term, added: Element) -> Term:
+    """A term without one of its addends."""
+    if not isinstance(term, Apply):
+        return term
+    if term.function == "+" and any(item is added for item in term.operands):
+        rest = tuple(item for item in term.operands if item is not added)
+        return rest[0] if len(rest) == 1 else replace(term, operands=rest)
+    return replace(term, operands=tuple(_without(item, added) for item in term.operands))

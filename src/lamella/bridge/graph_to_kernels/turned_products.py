@@ -31,17 +31,23 @@ class TurnedWriter(CoreWriter):
 
     turned: tuple[bool, bool] = field(default=(False, False))
 
-    def _sum(self, builder: Builder, rows: Access, columns: Access, values: Mapping[str, Value]) -> Value:
-        plan = self.plan
+    def _sum(
+        self,
+        builder: Builder,
+        factors: tuple[Access, Access],
+        values: Mapping[str, Value],
+        start: Value | None,
+    ) -> Value:
+        plan, (rows, columns) = self.plan, factors
         extent, element = plan.found.extents[plan.sum], rows.element
         sums = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
         places = [
             form_value(builder, item.axes[int(turned)].index, values)
             for item, turned in zip((rows, columns), self.turned, strict=True)
         ]
-        zero, begin = builder.constant(0.0, sums), builder.constant(0)
+        first, begin = start or builder.constant(0.0, sums), builder.constant(0)
         steps = builder.constant(extent), builder.constant(DEPTH)
-        with builder.loop(begin, *steps, carried=[(zero, sums)]) as loop:
+        with builder.loop(begin, *steps, carried=[(first, sums)]) as loop:
             body, k = loop.body, loop.variable
             kinds = (
                 Coopmatrix(element, plan.rows, DEPTH, "matrix_a"),

@@ -51,6 +51,8 @@ TOKENS, DECODER_TOKENS = "token_ids", "decoder_token_ids"
 """What models of the library call the tokens that they read, and those that they write."""
 MOST_WRITTEN, MOST_FIRST = 256, 8
 """Tokens that a task writes at most unless it is told otherwise, and those with which a decoder may begin."""
+AHEAD = 32
+"""Tokens that a device chooses before anybody looks at them."""
 LONGEST = ("max_seq", "max_position_embeddings")
 """Parameters that say how many positions a model has."""
 
@@ -116,7 +118,28 @@ class Generator:
         if not start:
             raise InputError("the prompt has no tokens")
         self.resume(self._empty)
-        return continue_text(self, start, self._chosen.complete(sampling))
+        whole = self._chosen.complete(sampling)
+        return self._run_greedily(start, whole) if whole.is_greedy else continue_text(self, start, whole)
+
+    def _run_greedily(self, start: Sequence[int], sampling: Sampling) -> Iterator[int]:
+        """The likeliest tokens; a device that can chooses several before anybody looks at them."""
+        given, new, left = start, list[int](), sampling.max_tokens
+        while left:
+            if not new:
+                scores = self.rate_next(given)
+                # The prompt has other extents than the calls for each token behind it, so its token is chosen here.
+                ahead = None if given is start else self._choose_ahead(min(left, AHEAD))
+                new = [int(scores.argmax())] if ahead is None else ahead
+            token, *new = new
+            if token in sampling.stops:
+                return
+            yield token
+            given, left = [token], left - 1
+
+    def _choose_ahead(self, count: int) -> list[int] | None:
+        """The tokens that a device chooses behind the last call; it has read all but the last of them then."""
+        found = self.executable.feed_back(self._output, self._input, count)
+        return None if found is None else [int(item) for item in found]
 
     def rate(self, start: Sequence[int]) -> Array:
         """The scores of all tokens behind a prompt."""

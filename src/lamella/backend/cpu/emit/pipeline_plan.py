@@ -96,6 +96,14 @@ def _require_turned(load: CoopLoad, size: int) -> None:
     _require(load.type.element in FACTORS and not load.checked and size % STEP == 0)
 
 
+def _loads_sums(statement: Statement) -> bool:
+    """Whether a statement loads sums, or tells where they lie."""
+    node = statement.instruction
+    return isinstance(node, Subview | Expand) or (
+        isinstance(node, CoopLoad) and node.type.use == "matrix_acc"
+    )
+
+
 # --- which kernels suit ---------------------------------------------------------------------------------------
 
 
@@ -126,6 +134,8 @@ class PipelinePlan:
     """2 where pairs of work-groups multiply the same tile of A: each copies half of it, for both."""
     turned: tuple[bool, bool] = (False, False)
     """Whether A and B lie along their rows or columns instead of along k."""
+    begin: tuple[Statement, ...] = ()
+    """What loads the sums with which the loop begins; who copies leaves it out."""
 
     @property
     def is_wide(self) -> bool:
@@ -213,15 +223,18 @@ class _PipelineReader:
         places = [place for place, item in enumerate(inside) if isinstance(item.instruction, For)]
         _require(len(places) == 1)
         loop = inside[places[0]].instruction
-        before = (*outside, *inside[: places[0]])
+        above = (*outside, *inside[: places[0]])
+        begin = tuple(item for item in above if _loads_sums(item))
+        before = tuple(item for item in above if not _loads_sums(item))
         for statement in before:
             self._follow(statement)
         if not isinstance(loop, For):
             raise Unsupported("no loop")
         left, right, product = self._read_loop(loop)
-        return self._plan(
+        plan = self._plan(
             (before, loop, inside[places[0]], inside[places[0] + 1 :]), (left, right, product), warpgroups
         )
+        return replace(plan, begin=begin)
 
     def _plan(
         self,
@@ -233,6 +246,8 @@ class _PipelineReader:
         left, right, product = body
         for item in after:
             _require(isinstance(item.instruction, (*PURE, Subview, Expand, CoopApply, CoopStore, CoopScale)))
+            if isinstance(item.instruction, PURE):
+                self._follow(item)
         turned = not left.transposed, right.transposed
         cluster = PAIR if self._is_paired(left, product.type.rows) else 1
         boxes = product.type.rows // cluster, min(MOST_BOX, 4 * product.type.columns * warpgroups)

@@ -370,6 +370,7 @@ class ProductEmitter(PipelineEmitter):
     def _consume(self, used: str) -> str:
         plan, context = self._product, self._context
         self._walk_before()
+        context.walk(context, plan.begin)
         start = named_matrix(context, plan.loop.carried[0][1])
         context.values[plan.result] = (
             self._multiply_wide(used, start) if plan.is_wide else self._multiply(used, start)

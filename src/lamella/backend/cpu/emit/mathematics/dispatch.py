@@ -455,8 +455,8 @@ def emit_math(context: EmitContext, instruction: Math) -> ScalarValue:
         given = context.out.value(f"fmul float {value}, {fast[1]}") if fast[1] else value
         if instruction.function == "native_erf":
             square = context.out.value(f"fmul float {value}, {value}")
-            operands = f"float {square}, float {NEAR_ERF[1]}, float {NEAR_ERF[0]}"
-            slope = context.out.intrinsic("float", "llvm.fma.f32", operands)
+            terms = f"float {square}, float {NEAR_ERF[1]}, float {NEAR_ERF[0]}"
+            slope = context.out.intrinsic("float", "llvm.fma.f32", terms)
             given = context.out.value(f"fmul float {value}, {slope}")
         # Beside products that are under way it stands where the text has it: before what waits for them.
         kept = " sideeffect" if context.stream is not None else ""
