@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -24,7 +25,7 @@ def test_nothing_of_a_model_is_left(backend: str) -> None:
         run = lamella.compile(model, backend)
         for length in (5, 3):
             run(token_ids=np.zeros((1, length), np.int64))
-        watched = [ref(run), ref(model.library)]
+        watched: list[ref[Any]] = [ref(run), ref(model.library)]
         del run, model
         assert [item() for item in watched] == [None, None]
     finally:
