@@ -26,7 +26,7 @@ SEED = os.environ.get("LAMELLA_SEED", NEW)
 CASE = os.environ.get("LAMELLA_CASE", "")
 SECONDS, MEBIBYTES = 4, 400
 MOST_TOLD = 5
-SMALLER = 10
+SMALLER = 5
 """One of so many mutations is made in `make test`."""
 TYPES = ("llama", "gemma3_text", "bert", "vit", "t5", "mixtral", "deepseek_v3", "mamba")
 KEYS = (

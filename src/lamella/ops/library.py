@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
+from weakref import ref
 
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.errors import Found
@@ -182,7 +183,13 @@ class Library:
         self._plans: dict[int, tuple[Definition, OperatorPlan]] = {}
         self._calls = CallMemo()
         self._traits: dict[str, Traits] = {}
-        self._gradients = GradientModule(self.find_operator)
+        own = ref(self)  # a library that nobody holds ends at once, with all calls that it keeps
+
+        def find_forward(name: str) -> Operator | None:
+            library = own()
+            return None if library is None else library.find_operator(name)
+
+        self._gradients = GradientModule(find_forward)
 
     @property
     def standard(self) -> frozenset[str]:

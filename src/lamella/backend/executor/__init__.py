@@ -10,7 +10,7 @@ import mmap
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from operator import is_
 from typing import Protocol
@@ -120,7 +120,7 @@ class GraphExecutable:
         storage = Storage(dtype == "f64", limits.max_total_bytes)
         runner = make_runner(model.library, storage, limits)
         self._context = ExecutionContext(model.library, storage, limits, quantized, runner)
-        self._inputs = GraphInputs(model.graph, storage, seed, self._declaration)
+        self._inputs = GraphInputs(model.graph, storage, seed, partial(_declaration, model))
         self.reset()
 
     __repr__ = show_line
@@ -166,7 +166,7 @@ class GraphExecutable:
         self._settle()
         self._refuse_large_draws()
         for tensor in self.model.graph.variables:
-            with findings_at(tensor.name, tensor.origin, self._declaration(tensor.name)):
+            with findings_at(tensor.name, tensor.origin, _declaration(self.model, tensor.name)):
                 array = self._start(tensor)
                 if tensor.name in self.model.streams and map_of(array) is None:
                     self._spare.replace(self._state, tensor.name, copy_to_file(array))
@@ -322,10 +322,10 @@ class GraphExecutable:
     def _enter(self, run: GraphRun, taken: Mapping[str, TensorValue]) -> None:
         graph = self.model.graph
         for part in list_parts(graph.inputs):
-            with findings_at(part.name, part.origin, self._declaration(part.name)):
+            with findings_at(part.name, part.origin, _declaration(self.model, part.name)):
                 run.put(part, taken[part.name])
         for tensor in graph.variables:
-            with findings_at(tensor.name, tensor.origin, self._declaration(tensor.name)):
+            with findings_at(tensor.name, tensor.origin, _declaration(self.model, tensor.name)):
                 run.put(tensor, self._kept(tensor))
         for constant in graph.constants:
             with findings_at(constant.tensor.name, constant.tensor.origin):
@@ -354,7 +354,7 @@ class GraphExecutable:
             dtype = self._dtypes[tensor.name] = self._context.storage.dtype(tensor.element)
         if isinstance(found, np.ndarray) and found.dtype == dtype and found.shape == tensor.shape:
             return found
-        with findings_at(tensor.name, tensor.origin, self._declaration(tensor.name)):
+        with findings_at(tensor.name, tensor.origin, _declaration(self.model, tensor.name)):
             array = self._kept(tensor)
             Extents().bind(tensor.name, tensor.shape, array.shape)
         return array
@@ -426,16 +426,6 @@ class GraphExecutable:
         data = self.model.data or {}
         return [item.name for item in self.model.graph.variables if item.name not in data]
 
-    def _declaration(self, name: str) -> Span:
-        """Where the text declares an input or a variable of the graph."""
-        found = self.model.library.find(f"main.{self.model.graph.name}")
-        if found is not None:
-            for section in ("input", "variable"):
-                for parameter in found.operator.parameters(section):
-                    if parameter.name == name.partition(":")[0]:
-                        return parameter.span
-        return NOWHERE
-
     @cached_property
     def _picks(self) -> Mapping[str, Sequence[Extent]]:
         return find_picks(self.model.graph, self._bound_operations())
@@ -470,3 +460,14 @@ def _leave(run: GraphRun, part: Tensor | Pack) -> Array:
             )
         value = np.stack(value)
     return np.array(arrays.to_exchange(value))
+
+
+def _declaration(model: Model, name: str) -> Span:
+    """Where the text declares an input or a variable of the graph."""
+    found = model.library.find(f"main.{model.graph.name}")
+    if found is not None:
+        for section in ("input", "variable"):
+            for parameter in found.operator.parameters(section):
+                if parameter.name == name.partition(":")[0]:
+                    return parameter.span
+    return NOWHERE

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from weakref import proxy
 
 import numpy as np
 import numpy.typing as npt
@@ -294,7 +295,8 @@ class SpecialisedRunner:
         for item in program.model.graph.constants:
             with suppress(Fault):  # one that only the run knows is made there
                 constants[item.tensor.name] = make_constant(item, storage, program.extents)
-        return SegmentCutter(program, machine, self, constants, results)
+        # Not kept alive by what it keeps: else weights and machine code would wait for a collection of garbage.
+        return SegmentCutter(program, machine, proxy(self), constants, results)
 
     def settle(self) -> None:
         """Bring states home that launches updated elsewhere."""

@@ -67,7 +67,9 @@ class Lowered:
     def _card(self) -> Card:
         """What it is: the stages, and the size of the last."""
         rows = ((item.name, f"{item.text.count(chr(10)):,}") for item in self.stages)
-        facts = (("kernels", f"{len(self.program.functions):,}"), ("lines", f"{self.text.count(chr(10)):,}"))
+        names = [item.name for item in self.program.functions]
+        lines = f"{self.text.count(chr(10)):,}"
+        facts = (("kernels", f"{len(names):,}"), ("names", join_names(names)), ("lines", lines))
         table = make_table("stages", ("stage", "lines"), rows, len(self.stages))
         return Card("lowered kernels", self.stages[-1].form, facts, (table,))
 
@@ -75,15 +77,6 @@ class Lowered:
     def language(self) -> str:
         """The language that it began in."""
         return "tensor"
-
-    __repr__ = show_line
-    _repr_html_ = show_html
-
-    def _card(self) -> Card:
-        """The form that was asked for, and the kernels in it."""
-        names = [item.name for item in self.program.functions]
-        facts = (("kernels", f"{len(names):,}"), ("names", join_names(names)))
-        return Card(f"kernels as {self.stages[-1].form}", "", facts)
 
     @property
     def text(self) -> str:
