@@ -6,11 +6,24 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from lamella.base.source import Source
 from lamella.lsp import nem, skriptnd, tensor
 from lamella.lsp.module import KEYWORDS as MODULE_WORDS
-from lamella.pipeline.grammars import GRAMMARS, Grammar
+from lamella.lsp.workspace import LANGUAGES
+from lamella.pipeline.grammars import COMMENT_SCOPE, GRAMMARS, NUMBER, STRING, Grammar
 
 HERE = Path(__file__).parent
+EXAMPLES = (
+    ("module", "examples/llama/page.module"),
+    ("skriptnd", "examples/operator/window_attention.sknd"),
+    ("tensor", "examples/kernels/ader.tensor"),
+    ("nem", "examples/npu/conv_relu.nem"),
+)
+"""Texts whose colours `npm test` compares by itself; the tests of the repository compare all there are."""
+SCOPES = {
+    **dict.fromkeys(("int", "float", "real"), NUMBER),
+    **dict.fromkeys(("string", "doc"), STRING),
+}
 WORDS = {
     "module": MODULE_WORDS,
     "skriptnd": skriptnd.KEYWORDS,
@@ -32,6 +45,25 @@ def files() -> Iterator[tuple[Path, str]]:
         if ending != ".ir"  # others write this one too
     )
     yield HERE / "vim" / "ftdetect" / "lamella.vim", detect
+    texts = ((name, (HERE.parent / path).read_text(encoding="utf-8")) for name, path in EXAMPLES)
+    cases = json.dumps([colour_case(*item) for item in texts], ensure_ascii=False)
+    yield HERE / "vscode" / "test" / "cases.json", f"{cases}\n"
+
+
+def colour_case(name: str, text: str) -> dict[str, object]:
+    """A text and the colours that its tokens must have, as the test of the extension reads them."""
+    return {"language": GRAMMARS[name].id, "text": text, "tokens": list(expected_colours(name, text))}
+
+
+def expected_colours(name: str, text: str) -> Iterator[tuple[int, int, str]]:
+    """Each token whose colour the lexer alone decides."""
+    kinds, words, starts, comments = LANGUAGES[name].index_text(Source("x", text)).tokens
+    for kind, word, start in zip(kinds, words, starts, strict=True):
+        # A docstring goes over lines, and the numbers of a shape are glued to what is before them.
+        if kind in SCOPES and word and "\n" not in word and text[start - 1 : start] != "x":
+            yield start, start + len(word), SCOPES[kind]
+    for item in comments:
+        yield item.start, item.start + len(item.text.rstrip()), COMMENT_SCOPE
 
 
 def vim_name(grammar: Grammar) -> str:

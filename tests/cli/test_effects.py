@@ -190,6 +190,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         "show hf --memory --shape B=1,T=2",
         {"picture": "--picture a.svg", "memory_budget": "--memory-budget 100B", **OPTIMAL},
     ),
+    ("show", "data", "show w.safetensors --json", {"stats": "--stats"}),
     ("show", "folder", "show hf", {"config": "--set vocab_size=3", "preset": "--preset nope"}),
     (
         "show",

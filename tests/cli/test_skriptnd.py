@@ -208,6 +208,20 @@ def test_show_of_data(tmp_path: Path) -> None:
         "b": {"dtype": "bool", "shape": [1], "bytes": 1},
     }
     assert call("check", "w.dat", "all.safetensors").exit_code == 0
+
+
+def test_statistics_of_data(tmp_path: Path) -> None:
+    """NumPy judges; what is no number is counted, and left out of the rest."""
+    numbers = np.random.default_rng(0).normal(3, 2, (64, 7)).astype(np.float32)
+    numbers[:2, 0] = 0, np.nan
+    numbers[5, 1:3] = -np.inf
+    write_safetensors(tmp_path / "s.safetensors", {"w": numbers})
+    assert ", 0.2% zeros, 1 NaN, 2 infinite" in call("show", "s.safetensors").output
+    found = report("show", "s.safetensors", "--stats")["tensors"]["w"]["stats"]  # type: ignore[index]
+    finite = numbers[np.isfinite(numbers)].astype(np.float64)
+    expected = [finite.min(), finite.max(), finite.mean(), finite.std(), 1 / numbers.size, 1, 2]
+    names = ("min", "max", "mean", "std", "zeros", "nan", "infinite")
+    np.testing.assert_allclose([found[name] for name in names], expected, rtol=1e-6)
     assert call("run", "w.dat").exit_code == 1
 
 
@@ -218,7 +232,7 @@ def test_show_of_large_data_reads_its_header_alone(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(files, "MOST_READ", 24)
     assert report("show", "all.safetensors") == small
     output = call("show", "all.safetensors").output
-    assert "2 tensors, 25 bytes, too many for their ranges to be shown" in output
+    assert "2 tensors, 25 bytes; --stats reads their numbers" in output
     assert "  w: float32[2, 3]\n" in f"{output}\n"
 
 

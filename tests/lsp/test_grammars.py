@@ -12,18 +12,12 @@ from pathlib import Path
 import pytest
 from pygments.token import Comment, Error, Keyword, Number, String
 
-from editors.generate import files
-from lamella.base.source import Source
+from editors.generate import colour_case, expected_colours, files
 from lamella.lsp.pygments import ModuleLexer, NemLexer, SkriptndLexer, TensorLexer
-from lamella.lsp.workspace import LANGUAGES
 from lamella.pipeline.grammars import COMMENT_SCOPE, GRAMMARS, NUMBER, STRING
 
 ROOT = Path(__file__).parents[2]
 LEXERS = {"module": ModuleLexer, "skriptnd": SkriptndLexer, "tensor": TensorLexer, "nem": NemLexer}
-SCOPES = {
-    **dict.fromkeys(("int", "float", "real"), NUMBER),
-    **dict.fromkeys(("string", "doc"), STRING),
-}
 PYGMENTS = {NUMBER: Number, STRING: String, COMMENT_SCOPE: Comment}
 VSCODE = ROOT / "editors/vscode"
 
@@ -34,17 +28,6 @@ def texts(name: str) -> Iterator[tuple[Path, str]]:
         for path in sorted(folder.rglob("*")):
             if path.suffix in GRAMMARS[name].endings and path.name != "primitives.module":
                 yield path, path.read_text(encoding="utf-8")
-
-
-def expected(name: str, text: str) -> Iterator[tuple[int, int, str]]:
-    """Each token whose colour the lexer alone decides."""
-    kinds, words, starts, comments = LANGUAGES[name].index_text(Source("x", text)).tokens
-    for kind, word, start in zip(kinds, words, starts, strict=True):
-        # A docstring goes over lines, and the numbers of a shape are glued to what is before them.
-        if kind in SCOPES and word and "\n" not in word and text[start - 1 : start] != "x":
-            yield start, start + len(word), SCOPES[kind]
-    for item in comments:
-        yield item.start, item.start + len(item.text.rstrip()), COMMENT_SCOPE
 
 
 def test_generated_files_are_current() -> None:
@@ -62,7 +45,7 @@ def test_pygments_agrees_with_the_lexer(name: str) -> None:
             colours += [kind] * len(word)
             keywords += kind in Keyword
         assert len(colours) == len(text)
-        for start, end, scope in expected(name, text):
+        for start, end, scope in expected_colours(name, text):
             seen = colours[start]
             assert seen in PYGMENTS[scope], (path.name, text[start:end], seen)
     assert keywords
@@ -109,12 +92,7 @@ def test_the_extension_is_built_and_loads(node: str, tmp_path: Path) -> None:
 
 
 def test_vscode_agrees_with_the_lexer(node: str, tmp_path: Path) -> None:
-    cases = [
-        {"language": GRAMMARS[name].id, "text": text, "tokens": list(expected(name, text))}
-        for name in GRAMMARS
-        for _, text in texts(name)
-        if max(text) <= "\uffff"  # the other side counts in UTF-16
-    ]
+    cases = [colour_case(name, text) for name in GRAMMARS for _, text in texts(name)]
     file = tmp_path / "cases.json"
     file.write_text(json.dumps(cases), encoding="utf-8")
     done = subprocess.run(

@@ -14,7 +14,7 @@ from lamella.base.source import Source, Span
 from lamella.lsp.features import colours, complete, hover
 from lamella.lsp.index import Definition, External
 from lamella.lsp.positions import UTF8, UTF16, UTF32, LineTable
-from lamella.lsp.workspace import EditorWorkspace, TextDocument, language_at
+from lamella.lsp.workspace import LANGUAGES, EditorWorkspace, TextDocument, language_at
 from tests.support.strategies.mutation import mutants
 
 ROOT = Path(__file__).parents[2]
@@ -164,3 +164,12 @@ def test_no_text_is_too_broken(ending: str, mutations: int, tmp_path: Path) -> N
         for offset in (len(text) // 2, len(text) * number % max(1, len(text))):
             complete(workspace, document, offset)
             hover(workspace, document, offset)
+
+
+def test_a_sigil_belongs_to_its_name() -> None:
+    text = "func @k(%x: memref<f32x8>) {\n  %n = size %x[0] : index\n}\n"
+    index = LANGUAGES["tensor"].index_text(Source("x", text))
+    for place in (text.index("%x"), text.rindex("%x"), text.index("%n"), text.index("@k")):
+        found = index.use_at(place)
+        assert found is not None
+        assert found is index.use_at(place + 1)

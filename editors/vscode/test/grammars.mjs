@@ -1,5 +1,5 @@
 // The grammars as VS Code reads them, beside the lexers of the languages: comments, strings, numbers and words of every
-// text must get the colour that the lexer's own token asks for. Reads JSON: [{ language, text, tokens: [[start, end, scope]] }].
+// text must get the colour that the lexer's own token asks for. Reads the file that is named, else those beside it: [{ language, text, tokens: [[start, end, scope]] }].
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import oniguruma from "vscode-oniguruma";
@@ -19,7 +19,7 @@ const registry = new textmate.Registry({
     textmate.parseRawGrammar(readFileSync(new URL(paths[scope], here), "utf8"), "grammar.json"),
 });
 
-const cases = JSON.parse(readFileSync(process.argv[2] ?? 0, "utf8"));
+const cases = JSON.parse(readFileSync(process.argv[2] ?? new URL("test/cases.json", here), "utf8"));
 let compared = 0;
 const wrong = [];
 for (const { language, text, tokens } of cases) {

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,12 +18,15 @@ from lamella.base.errors import InputError, Malformed, cause_of
 from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.base.records import dataclass
 from lamella.base.source import Source, Span
+from lamella.base.suggest import nearest
 from lamella.base.system import BINARY, CLOEXEC, DIRECTORY, NOFOLLOW, NONBLOCK, OPENS_BELOW
 
 STANDARD_INPUT = Path("-")
 BOM = b"\xef\xbb\xbf"
 _PACKAGE = Path(__file__).resolve().parent.parent
 _CHUNK = 1 << 20
+_MOST_NAMES = 1000
+"""Names of a folder that a misspelt one is compared with."""
 _MAPPED = 1 << 20
 """Smaller files are read: that is as fast, and what becomes of them later does not matter then."""
 _OPEN = os.O_RDONLY | CLOEXEC | NONBLOCK | BINARY
@@ -293,7 +297,19 @@ def _unsaved(path: Path, limit: str, limits: Limits) -> bytes | None:
 
 
 def _unreadable(path: Path, problem: OSError) -> InputError:
-    return InputError(f"cannot read '{shown(path)}': {cause_of(problem)}", path=shown(path))
+    hint = suggest_path(path) if isinstance(problem, FileNotFoundError) else ""
+    return InputError(f"cannot read '{shown(path)}': {cause_of(problem)}", path=shown(path), hint=hint)
+
+
+def suggest_path(path: Path) -> str:
+    """A hint with the file or folder beside a path that is not there, where one is called nearly so; else empty."""
+    try:
+        with os.scandir(path.parent) as entries:
+            names = [entry.name for entry in islice(entries, _MOST_NAMES)]
+    except (OSError, ValueError):
+        return ""
+    close = nearest(path.name, (name for name in sorted(names) if name.isprintable()))
+    return f"did you mean '{shown(path.parent / close[0])}'?" if close else ""
 
 
 class Mapped:

@@ -161,7 +161,9 @@ def _print_completion(ctx: click.Context, parameter: click.Parameter, value: str
     help="Say notes too, what a command cost, and where a bug of ours happened.",
 )
 @click.version_option(
-    __version__, message="lamella %(version)s  (SkriptND of NNEF 2.0, NAC 1.6, NEM 1.0, STCB 1.1)"
+    __version__,
+    message="lamella %(version)s  "
+    "(Module DSL 0.1, SkriptND of NNEF 2.0, NAC 1.6, tensor language, NEM 1.0, STCB 1.1)",
 )
 @click.pass_context
 def lamella(ctx: click.Context, quiet: bool, verbose: bool) -> None:

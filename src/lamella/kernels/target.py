@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
+from lamella.base.suggest import list_known
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -209,7 +210,7 @@ def find_target(name: str) -> Target:
     """The target of a name."""
     found = TARGETS.get(name)
     if found is None:
-        raise InputError(f"there is no target '{name}'", hint=f"targets are: {', '.join(TARGETS)}")
+        raise InputError(f"there is no target '{name}'", hint=list_known(name, TARGETS, "targets are:"))
     return found
 
 

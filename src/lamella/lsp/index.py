@@ -102,7 +102,8 @@ class FileIndex:
         return self.lexer.cut(self.source)
 
     def use_at(self, offset: int) -> Use | None:
-        """The name that stands at an offset, or ends there."""
+        """The name that stands at an offset, or ends there; a sigil before a name belongs to it."""
+        offset += self.source.text[offset : offset + 1] in tuple(SIGILS)
         found = bisect_left(self.uses, offset + 1, key=lambda use: use.span.start) - 1
         if found >= 0 and offset <= self.uses[found].span.end:
             return self.uses[found]

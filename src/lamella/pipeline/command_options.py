@@ -152,6 +152,14 @@ class CommandOptions(PlanOptions):
             "--extract FOLDER | show | output",
         ),
     )
+    stats: bool = field(
+        default=False,
+        metadata=own(
+            "Data: read all numbers, however many: range, mean, deviation, zeros, and those that are none.",
+            on("show", kinds("data")),
+            "--stats | show | output",
+        ),
+    )
     output: Path | None = field(
         default=None,
         metadata=own(

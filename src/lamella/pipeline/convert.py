@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.paths import is_there, shown
+from lamella.base.suggest import nearest
 from lamella.pipeline.languages import (
     ENDINGS,
     FOLDER,
@@ -41,6 +42,7 @@ FOR_NAC = ("quantize", "optimize", "external", "plain_signatures", "embed", "tok
 def convert(source: Path, target: Path, options: Options) -> Conversion:
     """Read a file and write it under another ending; LamellaError holds what cannot be said there."""
     language = language_of(source, options.language)
+    _refuse_misspelt(target)
     if language in (MODULE, FOLDER) and not target.suffix:
         return Conversion(*architectures().export(source, target, options))
     model = _read(language, source, target, options)
@@ -59,6 +61,15 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
     # A folder keeps a list of the names that a text cannot spell; one text does not.
     lines = REGISTRY[whole.language].respelled(whole) if target.suffix else []
     return Conversion((target,), _findings(whole)[len(_findings(model)) :], tuple(lines))
+
+
+def _refuse_misspelt(target: Path) -> None:
+    """InputError for an ending that is nearly one of ours: a folder of that name is hardly what was meant."""
+    ending = target.suffix.lower()
+    close = nearest(ending, ENDINGS) if ending not in ENDINGS and not is_there(target) else []
+    if close:
+        hint = f"did you mean '{target.with_suffix(close[0])}'? a folder needs no ending"
+        raise InputError(f"'{target.name}' has no ending of a model", hint=hint)
 
 
 def _read(language: Language, source: Path, target: Path, options: Options) -> Model:

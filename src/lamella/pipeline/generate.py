@@ -13,6 +13,7 @@ from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
+from lamella.base.suggest import list_known
 from lamella.graph.model import Model
 from lamella.graph.nodes import tensors
 from lamella.pipeline.accuracy import AccuracyReport
@@ -219,9 +220,7 @@ def _require_steering(executable: Stateful, target: str, given: Mapping[str, Arr
 
 def _require(name: str, names: Sequence[str], what: str) -> None:
     if name not in names:
-        raise InputError(
-            f"there is no {what} '{name[:80]}'", hint=f"{what}s are: {', '.join(names) or 'none'}"
-        )
+        raise InputError(f"there is no {what} '{name[:80]}'", hint=list_known(name, names, f"{what}s are:"))
 
 
 def _array(name: str, tokens: Sequence[int], shape: tuple[int | None, ...] | None) -> Array:

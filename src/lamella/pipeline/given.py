@@ -36,7 +36,8 @@ def options_of(words: Mapping[str, object], by_command: bool = False) -> Options
     found = cast("Callable[..., Options]", Options)(given=frozenset(given), **given)
     if found.dialect is not None and found.dialect not in DIALECTS:
         raise InputError(
-            f"there is no dialect '{found.dialect}'", hint=f"dialects are: {', '.join(DIALECTS)}"
+            f"there is no dialect '{found.dialect}'",
+            hint=list_known(found.dialect, DIALECTS, "dialects are:"),
         )
     return found
 

@@ -16,7 +16,7 @@ from lamella.base.diagnostic import Diagnostic, Rule, printable
 from lamella.base.errors import InputError, cause_of
 from lamella.base.gc import gc_paused
 from lamella.base.limits import Limits
-from lamella.base.paths import is_folder, is_there, shipped, shown
+from lamella.base.paths import is_folder, is_there, shipped, shown, suggest_path
 from lamella.base.placement import OperationPlacement
 from lamella.base.records import dataclass
 from lamella.base.suggest import list_known
@@ -617,7 +617,7 @@ def language_of(path: Path, language: str | None) -> Language:
         known = [ending for ending, name in ENDINGS.items() if name != DATA.name]
         hint = list_known(path.suffix.lower(), known, "known endings are")
         if not is_there(path):
-            raise InputError(f"there is no file or folder '{path}'", hint=hint)
+            raise InputError(f"there is no file or folder '{path}'", hint=suggest_path(path) or hint)
         raise InputError(f"cannot tell the language of '{path}'", path=path, hint=hint)
     if row is MODULE and is_folder(path):
         return UNIT if is_there(path / UNIT_MARK) else FOLDER

@@ -19,6 +19,7 @@ from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.base.optional import Foreign
 from lamella.base.records import dataclass
+from lamella.base.suggest import list_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,9 @@ def verify_out(names: Sequence[str], out: Mapping[str, object]) -> dict[str, Arr
     found: dict[str, Array] = {}
     for name, given in out.items():
         if name not in names:
-            raise InputError(f"there is no output '{name[:80]}'", hint=f"outputs are: {', '.join(names)}")
+            raise InputError(
+                f"there is no output '{name[:80]}'", hint=list_known(name, names, "outputs are:")
+            )
         array = _memory_of(given)
         if array is None or not array.flags.writeable:
             hint = "an array of NumPy, or what shows its memory by DLPack or __array_interface__"

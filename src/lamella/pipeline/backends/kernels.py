@@ -296,7 +296,7 @@ class KernelRun:
         given = name_inputs(self.inputs, arrays, inputs)
         unknown = next((key for key in given if key not in self.inputs), None)
         if unknown is not None:
-            hint = f"it has: {', '.join(self.inputs) or 'none'}"
+            hint = list_known(unknown, self.inputs, "it has:")
             raise InputError(f"kernel '{self._function.name}' has no parameter '{unknown}'", hint=hint)
         missing = [item for item in self._function.parameters if item.value.name not in given]
         if not self.draws:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +16,8 @@ from lamella.base.limits import Limits
 from lamella.base.paths import map_bytes, read_bytes, read_text, shown
 from lamella.base.source import Source
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
-from lamella.graph.data import read_dat, read_safetensors
-from lamella.graph.data.safetensors import decode_index
+from lamella.graph.data import read_dat
+from lamella.graph.data.safetensors import decode_index, decode_safetensors
 from lamella.pipeline.languages import DOCUMENT, NEM, Description
 from lamella.pipeline.options import Options
 
@@ -186,16 +186,39 @@ def describe(name: str, options: Options) -> Description:
     path = Path(name)
     if path.suffix.lower() == DOCUMENT:
         return describe_document(path, options)
-    tensors = _tensors(path, options.limits)
+    tensors = _tensors(path, options)
     total = sum(item.size for item in tensors)
     lines = [f"{printable(shown(path))}: {len(tensors)} tensor{'s' * (len(tensors) != 1)}, {total:,} bytes"]
-    if total > MOST_READ:
-        lines[0] += ", too many for their ranges to be shown"
+    if total > MOST_READ and not options.stats:
+        lines[0] += "; --stats reads their numbers"
     lines += [f"  {printable(item.name)}: {item.facts}" for item in tensors]
-    data = {
-        item.name: {"dtype": item.dtype, "shape": list(item.shape), "bytes": item.size} for item in tensors
-    }
+    data = {item.name: item.to_json(options.stats) for item in tensors}
     return Description("\n".join(lines), {"file": shown(path), "kind": "data", "tensors": data})
+
+
+PIECE = 1 << 20
+"""Numbers that are looked at at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorStatistics:
+    """What the finite numbers of a tensor are like, and how many are none."""
+
+    min: float
+    max: float
+    mean: float
+    std: float
+    zeros: float
+    """The part of all elements that is 0."""
+    nan: int
+    infinite: int
+
+    def __str__(self) -> str:
+        words = [f"{self.min:.6g} .. {self.max:.6g}, mean {self.mean:.6g}, std {self.std:.3g}"]
+        words += [f"{self.zeros:.1%} zeros"] if self.zeros else []
+        words += [f"{self.nan:,} NaN"] if self.nan else []
+        words += [f"{self.infinite:,} infinite"] if self.infinite else []
+        return ", ".join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,16 +229,24 @@ class _ShownTensor:
     dtype: str
     shape: tuple[int, ...]
     size: int
-    numbers: str = ""
+    numbers: TensorStatistics | None = None
 
     @property
     def facts(self) -> str:
-        return f"{self.dtype}{list(self.shape)}{self.numbers}"
+        words = "" if self.numbers is None else f"  {self.numbers}"
+        return f"{self.dtype}{list(self.shape)}{words}"
+
+    def to_json(self, stats: bool) -> dict[str, object]:
+        """As data, with its numbers where they are asked for."""
+        found = {"dtype": self.dtype, "shape": list(self.shape), "bytes": self.size}
+        more = {"stats": asdict(self.numbers)} if stats and self.numbers is not None else {}
+        return {**found, **more}
 
 
-def _tensors(path: Path, limits: Limits) -> list[_ShownTensor]:
-    """The tensors of a file; of a large one its header alone."""
-    if path.suffix.lower() == ".safetensors":
+def _tensors(path: Path, options: Options) -> list[_ShownTensor]:
+    """The tensors of a file; of a large one its header alone, unless their numbers are asked for."""
+    limits = options.limits
+    if path.suffix.lower() == ".safetensors" and not options.stats:
         index = decode_index(map_bytes(path, limits).data, shown(path))
         if sum(item.end - item.begin for item in index.entries) > MOST_READ:
             return [
@@ -223,21 +254,37 @@ def _tensors(path: Path, limits: Limits) -> list[_ShownTensor]:
                 for item in index.entries
             ]
     return [
-        _ShownTensor(name, str(array.dtype), array.shape, array.nbytes, _numbers(array))
+        _ShownTensor(name, str(array.dtype), array.shape, array.nbytes, _statistics(array))
         for name, array in _read(path, limits).items()
     ]
 
 
 def _read(path: Path, limits: Limits) -> dict[str, Array]:
     if path.suffix.lower() == ".safetensors":
-        return dict(read_safetensors(path, limits))
+        return decode_safetensors(map_bytes(path, limits).data, shown(path))
     return {path.name.removesuffix(".dat"): read_dat(path, limits).values}
 
 
-def _numbers(array: Array) -> str:
-    """What the numbers of an array are like."""
+def _statistics(array: Array) -> TensorStatistics | None:
+    """What the numbers of an array are like; None where it has none."""
     if not array.size or array.dtype.kind in "bc":
-        return ""
-    with np.errstate(all="ignore"):
-        numbers = array.astype(np.float64)
-        return f"  {numbers.min():.6g} .. {numbers.max():.6g}, mean {numbers.mean():.6g}"
+        return None
+    least = largest = total = square = 0.0
+    count = zeros = missing = 0
+    flat = array.reshape(-1)
+    # In pieces: numbers of a large tensor in 64 bits would take many times its own memory.
+    for start in range(0, flat.size, PIECE):
+        numbers = flat[start : start + PIECE].astype(np.float64)
+        finite = numbers[np.isfinite(numbers)]
+        missing += int(np.isnan(numbers).sum())
+        zeros += int((finite == 0).sum())
+        if finite.size:
+            low, high = float(finite.min()), float(finite.max())
+            least, largest = (min(least, low), max(largest, high)) if count else (low, high)
+            total += float(finite.sum())
+            square += float((finite * finite).sum())
+            count += finite.size
+    mean = total / count if count else 0.0
+    deviation = max(0.0, square / count - mean * mean) ** 0.5 if count else 0.0
+    infinite = array.size - count - missing
+    return TensorStatistics(least, largest, mean, deviation, zeros / array.size, missing, infinite)

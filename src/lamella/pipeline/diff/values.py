@@ -16,6 +16,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.base.dim import Dim, Logic, Test
 from lamella.base.errors import InputError
+from lamella.base.suggest import list_known
 from lamella.graph.binding import describes_quantization
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Graph, Tensor
@@ -83,8 +84,9 @@ def draw_inputs(
     known = {item.name for pair in ends.inputs for item in pair}
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
-        names = ", ".join(printable(pair[0].name) for pair in ends.inputs)
-        raise InputError(f"there is no input '{printable(unknown)}'", hint=f"inputs are: {names}")
+        names = [printable(pair[0].name) for pair in ends.inputs]
+        hint = list_known(unknown, names, "inputs are:")
+        raise InputError(f"there is no input '{printable(unknown)}'", hint=hint)
     drawn = compile_model(left, seed=options.start_seed, limits=options.limits).draw_inputs()
     found: tuple[dict[str, Array], dict[str, Array]] = ({}, {})
     for mine, theirs in ends.inputs:

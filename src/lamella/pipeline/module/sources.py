@@ -10,6 +10,7 @@ from lamella.backend.reference import compile_model
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.base.paths import is_there, read_bytes
+from lamella.base.suggest import list_known
 from lamella.bridge.hf_to_module import is_gguf, is_model_folder
 from lamella.bridge.module_to_graph import CompilationSettings, is_complete
 from lamella.bridge.module_to_graph.backward.verify import Trial, Verification, verify_backward
@@ -50,7 +51,7 @@ def verify(path: Path, options: Options) -> tuple[list[Diagnostic], list[str]]:
         lines += [f"{instance.name}: {line}" for line in _first(found.lines())]
     unknown = next((name for name in options.shape if name not in extents), None)
     if unknown is not None:
-        hint = f"open extents are: {', '.join(sorted(extents)) or 'none'}"
+        hint = list_known(unknown, sorted(extents), "open extents are:")
         raise InputError(f"nothing that was compared has an open extent '{unknown[:80]}'", hint=hint)
     return findings, lines
 

@@ -16,6 +16,7 @@ from lamella.base.jsontext import decode_object
 from lamella.base.limits import Limits
 from lamella.base.paths import map_bytes, read_bytes, shown
 from lamella.base.source import NOWHERE, Source
+from lamella.base.suggest import list_known
 from lamella.bridge.graph_to_nac import Writing, graph_to_nac
 from lamella.bridge.nac_to_graph.convert_weights import (
     QuantisationReport,
@@ -70,7 +71,9 @@ def simplify(model: GraphModel, options: Options, default: str) -> Optimised | N
     """The graph after the optimiser, as far as the options allow; None where they do not."""
     level = options.optimize or default
     if level not in LEVELS:
-        raise InputError(f"there is no way '{level[:40]}' to optimize", hint=f"ways are: {', '.join(LEVELS)}")
+        raise InputError(
+            f"there is no way '{level[:40]}' to optimize", hint=list_known(level, LEVELS, "ways are:")
+        )
     if level == "none":
         return None
     try:
@@ -281,7 +284,7 @@ def quantize(model: Model, options: Options) -> tuple[Model, Cost]:
     """The file with its weights under another method, and what that costs; the weights must stand in the file."""
     word = (options.quantize or "").lower()
     if word not in METHODS:
-        hint = f"methods are: {', '.join(METHODS)}"
+        hint = list_known(word, METHODS, "methods are:")
         raise InputError(f"there is no method '{word[:40]}' to quantise by", hint=hint)
     file, report = quantise_file(model.file, METHODS[word], options.axis)
     made = Model(model.path, file, model.findings)

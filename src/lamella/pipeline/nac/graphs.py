@@ -10,6 +10,7 @@ from lamella.base.dtype import LANGUAGES, ElementType
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import STANDARD_INPUT, is_there, shown
+from lamella.base.suggest import list_known
 from lamella.bridge.nac_to_graph import InputType, Translation, check_translation, find_unknown, nac_to_graph
 from lamella.bridge.nac_to_graph.training import check_training, has_training
 from lamella.bridge.nac_to_graph.weights import StoredWeights, companion, find_weights, read_external
@@ -115,7 +116,7 @@ def read_types(words: Mapping[str, str], file: File) -> dict[str, InputType]:
     unknown = next((name for name in words if name not in names), None)
     if unknown is not None:
         raise InputError(
-            f"there is no input '{unknown[:80]}'", hint=f"inputs are: {', '.join(names) or 'none'}"
+            f"there is no input '{unknown[:80]}'", hint=list_known(unknown, names, "inputs are:")
         )
     return {name: read_type(name, word) for name, word in words.items()}
 

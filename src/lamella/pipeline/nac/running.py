@@ -27,6 +27,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.placement import OperationPlacement, placement_of
 from lamella.base.source import NOWHERE
+from lamella.base.suggest import list_known
 from lamella.bridge.nac_to_graph import InputType, Translation, nac_to_graph
 from lamella.bridge.nac_to_graph.builder import output_names
 from lamella.bridge.nac_to_graph.convert_weights import with_external, with_internal
@@ -298,7 +299,7 @@ def _require_extents(declared: Mapping[str, InputType], options: Options) -> Non
     known = {symbol.name: symbol for extent in extents for symbol in symbols(extent)}
     unknown = next((name for name in options.shape if name not in known), None)
     if unknown is not None:
-        hint = f"open extents are: {', '.join(sorted(known)) or 'none'}"
+        hint = list_known(unknown, sorted(known), "open extents are:")
         raise InputError(f"no input of the file has an open extent '{unknown[:80]}'", hint=hint)
     for name, value in options.shape.items():
         low, high = known[name].low, known[name].high

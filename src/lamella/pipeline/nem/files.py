@@ -9,7 +9,7 @@ from pathlib import Path
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
-from lamella.base.paths import STANDARD_INPUT, is_there, shipped
+from lamella.base.paths import STANDARD_INPUT, is_there, shipped, suggest_path
 from lamella.kernels.target import TARGETS
 from lamella.lang.nem import Checked, parse, write
 from lamella.lang.nem import check as nem_check
@@ -42,7 +42,7 @@ def find_file(name: str) -> Path:
     meant = device_hint(name, [*SHIPPED, *TARGETS, *standard_modules()])
     listed = f"a file is named with its ending; the shipped devices are {', '.join(SHIPPED)}"
     problem = f"there is no file, device, target or library module '{name}'"
-    raise InputError(problem, hint=f"{meant} {listed}".strip())
+    raise InputError(problem, hint=f"{meant or suggest_path(path)} {listed}".strip())
 
 
 def read_library(path: Path, limits: Limits) -> Checked:

@@ -15,6 +15,7 @@ from lamella.backend.progress import Progress, no_progress
 from lamella.base import dtype
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
+from lamella.base.suggest import list_known
 from lamella.graph.model import Model
 from lamella.graph.quantize import to_integers
 from lamella.pipeline.api_options import QuantizeOptions
@@ -181,7 +182,8 @@ def settings_of(options: Options) -> QuantizationSettings:
     scheme = SCHEMES.get(options.scheme)
     if scheme is None:
         raise InputError(
-            f"there is no scheme '{options.scheme[:40]}'", hint=f"schemes are: {', '.join(SCHEMES)}"
+            f"there is no scheme '{options.scheme[:40]}'",
+            hint=list_known(options.scheme, SCHEMES, "schemes are:"),
         )
     method, percent = _method(options.method or "mse")
     islands = dtype.find(options.islands or "f32")

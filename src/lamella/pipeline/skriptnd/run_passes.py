@@ -10,6 +10,7 @@ from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.suggest import list_known
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Operation, Tensor
 from lamella.graph.passes import BEFORE_KERNELS, FORMER_NAMES, PASSES, Pass
@@ -39,7 +40,7 @@ def apply_pass(model: Model, name: str, limits: Limits = DEFAULT, precision: str
     if name == OPTIMISE:
         return optimise(model, evaluator(model.library, limits)).model
     if name not in ALL_PASSES:
-        raise InputError(f"there is no pass '{name}'", hint=f"passes are: {', '.join(PASS_NAMES)}")
+        raise InputError(f"there is no pass '{name}'", hint=list_known(name, PASS_NAMES, "passes are:"))
     return ALL_PASSES[name](model)
 
 

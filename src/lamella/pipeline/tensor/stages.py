@@ -20,6 +20,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.levels import at_level
 from lamella.base.placement import OperationPlacement
+from lamella.base.suggest import list_known
 from lamella.base.watching import timed_pass
 from lamella.base.writer import make_folder, write_text
 from lamella.kernels.passes import PASSES, each_pass
@@ -89,7 +90,7 @@ def lower(model: KernelFile, to: str, options: Options) -> Lowered:
     program = model.program
     if to not in FORMS:
         raise InputError(
-            f"there is no lowering to '{to}' from here", hint=f"kernels lower to: {', '.join(FORMS)}"
+            f"there is no lowering to '{to}' from here", hint=list_known(to, FORMS, "kernels lower to:")
         )
     target = _target(to, options)
     wrong = [item for function in program.functions for item in check_sizes(function, target)]

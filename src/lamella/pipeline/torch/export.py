@@ -17,6 +17,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
 from lamella.base.optional import Foreign, need
 from lamella.base.source import NOWHERE, Span
+from lamella.base.suggest import list_known
 from lamella.bridge.torch_to_graph import torch_to_graph
 from lamella.bridge.torch_to_graph.program import torch_errors
 from lamella.bridge.torch_to_graph.report import line_of
@@ -57,7 +58,8 @@ def shapes_of(dynamic: object, given: Mapping[str, object]) -> object:
     unknown = next((name for name in dynamic if name not in given), None)
     if unknown is not None:
         raise InputError(
-            f"'dynamic' names '{unknown}', which is no argument", hint=f"arguments are: {', '.join(given)}"
+            f"'dynamic' names '{unknown}', which is no argument",
+            hint=list_known(str(unknown), given, "arguments are:"),
         )
     for name, value in given.items():
         _require_axes(name, dynamic.get(name), value)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
+from lamella.base.suggest import list_known
 
 LORA, DORA, IA3, PREFIX, PROMPT, BOTTLENECK = "lora", "dora", "ia3", "prefix", "prompt", "bottleneck"
 KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -61,7 +62,7 @@ def parse_spec(words: str) -> AdapterSpec:
     kind, _, rest = words.partition(":")
     known = KINDS.get(kind)
     if known is None:
-        hint = f"there are: {', '.join(KINDS)}"
+        hint = list_known(kind, KINDS)
         raise InputError(f"there is no adapter '{printable(kind, 40)}'", hint=hint)
     spec = AdapterSpec(kind)
     name = ""
@@ -70,7 +71,7 @@ def parse_spec(words: str) -> AdapterSpec:
         name = key if equals else name
         if name not in known or (not equals and name != "targets"):
             raise InputError(
-                f"'{printable(word, 60)}' says nothing of {kind}", hint=f"it takes: {', '.join(known)}"
+                f"'{printable(word, 60)}' says nothing of {kind}", hint=list_known(name, known, "it takes:")
             )
         spec = _with(spec, name, value if equals else word)
     return spec
@@ -84,7 +85,7 @@ def _with(spec: AdapterSpec, name: str, value: str) -> AdapterSpec:
         if value not in ACTIVATIONS:
             raise InputError(
                 f"there is no activation '{printable(value, 40)}'",
-                hint=f"there are: {', '.join(ACTIVATIONS)}",
+                hint=list_known(value, ACTIVATIONS),
             )
         return replace(spec, activation=value)
     if name == "alpha":
