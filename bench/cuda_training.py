@@ -159,12 +159,12 @@ def compare_losses(config: Any, chosen: argparse.Namespace, backend: str = "cuda
     shown = range(0, chosen.losses, max(1, chosen.losses // 10))
     for name, losses in (("ours", ours), ("torch, bf16", theirs[0]), ("torch, f32", theirs[1])):
         print(f"{name:12}", " ".join(f"{losses[step]:8.4f}" for step in (*shown, chosen.losses - 1)))
-    pairs = (
-        ("ours and torch", ours, theirs[0]),
-        ("ours and f32", ours, theirs[1]),
-        ("torch and f32", *theirs),
-    )
-    for name, one, other in pairs:
+    halves, wide = theirs
+    for name, one, other in (
+        ("ours and torch", ours, halves),
+        ("ours and f32", ours, wide),
+        ("torch and f32", halves, wide),
+    ):
         far = [abs(left - right) / right for left, right in zip(one, other, strict=True)]
         print(
             f"{name:14} differ by {max(far):.1e} at most, {statistics.mean(far):.1e} in the mean", flush=True

@@ -13,6 +13,7 @@ from lamella.graph.passes.dce import dce
 from lamella.graph.passes.fold_batch_norm import fold_batch_norm
 from lamella.graph.passes.fold_transposes import fold_transposes
 from lamella.graph.passes.fuse import Machine
+from lamella.graph.passes.hoist_scales import hoist_scales
 from lamella.graph.passes.local_views import local_views
 from lamella.graph.passes.merge_products import merge_products
 from lamella.graph.passes.sink_casts import sink_casts
@@ -55,6 +56,27 @@ def test_widening_casts_stand_before_their_readers() -> None:
     assert any("layout.flatten" in line and "(h)" in line for line in text)
     assert not verify(after.graph, after.library)
     same(run(before, {"n": 3}), run(after, {"n": 3}), exact=True)
+
+
+# --- hoist_scales ---------------------------------------------------------------------------------------------
+
+
+def test_scales_of_codes_stand_behind_their_product() -> None:
+    """Also where a factor is moved before it is multiplied; a product that starts from something keeps them."""
+    lines = (
+        "p = llm.quantize<f8e4m3>(x); a = llm.dequantize<real>(p); c = math.mul(a, s);"
+        " q = llm.quantize<f8e5m2>(z); b = llm.dequantize<real>(q); d = math.mul(t, b);"
+        " f = layout.transpose{perm=[1, 0]}(d); y = linalg.matmul(c, f); u = nn.linear(c, d, v);"
+    )
+    inputs = "x: real[n|8, 4]; z: real[5, 4]; s: real[1, 1]; t: real[1, 1]; v: real[5];"
+    before = small(inputs, lines, "y: real[~, ~]; u: real[~, ~]")
+    after = hoist_scales(before)
+    text = body_of(after)
+    assert any("linalg.matmul(p_real, q_moved_real)" in line for line in text)
+    assert any("nn.linear(c, d, v)" in line for line in text)
+    assert not any("dequantize" in line for line in text)
+    assert not verify(after.graph, after.library)
+    same(run(before, {"n": 3}), run(after, {"n": 3}), exact=False)
 
 
 # --- fold_batch_norm ------------------------------------------------------------------------------------------

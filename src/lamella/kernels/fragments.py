@@ -52,9 +52,13 @@ def suits_fragments(function: Function, target: Target, factors: tuple[str, ...]
 
 def keeps_components(function: Function, target: Target) -> bool:
     """Whether regions for single components can stay until fragments are known: nothing becomes matrices later."""
-    later = (Blas, Foreach, ForeachTile)
-    found = any(isinstance(item.instruction, later) for item in walk(function.body))
-    return not found and suits_fragments(function, target)
+    found = [item.instruction for item in walk(function.body)]
+    if any(isinstance(item, Blas | Foreach | ForeachTile) for item in found):
+        return False
+    # Of numbers of 8 bits rows may be those of threads too: each has as many of them.
+    even = all(item.type.rows % WARP == 0 for item in found if isinstance(item, CoopApply))
+    narrow = target.has_warpgroups and even and suits_fragments(function, target, STORED_FLOATS)
+    return narrow or suits_fragments(function, target)
 
 
 def types_of(function: Function) -> dict[str, Type]:

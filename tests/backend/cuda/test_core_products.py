@@ -166,6 +166,54 @@ def test_vectors_are_read_in_pieces(tmp_path: Path) -> None:
     assert promises == [16, 16]
 
 
+def scaled(name: str, code: str) -> str:
+    """Lines that make a tensor of codes of 8 bits of another one, and numbers of them, with one scale."""
+    return (
+        f" {name}a = math.abs({name}); {name}m = math.max_reduce{{axes=[0,1]}}({name}a);"
+        f" {name}s = math.mul({name}m, 0.01); {name}d = math.div({name}, {name}s);"
+        f" {name}q = llm.quantize<{code}>({name}d); {name}w = llm.dequantize<real>({name}q);"
+        f" {name}r = math.mul({name}w, {name}s);"
+    )
+
+
+CODES = (
+    "@input { x: real[64,128]; w: real[64,128]; } @output { y: real[64,64]; d: real[64,128]; }",
+    scaled("x", "f8e4m3")
+    + scaled("w", "f8e4m3")
+    + " y = linalg.matmul{transB=true}(xr, wr);"
+    + scaled("y", "f8e5m2")
+    + " d = linalg.matmul{transA=true}(yr, xr);",
+)
+"""A product of codes, and one that goes back, whose factors do not lie along the sum."""
+
+
+def test_codes_of_8_bits_are_multiplied_as_they_are(tmp_path: Path) -> None:
+    path = write_graph(tmp_path, *CODES)
+    made = plan(path)
+    compiled = emit(made.program, find_target("sm_90a"))
+    assert sum(item.pipeline is not None for item in compiled.entries) == 2
+    assert "k32.f32.e4m3.e4m3" in compiled.text
+    assert "e5m2" in compiled.text
+    run = compile_graph(made, interpreter.compile_program(made.program, check_bounds=True).call)
+    given = draw_inputs(made, np.random.default_rng(7))
+    found, want = run(**given), lamella.compile(path, backend="reference")(**given)
+    for name in "yd":
+        np.testing.assert_allclose(found[name], want[name], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.gpu
+def test_a_device_multiplies_codes_of_8_bits(tmp_path: Path) -> None:
+    path = write_graph(tmp_path, *CODES)
+    given = draw_inputs(plan(path), np.random.default_rng(7))
+    found, want = (
+        lamella.compile(path, backend=item, precision=precision)(**given)
+        for item, precision in (("cuda", "bf16"), ("reference", "f32"))
+    )
+    # The sums of the tensor cores have 13 bits or so behind the point.
+    for name in "yd":
+        np.testing.assert_allclose(found[name], want[name], rtol=1e-2, atol=2e-2 * np.abs(want[name]).max())
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", CASES)
 def test_a_device_computes_the_same(name: str, tmp_path: Path) -> None:

@@ -136,7 +136,9 @@ class DeviceArray:
 
     def stand_in(self) -> Array:
         """An array of this layout at this address, which NumPy can describe and nobody may read."""
-        kind = self.dtype.str if self.dtype.kind in CODES else f"|V{self.dtype.itemsize}"
+        # NumPy does not know types of 8 bits by what they call themselves.
+        known = self.dtype.kind in CODES and (self.dtype.itemsize > 1 or self.dtype.kind != "f")
+        kind = self.dtype.str if known else f"|V{self.dtype.itemsize}"
         place = {
             "shape": self.shape,
             "typestr": kind,

@@ -11,7 +11,6 @@ from weakref import proxy
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend.arguments import dtype_of
 from lamella.backend.executor import GraphExecutable
@@ -27,7 +26,7 @@ from lamella.backend.reference.operators import (
     dtypes_of,
     used_values,
 )
-from lamella.base.arrays import Array, DType
+from lamella.base.arrays import Array, DType, strided
 from lamella.base.diagnostic import NOTE, Diagnostic
 from lamella.base.dim import substitute, symbols
 from lamella.base.dtype import ElementType
@@ -513,4 +512,4 @@ def _argument(held: Mapping[str, Array | tuple[Array, ...]], operand: KernelOper
     if operand.reach > dense.size:  # no proof of the kernel sees what lies behind the array
         raise Unsupported(f"'{operand.name}' would leave its memory")
     steps = [stride * dense.itemsize for stride in operand.strides]
-    return as_strided(dense.reshape(-1)[operand.offset :], operand.shape, steps)
+    return strided(dense.reshape(-1)[operand.offset :], operand.shape, steps, dense.flags.writeable)

@@ -12,6 +12,7 @@ import numpy as np
 
 from lamella.backend.arguments import DTYPES, dtype_of
 from lamella.base.arrays import Array, DType
+from lamella.base.dtype import LANGUAGES
 from lamella.lang.tensor.nodes import Number as Literal
 from lamella.lang.tensor.nodes.types import STORED_FLOATS
 from lamella.lang.tensor.rules import running as rules
@@ -27,6 +28,7 @@ F64 = np.dtype(np.float64)
 BF16 = np.dtype(ml_dtypes.bfloat16)
 THROUGH_SINGLE = {BF16, *map(dtype_of, STORED_FLOATS)}
 """Types whose casts go through f32."""
+LARGEST = {name: np.float32(LANGUAGES["tensor"][name].largest) for name in STORED_FLOATS}
 WIDER = MappingProxyType({"i8": "i32", "bf16": "f32", "f16": "f32"})
 
 
@@ -77,7 +79,7 @@ def make_number(value: Literal, element: str) -> Number:
 def convert(value: Number, element: str) -> Number:
     """A number in another type: integers keep their low bits, floats are cut toward zero, narrow ones go through f32.
 
-    What no integer of the type comes near is the nearest one, and NaN is 0.
+    What no integer of the type comes near is the nearest one, and NaN is 0; so are the largest floats of 8 bits.
     """
     target = dtype_of(element)
     if value.dtype == target:
@@ -86,6 +88,8 @@ def convert(value: Number, element: str) -> Number:
         value = value.astype(F32)
     if is_integer(target) and value.dtype.kind == "f":
         return _truncate(value, target)
+    if element in STORED_FLOATS:
+        value = np.clip(value, -LARGEST[element], LARGEST[element])
     found: Number = value.astype(target)
     return found
 

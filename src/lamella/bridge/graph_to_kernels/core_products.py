@@ -18,7 +18,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, matrix_view
-from lamella.bridge.graph_to_kernels.laid_factors import GRAIN, LAID_COLUMNS, lay_factor, write_laid
+from lamella.bridge.graph_to_kernels.laid_factors import LAID_COLUMNS, grain_of, lay_factor, write_laid
 from lamella.bridge.graph_to_kernels.stream_sides import flatten_lines
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
@@ -34,6 +34,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import COLUMNS, DEPTH, FACTORS, SUMS
 from lamella.kernels.target import Target
+from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import (
     Cast,
     CoopApply,
@@ -44,13 +45,13 @@ from lamella.lang.tensor.nodes import (
     Scalar,
     Value,
 )
-from lamella.lang.tensor.nodes.types import FLOATS, INDEX
+from lamella.lang.tensor.nodes.types import FLOATS, INDEX, STORED_FLOATS
 from lamella.ops.formula import Apply, Element
 from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import reachable
 
 STEP = 64
-"""Elements along the sum that a pipeline copies at once."""
+"""Halves along the sum that a pipeline copies at once."""
 FEWEST_COLUMNS = 8
 """Columns below which most of a tile would be empty."""
 BAND = 16
@@ -130,7 +131,8 @@ def find_core_product(
     found = prepare_product(group, tensors, real)
     elements = {item.element for item in found.factors}
     rounded = FACTORS[0] if rounds and SUMS in elements and elements <= {SUMS, FACTORS[0]} else ""
-    if (not rounded and (len(elements) > 1 or not elements <= set(FACTORS))) or found.scales:
+    alike = elements <= set(STORED_FLOATS) or (len(elements) == 1 and elements <= set(FACTORS))
+    if not (rounded or alike) or found.scales:
         raise Unsupported("its factors are no halves")
     if any(map(is_open, found.extents.values())):
         raise Unsupported("its extents are open")
@@ -197,7 +199,7 @@ def flatten_factor(access: Access, line: str, inner: str) -> Access:
             raise Unsupported("a factor is no matrix")
         index = index.plus(axis.index, size)
         size *= axis.size
-    if index.coefficient(line) != 1 or stride % GRAIN:
+    if index.coefficient(line) != 1 or stride % grain_of(access.element):
         raise Unsupported("a factor is no matrix that the copy engine reads")
     return replace(access, axes=(Axis(size, stride, index), last))
 
@@ -306,10 +308,10 @@ class CoreWriter:
         start: Value | None,
     ) -> Value:
         plan, (rows, columns) = self.plan, factors
-        extent, element = plan.found.extents[plan.sum], rows.element
+        extent = plan.found.extents[plan.sum]
         sums = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
         places = [form_value(builder, item.axes[0].index, values) for item in (rows, columns)]
-        short = bool(extent % STEP)
+        short = bool(extent % (2 * STEP // BYTES[rows.element]))
         partial = [
             "both" if short or cut or item.axes[0].size % size else ""
             for cut, item, size in zip(plan.partial, (rows, columns), (plan.rows, plan.columns), strict=True)
@@ -318,8 +320,8 @@ class CoreWriter:
         steps = builder.constant(extent), builder.constant(DEPTH)
         with builder.loop(begin, *steps, carried=[(first, sums)]) as loop:
             body, k = loop.body, loop.variable
-            left = Coopmatrix(element, plan.rows, DEPTH, "matrix_a")
-            right = Coopmatrix(element, DEPTH, COLUMNS, "matrix_b")
+            left = Coopmatrix(rows.element, plan.rows, DEPTH, "matrix_a")
+            right = Coopmatrix(columns.element, DEPTH, COLUMNS, "matrix_b")
             a = body.value(CoopLoad(rows.memref, k, places[0], left, True, partial[0]))
             b = body.value(CoopLoad(columns.memref, k, places[1], right, False, partial[1]))
             body.give(body.value(CoopMulAdd(a, b, loop.carried[0], sums)))

@@ -12,6 +12,7 @@ from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key
 from lamella.kernels.build import Builder
+from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import If, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL, make_memref
 
@@ -25,13 +26,19 @@ GRAIN = 8
 """Elements of which the distance between rows is a multiple: 16 bytes of halves."""
 
 
+def grain_of(element: str) -> int:
+    """The same of another type."""
+    return 2 * GRAIN // BYTES[element]
+
+
 def lay_factor(access: Access, loops: Sequence[str], extents: Mapping[str, int], element: str = "") -> Access:
     """A factor as it is laid: the last of some loops closest, which is the sum, the row loop before it.
 
     Rows begin some elements apart. It has the type of its elements, or the one that is said.
     """
     *outer, inner = loops
-    axes, stride = [Axis(extents[inner], 1, Affine(0, ((inner, 1),)))], -(-extents[inner] // GRAIN) * GRAIN
+    grain = max(GRAIN, grain_of(element or access.element))
+    axes, stride = [Axis(extents[inner], 1, Affine(0, ((inner, 1),)))], -(-extents[inner] // grain) * grain
     for name in reversed(outer):
         axes.append(Axis(extents[name], stride, Affine(0, ((name, 1),))))
         stride *= extents[name]

@@ -23,9 +23,11 @@ MOST_REUSE = 8
 """Steps for each element of the tensors of a sum beyond which it wants tiles and not rows."""
 PARTIAL = "/partial"
 """How the name of a tensor ends that holds sums of parts."""
-SHARED_STEPS = 1 << 17
-"""Steps of one sum for which it is worth sharing them out."""
-MOST_PARTS = 64
+SHARED_STEPS, THREAD_SHARED_STEPS = 1 << 17, 1 << 13
+"""Steps of one sum for which it is worth sharing them out, on a processor and on a GPU."""
+MOST_PARTS, MOST_THREAD_PARTS = 64, 1 << 11
+THREAD_STEPS = 1 << 12
+"""Steps of a part for one subgroup of a GPU."""
 COLUMN_STEPS = 32
 """Steps of a sum that a thread of a GPU takes one after the other, where there are few threads otherwise."""
 MOST_COLUMNS = 1 << 17
@@ -45,7 +47,7 @@ def share_sums(stages: Stages, has_threads: bool = False) -> Stages:
         if not waiting:
             break
         stage, now = waiting.pop(0), replace(stages, tensors=tensors)
-        parts = _shared(stage, now) or (_shared_columns(stage, now) if has_threads else None)
+        parts = _shared(stage, now, has_threads) or (_shared_columns(stage, now) if has_threads else None)
         if parts is None:
             found.append(stage)
             continue
@@ -60,7 +62,7 @@ def share_sums(stages: Stages, has_threads: bool = False) -> Stages:
     return replace(stages, contractions=tuple(found), tensors=tensors)
 
 
-def _shared(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
+def _shared(stage: Contraction, stages: Stages, has_threads: bool) -> tuple[Loop, int] | None:
     """The loop of a sum that is shared out, and in how many parts."""
     extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
     target = stage.targets[0]
@@ -68,16 +70,22 @@ def _shared(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
     plain = stage.sign not in ASSIGNMENTS and len(stage.targets) == 1 and not reuses(stage, stages)
     if find_scan(stage, stages.tensors) is not None:
         return None
-    if not plain or kept > FEW_SUMS or prod(extents.values()) // max(kept, 1) < SHARED_STEPS:
+    least = THREAD_SHARED_STEPS if has_threads else SHARED_STEPS
+    if not plain or kept > FEW_SUMS or prod(extents.values()) // max(kept, 1) < least:
         return None
-    wanted = min(MOST_PARTS, prod(extents.values()) // GROUP_STEPS)
-    for loop in stage.loops:
-        if loop.index in _loops_of(target) or not isinstance(loop.extent, int):
-            continue
-        fitting = [size for size in range(2, wanted + 1) if loop.extent % size == 0]
-        if fitting:
-            return loop, max(fitting)
-    return None
+    most, each = (MOST_THREAD_PARTS, THREAD_STEPS) if has_threads else (MOST_PARTS, GROUP_STEPS)
+    wanted = min(most, prod(extents.values()) // each)
+    inner = [item for item in stage.loops if item.index not in _loops_of(target)]
+    cuts = [
+        (loop, max(size for size in range(1, wanted + 1) if loop.extent % size == 0))
+        for loop in inner
+        if isinstance(loop.extent, int) and wanted > 1
+    ]
+    cuts = [item for item in cuts if item[1] > 1]
+    if not cuts:
+        return None
+    # The first loop will do for a few threads.
+    return max(cuts, key=lambda item: item[1]) if has_threads else cuts[0]
 
 
 def _shared_columns(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:

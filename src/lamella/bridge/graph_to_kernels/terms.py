@@ -16,14 +16,14 @@ from lamella.bridge.graph_to_kernels.functions import I64, apply, convert
 from lamella.kernels.build import Builder
 from lamella.kernels.launches import Layout, dense_layout
 from lamella.lang.tensor.nodes import If, Scalar, Value, Yield
-from lamella.lang.tensor.nodes.types import BOOL, INDEX
+from lamella.lang.tensor.nodes.types import BOOL, INDEX, STORED_FLOATS
 from lamella.ops.formula import Apply, Element, Guard, Index, Lookup
 from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import operands
 
 NARROW = {"bool": "i8", "i4": "i8", "u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64"}
 """Element types of graphs that the tensor language has not, and what holds their bits."""
-STORED = ("i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64")
+STORED = ("i8", "i16", "i32", "i64", *STORED_FLOATS, "f16", "bf16", "f32", "f64")
 ROUND = "to "
 """`to f16` is the function that rounds as a tensor of that type does when it holds a value."""
 POWERS = (2.0, 3.0, 4.0)

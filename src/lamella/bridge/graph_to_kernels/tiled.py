@@ -33,6 +33,7 @@ from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Scalar, Value
+from lamella.lang.tensor.nodes.types import STORED_FLOATS
 from lamella.ops.formula import Contraction, Element, Guard, Index
 from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import operands, reachable
@@ -69,7 +70,7 @@ FEW_GROUPS = 8
 """Work-groups of which an odd number leaves a thread without work for long."""
 WIDE_LANES = 16
 """Lanes of vectors whose halves are vectors too, which cost half."""
-NARROW = ("i8", "bf16", "f16")
+NARROW = ("i8", *STORED_FLOATS, "bf16", "f16")
 """Types of factors that are made wider in registers."""
 LONG_SUM, LONG_PACKED = 2048, 8192
 """Steps of a sum above which it is added up in parts: of a factor that lies as it is, and of one in panels."""

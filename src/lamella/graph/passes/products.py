@@ -105,8 +105,22 @@ FEWEST_USES = 8
 """How often a product reads each element of both factors, where it is worth storing them anew."""
 
 
-def find_free_product(library: Library, operation: Operation, fixed: FixedTensors) -> tuple[int, int] | None:
-    """The two inputs of a product that both change from run to run, each element of which it reads often."""
+def find_factors(library: Library, operation: Operation) -> tuple[int, int] | None:
+    """The two inputs that an operation is the sum of products of, and of nothing else."""
+    found = _find_sum(library, operation)
+    if found is None:
+        return None
+    (total, factors), formulas = found
+    starts = [item.values[0] for item in formulas if item is not total]
+    inputs = [place for place, _ in factors]
+    plain = len(_factors(total.values[0])) == len(set(inputs)) == 2
+    return (inputs[0], inputs[1]) if plain and all(item == 0 for item in starts) else None
+
+
+def _find_sum(
+    library: Library, operation: Operation
+) -> tuple[tuple[Contraction, list[tuple[int, Element]]], tuple[Contraction, ...]] | None:
+    """The sum that an operation of one result is, with its factors by the numbers of inputs, and all formulas."""
     try:
         instance = bind_operation(library, operation)
         if instance.definition.operator.kind != "lower" or len(operation.outputs) != 1:
@@ -119,10 +133,19 @@ def find_free_product(library: Library, operation: Operation, fixed: FixedTensor
         return None
     names = [name for name, _ in instance.inputs]
     factors = [item for item in _factors(sums[0].values[0]) if item.tensor in names]
-    inputs = [names.index(item.tensor) for item in factors]
+    return (sums[0], [(names.index(item.tensor), item) for item in factors]), formulas
+
+
+def find_free_product(library: Library, operation: Operation, fixed: FixedTensors) -> tuple[int, int] | None:
+    """The two inputs of a product that both change from run to run, each element of which it reads often."""
+    found = _find_sum(library, operation)
+    if found is None:
+        return None
+    total, placed = found[0]
+    inputs, factors = [place for place, _ in placed], [item for _, item in placed]
     if len(set(inputs)) != 2 or any(fixed.holds(operation.inputs[place]) for place in inputs):
         return None
-    extents = {loop.index: loop.extent for loop in sums[0].loops}
+    extents = {loop.index: loop.extent for loop in total.loops}
     for item in factors:
         used = set().union(*map(_names_of, item.indices))
         free = [extents[name] for name in extents if name not in used]

@@ -100,6 +100,8 @@ class _Reducing:
     def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """A product with the narrow numbers of its factors."""
         self.fixed.add(node)
+        if isinstance(node, Operation) and sum(_is_narrower(item, walk) for item in node.inputs) > 1:
+            return None  # codes that tensor cores multiply as they are
         product = self.products.find(node) if isinstance(node, Operation) else None
         if product is None and self.all_products and isinstance(node, Operation):
             return self._reduce_both(node, walk)
@@ -279,6 +281,12 @@ def _cut_up(graph: Graph) -> frozenset[str]:
         is_part = isinstance(node, Operation) and node.operator == SLICE
         (parts if is_part else others).update(item.name for item in operands_of(node))
     return frozenset(parts - others)
+
+
+def _is_narrower(tensor: Argument, walk: RewriteWalk) -> bool:
+    """Whether a tensor is one of reals of 8 bits, widened."""
+    source = narrow_source(walk, tensor)
+    return source is not None and source.element.bits == 8
 
 
 def _row_length(weight: Tensor, rows: int) -> int:

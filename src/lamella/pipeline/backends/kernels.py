@@ -12,7 +12,6 @@ from typing import cast
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend import cuda
 from lamella.backend.arguments import verify_arguments
@@ -40,7 +39,7 @@ from lamella.backend.interpreter.state import RunValue
 from lamella.backend.named import NamedKernels
 from lamella.backend.progress import Progress, no_progress
 from lamella.base import dtype
-from lamella.base.arrays import Array, DType, numpy_dtype
+from lamella.base.arrays import Array, DType, numpy_dtype, strided
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, printable
 from lamella.base.dim import symbols
 from lamella.base.errors import Found, InputError
@@ -412,7 +411,7 @@ def empty_array(kind: Memref, shape: tuple[int, ...], element: DType) -> Array:
     if span * packed.itemsize > DEFAULT.max_total_bytes:
         raise InputError(f"the layout spans {span} elements", hint="give the array with --arg")
     flat = np.zeros(span, element)
-    return as_strided(flat, shape, [step * flat.itemsize for step in steps])
+    return strided(flat, shape, [step * flat.itemsize for step in steps], flat.flags.writeable)
 
 
 # --- executed statements as lines: where, what, and the values that came of it ------------------------------

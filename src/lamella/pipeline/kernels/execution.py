@@ -19,6 +19,7 @@ from lamella.graph.passes import BEFORE_KERNELS, INEXACT
 from lamella.graph.passes.dce import dce
 from lamella.graph.passes.fuse import fuse_model
 from lamella.graph.passes.fuse.machine import DEFAULT_MACHINE, GPU
+from lamella.graph.passes.hoist_scales import hoist_scales
 from lamella.graph.passes.reduce_precision import FULL, reduce_precision
 from lamella.graph.passes.sink_casts import sink_casts
 from lamella.graph.passes.slice_parts import slice_parts
@@ -56,7 +57,9 @@ def prepare(model: Model, options: Options, all_products: bool = False) -> Model
             with timed_pass(name):
                 flat = ALL_PASSES[name](flat)
         machine = GPU if all_products else DEFAULT_MACHINE
-        flat = sink_casts(slice_parts(flat)) if all_products and not options.quantized else flat
+        if all_products and not options.quantized:
+            flat = slice_parts(flat)
+            flat = sink_casts(hoist_scales(flat) if options.precision == NARROW else flat)
         if options.precision != FULL:
             flat = dce(_reduced(flat, options.precision, all_products))
         with timed_pass(kept[-1]):

@@ -15,6 +15,7 @@ from math import gcd
 from lamella.backend.cpu.emit import threads
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.integers import dynamic
+from lamella.backend.cpu.emit.integers import number as known_integer
 from lamella.backend.cpu.emit.matrices import emit_extract, emit_insert, emit_scale
 from lamella.backend.cpu.emit.matrices.access import (
     inside,
@@ -50,6 +51,7 @@ from lamella.lang.tensor.layout import component_place
 from lamella.lang.tensor.nodes import (
     Cast,
     Constant,
+    CoopApply,
     CoopConstruct,
     CoopExtract,
     CoopInsert,
@@ -137,6 +139,23 @@ def _join(context: EmitContext, function: str, values: Sequence[ScalarValue]) ->
     for value in values[1:]:
         total = combine(context, function, total, value)
     return total
+
+
+def emit_apply(context: EmitContext, apply: CoopApply) -> MatrixValue:
+    """A matrix each of whose elements a region makes of one and of its row and column; all threads have rows."""
+    matrix, found = named_matrix(context, apply.operand), list[str]()
+    held, size = rows_held(context, apply.type), context.subgroup_size
+    for number in range(len(matrix.parts[0])):
+        column, step = divmod(number, held)
+        row = context.out.value(f"add i32 {context.lane}, {step * size}")
+        context.values[apply.row.name] = dynamic(row, "i32")
+        context.values[apply.column.name] = known_integer(column, "i32")
+        context.values[apply.value.name] = _value(context, matrix, number, matrix.type.element)
+        (result,) = context.walk(context, apply.body.statements)
+        if not isinstance(result, ScalarValue):
+            raise TypeError("what the region gives is no scalar")
+        found.append(result.operand)
+    return MatrixValue(apply.type, (tuple(found),))
 
 
 # --- memory --------------------------------------------------------------------------------------------------
@@ -387,6 +406,7 @@ def insert_component(context: EmitContext, insert: CoopInsert) -> MatrixValue:
 
 EMITTERS: Emitters = {
     Cast: emit_thread_cast,
+    CoopApply: emit_apply,
     Load: emit_element,
     CoopLoad: emit_load,
     CoopStore: emit_store,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 
 from lamella.base.dim import Dim, is_told_by_result
-from lamella.base.dtype import BF16, F16, F32, I4, I8, ElementType
+from lamella.base.dtype import BF16, F8E4M3, F8E5M2, F16, F32, I4, I8, ElementType
 from lamella.base.records import dataclass
 from lamella.graph.binding import signature
 from lamella.graph.nodes import Graph, Node, Operation, Tensor, tensors
@@ -75,7 +75,7 @@ def make_part(
     return found
 
 
-NARROW = (I4, I8, F16, BF16)
+NARROW = (I4, I8, F8E4M3, F8E5M2, F16, BF16)
 """Types of codes that contractions read as they are."""
 
 

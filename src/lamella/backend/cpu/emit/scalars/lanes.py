@@ -357,12 +357,12 @@ class _ByteFloat:
     fraction: int
     """Bits of the fraction."""
     bias: int
-    beyond: int
-    """The code of what is too large."""
+    largest: int
+    """The code of the largest number, which what is too large becomes."""
     nan: int
 
 
-BYTE_FLOATS = {"f8e4m3": _ByteFloat(3, 7, 0x7F, 0x7F), "f8e5m2": _ByteFloat(2, 15, 0x7C, 0x7E)}
+BYTE_FLOATS = {"f8e4m3": _ByteFloat(3, 7, 0x7E, 0x7F), "f8e5m2": _ByteFloat(2, 15, 0x7B, 0x7F)}
 
 
 def _widen_byte(bits: Vector, kind: _ByteFloat) -> Vector:
@@ -377,7 +377,7 @@ def _widen_byte(bits: Vector, kind: _ByteFloat) -> Vector:
 
 
 def _narrow_byte(value: Vector, kind: _ByteFloat) -> Vector:
-    """Numbers of single precision in 8 bits, to nearest, ties to even; what is too large has no number."""
+    """Numbers of single precision in 8 bits, to nearest, ties to even; what is too large is the largest."""
     bits, cut = value.bits(), 23 - kind.fraction
     size = bits & 0x7FFFFFFF
     odd = size.apply("lshr", cut) & 1
@@ -387,7 +387,7 @@ def _narrow_byte(value: Vector, kind: _ByteFloat) -> Vector:
     whole = abs(value) + magic
     small = whole.bits() - whole.like(magic).bits()
     code = (abs(value) < 2.0 ** (1 - kind.bias)).choose(small, normal)
-    code = (code < kind.beyond).choose(code, code.like(kind.beyond))
+    code = (code < kind.largest).choose(code, code.like(kind.largest))
     code = value.is_nan().choose(code.like(kind.nan), code)
     return (code | (bits.apply("lshr", 24) & 0x80)).cast("trunc", "i8")
 
