@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from lamella.backend.layouts import LAYOUT_CODES, lay_out
 from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
@@ -62,7 +63,10 @@ def _in_order(
 
 
 class NamedKernels(ABC):
-    """The kernels of a program: `kernels.name(A, B, groups=n)` runs one on NumPy arrays, in place."""
+    """The kernels of a program: `kernels.name(A, B, groups=n)` runs one on NumPy arrays, in place.
+
+    Arrays that lie as the memrefs say are not copied; those of other strides are, there and back. `call` copies none.
+    """
 
     def __init__(self, program: Program) -> None:
         self.findings: list[Diagnostic] = []
@@ -90,7 +94,18 @@ class NamedKernels(ABC):
         order = [item.value.name for item in function.parameters]
 
         def kernel(*arguments: object, groups: Groups = 1, **named: object) -> None:
-            self.call(name, _in_order(name, order, arguments, named) if named else arguments, groups)
+            given = _in_order(name, order, arguments, named) if named else arguments
+            try:
+                self.call(name, given, groups)
+            except LamellaError as problem:
+                if not LAYOUT_CODES.issuperset(item.code for item in problem.findings):
+                    raise
+                # Nothing has run: a launch is verified first, and refused for the layout of arrays alone.
+                laid = lay_out(function, given)
+                if laid is None:
+                    raise
+                self.call(name, laid.arguments, groups)
+                laid.copy_back()
 
         kernel.__name__ = kernel.__qualname__ = name
         kernel.__doc__ = (

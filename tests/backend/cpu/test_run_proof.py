@@ -392,7 +392,7 @@ def test_what_is_proved_is_not_proved_again(
 )
 def test_odd_arrays_are_refused(more: cpu.CompiledKernels, make: Callable[[Array], Array], code: str) -> None:
     with pytest.raises(LamellaError, match=code):
-        more.tiles(make(np.ones(128, np.float32)), groups=2)
+        more.call("tiles", [make(np.ones(128, np.float32))], 2)
 
 
 @pytest.mark.parametrize("flag", ["", ".atomic"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -36,14 +35,14 @@ from lamella.backend.interpreter import ExecutedStatement
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.interpreter.memory import GroupReference, MemrefReference
 from lamella.backend.interpreter.state import RunValue
+from lamella.backend.layouts import laid_out, zeros_in_layout
 from lamella.backend.named import NamedKernels
 from lamella.backend.progress import Progress, no_progress
 from lamella.base import dtype
-from lamella.base.arrays import Array, DType, numpy_dtype, strided
+from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, printable
 from lamella.base.dim import symbols
 from lamella.base.errors import Found, InputError
-from lamella.base.limits import DEFAULT
 from lamella.base.placement import REFERENCE, placement_line
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
@@ -363,11 +362,7 @@ def _argument(parameter: Parameter, given: Mapping[str, npt.ArrayLike], seed: in
 
 def _laid_out(kind: object, value: Array) -> Array:
     """A copy in the layout that the kernel declares, so that the order of a file's bytes does not matter."""
-    if not isinstance(kind, Memref) or value.ndim != kind.order:
-        return value
-    found = empty_array(kind, value.shape, value.dtype)
-    found[...] = value
-    return found
+    return laid_out(kind, value) if isinstance(kind, Memref) and value.ndim == kind.order else value
 
 
 def _stacked(value: object) -> Array | None:
@@ -388,30 +383,12 @@ def draw_array(kind: Memref, name: str, seed: int) -> Array:
     shape = tuple(size or 0 for size in kind.shape)
     element = dtype.LANGUAGES["tensor"][kind.element]
     random = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    found = empty_array(kind, shape, numpy_dtype(element))
+    found = zeros_in_layout(kind, shape, numpy_dtype(element))
     if element.is_integer:
         found[...] = random.integers(-LARGEST, LARGEST, shape, endpoint=True).astype(found.dtype)
     else:
         found[...] = random.standard_normal(shape).astype(found.dtype)
     return found
-
-
-def empty_array(kind: Memref, shape: tuple[int, ...], element: DType) -> Array:
-    """An array of zeros in the layout of a memref, packed where its strides are not known."""
-    if math.prod(shape) * element.itemsize > DEFAULT.max_total_bytes:
-        raise InputError(
-            f"an array of {math.prod(shape)} elements is too large to make up",
-            hint="give a smaller one with --arg",
-        )
-    packed: Array = np.zeros(shape, element, order="F")
-    if None in kind.stride or not packed.size:
-        return packed
-    steps = [stride or 0 for stride in kind.stride]
-    span = 1 + sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
-    if span * packed.itemsize > DEFAULT.max_total_bytes:
-        raise InputError(f"the layout spans {span} elements", hint="give the array with --arg")
-    flat = np.zeros(span, element)
-    return strided(flat, shape, [step * flat.itemsize for step in steps], flat.flags.writeable)
 
 
 # --- executed statements as lines: where, what, and the values that came of it ------------------------------
