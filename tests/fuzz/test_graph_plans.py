@@ -1,6 +1,6 @@
 """Random graphs, quantised and lowered for random devices.
 
-Plans are legal, give the numbers of their graphs, and take no fewer cycles than any plan must. `make test` walks 12
+Plans are legal, give the numbers of their graphs, and take no fewer cycles than any plan must. `make test` walks 20
 graphs on 3 devices each, `make fuzz` 3 000 new ones.
 
 A failure names its network: `LAMELLA_SEED=… LAMELLA_CASE=…` walks that one alone.
@@ -113,7 +113,7 @@ def judge_cycles(lowered: LoweredPlan) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_graphs_have_plans(way: str, mutations: int, tmp_path: Path) -> None:
     chance = random.Random(f"{way} {SEED}")
-    count = mutations // SHARE // len(WAYS) if IS_LONG else 3
+    count = mutations // SHARE // len(WAYS) if IS_LONG else 5
     plans = 0
     for _ in range(count):
         seed = int(CASE) if CASE else chance.randrange(1 << 40)
