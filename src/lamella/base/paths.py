@@ -396,7 +396,7 @@ def _regular_size(descriptor: int, path: Path, limit: str, limits: Limits) -> in
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         kind = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
-        hint = "use - to read standard input"
+        hint = "" if stat.S_ISDIR(found.st_mode) else "use - to read standard input"
         raise InputError(f"'{shown(path)}' is {kind}", path=shown(path), hint=hint)
     _keep_limit(found.st_size, path, limit, limits)
     return found.st_size

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 from typing import Protocol, TypeAlias, cast
 
 import numpy as np
@@ -73,19 +74,40 @@ class Encoding(Protocol):
     ids: list[int]
 
 
+class _TokenizerFault:
+    """Turns what the package of tokenizers cannot do into an error of the file.
+
+    It raises Exception itself, nothing more exact; everything else that comes from there is a bug and goes through.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is Exception:
+            reason = printable(str(problem).partition("\n")[0])
+            raise InputError(f"the tokenizer cannot be used: {reason}", path=shown(self._path)) from None
+
+
 def open_tokenizer(folder: Path, limits: Limits = DEFAULT) -> Tokenizer:
     """The tokenizer of a folder."""
     if is_gguf(folder):
         text = json.dumps(open_gguf_tokenizer(folder, limits))
-        return cast("Tokenizer", need("tokenizers").Tokenizer.from_str(text))
+        with _TokenizerFault(folder):
+            return cast("Tokenizer", need("tokenizers").Tokenizer.from_str(text))
     path = folder / TOKENIZER
     if not is_there(path):
         hint = "give the numbers of tokens: generate has --tokens 1,2,3, run has --input token_ids=FILE.npy"
         raise InputError(f"'{shown(folder)}' has no {TOKENIZER}", path=shown(folder), hint=hint)
-    # The package raises nothing more exact than Exception, so what it needs at least is looked for before.
     if not isinstance(read_object(folder, TOKENIZER, limits).get("model"), dict):
         raise InputError(f"{TOKENIZER} holds no model of a tokenizer", path=shown(path))
-    return cast("Tokenizer", need("tokenizers").Tokenizer.from_file(str(path)))
+    with _TokenizerFault(path):
+        return cast("Tokenizer", need("tokenizers").Tokenizer.from_file(str(path)))
 
 
 class Generator:
@@ -484,7 +506,8 @@ def generate_text(
 ) -> Generated:
     """What follows a prompt; `emit` gets each piece of the text as it is known."""
     tokenizer = open_tokenizer(path, options.limits)
-    start = tokenizer.encode(prompt).ids
+    with _TokenizerFault(path):
+        start = tokenizer.encode(prompt).ids
     sampling = sampling_of(options)
     generator = open_generator(path, len(start) + sampling.max_tokens, options)
     tokens: list[int] = []
