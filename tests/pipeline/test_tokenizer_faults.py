@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from lamella import LamellaError
+from lamella.base.limits import DEFAULT
 from lamella.pipeline.module.generate import generate_text, open_tokenizer
 from lamella.pipeline.options import Options
+from lamella.train.data.texts import TextEncoder, TextSpan
 
 pytest.importorskip("tokenizers")
 
@@ -29,3 +31,5 @@ def test_texts_that_a_vocabulary_cannot_say_are_findings(tmp_path: Path) -> None
     _write(tmp_path, type="WordLevel", vocab={"a": 0}, unk_token="[UNK]")
     with pytest.raises(LamellaError, match=r"cannot be used: .*UNK"):
         generate_text(tmp_path, "b", Options())
+    with pytest.raises(LamellaError, match=r"cannot be used: .*UNK"):
+        TextEncoder(tmp_path, DEFAULT).encode(TextSpan("b"))

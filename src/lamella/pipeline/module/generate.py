@@ -94,20 +94,36 @@ class _TokenizerFault:
             raise InputError(f"the tokenizer cannot be used: {reason}", path=shown(self._path)) from None
 
 
+class _FileTokenizer:
+    """A tokenizer of a file: whatever it is asked and cannot do is an error of that file."""
+
+    def __init__(self, path: Path, make: Callable[[str], object], text: str) -> None:
+        self._path = path
+        with _TokenizerFault(path):
+            self._inner = make(text)
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        method = getattr(self._inner, name)
+
+        def call(*arguments: object, **options: object) -> object:
+            with _TokenizerFault(self._path):
+                return method(*arguments, **options)
+
+        return call
+
+
 def open_tokenizer(folder: Path, limits: Limits = DEFAULT) -> Tokenizer:
     """The tokenizer of a folder."""
     if is_gguf(folder):
         text = json.dumps(open_gguf_tokenizer(folder, limits))
-        with _TokenizerFault(folder):
-            return cast("Tokenizer", need("tokenizers").Tokenizer.from_str(text))
+        return cast("Tokenizer", _FileTokenizer(folder, need("tokenizers").Tokenizer.from_str, text))
     path = folder / TOKENIZER
     if not is_there(path):
         hint = "give the numbers of tokens: generate has --tokens 1,2,3, run has --input token_ids=FILE.npy"
         raise InputError(f"'{shown(folder)}' has no {TOKENIZER}", path=shown(folder), hint=hint)
     if not isinstance(read_object(folder, TOKENIZER, limits).get("model"), dict):
         raise InputError(f"{TOKENIZER} holds no model of a tokenizer", path=shown(path))
-    with _TokenizerFault(path):
-        return cast("Tokenizer", need("tokenizers").Tokenizer.from_file(str(path)))
+    return cast("Tokenizer", _FileTokenizer(path, need("tokenizers").Tokenizer.from_file, str(path)))
 
 
 class Generator:
@@ -506,8 +522,7 @@ def generate_text(
 ) -> Generated:
     """What follows a prompt; `emit` gets each piece of the text as it is known."""
     tokenizer = open_tokenizer(path, options.limits)
-    with _TokenizerFault(path):
-        start = tokenizer.encode(prompt).ids
+    start = tokenizer.encode(prompt).ids
     sampling = sampling_of(options)
     generator = open_generator(path, len(start) + sampling.max_tokens, options)
     tokens: list[int] = []
