@@ -204,6 +204,11 @@ def test_a_linked_shard_is_not_followed(tmp_path: Path) -> None:
 ONE, TWO = np.ones(2, np.float32), np.zeros(3, np.float32)
 INDICES: dict[str, tuple[dict[str, object], dict[str, dict[str, Array]], str]] = {
     "a missing file": ({"w": "a.safetensors"}, {}, "cannot read"),
+    "very many missing files": (
+        {f"w{number}": f"{number}.safetensors" for number in range(5000)},
+        {},
+        "4900 more of the files that it names were not opened",
+    ),
     "a tensor that is not there": (
         {"w": "a.safetensors", "v": "a.safetensors"},
         {"a": {"w": ONE}},

@@ -187,7 +187,11 @@ def _open_shards(folder: Path, limits: Limits) -> OpenedCheckpoint:
     files: dict[str, Mapped] = {}
     tensors: dict[str, CheckpointTensor] = {}
     findings: list[Diagnostic] = []
-    for file in dict.fromkeys(places.values()):
+    names = list(dict.fromkeys(places.values()))
+    for number, file in enumerate(names):
+        if number - len(files) == _MOST_FINDINGS:
+            findings.append(_unopened(folder, len(names) - number))
+            break
         try:
             files[file], entries = _open_file(folder, file, limits)
         except LamellaError as problem:
@@ -199,6 +203,10 @@ def _open_shards(folder: Path, limits: Limits) -> OpenedCheckpoint:
     lost = [name for name, file in places.items() if name not in tensors and file in files]
     findings += [_lost(folder, name, places[name]) for name in lost[:_MOST_FINDINGS]]
     return OpenedCheckpoint(Checkpoint(tensors, files), tuple(findings))
+
+
+def _unopened(folder: Path, count: int) -> Diagnostic:
+    return wrong_file(folder / INDEX, f"{count} more of the files that it names were not opened")
 
 
 def _unindexed(folder: Path, file: str, name: str, place: str | None) -> Diagnostic:
