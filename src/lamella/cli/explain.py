@@ -37,11 +37,10 @@ def _all_rules() -> list[Rule]:
 
 def find_rule(code: str) -> Rule | None:
     """The rule with a code; translations are loaded only for a code that no language has."""
-    for table in (_all_rules, bridge_rules):
-        found = next((rule for rule in table() if rule.code == code), None)
-        if found is not None:
-            return found
-    return None
+    # The language whose name a code begins with comes first: the others need not be loaded then.
+    names = sorted(LANGUAGES, key=lambda name: name[:3].upper() != code[:3])
+    tables = (lambda: FILE_RULES, *(REGISTRY[name].rules for name in names), bridge_rules)
+    return next((rule for table in tables for rule in table() if rule.code == code), None)
 
 
 def _close_codes(code: str) -> list[str]:
