@@ -123,7 +123,7 @@ def _read_module(folder: Folder, options: Options) -> Foreign:
     if getattr(module.config, "_experts_implementation", None) is not None:
         # The others multiply groups of rows whose sizes are known only at run time.
         module.config._experts_implementation = "batched_mm"
-    for config in (module.config, getattr(module.config, "text_config", None)):
+    for config in (module.config, getattr(module.config, "text_config", module.config)):
         if getattr(config, "use_cache", False):
             # Some modules give caches by what their configs say, and take no argument about it.
             config.use_cache = False
