@@ -23,6 +23,7 @@ NAMES = (
     *("gpt2", "mamba", "nemotron latent", "gemma2", "gemma3", "olmo2", "cohere2", "bloom", "falcon newer"),
     *("deepseek v3", "deepseek v2 groups", "gpt oss", "qwen3 next", "rwkv", "mamba2"),
     *("wav2vec2 letters", "segformer pixels", "mpnet masked", "resnet classes", "convnext classes"),
+    *("albert masked", "gpt neo"),
 )
 
 FROZEN = ("correction", "logits_bias", "positions", "mask_token", "norm_mean", "norm_variance", "norm_count")

@@ -22,7 +22,7 @@ from tests.support.models.checkpoints import first_of, logits, results_of, save,
 STATEFUL = (
     *("llama 3.1", "qwen2 window", "qwen3", "mistral", "qwen3 moe plain", "gpt2", "mamba", "nemotron"),
     *("gemma2", "gemma3", "cohere2", "bloom", "opt", "falcon newer", "phi3 long"),
-    *("deepseek v3 yarn", "gpt oss", "qwen3 next", "rwkv", "mamba2"),
+    *("deepseek v3 yarn", "gpt oss", "qwen3 next", "rwkv", "mamba2", "gpt neo", "exaone4"),
 )
 SHORT = MappingProxyType(
     {
@@ -68,7 +68,7 @@ def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> N
     np.testing.assert_array_equal(rated.argmax(-1)[clear], np.asarray(chosen)[clear])
 
 
-ANSWERING = ("t5 gated", "bart scaled", "whisper")
+ANSWERING = ("t5 gated", "bart scaled", "marian", "whisper")
 
 
 @pytest.mark.parametrize("name", ANSWERING)

@@ -13,8 +13,9 @@ from safetensors.numpy import load_file, save_file
 
 import lamella
 from lamella.graph.model import Model
+from lamella.graph.nodes import Tensor
 from tests.support.cli.skriptnd_models import call
-from tests.support.models.checkpoints import ENCODER, logits, tokens
+from tests.support.models.checkpoints import ENCODER, SIZES, logits, tokens
 
 WRITER = {"vocab_size": 61, "d_model": 32, "num_layers": 1, "attention_heads": 4, "ffn_dim": 48}
 
@@ -41,6 +42,33 @@ def test_any_number_of_sequences_of_any_length(name: str, tmp_path: Path) -> Non
     for batch, length in ((1, 4), (3, 11)):
         ids = tokens(batch, length) % 50 + 2
         np.testing.assert_allclose(run(input_ids=ids)["logits"], logits(model, ids), rtol=0, atol=1e-5)
+
+
+def test_of_texts_with_images_texts_are_taken(tmp_path: Path) -> None:
+    text = {
+        **SIZES,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]},
+    }
+    vision = {"depth": 1, "embed_dim": 16, "num_heads": 2, "hidden_size": 32, "patch_size": 4}
+    places = {"image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 7, "vision_end_token_id": 8}
+    model = make(
+        "Qwen2VLForConditionalGeneration", tmp_path, text_config=text, vision_config=vision, **places
+    )
+    loaded = lamella.load(tmp_path)
+    assert isinstance(loaded, Model)
+    assert [item.code for item in loaded.findings] == ["W118", "W111"]
+    ids = tokens(1, 9) % 50 + 9
+    found = lamella.compile(loaded, backend="reference")(input_ids=ids)["logits"]
+    wanted = logits(model, ids)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_a_spectrogram_has_the_size_that_its_config_says(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    make("ASTForAudioClassification", tmp_path, **sizes, max_length=40, num_mel_bins=32)
+    loaded = lamella.load(tmp_path)
+    assert isinstance(loaded, Model)
+    assert [item.shape[1:] for item in loaded.graph.inputs if isinstance(item, Tensor)] == [(40, 32)]
 
 
 def test_tokens_are_those_of_transformers(tmp_path: Path) -> None:

@@ -16,8 +16,11 @@ from lamella.base.errors import InputError
 from lamella.base.optional import Foreign, need
 from lamella.base.paths import shown
 from lamella.bridge.hf_to_module import Folder, find_architecture, open_folder
+from lamella.bridge.hf_to_module.checkpoint import whole
+from lamella.bridge.hf_to_module.folder import CONFIG
 from lamella.bridge.torch_to_graph.program import first_line, torch_errors
 from lamella.graph.model import Model
+from lamella.lang.module.rules.mappings import IGNORED
 from lamella.pipeline.module.folders import PACKAGES
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.specialise import with_extents
@@ -52,9 +55,26 @@ def _export(path: Path, options: Options) -> Model:
         with suppress(LamellaError), traced():
             model = from_torch(module, (), {**given, **fixed}, open_axes)
         if model is not None:
-            return with_extents(model, options)
+            return _told(with_extents(model, options), folder, module)
     # Some modules fix their extents while they are traced: those that are given, else the example's.
-    return from_torch(module, (), {**_sized(given, names, options), **fixed})
+    return _told(from_torch(module, (), {**_sized(given, names, options), **fixed}), folder, module)
+
+
+def _told(model: Model, folder: Folder, module: Foreign) -> Model:
+    """The model with a note where it takes texts alone of what transformers gives images too."""
+    if not _places_images(module.config):
+        return model
+    note = IGNORED.at(
+        whole(folder.path / CONFIG),
+        what="what it does with images",
+        why="they take the places of tokens that a text has for them, so texts alone are exported",
+    )
+    return replace(model, findings=(*model.findings, note))
+
+
+def _places_images(config: Foreign) -> bool:
+    """Whether images stand for tokens of a text."""
+    return any(getattr(config, name, None) is not None for name in ("image_token_id", "image_token_index"))
 
 
 @contextmanager
@@ -103,6 +123,10 @@ def _read_module(folder: Folder, options: Options) -> Foreign:
     if getattr(module.config, "_experts_implementation", None) is not None:
         # The others multiply groups of rows whose sizes are known only at run time.
         module.config._experts_implementation = "batched_mm"
+    for config in (module.config, getattr(module.config, "text_config", module.config)):
+        if getattr(config, "use_cache", False):
+            # Some modules give caches by what their configs say, and take no argument about it.
+            config.use_cache = False
     return module.eval()
 
 
@@ -129,13 +153,13 @@ def _example(module: Foreign) -> dict[str, Foreign]:
     torch, config = need("torch"), module.config
     taken = inspect.signature(module.forward).parameters
     main = {"input_ids", module.main_input_name}
-    both = hasattr(config, "text_config") and hasattr(config, "vision_config")
+    both = hasattr(config, "text_config") and hasattr(config, "vision_config") and not _places_images(config)
     wanted = [name for name in taken if name in main or (both and name == "pixel_values")]
     if config.is_encoder_decoder and "decoder_input_ids" in taken:
         wanted.append("decoder_input_ids")
     makers = {
         "pixel_values": lambda: torch.rand(2, *_image(config)),
-        "input_values": lambda: torch.rand(2, SAMPLES),
+        "input_values": lambda: torch.rand(2, *_sounds(config)),
         "input_features": lambda: torch.rand(2, config.num_mel_bins, 2 * config.max_source_positions),
         "decoder_input_ids": lambda: torch.ones((2, WORDS), dtype=torch.int64),
         "input_ids": lambda: torch.ones((2, TOKENS), dtype=torch.int64),
@@ -147,12 +171,20 @@ def _example(module: Foreign) -> dict[str, Foreign]:
     return {name: makers[name]() for name in wanted}
 
 
-def _image(config: Foreign) -> tuple[int, int, int]:
-    """Channels, height and width of an image."""
+def _sounds(config: Foreign) -> tuple[int, ...]:
+    """Samples of a sound, or moments and bins of a spectrogram of known length."""
+    bins, moments = (getattr(config, name, None) for name in ("num_mel_bins", "max_length"))
+    return (moments, bins) if isinstance(bins, int) and isinstance(moments, int) else (SAMPLES,)
+
+
+def _image(config: Foreign) -> tuple[int, ...]:
+    """Channels, height and width of an image; of a film the number of its images first."""
     inner = getattr(config, "vision_config", config)
     size = getattr(inner, "image_size", 224)
     height, width = size if isinstance(size, list | tuple) else (size, size)
-    return getattr(inner, "num_channels", 3), height, width
+    shape = getattr(inner, "num_channels", 3), height, width
+    frames = getattr(inner, "num_frames", None)
+    return (frames, *shape) if isinstance(frames, int) else shape
 
 
 def _axes(name: str, value: Foreign) -> dict[int, str]:
