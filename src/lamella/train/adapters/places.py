@@ -278,7 +278,9 @@ def find_places(
 ) -> list[AdapterRows]:
     """The places that an adapter names; InputError for a name that is none."""
     every = [
-        AdapterRows(product, part.module, part.first, part.last or product.rows, spec, part.is_turned)
+        AdapterRows(
+            product, part.module, part.first, part.last or product.rows, spec.of(part.module), part.is_turned
+        )
         for name, product in products.items()
         if not product.experts or spec.kind == LORA
         for part in parts.get(name) or [WeightRows(name.removesuffix(WEIGHT), 0, product.rows)]
