@@ -18,14 +18,17 @@ from safetensors.numpy import load_file, save_file
 
 import lamella
 from lamella.base.diagnostic import LamellaError
-from lamella.base.dtype import I64
+from lamella.base.dtype import F32, I64
 from lamella.base.errors import InputError
 from lamella.cli import lamella as command
+from lamella.graph.build import Builder
 from lamella.graph.nodes import Tensor
+from lamella.ops.library import Library
 from lamella.pipeline.options import Options
 from lamella.train.adapters.base import BLOCK, NF4, decode_nf4, encode_int8, encode_nf4
 from lamella.train.adapters.merge import merge_adapter, merged, unmerge_adapter
 from lamella.train.adapters.model import find_adapters
+from lamella.train.adapters.places import find_products
 from lamella.train.adapters.specs import AdapterSpec, parse_spec
 from lamella.train.data.batches import Batches
 from lamella.train.data.files import DataRequest, from_arrays
@@ -429,3 +432,16 @@ def test_a_step_of_adapted_experts_follows_their_gradient(tmp_path: Path) -> Non
     zeros = {item.variable: np.zeros(item.shape) for item in model.adapted.weights}
     plain = replace(model.trainable, model=replace(model.trainable.model, data={**whole, **zeros}))
     assert Trainer(plain, settings, "reference").evaluate(given) == pytest.approx(before, rel=1e-12)
+
+
+def test_a_weight_that_is_turned_before_its_product_is_one_to_adapt() -> None:
+    """As graphs of ONNX have them; one that something else reads too is not."""
+    builder = Builder(Library(), "net")
+    x = builder.input("x", F32, (2, 4))
+    first, second = builder.variable("first", F32, (3, 4)), builder.variable("second", F32, (5, 3))
+    turned = builder.call("layout.transpose", second, perm=(1, 0))
+    inner = builder.call("linalg.matmul", x, builder.call("layout.transpose", first, perm=(1, 0)))
+    last = builder.call("linalg.matmul", inner, turned)
+    graph = builder.finish(last, builder.call("math.exp", turned))
+    (product,) = find_products(graph).values()
+    assert (product.weight.name, product.rows, product.width, product.is_turned) == ("first", 3, 4, False)

@@ -91,6 +91,29 @@ def test_biases_and_turned_weights_are_those_of_peft(
     compare(gpt2, kind, tokens, tmp_path)
 
 
+@pytest.mark.parametrize("is_rooted", [False, True])
+def test_ranks_and_scales_that_differ_are_read(
+    is_rooted: bool, llama: Path, tokens: Path, tmp_path: Path
+) -> None:
+    """Patterns give modules ranks of their own, and `use_rslora` divides by the root of the rank."""
+    plain = transformers.AutoModelForCausalLM.from_pretrained(llama)
+    config = peft.LoraConfig(
+        r=2,
+        lora_alpha=5,
+        target_modules=["q_proj", "k_proj", "down_proj"],
+        rank_pattern={"k_proj": 3, r"^model.layers.0.mlp.down_proj": 4},
+        alpha_pattern={"self_attn.q_proj": 9},
+        use_rslora=is_rooted,
+        init_lora_weights=False,
+        task_type="CAUSAL_LM",
+    )
+    peft.get_peft_model(plain, config).save_pretrained(tmp_path / "made")
+    rows = np.load(tokens).astype(np.int64)
+    words: dict[str, Any] = {"batch": BATCH, "sequence": LENGTH}
+    ours = lamella.train(llama, rows, steps=STEPS, lr=RATE, adapters=str(tmp_path / "made"), **words)
+    np.testing.assert_allclose(ours.losses, judge(llama, tmp_path / "made", rows), rtol=2e-5)
+
+
 @pytest.fixture(scope="module")
 def mixtral(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mixtral")

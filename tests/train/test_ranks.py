@@ -26,6 +26,7 @@ from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members, results_of
 from lamella.pipeline.options import Options
 from lamella.train import StepSettings, TrainableGraph, Trainer, trainable
+from lamella.train.adapters.model import find_adapters
 from lamella.train.initial import with_initial
 from lamella.train.ranks.divide import divide
 from lamella.train.ranks.launch import joined
@@ -141,6 +142,26 @@ def test_data_parallel_steps_are_those_of_one_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2)], ids=str)
 def test_tensor_parallel_steps_are_those_of_one_process(tmp_path: Path, mesh: Mesh) -> None:
     require_equal(source(tmp_path, SHARDED), mesh)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "mesh"),
+    [
+        (SHARDED, "lora:rank=2,targets=up,down,head", Mesh(tp=2)),
+        (SHARDED, "lora:rank=2,targets=up", Mesh(dp=2)),
+        (SHARDED_EXPERTS, "lora:rank=2,targets=experts,head", Mesh(ep=2)),
+    ],
+    ids=str,
+)
+def test_adapters_on_ranks_have_the_numbers_of_one_process(
+    text: str, kind: str, mesh: Mesh, tmp_path: Path
+) -> None:
+    """They are called after weights that ranks divide, and are not divided like these."""
+    path = tmp_path / "net.module"
+    path.write_text(text, encoding="utf-8")
+    model = find_adapters(path, replace(OPTIONS, adapters=(kind,)))
+    assert model is not None
+    require_equal(model.trainable, mesh)
 
 
 MARKS = {

@@ -129,7 +129,7 @@ class Options(CommandOptions):
         metadata=row(
             "Module DSL: a named set of config values of the file.",
             on(READING, SOURCES),
-            f"--preset NAME | {MODELS}",
+            f"--preset NAME | {MODELS} sim",
         ),
     )
     cache: int = field(

@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
@@ -232,18 +233,34 @@ def read_adapter(folder: Path, limits: Limits) -> tuple[AdapterSpec, dict[tuple[
     if not found:
         raise InputError("it holds no adapters", path=shown(folder / STORE))
     if kind in (LORA, DORA):
-        if config.get("rank_pattern") or config.get("alpha_pattern") or config.get("use_rslora"):
-            raise InputError(
-                "ranks that differ from module to module are not read", path=shown(folder / CONFIG)
-            )
-        rank, alpha = _number(config, "r", folder), _number(config, "lora_alpha", folder)
+        rank, alpha = int(_number(config, "r", folder)), _number(config, "lora_alpha", folder)
         dropout = config.get("lora_dropout")
         share = dropout if isinstance(dropout, int | float) else 0.0
-        return AdapterSpec(kind, int(rank), alpha, spec.targets, dropout=require_share(share, dropout)), found
+        own = {module: _own(module, config, rank, alpha, folder) for module in spec.targets}
+        return AdapterSpec(
+            kind, rank, alpha, spec.targets, dropout=require_share(share, dropout), own=own
+        ), found
     if kind == BOTTLENECK:
         dim, activation = int(_number(config, "bottleneck_dim", folder)), str(config.get("activation"))
         return AdapterSpec(kind, dim=dim, activation=activation, targets=spec.targets), found
     return spec, found
+
+
+def _own(
+    module: str, config: Mapping[str, object], rank: int, alpha: float, folder: Path
+) -> tuple[int, float]:
+    """The rank and alpha of a module: those of the first pattern that it ends with, else those of all."""
+    found: list[float] = [rank, alpha]
+    for place, key in enumerate(("rank_pattern", "alpha_pattern")):
+        listed = config.get(key)
+        patterns = {str(name): item for name, item in listed.items()} if isinstance(listed, Mapping) else {}
+        for pattern in patterns:
+            words = pattern.removeprefix("^").removesuffix("$").replace("\\.", ".").replace(".*", "*")
+            if fnmatchcase(module, words) or fnmatchcase(module, f"*.{words}"):
+                found[place] = _number(patterns, pattern, folder)
+                break
+    # With a scale of alpha / √rank.
+    return int(found[0]), found[1] * math.sqrt(found[0]) if config.get("use_rslora") is True else found[1]
 
 
 def _kind(config: Mapping[str, object], folder: Path) -> str:

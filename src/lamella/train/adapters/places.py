@@ -36,6 +36,7 @@ ROUNDING = (
     "aten.reshape",
 )
 """Operators by which recipes round the operands and results of products."""
+TURN = "layout.transpose"
 MAGNITUDE = "math.abs"
 """What the scale of a rounding begins with."""
 GROUPED = "moe.grouped_gemm"
@@ -129,7 +130,7 @@ def _extent(tensor: Tensor, axis: int) -> int:
 def find_products(graph: Graph) -> dict[str, Product]:
     """The products of a graph whose weights nothing else reads, by the names of the weights.
 
-    A weight may be rounded on its way to the product.
+    A weight may be rounded or turned on its way to the product.
     """
     variables = {item.name: item for item in graph.variables}
     makers = producers(graph)
@@ -140,15 +141,36 @@ def find_products(graph: Graph) -> dict[str, Product]:
     found: dict[str, list[Product]] = {}
     for node in graph.nodes:
         product = _product(node) if isinstance(node, Operation) else None
-        weight = None if product is None else variables.get(unrounded(product.weight.name, makers))
-        if product is not None and weight is not None and weight.shape == product.weight.shape:
+        if product is None:
+            continue
+        name = unrounded(product.weight.name, makers)
+        turned = _turned(makers.get(name))
+        if turned is not None and [*readers.get(name, ())] == [node]:
+            name = unrounded(turned, makers)
+            shape = product.weight.shape[::-1]
+            product = replace(product, is_turned=not product.is_turned)
+        else:
+            shape = product.weight.shape
+        weight = variables.get(name)
+        if weight is not None and weight.shape == shape:
             found.setdefault(weight.name, []).append(replace(product, weight=weight))
     return {
         name: items[0]
         for name, items in found.items()
         if len(items) == 1
-        and all(node is items[0].node or node.operator in (*ROUNDING, MAGNITUDE) for node in readers[name])
+        and all(
+            node is items[0].node or node.operator in (*ROUNDING, MAGNITUDE, TURN) for node in readers[name]
+        )
     }
+
+
+def _turned(node: Node | None) -> str | None:
+    """The matrix that an operation turns around; None where it does something else."""
+    if not isinstance(node, Operation) or node.operator != TURN:
+        return None
+    first = node.inputs[0]
+    is_turn = isinstance(first, Tensor) and dict(node.attributes).get("perm") == (1, 0)
+    return first.name if is_turn and isinstance(first, Tensor) else None
 
 
 def unrounded(name: str, makers: Mapping[str, Node]) -> str:
@@ -278,7 +300,9 @@ def find_places(
 ) -> list[AdapterRows]:
     """The places that an adapter names; InputError for a name that is none."""
     every = [
-        AdapterRows(product, part.module, part.first, part.last or product.rows, spec, part.is_turned)
+        AdapterRows(
+            product, part.module, part.first, part.last or product.rows, spec.of(part.module), part.is_turned
+        )
         for name, product in products.items()
         if not product.experts or spec.kind == LORA
         for part in parts.get(name) or [WeightRows(name.removesuffix(WEIGHT), 0, product.rows)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from lamella.base.diagnostic import printable
@@ -50,6 +50,13 @@ class AdapterSpec:
     """The share of the numbers that a product of low rank is given 0 for in a step; evaluations have all of them."""
     hidden_dim: int = 0
     """The width of the network that a prefix is made by while it is trained; 0 where it is trained itself."""
+    own: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """The rank and alpha of modules that have others than the rest."""
+
+    def of(self, module: str) -> AdapterSpec:
+        """The adapter of one module."""
+        rank, alpha = self.own.get(module, (self.rank, self.alpha))
+        return replace(self, rank=rank, alpha=alpha, own={})
 
     @property
     def scale(self) -> float:

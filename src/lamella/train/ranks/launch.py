@@ -122,7 +122,7 @@ def _explained(problem: RankLostError, others: Sequence[Popen[bytes]], folder: P
     how = f"was killed by signal {-code}" if (code or 0) < 0 else f"ended with status {code}"
     if is_there(_words(folder, number)):
         how = f"ended with {read_text(_words(folder, number))[:400]}"
-    hint = "the last checkpoint is whole: the same command with --resume goes on behind it"
+    hint = "checkpoints that were kept are whole: the same command with --resume goes on behind the last"
     return InputError(f"rank {number} {how}, and the training ended", hint=hint)
 
 

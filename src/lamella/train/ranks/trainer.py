@@ -180,8 +180,9 @@ class RankTrainer(Trainer):
 
     def _slices(self, name: str) -> Slices | None:
         """How a variable is divided: a parameter, or a slot of its shape."""
-        found = self.division.slices
-        return found.get(name) or found.get(name.rpartition(".")[0])
+        # What adapters train is called after the weight beside it, and is no slot of that.
+        is_variable = any(item.name == name for item in self.source.model.graph.variables)
+        return self.division.slices.get(name if is_variable else name.rpartition(".")[0])
 
     def _whole(self, name: str, array: Array) -> Array:
         slices = self._slices(name)
