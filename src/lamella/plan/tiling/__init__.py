@@ -134,13 +134,14 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
         known = None if options.arrays is None else sliced_arrays(sliced.weights, options.arrays)
         # Parts have many lines: fewer plans are tried.
         fewer = replace(options, arrays=known, tactics=options.tactics[:2])
-        try:
-            found = _within(sliced.plan, device, fewer, room)
-        except ShortL2 as problem:
-            refusal = problem
-            continue
-        origins = tuple(sliced.origins[number] for number in found.origins)
-        return replace(found, origins=origins, slices=sliced.weights)
+        for engines in (options.engines, 1):
+            try:
+                found = _within(sliced.plan, device, replace(fewer, engines=engines), room)
+            except ShortL2 as problem:
+                refusal = problem
+                continue
+            origins = tuple(sliced.origins[number] for number in found.origins)
+            return replace(found, origins=origins, slices=sliced.weights)
     raise refusal
 
 
