@@ -38,6 +38,16 @@ graph Open {
     }
 }
 """
+BARE = """include "nem_baseline_1.0.nem"
+device bare extends nem_baseline_1_0 {
+    topology {
+        num_engines = 1
+        l2_size_bytes = 65536
+        device_units { sDMA = 1 }
+        per_engine { NMU = 1 CSTL = 1 DMA = 1 SEQ = 1 l1_size_bytes = 16384 }
+    }
+}
+"""
 
 
 def load(name: str, **options: Any) -> Model:
@@ -125,6 +135,15 @@ def test_an_operation_without_opcode_is_a_kernel() -> None:
     how = {item.operator: item.how for item in found.selection.report}
     assert how["math.sin"] == how["math.cumsum"] == "compute"
     assert "func" in found.selection.kernels
+
+
+def test_a_device_without_a_vpu_runs_no_kernels(tmp_path: Path) -> None:
+    device, model = tmp_path / "bare.nem", tmp_path / "sine.sknd"
+    device.write_text(BARE, encoding="utf-8")
+    text = OPEN.replace("layout.nonzero", "math.sin").replace("int[~, ~]", "real[4]").replace("(p, 1)", "(p, p)")
+    model.write_text(text, encoding="utf-8")
+    with pytest.raises(LamellaError, match=r"math.sin cannot be computed .* device 'bare' has no VPU"):
+        lamella.lower(model, "nem", device=str(device))
 
 
 def test_what_cannot_be_computed_is_one_finding_with_its_origin(tmp_path: Path) -> None:

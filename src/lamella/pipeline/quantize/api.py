@@ -148,10 +148,8 @@ def _require_accuracy(report: QuantizationReport, settings: QuantizationSettings
     if settings.accuracy_budget is not None and report.error > settings.accuracy_budget:
         rounded = f"what stays real is rounded to {settings.islands.name}: --islands f32 keeps it as it is"
         hint = "allow more" if settings.islands == dtype.F32 else rounded
-        raise InputError(
-            f"outputs are off by {report.error:.3g} with every layer real; the budget is {settings.accuracy_budget:.3g}",
-            hint=hint,
-        )
+        asked = f"the budget is {settings.accuracy_budget:.3g}"
+        raise InputError(f"outputs are off by {report.error:.3g} with every layer real; {asked}", hint=hint)
 
 
 def _require_size(report: QuantizationReport, settings: QuantizationSettings) -> None:
