@@ -18,9 +18,9 @@ from lamella.base.paths import shipped
 from lamella.graph.model import Model
 from lamella.graph.passes.decompose_all import decompose_all
 from lamella.pipeline.given import options_of
-from lamella.pipeline.nem.lowering import simulated
+from lamella.pipeline.nem.lowering import LoweredPlan, simulated
 from lamella.pipeline.nem.numbers import PortedPlan
-from lamella.pipeline.nem.stages import executable
+from lamella.pipeline.nem.stages import executable, write_into
 from lamella.pipeline.options import Options
 from lamella.pipeline.quantize.api import quantize_graph
 from lamella.pipeline.skriptnd.execution import with_numbers
@@ -35,6 +35,23 @@ graph Open {
         p = layout.nonzero(x);
         y = math.add(p, 1);
         z = math.neg(x);
+    }
+}
+"""
+CLOSED = """import math, nn;
+graph Closed {
+    @input { x: real[4]; }
+    @output { y: real[4]; }
+    @compose { y = OPERATOR(x); }
+}
+"""
+BARE = """include "nem_baseline_1.0.nem"
+device bare extends nem_baseline_1_0 {
+    topology {
+        num_engines = 1
+        l2_size_bytes = 65536
+        device_units { sDMA = 1 }
+        per_engine { NMU = 1 CSTL = 1 DMA = 1 SEQ = 1 l1_size_bytes = 16384 }
     }
 }
 """
@@ -125,6 +142,29 @@ def test_an_operation_without_opcode_is_a_kernel() -> None:
     how = {item.operator: item.how for item in found.selection.report}
     assert how["math.sin"] == how["math.cumsum"] == "compute"
     assert "func" in found.selection.kernels
+
+
+def test_a_device_without_a_vpu_runs_no_kernels(tmp_path: Path) -> None:
+    device, model = tmp_path / "bare.nem", tmp_path / "sine.sknd"
+    device.write_text(BARE, encoding="utf-8")
+    model.write_text(CLOSED.replace("OPERATOR", "math.sin"), encoding="utf-8")
+    with pytest.raises(LamellaError, match=r"math.sin cannot be computed .* device 'bare' has no VPU"):
+        lamella.lower(model, "nem", device=str(device))
+
+
+def test_every_stage_finds_its_device(tmp_path: Path) -> None:
+    """A device file goes with each plan, and so do those that it includes."""
+    (tmp_path / "bare.nem").write_text(BARE, encoding="utf-8")
+    top, model = tmp_path / "top.nem", tmp_path / "tiny.sknd"
+    top.write_text(
+        'include "bare.nem"\ndevice top extends bare { unit_characteristics { NMU { latency = 3 } } }\n'
+    )
+    model.write_text(CLOSED.replace("OPERATOR", "nn.relu"), encoding="utf-8")
+    lowered = lamella.lower(model, "nem", device=str(top))
+    assert isinstance(lowered, LoweredPlan)
+    plan = write_into(lowered, tmp_path / "out", "tiny")
+    for path in (plan, tmp_path / "out" / "stages" / "1_select.nem"):
+        assert not lamella.check(path)
 
 
 def test_what_cannot_be_computed_is_one_finding_with_its_origin(tmp_path: Path) -> None:

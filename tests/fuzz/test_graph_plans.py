@@ -40,7 +40,8 @@ SEED = int(os.environ.get("LAMELLA_SEED", time.time_ns() if IS_LONG else 0))
 CASE = os.environ.get("LAMELLA_CASE", "")
 SHARE = 33
 """Mutations that one network stands for: it is quantised, and lowered and run on three devices."""
-DEVICES = 3
+LEAST_L1 = (16384, 16384, 512)
+"""Bytes of L1 that the devices have at least: on the last one, tasks are cut into slices."""
 DECODE = "quant.dequantize"
 WAYS: dict[str, Callable[[int], tuple[Model, RandomNetwork]]] = {
     "images": lambda seed: random_image_network(seed, 1 + seed % 4),
@@ -119,9 +120,9 @@ def test_graphs_have_plans(way: str, mutations: int, tmp_path: Path) -> None:
         seed = int(CASE) if CASE else chance.randrange(1 << 40)
         try:
             model, fed = quantised(way, seed)
-            for number in range(DEVICES):
+            for number in range(len(LEAST_L1)):
                 path = tmp_path / f"drawn{number}.nem"
-                text = device(np.random.default_rng(seed + number), 16384).rpartition("\n")[0]
+                text = device(np.random.default_rng(seed + number), LEAST_L1[number]).rpartition("\n")[0]
                 text = text.replace("WDM = 0", f"WDM = {(seed + number) % 3}")
                 path.write_text(text + "\n", encoding="utf-8")
                 plans += judge(model, fed, path)

@@ -105,6 +105,11 @@ def test_accuracy_budgets_are_kept(network: Model, digits: tuple[Array, Array], 
         assert "int8" in schemes.values()
 
 
+def test_a_budget_that_islands_of_halves_miss_is_refused(network: Model, digits: tuple[Array, Array]) -> None:
+    with pytest.raises(InputError, match=r"off by .* with every layer real; the budget is 1e-06"):
+        quantised(network, digits, "int8", rank=False, accuracy_budget=1e-6, islands="f16")
+
+
 def test_size_budgets_are_kept_by_what_hurts_least(network: Model, digits: tuple[Array, Array]) -> None:
     sizes = [quantised(network, digits, "w4a8", rank=False, size_budget=size) for size in (9000, 5000, 3500)]
     assert [item.report.bytes_after <= size for item, size in zip(sizes, (9000, 5000, 3500), strict=True)]

@@ -69,6 +69,31 @@ def test_halving_l1_fails_only_where_the_smallest_operands_do_not_fit(seed: int)
     assert needed > l1
 
 
+@pytest.mark.parametrize(("size", "kernel"), [(1, 1), (4, 3)], ids=["a vector", "an image"])
+def test_channels_of_a_depthwise_convolution_are_cut(size: int, kernel: int) -> None:
+    """Not even one row of 1 088 channels fits: weights are cut before the run, images by slices."""
+    net = Selected(device=NPU_2048.replace("L2", "262144").replace("393216", "2048"))
+    net.conv(net.tensor("i8", (1, size, size, 1088), name="x"), 1088, kernel, 1, kernel // 2, weights="each")
+    plan = net.plan()
+    tiled, result, _ = tiled_plan(plan, 1, TACTICS[:1])
+    assert max(item.l1_bytes for item in tiled.stages) <= 2048
+    same_bytes(plan, tiled, result)
+
+
+def test_l2_may_be_smaller_than_the_l1s_together() -> None:
+    """Tiles are as large as the rings through L2 allow."""
+    target = (
+        NPU_2048.replace("L2", "16384")
+        .replace("393216", "32768")
+        .replace("num_engines = 1", "num_engines = 2")
+    )
+    net = Selected(device=target)
+    net.conv(net.conv(net.tensor("i8", (1, 24, 24, 32), name="x"), 64, 3, 1, 1), 32, 3, 1, 1)
+    plan = net.plan()
+    tiled, result, _ = tiled_plan(plan, 0, TACTICS[:1])
+    same_bytes(plan, tiled, result)
+
+
 def test_what_cannot_be_divided_works_where_it_lies() -> None:
     """A cast by strides has no tiles: it works on L2, and its result goes to DDR from there."""
     text = NPU_2048.replace("L2", "65536").replace("393216", "1024")

@@ -407,7 +407,9 @@ class _Selection:
 
     def _compute_task(self, operation: Operation, reason: str) -> str:
         """Let a kernel of the tensor language compute an operation on the VPU; why not, where it cannot."""
-        assembly = self.emit.assembly
+        assembly, device = self.emit.assembly, self.emit.offers.device
+        if device is not None and not device.units("VPU"):
+            return f"{reason}; and no kernel does: device '{device.name}' has no VPU"
         mark = assembly.mark()
         try:
             made = self.vpu.run(operation, lambda tensor: self._found(tensor))

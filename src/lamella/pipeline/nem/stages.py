@@ -9,10 +9,12 @@ from lamella.backend.npu.stream import compile_stream
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.paths import read_bytes, read_text
+from lamella.base.source import Source
 from lamella.base.writer import make_folder, write_text
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, tensors
 from lamella.lang.nem.documents import SHIPPED
+from lamella.lang.nem.parse import parse
 from lamella.pipeline.languages import Compared
 from lamella.pipeline.nem.lowering import LoweredPlan, tolerance_of, write_stage
 from lamella.pipeline.nem.numbers import PlanNumbers, PortedPlan, read_numbers
@@ -34,8 +36,11 @@ def printed(model: LoweredPlan) -> str:
 def write_into(model: LoweredPlan, folder: Path, stem: str) -> Path:
     """Write the plan into a folder, those before it into `stages`; gives the plan."""
     make_folder(folder)
-    if model.device_file is not None:
-        write_text(folder / model.device_file.name, read_text(model.device_file))
+    # Each plan looks for its device beside itself.
+    for place in (folder, folder / STAGES)[: len(model.stages)]:
+        for name, text in _device_files(model.device_file).items():
+            make_folder((place / name).parent)
+            write_text(place / name, text)
     for number, stage in enumerate(model.stages[:-1], 1):
         write_stage(stage, folder / STAGES / f"{number}_{stage.name}.nem")
     path = folder / f"{_plan_stem(stem, model)}.nem"
@@ -44,6 +49,19 @@ def write_into(model: LoweredPlan, folder: Path, stem: str) -> Path:
         return path
     save_stream(model.stream, path.with_suffix(BOUND))
     return path.with_suffix(BOUND)
+
+
+def _device_files(path: Path | None) -> dict[str, str]:
+    """The texts of a device file and of those that it includes, by their names beside it."""
+    found: dict[str, str] = {}
+    todo = [] if path is None else [path.name]
+    while path is not None and todo:
+        name = todo.pop()
+        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
+        if inside and name not in found and (path.parent / name).is_file():
+            found[name] = read_text(path.parent / name)
+            todo += [item.path.value for item in parse(Source(name, found[name])).document.includes]
+    return found
 
 
 def _plan_stem(stem: str, model: LoweredPlan) -> str:

@@ -122,6 +122,7 @@ def quantize_graph(
         report = make_report(model, chosen, settings.scheme.name, outputs, data, real)
         if settings.accuracy_budget is None or report.error <= settings.accuracy_budget:
             break
+    _require_accuracy(report, settings)
     _require_size(report, settings)
     return Quantized(quantised, report, model.findings)
 
@@ -143,6 +144,15 @@ def _require_real(model: Model) -> None:
             f"the model is quantised already: {len(codes)} operation{'s' * (len(codes) > 1)} compute on codes",
             hint="quantise the model of real numbers that it was made from",
         )
+
+
+def _require_accuracy(report: QuantizationReport, settings: QuantizationSettings) -> None:
+    """InputError where not even real layers keep to a budget: those of islands are rounded."""
+    if settings.accuracy_budget is not None and report.error > settings.accuracy_budget:
+        rounded = f"what stays real is rounded to {settings.islands.name}: --islands f32 keeps it as it is"
+        hint = "allow more" if settings.islands == dtype.F32 else rounded
+        asked = f"the budget is {settings.accuracy_budget:.3g}"
+        raise InputError(f"outputs are off by {report.error:.3g} with every layer real; {asked}", hint=hint)
 
 
 def _require_size(report: QuantizationReport, settings: QuantizationSettings) -> None:

@@ -87,14 +87,14 @@ class Layers:
         return [self.tensors[name] for name in dict.fromkeys(self.ranges.values())]
 
 
-def find_layers(model: Model, kept: Iterable[str] = ()) -> Layers:
-    """The layers of a prepared model; those of the names `kept` compute in real numbers."""
-    return _Finding(model, frozenset(kept)).run()
+def find_layers(model: Model, kept: Iterable[str] = (), promoted: Iterable[str] = ()) -> Layers:
+    """The layers of a prepared model; those of the names `kept`, and those `promoted`, compute in real numbers."""
+    return _Finding(model, frozenset(kept), frozenset(promoted)).run()
 
 
 class _Finding:
-    def __init__(self, model: Model, kept: frozenset[str]) -> None:
-        self.model, self.graph, self.kept = model, model.graph, kept
+    def __init__(self, model: Model, kept: frozenset[str], promoted: frozenset[str]) -> None:
+        self.model, self.graph, self.kept, self.promoted = model, model.graph, kept, promoted
         self.fixed = FixedTensors(model.graph, model.library)
         self.moves = KnownMoves(model.library)
         self.constants = {item.tensor.name: item for item in model.graph.constants}
@@ -133,7 +133,7 @@ class _Finding:
     def _kind(self, node: Node, product: WeightedProduct | None) -> LayerRole:
         """What an operation could be; whether it is depends on its neighbours."""
         results = list(results_of(node))
-        if not isinstance(node, Operation) or any(item.name in self.kept for item in results):
+        if not isinstance(node, Operation) or any(item.name in self.kept | self.promoted for item in results):
             return LayerRole.FLOAT
         if not all(isinstance(item, Tensor) and item.element == F32 for item in results):
             return LayerRole.FLOAT
@@ -202,6 +202,8 @@ class _Finding:
     def _reason(self, node: Node, kind: LayerRole, name: str) -> str:
         if name in self.kept:
             return "it was asked to stay real"
+        if name in self.promoted:
+            return "the budget of errors leaves it no codes"
         if kind is LayerRole.FLOAT:
             return (
                 "it has no integer form"

@@ -197,7 +197,7 @@ class PostTraining:
 
     def _find(self, real: Iterable[str] = ()) -> Layers:
         """The layers, but for those that were asked to stay real, and others that are to."""
-        found = find_layers(self.model, {*self.kept, *real})
+        found = find_layers(self.model, self.kept, real)
         if self.settings.scheme.is_integer:
             return found
         layers = {name: layer for name, layer in found.layers.items() if layer.weight is not None}

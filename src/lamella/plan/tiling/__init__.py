@@ -114,9 +114,10 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     full = Machine(MachineModel(device), 1).l1
     # Rings through L2 have slots as large as those of L1: where L2 is too small for them, so are tiles.
     rooms = [full >> step for step in range(full.bit_length()) if step == 0 or full >> step >= LEAST_ROOM]
+    fewer = replace(options, tactics=options.tactics[:2])
     for room in rooms:
         try:
-            return _within(plan, device, options, room)
+            return _within(plan, device, options if room == full else fewer, room)
         except ShortL2 as problem:
             refusal: Unsupported = problem
         except Unsupported as problem:
@@ -132,15 +133,14 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
         if sliced is None:
             continue
         known = None if options.arrays is None else sliced_arrays(sliced.weights, options.arrays)
-        # Parts have many lines: fewer plans are tried.
-        fewer = replace(options, arrays=known, tactics=options.tactics[:2])
-        try:
-            found = _within(sliced.plan, device, fewer, room)
-        except ShortL2 as problem:
-            refusal = problem
-            continue
-        origins = tuple(sliced.origins[number] for number in found.origins)
-        return replace(found, origins=origins, slices=sliced.weights)
+        for engines in (options.engines, 1):
+            try:
+                found = _within(sliced.plan, device, replace(fewer, arrays=known, engines=engines), room)
+            except ShortL2 as problem:
+                refusal = problem
+                continue
+            origins = tuple(sliced.origins[number] for number in found.origins)
+            return replace(found, origins=origins, slices=sliced.weights)
     raise refusal
 
 

@@ -253,7 +253,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         **{"math.rcp": _with_constant("div", 1.0, first=True), "math.rsqr": _square_reciprocal},
         **{"math.log2": _log2, "nn.relu": _relu, "aten.relu6": _relu6, "aten.leaky_relu": _leaky},
         **{"math.clamp": _clamp, "nn.gelu": _gelu, "aten.gelu": _gelu, "llm.gelu": _gelu},
-        **{"aten.hardsigmoid": _hard_sigmoid, "aten.hardswish": _hard_swish},
+        **{"aten.hardsigmoid": _hard_sigmoid, "aten.hardswish": _hard_swish, "onnx.hard_swish": _hard_swish},
         **{"nn.elu": _elu, "nn.softplus": _softplus, "math.select": _select},
         **{"llm.bias_add": _bias_add, "llm.add_kind": _add_kind, "llm.swiglu": _swiglu},
     }
