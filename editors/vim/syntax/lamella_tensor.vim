@@ -3,11 +3,11 @@ if exists("b:current_syntax") | finish | endif
 setlocal commentstring=;\ %s
 syntax keyword lamellaKeyword alignment alloca as atomic_add atomic_max atomic_min attributes axpby barrier bf16 bool c32
 syntax keyword lamellaKeyword c64 cast constant cooperative_matrix_apply cooperative_matrix_construct cooperative_matrix_extract cooperative_matrix_insert cooperative_matrix_load cooperative_matrix_mul_add cooperative_matrix_reduce_add cooperative_matrix_reduce_max cooperative_matrix_reduce_min
-syntax keyword lamellaKeyword cooperative_matrix_scale cooperative_matrix_store coopmatrix cumsum else expand f16 f32 f64 false for foreach
-syntax keyword lamellaKeyword foreach_tile func fuse gemm gemv ger global group hadamard i16 i32 i64
-syntax keyword lamellaKeyword i8 if index init lifetime_stop load local matrix_a matrix_acc matrix_b memref offset
-syntax keyword lamellaKeyword parallel shape_gcd size store stride_gcd strided subgroup_broadcast subgroup_size subview sum true unroll
-syntax keyword lamellaKeyword work_group_size yield
+syntax keyword lamellaKeyword cooperative_matrix_scale cooperative_matrix_store coopmatrix cumsum else expand f16 f32 f64 f8e4m3 f8e5m2 false
+syntax keyword lamellaKeyword for foreach foreach_tile func fuse gemm gemv ger global group hadamard i16
+syntax keyword lamellaKeyword i32 i64 i8 if index init lifetime_stop load local matrix_a matrix_acc matrix_b
+syntax keyword lamellaKeyword memref offset parallel shape_gcd size store stride_gcd strided subgroup_broadcast subgroup_size subview sum
+syntax keyword lamellaKeyword true unroll work_group_size yield
 syntax match lamellaKeyword /\Varith.abs\>/
 syntax match lamellaKeyword /\Varith.add\>/
 syntax match lamellaKeyword /\Varith.and\>/
