@@ -193,7 +193,6 @@ class _Reducing:
             name = f"{tensor.name}.{kept.codes.element}"
             self.stored[key] = _Stored(calls.call(AFTER, (kept.codes, maker.inputs[1]), name))
 
-
     def _take_moved(self, tensor: Tensor, element: ElementType, key: _StoredKey, calls: _Calls) -> None:
         """The narrow numbers of a tensor that is moved are moved: who makes it stores them, and nothing else."""
         maker = calls.walk.maker(tensor) if self.all_products else None

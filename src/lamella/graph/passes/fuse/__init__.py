@@ -65,9 +65,7 @@ class Fusion:
         """The tensors that attentions of few keys make, which one kernel of a GPU computes: it rounds their factors."""
         return self._made(
             lambda item: (
-                item.kind is GroupKind.ATTENTION
-                and _has_few_keys(item.made)
-                and not _is_streamed(item.made)
+                item.kind is GroupKind.ATTENTION and _has_few_keys(item.made) and not _is_streamed(item.made)
             )
         )
 
