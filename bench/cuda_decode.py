@@ -34,11 +34,11 @@ def bandwidth(torch: Any) -> float:
 
 
 def seconds_of(tokens: Iterator[int]) -> tuple[float, float]:
-    """The time until the first token, and the mean of those behind the second, which come in bursts."""
+    """The time until the first token, and the mean of those behind it, which may come in bursts."""
     times = [time.perf_counter()]
     while next(tokens, None) is not None:
         times.append(time.perf_counter())
-    return times[1] - times[0], (times[-1] - times[2]) / (len(times) - 3)
+    return times[1] - times[0], (times[-1] - times[1]) / (len(times) - 2)
 
 
 def transformers_tokens(torch: Any, model: Any, prompt: list[int], count: int) -> Iterator[int]:
@@ -59,8 +59,8 @@ def compiled_tokens(
         compiled["step"] = torch.compile(model, mode="reduce-overhead", fullgraph=True)
         compiled["cache"] = transformers.StaticCache(model.config, len(prompt) + count + 1)
     cache, length = compiled["cache"], len(prompt)
-    cache.reset()
     with torch.inference_mode():
+        cache.reset()
         found = model(torch.tensor([prompt], device="cuda"), past_key_values=cache, logits_to_keep=1)
         given = found.logits[:, -1:].argmax(-1)
         yield int(given.item())

@@ -56,11 +56,13 @@ syntax match lamellaKeyword /\Vmath.floor\>/
 syntax match lamellaKeyword /\Vmath.log\>/
 syntax match lamellaKeyword /\Vmath.log2\>/
 syntax match lamellaKeyword /\Vmath.native_cos\>/
+syntax match lamellaKeyword /\Vmath.native_erf\>/
 syntax match lamellaKeyword /\Vmath.native_exp\>/
 syntax match lamellaKeyword /\Vmath.native_exp2\>/
 syntax match lamellaKeyword /\Vmath.native_log\>/
 syntax match lamellaKeyword /\Vmath.native_log2\>/
 syntax match lamellaKeyword /\Vmath.native_sin\>/
+syntax match lamellaKeyword /\Vmath.native_tanh\>/
 syntax match lamellaKeyword /\Vmath.pow\>/
 syntax match lamellaKeyword /\Vmath.round\>/
 syntax match lamellaKeyword /\Vmath.rsqrt\>/

@@ -51,6 +51,11 @@ def linear(tokens: int, width: int, rows: int) -> tuple[str, str]:
 CASES = {
     "whole tiles": linear(64, 64, 64),
     "cut rows and columns": linear(19, 64, 40),
+    "sums that begin with what is added": (
+        "@input { x: real[19,64]; r: real[19,40]; } @variable { w: real[40,64]; b: real[40]; }"
+        " @output { y: real[19,40]; }",
+        "z = nn.linear(x, w, b); s = math.add(r, z); y = nn.relu(s);",
+    ),
     "cut sums": linear(24, 40, 64),
     "one vector": linear(1, 72, 50),
     "three vectors": linear(3, 512, 9),

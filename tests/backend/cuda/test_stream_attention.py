@@ -117,3 +117,26 @@ def test_a_device_computes_the_same(case: tuple[int, int, int, int, int, bool], 
     run = lamella.compile(graph_of(tmp_path, case), backend="cuda", precision="bf16")
     given = draw(case)
     np.testing.assert_allclose(run(**given)["y"], attend(given, case[-1]), atol=2e-2)
+
+
+def test_heads_of_one_product_are_neither_laid_nor_moved(tmp_path: Path) -> None:
+    """Few keys in whole tiles stream too: halves as the product stores them, and a result as the next one reads it."""
+    heads = "".join(
+        f" {name}h = layout.reshape{{shape=[2,128,2,64]}}({name});"
+        f" {name}t = layout.transpose{{perm=[0,2,1,3]}}({name}h);"
+        for name in "qkv"
+    )
+    path = write_graph(
+        tmp_path,
+        "@input { x: real[256,128]; } @variable { w: real[384,128]; b: real[384]; u: real[128,128]; }"
+        " @output { y: real[256,128]; }",
+        f"z = nn.linear(x, w, b); [q, k, v] = layout.split{{axis=1, count=3}}(z);{heads}"
+        " a = aten.scaled_dot_product_attention(qt, kt, vt); t = layout.transpose{perm=[0,2,1,3]}(a);"
+        " f = layout.reshape{shape=[256,128]}(t); y = nn.linear(f, u, 0.0);",
+    )
+    made = plan(path)
+    attention = next(item for item in made.program.functions if "attention_cast" in item.name)
+    types = [item.type for item in attention.parameters if isinstance(item.type, Memref)]
+    assert {item.element for item in types} == {"bf16"}
+    # Vectors, heads, tokens: the order in which the next product goes along them.
+    assert [size for size in types[0].shape if size != 1] == [64, 2, 128, 2]

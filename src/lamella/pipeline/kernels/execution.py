@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import Found
+from lamella.base.gc import gc_paused
 from lamella.base.origin import with_origin
 from lamella.base.placement import REFERENCE
 from lamella.base.source import NOWHERE
@@ -50,23 +51,27 @@ def prepare(model: Model, options: Options, all_products: bool = False) -> Model
     attention that is one kernel are rounded there. Quantised numbers are rounded where the graph says, so nothing is
     moved there that rounds elsewhere.
     """
-    kept = [name for name in BEFORE_KERNELS[1:] if not (options.quantized and name in INEXACT)]
-    flat = flatten(model, options.limits)
     try:
-        for name in kept[:-1]:
-            with timed_pass(name):
-                flat = ALL_PASSES[name](flat)
-        machine = GPU if all_products else DEFAULT_MACHINE
-        if all_products and not options.quantized:
-            flat = slice_parts(flat)
-            flat = sink_casts(hoist_scales(flat) if options.precision == NARROW else flat)
-        if options.precision != FULL:
-            flat = dce(_reduced(flat, options.precision, all_products))
-        with timed_pass(kept[-1]):
-            flat = fuse_model(flat, machine).model
+        with gc_paused():
+            return _run_passes(model, options, all_products)
     except Found as problem:
         raise LamellaError(problem.findings) from None
-    return flat
+
+
+def _run_passes(model: Model, options: Options, all_products: bool) -> Model:
+    kept = [name for name in BEFORE_KERNELS[1:] if not (options.quantized and name in INEXACT)]
+    flat = flatten(model, options.limits)
+    for name in kept[:-1]:
+        with timed_pass(name):
+            flat = ALL_PASSES[name](flat)
+    machine = GPU if all_products else DEFAULT_MACHINE
+    if all_products and not options.quantized:
+        flat = slice_parts(flat)
+        flat = sink_casts(hoist_scales(flat) if options.precision == NARROW else flat)
+    if options.precision != FULL:
+        flat = dce(_reduced(flat, options.precision, all_products))
+    with timed_pass(kept[-1]):
+        return fuse_model(flat, machine).model
 
 
 def _reduced(model: Model, precision: str, all_products: bool) -> Model:
@@ -99,7 +104,7 @@ def to_kernels(
             layouts,
             narrow=options.precision == NARROW,
         )
-        with timed_pass("graph_to_kernels"):
+        with timed_pass("graph_to_kernels"), gc_paused():
             found = graph_to_kernels(model, limits=options.limits, options=chosen)
     except Found as problem:
         raise LamellaError(problem.findings) from None
