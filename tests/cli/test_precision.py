@@ -57,6 +57,19 @@ def test_a_precision_without_effect_is_refused(graph: Path, more: tuple[str, ...
     assert "--precision cannot have an effect" in found.output
 
 
+@pytest.mark.parametrize("more", [(), ("--target", "sm_90a")])
+def test_kernels_are_lowered_in_a_precision(graph: Path, tmp_path: Path, more: tuple[str, ...]) -> None:
+    """Those for a GPU too, whose text runs here; a graph that stays as it is has no precision to be in."""
+    words = ("lower", graph, "--precision", "bf16", *more)
+    found = call(*words, "--to", "tensor", "-o", tmp_path / "made", "--json")
+    assert found.exit_code == 0, found.output
+    assert 0 <= json.loads(found.output)["largest_difference"] < 0.02
+    (written,) = (tmp_path / "made").glob("*.tensor")
+    assert "bf16" in written.read_text(encoding="utf-8")
+    refused = call("lower", graph, "--precision", "bf16", "--to", "sknd", "-o", tmp_path / "text")
+    assert "--precision cannot have an effect without --after or --explain" in refused.output
+
+
 def test_bench_holds_both_precisions(graph: Path) -> None:
     found = call("bench", graph, "--precision", "bf16", "--seconds", "0", "--json")
     assert found.exit_code == 0, found.output

@@ -9,6 +9,8 @@ from lamella.base.records import dataclass
 from lamella.pipeline.effects import ANY, BY_KERNELS, GRAPHS, NAC, TENSOR, Need, kinds, on, own, row
 from lamella.pipeline.quantize_options import QuantizeOptions
 
+CODE = ("tensor", "llvm", "asm", "ptx")
+"""Forms that kernels are lowered to."""
 PEERS = ("torch", "inductor", "onnxruntime", "openvino")
 """What is measured beside ours."""
 PRECISIONS = ("f32", "bf16", "w8", "w4", "int8")
@@ -87,8 +89,8 @@ class ComparisonOptions(QuantizeOptions):
                 Need(("backend",), (None, "cpu", "cuda"), BY_KERNELS - NAC, ("compile",), unless="f32"),
                 Need(("dtype",), (None, "f32")),
                 Need(("quantized",), (None, False)),
-                Need(("after", "explain"), steps=("lower",)),
-                Need(("to",), ("sknd",), steps=("lower",)),
+                Need(("after", "explain"), steps=("lower",), instead=Need(("to",), CODE)),
+                Need(("to",), ("sknd", *CODE), steps=("lower",)),
             ),
             choices=PRECISIONS,
         ),

@@ -161,10 +161,14 @@ class Need:
     """The steps it is asked for; empty for all."""
     unless: object = None
     """A value with which the option itself is enough."""
+    instead: Need | None = None
+    """What will do in its place."""
 
     def holds(self, value: object, given: Mapping[str, object]) -> bool:
         """Whether an option with a value has what it needs."""
         if self.unless is not None and value == self.unless:
+            return True
+        if self.instead is not None and self.instead.holds(value, given):
             return True
         if not self.values:
             return any(given.get(name) is not None for name in self.options)

@@ -16,7 +16,7 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.records import dataclass
 from lamella.pipeline.backends import BACKENDS, TITLES, WITH_KERNELS
 from lamella.pipeline.command_options import ALWAYS, MODELS, CommandOptions
-from lamella.pipeline.comparison_options import REALS
+from lamella.pipeline.comparison_options import CODE, REALS
 from lamella.pipeline.effects import (
     ANY,
     BY_KERNELS,
@@ -55,7 +55,6 @@ TEXTS = "check fmt show run convert lower sim bind view"
 LOADERS = "run convert lower diff bench quantize view"
 LATE = "compile, lower, diff, bench, quantize, view, plan, answer, write nac, write graph"
 """Steps in which a NAC file becomes a graph or a machine."""
-CODE = ("tensor", "llvm", "asm", "ptx")
 NOT_MACHINE = Need(("backend",), (None, "interpreter"), TENSOR)
 ON_INTERPRETER = Need(("backend",), ("interpreter",), BY_KERNELS, ("compile",))
 BY_ARCHITECTURE = Need(("architecture",), on=FOLDER)
@@ -431,7 +430,7 @@ class Options(CommandOptions):
             "--target NAME | lower | backend",
             needs=(
                 Need(("to",), CODE, TENSOR, ("lower",)),
-                Need(("to", "after"), CODE[1:], BY_KERNELS, ("lower",)),
+                Need(("to",), CODE, BY_KERNELS, ("lower",)),
                 Need(("backend",), ("cpu",), NAC, ("compile",)),
                 Need(("backend",), (None, "cpu"), (BY_KERNELS - NAC) | TENSOR, ("compile",)),
             ),

@@ -41,7 +41,8 @@ NARROW = "bf16"
 
 def from_graph(model: Model, path: Path, options: Options) -> KernelGraph:
     """The kernels of a graph whose extents are known, fused as it runs on them."""
-    return to_kernels(prepare(model, options), options)
+    on_gpu = options.target is not None and find_target(options.target).has_threads
+    return to_kernels(prepare(model, options, on_gpu), options)
 
 
 def prepare(model: Model, options: Options, all_products: bool = False) -> Model:
