@@ -52,18 +52,8 @@ FAMILIES = (
     *("llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen3 moe", "gemma", "gemma2", "phi3", "phi", "olmo"),
     *("olmo2", "gpt neox", "falcon", "starcoder2", "granite", "stablelm", "cohere", "cohere2", "smollm3"),
     *("deepseek v3", "deepseek v2", "gpt oss", "qwen3 next", "mamba2", "rwkv", "bloom", "opt", "nemotron"),
-    *(
-        "seed oss",
-        "arcee",
-        "helium",
-        "ernie 4.5",
-        "exaone4",
-        "olmo3",
-        "nemotron dense",
-        "gptj",
-        "gpt bigcode",
-    ),
-    *("mpt", "gpt neo", "glm", "glm4"),
+    *("seed oss", "arcee", "helium", "ernie 4.5", "exaone4", "olmo3", "nemotron dense"),
+    *("gptj", "gpt bigcode", "mpt", "gpt neo", "glm", "glm4"),
 )
 FEW = 12
 
