@@ -210,10 +210,8 @@ def test_codes_of_8_bits_are_multiplied_as_they_are(tmp_path: Path) -> None:
 def test_a_device_multiplies_codes_of_8_bits(tmp_path: Path) -> None:
     path = write_graph(tmp_path, *CODES)
     given = draw_inputs(plan(path), np.random.default_rng(7))
-    found, want = (
-        lamella.compile(path, backend=item, precision=precision)(**given)
-        for item, precision in (("cuda", "bf16"), ("reference", "f32"))
-    )
+    found = lamella.compile(path, backend="cuda", precision="bf16")(**given)
+    want = lamella.compile(path, backend="reference")(**given)
     # The sums of the tensor cores have 13 bits or so behind the point.
     for name in "yd":
         np.testing.assert_allclose(found[name], want[name], rtol=1e-2, atol=2e-2 * np.abs(want[name]).max())
