@@ -13,7 +13,7 @@ text tells them, and not less than the elements of its outputs. Rates and latenc
     SEQ   dispatch_cycles 0, ddr_bytes_per_cycle and l2_bytes_per_cycle (no limit), max_active_tokens, clock_khz
 
 The unit is the one of `@resource`, else the registry's default; a transfer that touches DDR runs on sDMA, and so does
-a gather of rows of a table there, which moves the rows; a unit that
+a view of what lies there, a gather of rows of a table above all, which moves the elements; a unit that
 the device lacks is replaced by VPU. A task without an engine runs on engine 0. Energy is optional: `fj_per_mac`,
 `fj_per_element` and `fj_per_byte` (femtojoules) of the unit that runs the task, `SEQ.fj_per_cycle` for the whole run.
 """
@@ -228,10 +228,12 @@ def _unit(task: Task) -> str:
 
 
 def picks_from_ddr(task: Task) -> bool:
-    """Whether a task brings rows of a table from DDR onto the chip: a move, by whatever carries bytes from there."""
-    if task.opcode != "gather" or task.resource is not None:
+    """Whether a task only brings elements from DDR onto the chip: a move, by whatever carries bytes from there."""
+    known = opcode(task.opcode)
+    if known is None or "view" not in known.families or task.resource is not None:
         return False
-    return task.inputs[0].buffer.memory == "DDR" and task.outputs[0].buffer.memory != "DDR"
+    sources = task.inputs[:1] if task.opcode == "gather" else task.inputs
+    return any(item.buffer.memory == "DDR" for item in sources) and task.outputs[0].buffer.memory != "DDR"
 
 
 def crosses(task: Task, level: str) -> bool:
