@@ -181,7 +181,10 @@ NEEDY = [
     ("convert m.nac o.nac --type x=f32[1]", "without --optimize or --plain-signatures or --quantize"),
     ("convert m.module o --shape B=1", "that becomes a Hugging Face folder"),
     ("lower m.sknd --to llvm --after unroll", "--after cannot have an effect without --to tensor"),
-    ("lower m.sknd --to tensor --target cuda", "--target cannot have an effect without --to llvm|asm|ptx"),
+    (
+        "lower m.sknd --to nac --target cuda",
+        "--target cannot have an effect without --to tensor|llvm|asm|ptx",
+    ),
     ("lower m.sknd --to sknd --no-compare", "--compare cannot have an effect without --output"),
     ("lower m.module --to ir --pass fold_constants", "that becomes a compiled unit"),
     ("show m.nac --type x=f32[1]", "--type cannot have an effect without --listing"),

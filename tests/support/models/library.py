@@ -49,7 +49,7 @@ REQUIRED = MappingProxyType(
     {
         **dict.fromkeys(("shared", "placed", "even_distances", "first", "sliding"), "true"),
         **dict.fromkeys(("use_bias", "use_mlp_bias", "use_key_bias"), "true"),
-        **dict.fromkeys(("gated", "embedding_norm", "final_norm"), "true"),
+        **dict.fromkeys(("gated", "embedding_norm", "final_norm", "learned"), "true"),
         **dict.fromkeys(("rope", "local_rope", "layer_types"), "None"),
         **dict.fromkeys(("rope_theta", "local_rope_theta"), 10000.0),
         **dict.fromkeys(("relative", "writes"), "false"),

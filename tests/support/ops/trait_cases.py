@@ -9,7 +9,7 @@ import numpy as np
 
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array, numpy_dtype
-from lamella.base.dtype import BOOL, F32, F64, I64, ElementType
+from lamella.base.dtype import BOOL, F32, F64, I4, I64, ElementType
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Operation, Tensor, Value, tensors
@@ -27,6 +27,7 @@ ELEMENTS: Mapping[str, tuple[ElementType, ...]] = {
     "real": (F32,),
     "f64": (F64,),
     "int": (I64,),
+    "i4": (I4,),
     "bool": (BOOL,),
     "num": (F32, I64),
     "arith": (F32, I64, BOOL),
@@ -97,6 +98,7 @@ SAMPLES: Mapping[str, tuple[Sample, ...]] = {
     "quant._centre": ((GRID, {"zero_point": 3}),),
     "onnx.cap": ((GRID, {"cap": 2.0}),),
     "onnx._bounded": ((GRID, {"bits": 4}),),
+    "quant.look_up": ((GRID, {"numbers": tuple(number / 8 for number in range(16))}),),
     "llm.scale": ((GRID, {"factor": 2.0}),),
     "rand.uniform": (((), {"shape": (40,)}),),
     "rand.normal": (((), {"shape": (40,)}),),
