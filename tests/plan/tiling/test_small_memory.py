@@ -80,6 +80,21 @@ def test_channels_of_a_depthwise_convolution_are_cut(size: int, kernel: int) -> 
     same_bytes(plan, tiled, result)
 
 
+def test_a_view_that_stays_in_ddr_is_carried_by_what_carries_bytes_there() -> None:
+    """Where neither L1 nor L2 holds a transposition it moves from DDR to DDR, in no fewer cycles than it must."""
+    text = NPU_2048.replace("L2", "1536").replace("393216", "768")
+    text += """
+buffer x_ddr : DDR (size=2976)
+buffer y_ddr : DDR (size=2976)
+let x = region(x_ddr, 0, 2976) elem=f16, shape=[3, 31, 16], layout=BMK
+let y = region(y_ddr, 0, 2976) elem=f16, shape=[16, 31, 3], layout=BMK
+transpose.async in x out y perm=[2, 1, 0]
+"""
+    plan = read_text(text)
+    _, result, _ = tiled_plan(plan, 1, TACTICS[:1])
+    assert simulate(result).cycles >= find_network_bounds(plan).largest.cycles
+
+
 def test_l2_may_be_smaller_than_the_l1s_together() -> None:
     """Tiles are as large as the rings through L2 allow."""
     target = (

@@ -101,8 +101,11 @@ class Tiled:
     """Weights that are parts of those of the selected plan, where tasks had to be cut."""
 
     def pack(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """What is imported for each packed buffer, from the bytes of the buffers of the selected plan."""
-        return self.packing.pack(sliced_arrays(self.slices, arrays))
+        """What is imported for packed buffers and for slices, from the bytes of the buffers of the selected plan."""
+        known = sliced_arrays(self.slices, arrays)
+        # What several tasks read is not packed for one of them.
+        alone = {item.name.id for item in self.document.statements if isinstance(item, nodes.Buffer)}
+        return {name: known[name] for name in self.slices if name in alone} | self.packing.pack(known)
 
 
 def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = None) -> Tiled:

@@ -13,7 +13,7 @@ text tells them, and not less than the elements of its outputs. Rates and latenc
     SEQ   dispatch_cycles 0, ddr_bytes_per_cycle and l2_bytes_per_cycle (no limit), max_active_tokens, clock_khz
 
 The unit is the one of `@resource`, else the registry's default; a transfer that touches DDR runs on sDMA, and so does
-a view of what lies there, a gather of rows of a table above all, which moves the elements; a unit that
+a view from or to there, a gather of rows of a table above all, which moves the elements; a unit that
 the device lacks is replaced by VPU. A task without an engine runs on engine 0. Energy is optional: `fj_per_mac`,
 `fj_per_element` and `fj_per_byte` (femtojoules) of the unit that runs the task, `SEQ.fj_per_cycle` for the whole run.
 """
@@ -221,24 +221,24 @@ def _unit(task: Task) -> str:
         return task.resource.unit
     if task.opcode == "transfer":
         return "sDMA" if "DDR" in memories(task) else "DMA"
-    if picks_from_ddr(task):
+    if ways_through_ddr(task):
         return "sDMA"
     known = opcode(task.opcode)
     return known.units[0] if known is not None and known.units else "VPU"
 
 
-def picks_from_ddr(task: Task) -> bool:
-    """Whether a task only brings elements from DDR onto the chip: a move, by whatever carries bytes from there."""
+def ways_through_ddr(task: Task) -> int:
+    """How often a task that only moves elements carries each: once from DDR, once to it, or both; else 0."""
     known = opcode(task.opcode)
     if known is None or "view" not in known.families or task.resource is not None:
-        return False
+        return 0
     sources = task.inputs[:1] if task.opcode == "gather" else task.inputs
-    return any(item.buffer.memory == "DDR" for item in sources) and task.outputs[0].buffer.memory != "DDR"
+    return sum(any(item.buffer.memory == "DDR" for item in regions) for regions in (sources, task.outputs))
 
 
 def crosses(task: Task, level: str) -> bool:
     """Whether a task moves bytes from or to a level."""
-    return level in memories(task) if task.opcode in MOVES else level == "DDR" and picks_from_ddr(task)
+    return level in memories(task) if task.opcode in MOVES else level == "DDR" and ways_through_ddr(task) > 0
 
 
 def memories(task: Task) -> frozenset[str]:
@@ -270,8 +270,8 @@ def work_of(task: Task) -> tuple[str, int]:
     """The kind and the amount of work of each instance of a task."""
     if task.opcode in MOVES:
         return BYTES, sum(region.extent for region in task.inputs)
-    if picks_from_ddr(task):
-        return BYTES, sum(region.extent for region in task.outputs)
+    if ways := ways_through_ddr(task):
+        return BYTES, ways * sum(region.extent for region in task.outputs)
     made = sum(elements(region) for region in task.outputs)
     if task.work is not None:
         return ELEMENTS, max(made, task.work)
