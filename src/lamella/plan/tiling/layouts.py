@@ -43,7 +43,11 @@ def settle_layouts(
                 choices[reader] = other
                 continue
         settled.add(maker)
-        assert rows is not None
+        if rows is None:
+            raise Unsupported(
+                f"{shapes[maker].stage.name} fits into {machine.l1} bytes of L1 only where engines share its "
+                "channels, and what reads its output cannot take it so"
+            )
         choices[maker] = rows
 
 
@@ -71,14 +75,20 @@ def _conflicts(
     network: Network, shapes: list[StageShape], choices: list[Choice], planar: dict[str, tuple[int, ...]]
 ) -> Iterator[tuple[int, int | None]]:
     """Stages that share channels in vain, each with the reader that might follow."""
-    makers: dict[str, int] = {}
+    writers: dict[str, list[int]] = {}
     for number, shape in enumerate(shapes):
         for region in shape.stage.outputs:
-            name = region.buffer.name
-            again = name in makers or name in network.outputs or region.extent != region.buffer.size
-            if name in planar and again:
-                yield number if choices[number].across else makers[name], None
-            makers[name] = number
+            writers.setdefault(region.buffer.name, []).append(number)
+    # Parts of a buffer, slices above all, have makers of their own, of which the first need not share channels.
+    makers = {
+        name: next((number for number in found if choices[number].across), found[0])
+        for name, found in writers.items()
+    }
+    for name in planar:
+        number = makers[name]
+        part = any(region.extent != region.buffer.size for region in shapes[number].stage.outputs)
+        if len(writers[name]) > 1 or name in network.outputs or part:
+            yield number, None
     for number, (shape, choice) in enumerate(zip(shapes, choices, strict=True)):
         for region in _main_operands(shape):
             if region.buffer.name in planar and not _takes_whole(shape, choice, region, planar):
@@ -117,10 +127,17 @@ def _takes_whole(
     produced = planar[region.buffer.name]
     index = next(number for number, item in enumerate(shape.stage.task.inputs) if item is region)
     part = split.inputs[index].part(0, split.units).type
+    if choice.remote and region.type is not None:
+        part = region.type
     alike = part.shape[-1] == produced[-1] and prod(part.shape) == prod(produced) == prod(_shape(region))
     alike = alike and dense(part)
     one = choice.across or (choice.height >= split.units and split.period == split.units)
-    own = choice.across or isinstance(split.inputs[index], Whole) or shape.stage.task.opcode in _ANY_STRIDES
+    own = (
+        choice.across
+        or choice.remote
+        or isinstance(split.inputs[index], Whole)
+        or shape.stage.task.opcode in _ANY_STRIDES
+    )
     return alike and one and own and not (shape.stage.followers and not choice.across)
 
 

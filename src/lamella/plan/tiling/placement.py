@@ -524,16 +524,13 @@ class Placement:
     def lying(self, tiled: TiledStage, region: Region) -> Bytes:
         """An operand in L2 or DDR, with its type."""
         key = region.buffer.name, region.offset.constant
+        type = None if region.type is None else tiled.shape.seen(region, OperandRange(0, region.type)).type
         if key in tiled.distant:
-            return Bytes(
-                self.packing.plain.name, AffineAddress(tiled.distant[key]), region.extent, region.type
-            )
+            return Bytes(self.packing.plain.name, AffineAddress(tiled.distant[key]), region.extent, type)
         if region.buffer.name in self.ddr:
-            return Bytes(
-                region.buffer.name, AffineAddress(region.offset.constant), region.extent, region.type
-            )
+            return Bytes(region.buffer.name, AffineAddress(region.offset.constant), region.extent, type)
         found = self.source(tiled, region, 0, region.extent)
-        return Bytes(found.buffer, found.place, found.extent, region.type)
+        return Bytes(found.buffer, found.place, found.extent, type)
 
     def l2(self, block: LiveBytes, offset: int, size: int) -> Bytes:
         name = f"at_{block.name}"
