@@ -156,3 +156,11 @@ def test_graphs_have_plans(way: str, group: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("way", "seed"), FOUND.values(), ids=FOUND)
 def test_networks_that_had_wrong_plans(way: str, seed: int, tmp_path: Path) -> None:
     assert judge(*quantised(way, seed), drawn_device(seed, len(LEAST_L1) - 1, tmp_path))
+
+
+def test_nothing_computes_on_ddr(tmp_path: Path) -> None:
+    """A kernel that is not divided needs its operands in L2; written to DDR for nothing, its plan beat the bounds."""
+    model, _ = quantised("images", 415368880499)
+    path = drawn_device(415368880499, len(LEAST_L1) - 1, tmp_path)
+    with pytest.raises(LamellaError, match=r"needs \d+ bytes of L2 at once; the device has 3456"):
+        from_graph(model, path, Options(device=str(path), seed=0))

@@ -32,7 +32,7 @@ from lamella.plan.tiling.shape import (
     lead_operand,
     tiles_of,
 )
-from lamella.plan.tiling.split import OperandRange, Tile, bits_of
+from lamella.plan.tiling.split import VIEWS, OperandRange, Tile, bits_of
 from lamella.plan.tiling.stages import Network, Stage
 
 GRAIN = 16
@@ -509,10 +509,17 @@ class Placement:
         return cheapest_spills(blocks, spills, self.machine.l2)
 
     def _can_stage(self, name: str) -> bool:
-        """Whether every use of a buffer goes by tiles."""
-        staying = [tiled for tiled in self.stages if not tiled.choice.remote]
-        wholes = {region.buffer.name for tiled in staying for _, region in tiled.shape.wholes}
-        return name not in wholes
+        """Whether every use of a buffer goes by tiles, or only moves its elements: no unit computes on DDR."""
+        for tiled in self.stages:
+            if not tiled.choice.remote:
+                used = [region for _, region in tiled.shape.wholes]
+            elif tiled.stage.task.opcode not in VIEWS:
+                used = [*tiled.stage.inputs(), *tiled.stage.outputs]
+            else:
+                continue
+            if any(region.buffer.name == name for region in used):
+                return False
+        return True
 
     def _peak_stage(self) -> int:
         live = [
