@@ -14,6 +14,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.attention import Attention, find_attention, write_attention
 from lamella.bridge.graph_to_kernels.attention_gradient import find_gradient
+from lamella.bridge.graph_to_kernels.code_vectors import find_code_product, write_code_product
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
     fewest_steps,
@@ -256,6 +257,9 @@ class GroupWriter:
         with suppress(Unsupported):
             windows = find_windows(group, self._views, self._real, self.target, fixed)
             return write_windows(windows, self._views)
+        with suppress(Unsupported):
+            codes = find_code_product(group, self._views, self._real, self.target, fixed)
+            return write_code_product(codes, self._views)
         with suppress(Unsupported):
             few = find_vector_product(group, self._views, self._real, self.target, fixed)
             return write_vector_product(few, self._views)
