@@ -40,7 +40,6 @@ from lamella.bridge.graph_to_kernels.vector_products import (
     MOST_COLUMNS,
     MOST_SUMS,
     PIECE,
-    ROWS,
     UNROLLED,
     VectorProduct,
     VectorWriter,
@@ -367,7 +366,9 @@ class CodeWriter(VectorWriter):
             found = results
         return found
 
-    def _codes(self, builder: Builder, access: Access, place: Mapping[str, Value], start: Value) -> list[Value]:
+    def _codes(
+        self, builder: Builder, access: Access, place: Mapping[str, Value], start: Value
+    ) -> list[Value]:
         """The numbers that the codes of a work-item are, in the order of its units."""
         weave, real, type_ = self.weave, self.plan.real, Scalar(access.element)
         found: list[Value] = []
@@ -421,7 +422,5 @@ class CodeWriter(VectorWriter):
                 if own not in scales:
                     scales[own] = self.load(builder, access, {**place, **sum_place})
                 total = builder.arith("mul", total, scales[own], type_=real)
-            found[number] = (
-                builder.arith("add", found[number], total, type_=real) if self.groups else total
-            )
+            found[number] = builder.arith("add", found[number], total, type_=real) if self.groups else total
         return found
