@@ -18,6 +18,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, matrix_view
+from lamella.bridge.graph_to_kernels.decoded_factors import CODES, DECODED, write_decoded
 from lamella.bridge.graph_to_kernels.laid_factors import LAID_COLUMNS, grain_of, lay_factor, write_laid
 from lamella.bridge.graph_to_kernels.stream_sides import flatten_lines
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
@@ -27,6 +28,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     Key,
     PreparedProduct,
     ProductGroup,
+    Scale,
     Tensors,
     find_roles,
     prepare_product,
@@ -98,6 +100,13 @@ class CoreProduct:
     """The type to which those round them, where they do."""
     sums: tuple[str, ...] = ()
     """The loops that the sum is made of; where there are several, both factors are laid along all of them."""
+    decoded: tuple[Scale, ...] | None = None
+    """The scales of the rows' codes, where rows are codes, which a kernel of its own decodes."""
+
+    @property
+    def laid_rows(self) -> Key:
+        """Where the row factor is laid, if it is."""
+        return PACKED if self.decoded is None else DECODED
 
     @property
     def columns(self) -> int:
@@ -123,20 +132,35 @@ class CoreProduct:
 
 
 def find_core_product(
-    group: ProductGroup, tensors: Tensors, real: Scalar, target: Target, rounds: bool = False
+    group: ProductGroup,
+    tensors: Tensors,
+    real: Scalar,
+    target: Target,
+    rounds: bool = False,
+    decodes: bool = False,
 ) -> CoreProduct:
-    """How tensor cores compute a sum of products, whose factors may be rounded; Unsupported says why they do not."""
+    """How tensor cores compute a sum of products; Unsupported says why they do not.
+
+    Where it `rounds`, both factors may be rounded to halves; where it `decodes`, codes and what they meet.
+    """
     if not target.tensor_cores or real.name != SUMS:
         raise Unsupported("there are no tensor cores for it")
     found = prepare_product(group, tensors, real)
     elements = {item.element for item in found.factors}
     rounded = FACTORS[0] if rounds and SUMS in elements and elements <= {SUMS, FACTORS[0]} else ""
     alike = elements <= set(STORED_FLOATS) or (len(elements) == 1 and elements <= set(FACTORS))
-    if not (rounded or alike) or found.scales:
+    coded = decodes and bool(found.scales) and len(elements & set(CODES)) == 1 < len(elements)
+    coded = coded and elements - set(CODES) <= {SUMS, FACTORS[0]}
+    if not coded and (not (rounded or alike) or found.scales):
         raise Unsupported("its factors are no halves")
     if any(map(is_open, found.extents.values())):
         raise Unsupported("its extents are open")
-    roles, flipped = find_roles(found.outputs, *found.factors, found.extents, set())
+    scaled = {name for item in found.scales for name in item.access.loops()}
+    roles, flipped = find_roles(found.outputs, *found.factors, found.extents, scaled)
+    if coded:
+        rounded = FACTORS[0]
+        if found.factors[flipped].element not in CODES:
+            raise Unsupported("its codes are those of its columns")
     if not roles.sums or not roles.columns or not found.extents.keys() >= set(roles.sums):
         raise Unsupported("it is not a sum of rows and columns")
     row, column, inner = roles.row, roles.columns[-1], "/".join(roles.sums)
@@ -159,7 +183,7 @@ def find_core_product(
     rows, subgroups = choose_tile((found.extents[row], found.extents[column]), many, target)
     return CoreProduct(
         found, row, column, inner, outer, sides[0], row_key, sides[1], found.keys[not flipped],
-        rows, subgroups, (laid[0], laid[1]), rounded, tuple(roles.sums),
+        rows, subgroups, (laid[0], laid[1]), rounded, tuple(roles.sums), found.scales if coded else None,
     )  # fmt: skip
 
 
@@ -221,9 +245,13 @@ def write_core_product(plan: CoreProduct, tensors: Tensors) -> list[TileKernel]:
     """The kernels of a product, in the order in which they run."""
     found, before = plan.found, list[TileKernel]()
     for loops, key, own in zip(
-        plan.laid, (plan.row_key, plan.column_key), (PACKED, LAID_COLUMNS), strict=True
+        plan.laid, (plan.row_key, plan.column_key), (plan.laid_rows, LAID_COLUMNS), strict=True
     ):
-        if loops:
+        if own == DECODED:
+            codes = key, found.factors[found.keys.index(key)]
+            scales = plan.decoded or ()
+            before.append(write_decoded(codes, scales, loops, plan.sums, found.extents, plan.rounded))
+        elif loops:
             place = found.factors[found.keys.index(key)]
             before.append(write_laid(place, (key, own), loops, found.extents, plan.sums, plan.rounded))
     return [*before, CoreWriter(plan, tensors).write()]
@@ -246,7 +274,7 @@ class CoreWriter:
         for item in found.ends:
             for key in item.accesses:
                 self.accesses[key] = self.parameters.add(item.keys[key], self._flat(found.accesses[key]))
-        rows = self.parameters.add(PACKED if plan.laid[0] else plan.row_key, plan.row_factor)
+        rows = self.parameters.add(plan.laid_rows if plan.laid[0] else plan.row_key, plan.row_factor)
         columns = self.parameters.add(LAID_COLUMNS if plan.laid[1] else plan.column_key, plan.column_factor)
         builder = self.parameters.builder()
         with builder.parallel() as region:

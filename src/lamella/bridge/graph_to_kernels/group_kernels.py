@@ -14,6 +14,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.attention import Attention, find_attention, write_attention
 from lamella.bridge.graph_to_kernels.attention_gradient import find_gradient
+from lamella.bridge.graph_to_kernels.code_vectors import find_code_product, write_code_product
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
     fewest_steps,
@@ -24,6 +25,7 @@ from lamella.bridge.graph_to_kernels.core_attention import write_core_attention
 from lamella.bridge.graph_to_kernels.core_products import find_core_product
 from lamella.bridge.graph_to_kernels.core_windows import find_windows, write_windows
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
+from lamella.bridge.graph_to_kernels.decoded_factors import DECODED
 from lamella.bridge.graph_to_kernels.factors import is_contraction
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
@@ -251,11 +253,14 @@ class GroupWriter:
     def _product(self, group: ProductGroup, fixed: frozenset[Key]) -> list[TileKernel]:
         """The kernels of a sum of products, by tiles or by lanes."""
         with suppress(Unsupported):
-            cores = find_core_product(group, self._views, self._real, self.target, self.rounds)
+            cores = find_core_product(group, self._views, self._real, self.target, self.rounds, self.narrow)
             return write_turned_product(cores, self._views, self.target)
         with suppress(Unsupported):
             windows = find_windows(group, self._views, self._real, self.target, fixed)
             return write_windows(windows, self._views)
+        with suppress(Unsupported):
+            codes = find_code_product(group, self._views, self._real, self.target, fixed)
+            return write_code_product(codes, self._views)
         with suppress(Unsupported):
             few = find_vector_product(group, self._views, self._real, self.target, fixed)
             return write_vector_product(few, self._views)
@@ -395,7 +400,7 @@ class GroupWriter:
         shape = tuple(size or 0 for size in type_.shape)
         strides = tuple(stride or 0 for stride in type_.stride)
         name, item = self.operands.get(tensor, (f".{tensor.lstrip('.')}", None))
-        own = tensor.startswith((PACKED[0], SCALE, WINOGRAD))
+        own = tensor.startswith((PACKED[0], SCALE, WINOGRAD, DECODED[0]))
         if own:
             # Each product of a group has a factor of its own to pack.
             name = f"{tensor}.{self.products}"

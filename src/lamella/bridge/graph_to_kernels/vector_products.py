@@ -137,11 +137,11 @@ def write_vector_product(plan: VectorProduct, tensors: Tensors) -> list[TileKern
     if plan.packed:
         source = found.factors[found.keys.index(plan.matrix_key)]
         before = [write_laid(source, (plan.matrix_key, PACKED), (plan.row, plan.sum), found.extents)]
-    return [*before, _VectorWriter(plan, tensors).write()]
+    return [*before, VectorWriter(plan, tensors).write()]
 
 
 @dataclass(slots=True)
-class _VectorWriter:
+class VectorWriter:
     """The kernel of a product while it is written."""
 
     plan: VectorProduct
@@ -158,15 +158,23 @@ class _VectorWriter:
         own = PACKED if plan.packed else plan.matrix_key
         sides = self._add(own, plan.matrix), self._add(plan.vectors_key, plan.vectors)
         scales = [self._add(item.key, item.access) for item in found.scales]
+        self.add_scales()
         builder = self.parameters.builder()
         sizes = {**found.extents, ROWS: -(-found.extents[plan.row] // plan.rows)}
         values = split_group(builder, [*plan.outer, ROWS], sizes)
         with builder.parallel() as region:
             places = self._places(region, values)
-            sums = self._sum(region, sides, places)
+            sums = self.sum(region, sides, places)
             self._finish(region, scales, places, sums)
         kernel = self.parameters.close(builder, plan.groups)
-        return replace(promise_pieces(kernel, sides, plan.piece), attributes=group_sizes(1))
+        return self.promise(kernel, sides)
+
+    def promise(self, kernel: TileKernel, sides: Sequence[Access]) -> TileKernel:
+        """The kernel whose factors begin where pieces of them can be read at once."""
+        return replace(promise_pieces(kernel, sides, self.plan.piece), attributes=group_sizes(1))
+
+    def add_scales(self) -> None:
+        """Parameters of what else a row is read with; nothing here."""
 
     def _add(self, key: Key, access: Access) -> Access:
         return self.parameters.add(key, access)
@@ -186,7 +194,7 @@ class _VectorWriter:
                 found.append({**values, plan.row: row, **dict(columns)})
         return found
 
-    def _sum(
+    def sum(
         self, builder: Builder, sides: tuple[Access, Access], places: Sequence[Mapping[str, Value]]
     ) -> list[Value]:
         """The sums of each work-item, added up."""
@@ -220,6 +228,11 @@ class _VectorWriter:
                 If(inside, then.region(), otherwise.region(), tuple(real for _ in sums)), tuple(found)
             )
             sums = found
+        return self.add_up(builder, sums)
+
+    def add_up(self, builder: Builder, sums: Sequence[Value]) -> list[Value]:
+        """The sums of all work-items of a subgroup."""
+        real = self.plan.real
         return [builder.value(SubgroupOperation("add", "reduce", item, real)) for item in sums]
 
     def _add_piece(
@@ -242,14 +255,15 @@ class _VectorWriter:
             for side, access in enumerate(sides):
                 key = side, tuple(place[name] for name in sorted(access.loops() - {plan.sum}))
                 if key not in loaded:
-                    loaded[key] = [self._load(builder, access, {**place, plan.sum: item}) for item in steps]
+                    loaded[key] = [self.load(builder, access, {**place, plan.sum: item}) for item in steps]
                 pieces.append(loaded[key])
             for left, right in zip(*pieces, strict=True):
                 term = builder.arith("mul", left, right, type_=real)
                 found[number] = builder.arith("add", found[number], term, type_=real)
         return found
 
-    def _load(self, builder: Builder, access: Access, values: Mapping[str, Value]) -> Value:
+    def load(self, builder: Builder, access: Access, values: Mapping[str, Value]) -> Value:
+        """An element as a real."""
         value = builder.load(access.memref, access.places(builder, values), Scalar(access.element))
         return value if access.element == self.plan.real.name else builder.cast(value, self.plan.real)
 
@@ -269,7 +283,7 @@ class _VectorWriter:
             with builder.condition(own) as inner:
                 value = total
                 for scale in scales:
-                    value = inner.arith("mul", value, self._load(inner, scale, place), type_=plan.real)
+                    value = inner.arith("mul", value, self.load(inner, scale, place), type_=plan.real)
                 for end in found.ends:
                     writing = EndWriter(plan.real, self.tensors, end.extents, [inner])
                     writing.accesses, writing.loops = self.accesses, place

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 NARROW = "bf16"
 """The precision in which tensor cores multiply."""
+NARROW_PRODUCTS = (NARROW, "w8", "w4")
+"""Precisions whose products of many columns are those of halves on a GPU."""
 
 
 def from_graph(model: Model, path: Path, options: Options) -> KernelGraph:
@@ -103,7 +105,7 @@ def to_kernels(
             quantized,
             target if options.target is None else find_target(options.target),
             layouts,
-            narrow=options.precision == NARROW,
+            narrow=options.precision in NARROW_PRODUCTS,
         )
         with timed_pass("graph_to_kernels"), gc_paused():
             found = graph_to_kernels(model, limits=options.limits, options=chosen)

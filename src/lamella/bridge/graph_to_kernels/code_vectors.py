@@ -1,0 +1,426 @@
+"""Products of a matrix of codes with a vector, or a few, where work-items are threads.
+
+Codes of 8 or 4 bits are woven once, when a model is loaded: the 16 bytes that a work-item reads at once hold codes that
+meet *units* of its vectors, 16 bytes each, and the units of neighbouring work-items are neighbours. So both sides are
+read in whole lines of memory. With the 32 work-items of a subgroup, P codes in 16 bytes and U elements in a unit:
+
+    code c of work-item l in block b stands for element   k = 32 P b + 32 U (c / U) + U l + c mod U
+
+Of codes of 4 bits a byte holds two, those of a unit of even number in the lower half. Scales of groups along the sum
+are multiplied with the sum of a unit, others with the whole one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from math import gcd, prod
+
+from lamella.base.affine import Affine
+from lamella.base.dtype import I4
+from lamella.base.errors import Unsupported
+from lamella.base.open_extent import is_open
+from lamella.base.records import dataclass
+from lamella.bridge.graph_to_kernels.accesses import Access, Axis
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, split_group
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
+from lamella.bridge.graph_to_kernels.tiled import (
+    Key,
+    ProductGroup,
+    Roles,
+    Scale,
+    Tensors,
+    find_roles,
+    prepare_product,
+)
+from lamella.bridge.graph_to_kernels.vector_products import (
+    FIRST,
+    FULL,
+    LANE,
+    MOST_COLUMNS,
+    MOST_SUMS,
+    PIECE,
+    UNROLLED,
+    VectorProduct,
+    VectorWriter,
+    promise_pieces,
+)
+from lamella.kernels.build import Builder
+from lamella.kernels.fragments import WARP
+from lamella.kernels.target import Target
+from lamella.lang.tensor.check.kinds import BYTES
+from lamella.lang.tensor.nodes import Dictionary, DictionaryEntry, If, Scalar, Value
+from lamella.lang.tensor.nodes.types import INDEX, STORED_FLOATS
+
+CODES = ("i8", *STORED_FLOATS)
+"""Types of codes, those of 4 bits among them."""
+WORD = Scalar("i32")
+WOVEN = "woven"
+"""The name under which the bytes of a row count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weave:
+    """How the codes of a row lie."""
+
+    codes: int
+    """Codes that a work-item reads at once."""
+    unit: int
+    """Elements of the vectors that it reads at once."""
+    length: int
+    """Elements of the sum."""
+    loops: tuple[str, ...]
+    """The loops that the sum is made of: one, or those over groups and over the elements of a group."""
+    group: int
+    """Elements that share a scale; all where the sum is one loop."""
+
+    @property
+    def each(self) -> int:
+        """Codes of a byte."""
+        return self.codes // PIECE
+
+    @property
+    def units(self) -> int:
+        """Units that a work-item reads for its codes."""
+        return self.codes // self.unit
+
+    @property
+    def width(self) -> int:
+        """Elements of a block."""
+        return self.codes * WARP
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a row; what the last one lacks are zeros."""
+        return -(-self.length // self.width)
+
+    def places(self, builder: Builder, position: Value) -> dict[str, Value]:
+        """The loops of the sum at an element of it."""
+        if len(self.loops) == 1:
+            return {self.loops[0]: position}
+        size = builder.constant(self.group)
+        return {
+            self.loops[0]: builder.arith("div", position, size),
+            self.loops[1]: builder.arith("rem", position, size),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CodeProduct:
+    """A product of a matrix of codes with a few vectors."""
+
+    vector: VectorProduct
+    source: Access
+    """The codes as the graph has them."""
+    weave: Weave
+    along: tuple[Scale, ...]
+    """Scales of groups along the sum."""
+
+
+def find_code_product(
+    group: ProductGroup, tensors: Tensors, real: Scalar, target: Target, constant: frozenset[Key]
+) -> CodeProduct:
+    """How subgroups compute a product of codes that never change with few vectors; Unsupported says why not."""
+    if not target.has_threads:
+        raise Unsupported("work-items are lanes")
+    found = prepare_product(group, tensors, real)
+    if any(map(is_open, found.extents.values())):
+        raise Unsupported("its extents are open")
+    scaled = {name for item in found.scales for name in item.access.loops()}
+    roles, flipped = find_roles(found.outputs, *found.factors, found.extents, scaled)
+    columns = prod(found.extents[name] for name in roles.columns)
+    source, key = found.factors[flipped], found.keys[flipped]
+    if source.element not in CODES or key not in constant or columns > MOST_COLUMNS:
+        raise Unsupported("it has no codes that never change, or many columns")
+    vectors = _along_sum(found.factors[not flipped], roles, found.extents)
+    weave = _find_weave(vectors, roles, found.extents, tensors[key].element == I4)
+    along = tuple(item for item in found.scales if item.access.loops() & set(roles.sums))
+    rows = _count_rows(roles, found.extents, columns, target)
+    woven = _lay(source, (*roles.batch, roles.row), found.extents, weave)
+    rest = tuple(item for item in found.scales if item not in along)
+    plan = VectorProduct(
+        replace(found, scales=rest), real, roles.row, roles.columns, roles.batch, roles.sums[-1], woven, key,
+        vectors, found.keys[not flipped], PIECE, rows, True,
+    )  # fmt: skip
+    return CodeProduct(plan, source, weave, along)
+
+
+def _count_rows(roles: Roles, extents: Mapping[str, int], columns: int, target: Target) -> int:
+    many = prod(extents[name] for name in (*roles.batch, roles.row))
+    wanted = -(-many // (FULL * max(1, target.multiprocessors)))
+    return max(1, min(wanted, MOST_SUMS // columns, extents[roles.row]))
+
+
+def _along_sum(access: Access, roles: Roles, extents: Mapping[str, int]) -> Access:
+    """The vectors, whose closest mode counts the whole sum."""
+    inner = roles.sums[-1]
+    *others, last = access.axes
+    if last.stride != 1 or last.index != Affine(0, ((inner, 1),)) or last.ring:
+        raise Unsupported("its vectors do not lie along the sum")
+    if len(roles.sums) == 2:
+        outer = roles.sums[0]
+        *others, groups = others
+        dense = groups.stride == last.size == extents[inner] and groups.size == extents[outer]
+        if groups.index != Affine(0, ((outer, 1),)) or groups.ring or not dense:
+            raise Unsupported("its vectors do not lie along the sum")
+        last = Axis(last.size * groups.size, 1, Affine(0, ((WOVEN, 1),)))
+    else:
+        last = replace(last, index=Affine(0, ((WOVEN, 1),)))
+    if any(item.ring or item.index.symbols & set(roles.sums) for item in others):
+        raise Unsupported("its vectors have the sum twice")
+    return replace(access, axes=(*others, last))
+
+
+def _find_weave(vectors: Access, roles: Roles, extents: Mapping[str, int], short: bool) -> Weave:
+    if len(roles.sums) > 2 or any(name not in extents for name in roles.sums):
+        raise Unsupported("its sum is made of several loops")
+    length = prod(extents[name] for name in roles.sums)
+    group = extents[roles.sums[-1]]
+    *others, last = vectors.axes
+    if last.size != length:
+        raise Unsupported("its vectors are longer than the sum")
+    unit = gcd(PIECE // BYTES[vectors.element], group, *(axis.stride for axis in others))
+    if unit < 4:
+        raise Unsupported("its vectors are read element by element")
+    return Weave(PIECE * (2 if short else 1), unit, length, roles.sums, group)
+
+
+def _lay(source: Access, loops: Sequence[str], extents: Mapping[str, int], weave: Weave) -> Access:
+    """The codes as they are woven: bytes of a row closest, then the rows, then what is outside."""
+    width = weave.blocks * WARP * PIECE
+    axes, stride = [Axis(width, 1, Affine(0, ((WOVEN, 1),)))], width
+    for name in reversed(loops):
+        axes.append(Axis(extents[name], stride, Affine(0, ((name, 1),))))
+        stride *= extents[name]
+    return replace(source, axes=tuple(reversed(axes)))
+
+
+# --- weaving --------------------------------------------------------------------------------------------------------
+
+
+def write_code_product(plan: CodeProduct, tensors: Tensors) -> list[TileKernel]:
+    """The kernels of a product: the one that weaves the codes, which runs once, and the product."""
+    return [_write_weave(plan), CodeWriter(plan.vector, tensors, code=plan).write()]
+
+
+def _write_weave(plan: CodeProduct) -> TileKernel:
+    """A work-group weaves a row."""
+    parameters, vector, weave = Parameters(), plan.vector, plan.weave
+    target = parameters.add(PACKED, vector.matrix)
+    source = parameters.add(vector.matrix_key, plan.source)
+    builder = parameters.builder()
+    extents, outer = vector.found.extents, (*vector.outer, vector.row)
+    values = split_group(builder, outer, extents)
+    with builder.foreach([builder.constant(weave.blocks * WARP * PIECE)]) as (region, (byte,)):
+        found = [
+            _read_code(region, source, weave, values, position)
+            for position in _positions(region, weave, byte)
+        ]
+        value = found[0] if len(found) == 1 else _join(region, found)
+        region.store(value, target.memref, target.places(region, {**values, WOVEN: byte}))
+    return parameters.close(builder, prod(extents[name] for name in outer))
+
+
+def _positions(builder: Builder, weave: Weave, byte: Value) -> Iterator[Value]:
+    """The elements of the sum whose codes a byte of a row holds."""
+
+    def split(value: Value, size: int) -> tuple[Value, Value]:
+        by = builder.constant(size)
+        return builder.arith("div", value, by), builder.arith("rem", value, by)
+
+    block, rest = split(byte, WARP * PIECE)
+    lane, place = split(rest, PIECE)
+    number, step = split(place, weave.unit)
+    parts = [(block, weave.width), (lane, weave.unit), (number, weave.each * WARP * weave.unit), (step, 1)]
+    first = builder.constant(0)
+    for value, factor in parts:
+        scaled = builder.arith("mul", value, builder.constant(factor))
+        first = builder.arith("add", first, scaled)
+    for more in range(weave.each):
+        yield builder.arith("add", first, builder.constant(more * WARP * weave.unit))
+
+
+def _read_code(
+    builder: Builder, source: Access, weave: Weave, values: Mapping[str, Value], position: Value
+) -> Value:
+    """A code, 0 behind the end of the sum."""
+    type_ = Scalar(source.element)
+    if weave.length % weave.width == 0:
+        here = {**values, **weave.places(builder, position)}
+        return builder.load(source.memref, source.places(builder, here), type_)
+    inside = builder.compare("lt", position, builder.constant(weave.length))
+    then, otherwise, found = builder.inner(), builder.inner(), builder.names.new()
+    here = {**values, **weave.places(then, position)}
+    then.give(then.load(source.memref, source.places(then, here), type_))
+    zero = otherwise.constant(0 if source.element == "i8" else 0.0, type_)
+    otherwise.give(zero)
+    builder.put(If(inside, then.region(), otherwise.region(), (type_,)), (found,))
+    return found
+
+
+def _join(builder: Builder, codes: Sequence[Value]) -> Value:
+    """Two codes of 4 bits in a byte: 16 high + (low mod 16)."""
+    low, high = (builder.cast(item, WORD) for item in codes)
+    sign = builder.arith("shr", low, builder.constant(3, WORD), type_=WORD)
+    above = builder.arith("sub", high, sign, type_=WORD)
+    scaled = builder.arith("mul", above, builder.constant(16, WORD), type_=WORD)
+    return builder.cast(builder.arith("add", low, scaled, type_=WORD), Scalar("i8"))
+
+
+# --- the product ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class CodeWriter(VectorWriter):
+    """The kernel of a product with codes while it is written."""
+
+    code: CodeProduct | None = None
+    groups: list[Access] = field(default_factory=list)
+    """Scales along the sum."""
+
+    @property
+    def weave(self) -> Weave:
+        """How codes lie."""
+        if self.code is None:
+            raise TypeError("a product of codes has codes")
+        return self.code.weave
+
+    def promise(self, kernel: TileKernel, sides: Sequence[Access]) -> TileKernel:
+        """The kernel whose codes and vectors begin where 16 bytes of them can be read at once."""
+        matrix, vectors = sides
+        promised = promise_pieces(kernel, [matrix], PIECE // BYTES[matrix.element])
+        promised = promise_pieces(promised, [vectors], self.weave.unit)
+        return replace(promised, attributes=group_sizes(1))
+
+    def add_scales(self) -> None:
+        """Scales along the sum are parameters too."""
+        along = self.code.along if self.code is not None else ()
+        self.groups = [self.parameters.add(item.key, item.access) for item in along]
+
+    def sum(
+        self, builder: Builder, sides: tuple[Access, Access], places: Sequence[Mapping[str, Value]]
+    ) -> list[Value]:
+        """The sums of each work-item, added up."""
+        weave, real = self.weave, self.plan.real
+        lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
+        sums = [builder.constant(0.0, real)] * len(places)
+        whole = weave.length // weave.width
+        first = min(whole, max(1, FIRST // self.plan.rows))
+        most = max(1, UNROLLED // self.plan.rows)
+        at_once = max(count for count in range(1, most + 1) if (whole - first) % count == 0)
+        for begin, end, unrolled in ((0, first, first), (first, whole, at_once)):
+            if begin == end:
+                continue
+            attributes = Dictionary((DictionaryEntry("unroll", unrolled),))
+            bounds = builder.constant(begin), builder.constant(end), None
+            with builder.loop(*bounds, [(value, real) for value in sums], attributes) as loop:
+                start = self._start(loop.body, loop.variable, lane)
+                loop.body.give(*self._block(loop.body, sides, start, places, loop.carried))
+            sums = loop.results
+        if whole < weave.blocks:
+            start = self._start(builder, builder.constant(whole), lane)
+            sums = self._block(builder, sides, start, places, sums, weave.length)
+        return self.add_up(builder, sums)
+
+    def _start(self, builder: Builder, block: Value, lane: Value) -> tuple[Value, Value]:
+        """The first byte that a work-item reads of a block, and the first element of its vectors."""
+
+        def at(width: int, step: int) -> Value:
+            begin = builder.arith("mul", block, builder.constant(width))
+            return builder.arith("add", begin, builder.arith("mul", lane, builder.constant(step)))
+
+        return at(WARP * PIECE, PIECE), at(self.weave.width, self.weave.unit)
+
+    def _block(
+        self,
+        builder: Builder,
+        sides: tuple[Access, Access],
+        start: tuple[Value, Value],
+        places: Sequence[Mapping[str, Value]],
+        sums: Sequence[Value],
+        end: int = 0,
+    ) -> list[Value]:
+        """What a block adds to each sum; units behind the end add nothing, where there is one."""
+        weave, real, found = self.weave, self.plan.real, list(sums)
+        rows: dict[tuple[Value, ...], list[Value]] = {}
+        own = []
+        for place in places:
+            key = tuple(place[name] for name in sorted(sides[0].loops() - {WOVEN}))
+            if key not in rows:
+                rows[key] = self._codes(builder, sides[0], place, start[0])
+            own.append(rows[key])
+        for number in range(weave.units):
+            step = builder.constant(number * WARP * weave.unit)
+            position = builder.arith("add", start[1], step) if number else start[1]
+            numbers = [item[number * weave.unit :][: weave.unit] for item in own]
+            if not end:
+                found = self._unit(builder, sides[1], position, places, numbers, found)
+                continue
+            inside = builder.compare("lt", position, builder.constant(end))
+            then, otherwise = builder.inner(), builder.inner()
+            then.give(*self._unit(then, sides[1], position, places, numbers, found))
+            otherwise.give(*found)
+            results = [builder.names.new() for _ in found]
+            types = tuple(real for _ in found)
+            builder.put(If(inside, then.region(), otherwise.region(), types), tuple(results))
+            found = results
+        return found
+
+    def _codes(
+        self, builder: Builder, access: Access, place: Mapping[str, Value], start: Value
+    ) -> list[Value]:
+        """The numbers that the codes of a work-item are, in the order of its units."""
+        weave, real, type_ = self.weave, self.plan.real, Scalar(access.element)
+        found: list[Value] = []
+        loaded = []
+        for byte in range(PIECE):
+            here = builder.arith("add", start, builder.constant(byte)) if byte else start
+            indices = access.places(builder, {**place, WOVEN: here})
+            loaded.append(builder.load(access.memref, indices, type_))
+        if weave.each == 1:
+            return [builder.cast(item, real) for item in loaded]
+        top, half = builder.constant(28, WORD), builder.constant(4, WORD)
+        for begin in range(0, PIECE, weave.unit):
+            words = [builder.cast(item, WORD) for item in loaded[begin : begin + weave.unit]]
+            low = [
+                builder.arith("shr", builder.arith("shl", item, top, type_=WORD), top, type_=WORD)
+                for item in words
+            ]
+            high = [builder.arith("shr", item, half, type_=WORD) for item in words]
+            found += [builder.cast(item, real) for item in (*low, *high)]
+        return found
+
+    def _unit(
+        self,
+        builder: Builder,
+        vectors: Access,
+        position: Value,
+        places: Sequence[Mapping[str, Value]],
+        numbers: Sequence[Sequence[Value]],
+        sums: Sequence[Value],
+    ) -> list[Value]:
+        """What a unit adds to each sum; what several of them read is loaded once."""
+        weave, real, found = self.weave, self.plan.real, list(sums)
+        loaded: dict[tuple[Value, ...], list[Value]] = {}
+        scales: dict[tuple[Value, ...], Value] = {}
+        sum_place = weave.places(builder, position) if self.groups else {}
+        for number, place in enumerate(places):
+            key = tuple(place[name] for name in sorted(vectors.loops() - {WOVEN}))
+            if key not in loaded:
+                loaded[key] = []
+                for step in range(weave.unit):
+                    here = builder.arith("add", position, builder.constant(step)) if step else position
+                    loaded[key].append(self.load(builder, vectors, {**place, WOVEN: here}))
+            pairs = list(zip(numbers[number], loaded[key], strict=True))
+            total = found[number]
+            if self.groups:
+                total = builder.arith("mul", *pairs.pop(0), type_=real)
+            for pair in pairs:
+                total = builder.arith("add", total, builder.arith("mul", *pair, type_=real), type_=real)
+            for access in self.groups:
+                own = (access.memref, *(place[name] for name in sorted(access.loops() - set(weave.loops))))
+                if own not in scales:
+                    scales[own] = self.load(builder, access, {**place, **sum_place})
+                total = builder.arith("mul", total, scales[own], type_=real)
+            found[number] = builder.arith("add", found[number], total, type_=real) if self.groups else total
+        return found
