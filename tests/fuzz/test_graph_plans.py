@@ -57,6 +57,7 @@ GROUPS = MUTATIONS // SHARE // len(WAYS) // TOGETHER if IS_LONG and not CASE els
 FOUND = {
     "a part of a known factor that several parts of a product share": ("rows", 12323762530),
     "a transposition in L2 of what engines left channel by channel": ("products", 469275832781),
+    "an addend of a convolution that stands for a product with a number": ("images", 686276953378),
     "parts of a buffer of which not the first is shared by channels": ("images", 345322422990),
 }
 """Networks of `make fuzz` that had no plan, or a wrong one."""

@@ -478,8 +478,11 @@ class Emitter:
         spread = broadcast(addend, value.shape)
         if task.opcode == "conv2d":
             vector = _innermost(spread, IMAGE) if len(value.shape) == 4 and fits(value, IMAGE) else None
-            if vector is None or vector.size != value.shape[1]:
+            # The channels of a convolution that stands for a product with a number are any part of a row.
+            channels = output.shape[-1]
+            if vector is None or vector.size not in (1, channels):
                 return None
+            vector = np.broadcast_to(vector.reshape(-1), (channels,))
             task.inputs.append(self.region(self.constant(vector, output.elem, addend.label), (0,)))
             return value
         small = self._addend(spread, output.shape)
