@@ -258,11 +258,11 @@ class Generator(Placement):
     def _far_pieces(self, item: Fetch, stage: int, tokens: int) -> int:
         """Transfers that share an early fetch, each of which holds a token until it is used.
 
-        Where tokens are short, as few as bring it in time.
+        Where tokens are short, as few as bring it in time. Behind the last one nothing comes: all sDMAs share it.
         """
         time = sum(tiled.choice.cycles for tiled in self.stages[stage : item.use])
         left = (time - max(0.0, self.arrival - self.clock)) / 2
-        most = max(1, min(self.machine.counts["sDMA"], item.size // self.machine.tactic.grain.far))
+        most = self._pieces(item.size, urgent=item is self.fetches[-1])
         if tokens > SHORT:
             return most
         return next(

@@ -132,7 +132,8 @@ class TiledStage:
     def run(self) -> Run | None:
         """The tiles that are written as a loop."""
         alike = self.resident and not (self.choice.across or self.choice.eager)
-        return find_run(self.stage, self.tiles) if alike else None
+        is_open = self.shape.is_open(sum(len(tiles) for tiles in self.tiles))
+        return find_run(self.stage, self.tiles) if alike and not is_open else None
 
     @property
     def beside(self) -> int:

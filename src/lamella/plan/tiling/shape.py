@@ -22,6 +22,8 @@ from lamella.plan.tiling.split import OperandRange, Tile, Whole, bits_of, planar
 from lamella.plan.tiling.stages import Stage
 from lamella.plan.timing.cost import Cost, MachineModel, cost_of
 
+OPEN_TILES = 16
+"""Tiles of rows of a table in DDR that are written one by one."""
 ALIGN = 64
 SMALL_TABLE = 1 << 16
 """Bytes of a table that is rather fetched whole, ahead of its use, than read where it lies."""
@@ -149,6 +151,13 @@ class StageShape:
             for index, item in enumerate(self.stage.split.inputs)
             if index >= first and isinstance(item, Whole) and _is_vector(item.region)
         }
+
+    def is_open(self, tiles: int) -> bool:
+        """Whether a stage of so many tiles is written without a loop.
+
+        Weights follow rows of a table in DDR on the same way, and would wait for the end of a loop.
+        """
+        return bool(self.distant) and tiles <= OPEN_TILES
 
     @cached_property
     def distant(self) -> set[int]:
@@ -299,10 +308,13 @@ class TileSizes:
         self.loads = loads[self.largest]
         self.stored = [part.extent for _, _, part in shape.stored(*self.largest)]
         self.made = next(shape.made(*self.largest))[2].extent
+        self._is_open = shape.is_open(self.count)
         self._runs: dict[int, Run | None] = {}
 
     def run(self, stage: Stage, engines: int) -> Run | None:
         """The tiles that are one loop where so many engines share them."""
+        if self._is_open:
+            return None
         if engines not in self._runs:
             self._runs[engines] = find_run(stage, assign(self.tiles, engines))
         return self._runs[engines]
