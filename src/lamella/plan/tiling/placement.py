@@ -39,6 +39,8 @@ GRAIN = 16
 """Bytes of which the pieces of weights consist that come with the iterations of a loop."""
 LONG = 1 << 15
 """Bytes of weights of which two pieces are worth coming with the iterations of a loop."""
+NAMED_BLOCKS = 3
+"""Blocks that a refusal for want of L2 names."""
 URGENT_PIECE = 1 << 12
 """Bytes below which a fetch that nothing hides is not divided among several sDMAs."""
 
@@ -253,9 +255,23 @@ class Placement:
         victims = self._victims(spilled)
         if not victims:
             raise ShortL2(
-                f"the plan needs {self.l2_bytes} bytes of L2 at once; the device has {self.machine.l2}"
+                f"the plan needs {self.l2_bytes} bytes of L2 at once; the device has {self.machine.l2}: "
+                f"{self._holders()}"
             )
         return victims
+
+    def _holders(self) -> str:
+        """What L2 must hold at the stage that needs the most of it, the largest first."""
+        alive = [
+            [block for block in self.reserved if block.first <= number <= block.last]
+            for number in range(len(self.stages))
+        ]
+        number = max(range(len(alive)), key=lambda at: sum(block.size for block in alive[at]))
+        largest = sorted(alive[number], key=lambda block: -block.size)
+        words = [f"{block.name} ({block.size} bytes)" for block in largest[:NAMED_BLOCKS]]
+        if len(largest) > NAMED_BLOCKS:
+            words.append(f"{len(largest) - NAMED_BLOCKS} more")
+        return f"{self.stages[number].label} needs {', '.join(words)}"
 
     def _pack(self, tiled: TiledStage) -> None:
         """Put the weights of a stage side by side into the packed buffer."""
