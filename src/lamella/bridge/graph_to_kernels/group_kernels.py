@@ -31,6 +31,7 @@ from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
 from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
+from lamella.bridge.graph_to_kernels.owned_products import write_owned_product
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
 from lamella.bridge.graph_to_kernels.stream_attention import write_stream_attention
@@ -39,7 +40,7 @@ from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strip
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE, write_tiles
-from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
+from lamella.bridge.graph_to_kernels.tile_parameters import FAULT, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
     ProductGroup,
@@ -67,7 +68,6 @@ MOST_TRIED = 16
 """Stages that are tried together where all of a run are no kernel: each trial writes one."""
 NATIVE = ("exp", "tanh", "erf")
 """Functions that a GPU has instructions for."""
-FAULT = Parameter(Value("fault"), make_memref("i32", (1,)))
 
 
 def _core_attention(
@@ -253,6 +253,8 @@ class GroupWriter:
     def _product(self, group: ProductGroup, fixed: frozenset[Key]) -> list[TileKernel]:
         """The kernels of a sum of products, by tiles or by lanes."""
         with suppress(Unsupported):
+            return write_owned_product(group, self._views, self._real, self.target)
+        with suppress(Unsupported):
             cores = find_core_product(group, self._views, self._real, self.target, self.rounds, self.narrow)
             return write_turned_product(cores, self._views, self.target)
         with suppress(Unsupported):
@@ -303,8 +305,9 @@ class GroupWriter:
         ]
         first, *others = (key[0] for key in kernel.keys)
         once = first.startswith((PACKED[0], SCALE)) and self._are_fixed(others)
-        function = Function(self._next, kernel.parameters, kernel.body, kernel.attributes)
-        self._add(function, operands, kernel.groups, once=once)
+        parameters = (*kernel.parameters, *([FAULT] if kernel.faults else []))
+        function = Function(self._next, parameters, kernel.body, kernel.attributes)
+        self._add(function, operands, kernel.groups, kernel.faults, once)
 
     def _add_rows(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
         for stage in stages:
