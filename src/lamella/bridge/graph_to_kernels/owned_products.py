@@ -106,9 +106,8 @@ def find_owned(product: Contraction, tensors: Tensors) -> Owned:
     (row,) = owners.indices
     if not isinstance(row, Index) or max(held.lies.strides) != held.lies.strides[0]:
         raise Unsupported("owners are not those of single rows")
-    return Owned(
-        _with_owner(product, matrices, 0), _with_owner(product, matrices, row), matrices, owners, row.name, held.shape[0]
-    )  # fmt: skip
+    first, own = (_with_owner(product, matrices, item) for item in (0, row))
+    return Owned(first, own, matrices, owners, row.name, held.shape[0])
 
 
 def _owner(element: Element) -> Element | None:
@@ -211,7 +210,7 @@ def _name_owner(access: Access, stride: int, count: int, named: Sequence[str]) -
 
 
 def _choose_tile(extents: tuple[int, int], owners: int, target: Target) -> tuple[int, int]:
-    """The rows and subgroups of tiles with which the multiprocessors are done first, half a tile of each owner empty."""
+    """The rows and subgroups of tiles that are done first, where half a tile of each owner is empty."""
 
     def cost(tile: tuple[int, int, float]) -> float:
         rows, subgroups, reached = tile
@@ -259,11 +258,11 @@ class OwnedWriter(CoreWriter):
         first = builder.arith("mul", values[BANDS], builder.constant(BAND))
         tile = builder.arith("add", first, values[COLUMN_TILE])
         rows = plan.found.extents[plan.column]
-        for field, most in ((OWNER, plan.count - 1), (FIRST, rows), (END, rows)):
+        for name, most in ((OWNER, plan.count - 1), (FIRST, rows), (END, rows)):
             # The numbers of the table are inside; that they are can be seen only so.
-            number = builder.load(table, [builder.constant(FIELDS.index(field)), tile], Scalar("i32"))
+            number = builder.load(table, [builder.constant(FIELDS.index(name)), tile], Scalar("i32"))
             inside = builder.arith("max", builder.cast(number, INDEX), builder.constant(0))
-            values[field] = builder.arith("min", inside, builder.constant(most))
+            values[name] = builder.arith("min", inside, builder.constant(most))
         subgroup = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
         own = builder.arith("mul", subgroup, builder.constant(COLUMNS))
         values[plan.column] = builder.arith("add", values[FIRST], own)

@@ -78,7 +78,7 @@ def write_table(owners: TensorView, key: Key, size: int, count: int, tiles: int)
 def _store_starts(
     builder: Builder, row: Value, owners: Access, starts: Value, counts: tuple[int, int]
 ) -> None:
-    """Owners behind that of the row before, up to that of this row, begin here; one row behind the last ends them all."""
+    """Owners behind that of the row before, up to that of this row, begin here; behind the last row all end."""
     rows, count = counts
     first, last, zero = builder.constant(-1), builder.constant(count), builder.constant(0)
     places = (
