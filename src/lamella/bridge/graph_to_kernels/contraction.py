@@ -16,7 +16,7 @@ from lamella.bridge.graph_to_kernels.affine import Form, find_form, find_range
 from lamella.bridge.graph_to_kernels.borders import Window, cut_borders, find_windows, settle_guards
 from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
 from lamella.bridge.graph_to_kernels.samples import block_of, find_shared_loop, fuse_places, write_out
-from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked
+from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked, stored_type
 from lamella.kernels.build import Builder
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import If, Scalar, Value
@@ -40,10 +40,16 @@ AT_ONCE = 4
 """Rows that are added up in one go where they go to one place: memory is slow, and fetches several of them at once."""
 TOGETHER, SHORT_ROW, MANY_ROWS = 4, 256, 1 << 12
 """Rows that a work-group of threads takes, how short they are then, and how many there must be."""
+FLAT, FEW_GROUPS = 128, 64
+"""Places that a work-group of threads takes, where there would be fewer work-groups than so many otherwise."""
+ATOMIC = ("i32", "i64")
+"""Integers of which a GPU keeps the largest that is stored."""
 SHORT = 2
 """Steps of a loop that are written one after the other."""
 UNROLLED = Dictionary((DictionaryEntry("unroll", True),))
-MANY_AT_ONCE = Dictionary((DictionaryEntry("unroll", 8),))
+AHEAD = 8
+"""Elements that a thread loads before it needs the first."""
+MANY_AT_ONCE = Dictionary((DictionaryEntry("unroll", AHEAD),))
 UNKNOWN = ""
 """Stands for the index of a place that no affine form tells."""
 
@@ -75,6 +81,18 @@ class LoopSplit:
     """Parts of the places that rows are sent to, each of which a work-group of every strip looks after."""
     together: int = 1
     """Steps of the last loop over groups that a work-group takes: a thread then waits for memory once for all."""
+    flat: int = 0
+    """Places of all loops over groups and items together that a work-group takes, each its own work-item's; 0 for
+    loops one inside the other."""
+    ahead: bool = False
+    """Whether the innermost loop loads several elements before it joins them: threads wait for each of them."""
+    latest: bool = False
+    """Whether steps that write one place may run at once, because the last of them writes the largest number."""
+
+    @property
+    def places(self) -> int:
+        """Places of their own that the steps of all such loops have."""
+        return _count((*self.groups, *self.items), self)
 
 
 def fewest_steps(target: Target) -> int:
@@ -120,7 +138,22 @@ def plan_steps(
     ):
         found = replace(found, parts=PARTS)
     is_map = contraction.sign in ASSIGNMENTS and not (inner or shared or rows or reads)
-    return replace(found, together=_together_steps(found) if is_map and least == THREAD_STEPS else 1)
+    found = replace(found, together=_together_steps(found) if is_map and least == THREAD_STEPS else 1)
+    few = _count(groups, found) < FEW_GROUPS and found.places > FLAT and found.together == 1
+    plain = not (rows or shared or any(is_open(extent) for extent in extents.values()))
+    ahead = least == THREAD_STEPS and held and bool(inner) and extents[inner[-1]] >= 2 * AHEAD
+    return replace(found, flat=FLAT if few and plain and least == THREAD_STEPS else 0, ahead=ahead)
+
+
+def writes_latest(contraction: Contraction, floor: int, steps: LoopSplit) -> bool:
+    """Whether places that data tell get the largest number that is sent to them: those of later steps are larger."""
+    if len(contraction.targets) != 1 or contraction.sign not in ASSIGNMENTS or steps.items or steps.groups:
+        return False
+    form = find_form(contraction.values[0], steps.extents)
+    integer = contraction.targets[0].type == "int"
+    grows = form is not None and form.constant >= floor and len(steps.inner) == 1
+    grows = grows and form is not None and len(form.terms) == 1 and form.coefficient(steps.inner[0]) > 0
+    return integer and grows and not _reads_target(contraction)
 
 
 def _together_steps(steps: LoopSplit) -> int:
@@ -268,15 +301,22 @@ def write_contraction(
     fault: Value,
     started: bool,
     least: int = GROUP_STEPS,
+    floor: int | None = None,
 ) -> tuple[int, bool]:
     """Write the body of a kernel; gives the number of its work-groups and whether it may find steps without value.
 
-    `started` says that the target holds values to go on from, `least` how many steps a work-group should have.
+    `started` says that the target holds values to go on from, `least` how many steps a work-group should have, `floor`
+    the number that stands everywhere in the target, where that is known.
     """
     if any(is_picked(target) for target in contraction.targets):
         raise Unsupported("the run picks the tensor that it writes")
     shapes = {target.tensor: _shape(tensors, target) for target in contraction.targets}
     steps = plan_steps(contraction, shapes, _strides(tensors, contraction.targets[0]), least)
+    held = tensors.get((contraction.targets[0].tensor, None))
+    atomic = held is not None and stored_type(held.element) in ATOMIC and least == THREAD_STEPS
+    if atomic and floor is not None and writes_latest(contraction, floor, steps):
+        (loop,) = steps.inner
+        steps = replace(steps, items=(loop,), inner=(), rows=False, strip=0, flat=FLAT, latest=True)
     written = frozenset(target.tensor for target in contraction.targets)
     if not started and contraction.sign not in ASSIGNMENTS and not steps.covers:
         raise Unsupported("its target must be filled first")
@@ -286,13 +326,16 @@ def write_contraction(
         contraction, tensors = fuse_places(contraction, tensors, builder)
         sizes = {key: held.shape for key, held in tensors.items()}
     parts = cut_borders(contraction, steps.items[-1], sizes) if steps.items else [contraction]
-    steps = steps if len(parts) == 1 else replace(steps, strip=0, parts=1)
+    steps = steps if len(parts) == 1 else replace(steps, strip=0, parts=1, flat=0)
     opened = TermWriter(real, tensors, steps.extents, [builder], written=written, fault=fault)
-    _open_groups(opened, steps)
-    with _open_outer(opened, steps.items[:-1]), _open_block(opened, steps.shared):
+    opened.latest = steps.latest
+    if not steps.flat:
+        _open_groups(opened, steps)
+    outer = () if steps.flat else steps.items[:-1]
+    with _open_outer(opened, outer), _open_block(opened, steps.shared):
         faults = [_write_part(opened, settle_guards(part, sizes), steps, started) for part in parts]
     strips = steps.parts * steps.extents[steps.items[-1]] // steps.strip if steps.strip else 0
-    count = strips or _count(steps.groups, steps)
+    count = strips or (-(-steps.places // steps.flat) if steps.flat else _count(steps.groups, steps))
     return count // steps.together, any(faults)
 
 
@@ -476,7 +519,11 @@ def _count(names: Sequence[str], steps: LoopSplit) -> int:
 
 @contextmanager
 def _open_lanes(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
-    """The lanes, which run along the last dimension."""
+    """The lanes, which run along the last dimension, or along all of them."""
+    if steps.flat:
+        with _open_flat(writing, steps):
+            yield
+        return
     builder, lane = writing.here, steps.items[-1:]
     ends = [builder.constant(steps.extents[name]) for name in lane] or [builder.constant(1)]
     begins = list[Value]()
@@ -491,6 +538,27 @@ def _open_lanes(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
         writing.levels.append(inner)
         for name, variable in zip(lane, variables, strict=False):
             writing.open_index(name, variable)
+        yield
+    writing.levels.pop()
+
+
+@contextmanager
+def _open_flat(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
+    """The places of a work-group: a work-item finds the steps of all loops from the number of its place."""
+    builder = writing.here
+    group = builder.builtin("group_id", Scalar("index"))
+    begin = builder.arith("mul", group, builder.constant(steps.flat))
+    end = builder.arith("add", begin, builder.constant(steps.flat))
+    if steps.places % steps.flat:
+        end = builder.arith("min", end, builder.constant(steps.places))
+    with builder.foreach([end], [begin]) as (inner, (place,)):
+        writing.levels.append(inner)
+        first, *others = (*steps.groups, *steps.items)
+        for name in reversed(others):
+            size = inner.constant(steps.extents[name])
+            writing.open_index(name, inner.arith("rem", place, size))
+            place = inner.arith("div", place, size)
+        writing.open_index(first, place)
         yield
     writing.levels.pop()
 
@@ -575,7 +643,8 @@ def _write_steps(writing: TermWriter, contraction: Contraction, steps: LoopSplit
     kind = writing.kind(target)
     counted = {id(guard) for item in steps.windows.values() for guard in item.guards}
     tests = [item for item in _tests(writing, contraction) if id(item[0]) not in counted]
-    with _open_loops(writing, steps, steps.inner, ((first, kind),)) as found:
+    attributes = MANY_AT_ONCE if steps.ahead else None
+    with _open_loops(writing, steps, steps.inner, ((first, kind),), attributes) as found:
         found.append(_joined(writing, contraction, found[0], tests))
     writing.store(found[-1], target)
 

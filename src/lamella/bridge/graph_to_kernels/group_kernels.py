@@ -370,7 +370,10 @@ class GroupWriter:
         if any(0 in item.shape for item in views.values()):
             raise Unsupported("a tensor is empty")
         builder = Builder(FreshNames({*(item.name for item in values.values()), FAULT.value.name}))
-        groups, faults = write_contraction(builder, stage, views, self._real, FAULT.value, started, least)
+        floor = self._filled(stage.targets[0].tensor, stage)
+        groups, faults = write_contraction(
+            builder, stage, views, self._real, FAULT.value, started, least, floor
+        )
         parameters = [Parameter(item.memref, _strided(item)) for item in views.values()]
         operands = [
             replace(self._operand(name, parameter.type), offset=views[name, None].lies.start)
@@ -379,6 +382,16 @@ class GroupWriter:
         ]
         function = Function(self._next, (*parameters, *([FAULT] if faults else [])), builder.region())
         self._add(function, operands, groups, faults)
+
+    def _filled(self, tensor: str, stage: Contraction) -> int | None:
+        """The number that stands everywhere in a tensor before a stage; None where that is not known."""
+        before = self.stages.contractions[: self.stages.contractions.index(stage)]
+        writers = [item for item in before if any(one.tensor == tensor for one in item.targets)]
+        if len(writers) != 1 or writers[0].sign not in ASSIGNMENTS or len(writers[0].targets) != 1:
+            return None
+        (value,) = writers[0].values
+        whole = is_written_whole((tensor, None), writers, self._views)
+        return value if whole and isinstance(value, int) and not isinstance(value, bool) else None
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
