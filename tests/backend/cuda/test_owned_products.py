@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import lamella
+from bench.cuda_groups import experts_text
 from lamella.backend import interpreter
 from lamella.backend.cpu.compile import emit
 from lamella.backend.executor.kernels import compile_graph
@@ -158,3 +160,67 @@ def test_an_unknown_owner_of_a_single_row_is_the_words_of_the_reference(tmp_path
     assert np.isfinite(run(x=x, routes=np.array([[3], [0]]))["y"]).all()
     with pytest.raises(lamella.LamellaError, match="4"):
         run(x=x, routes=np.array([[4], [0]]))
+
+
+def write_layer(folder: Path, tokens: int, width: int, hidden: int) -> Path:
+    """A layer of a mixture of experts, two of which work on a token."""
+    path = folder / "layer.sknd"
+    path.write_text(experts_text(tokens, width, hidden, EXPERTS, 2))
+    return path
+
+
+def fill_layer(run: Any, width: int, hidden: int) -> dict[str, Array]:
+    """Weights of a layer, of which it takes its own."""
+    random = np.random.default_rng(6)
+    shapes = {"r": (EXPERTS, width), "u": (EXPERTS, 2 * hidden, width), "d": (EXPERTS, width, hidden)}
+    for key, shape in shapes.items():
+        run.state[key] = (random.standard_normal(shape) * shape[-1] ** -0.5).astype(np.float32)
+    return {key: run.state[key] for key in shapes}
+
+
+def judge_layer(weights: dict[str, Array], x: Array) -> Array:
+    """Each token goes to the two experts with the largest scores."""
+    weights, x = {key: rounded(item) for key, item in weights.items()}, rounded(x)
+    scores = x @ weights["r"].T
+    y = np.zeros_like(x)
+    for token, row in enumerate(scores):
+        best = np.argsort(-row, kind="stable")[:2]
+        shares = np.exp(row[best] - row[best].max())
+        for share, expert in zip(shares / shares.sum(), best, strict=True):
+            gate, up = np.split(x[token] @ weights["u"][expert].T, 2)
+            hidden = rounded(gate / (1 + np.exp(-gate)) * up)
+            y[token] += share * (hidden @ weights["d"][expert].T)
+    return np.asarray(y)
+
+
+@pytest.mark.parametrize("tokens", [1, 70])
+def test_tokens_go_to_their_experts_in_every_call(tokens: int, tmp_path: Path) -> None:
+    made = plan(write_layer(tmp_path, tokens, 64, 32))
+    run = compile_graph(made, interpreter.compile_program(made.program, check_bounds=True).call)
+    weights = fill_layer(run, 64, 32)
+    random = np.random.default_rng(tokens)
+    for _ in range(2):  # what a scatter left behind must not stay
+        x = random.standard_normal((tokens, 64)).astype(np.float32)
+        np.testing.assert_allclose(run(x=x)["y"], judge_layer(weights, x), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tokens", [1, 300])
+def test_the_device_sends_tokens_to_their_experts(tokens: int, tmp_path: Path) -> None:
+    run: Any = lamella.compile(write_layer(tmp_path, tokens, 256, 128), backend="cuda", precision="bf16")
+    weights = fill_layer(run, 256, 128)
+    random = np.random.default_rng(tokens)
+    for _ in range(3):
+        x = random.standard_normal((tokens, 256)).astype(np.float32)
+        np.testing.assert_allclose(run(x=x)["y"], judge_layer(weights, x), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("rows", "offsets"), [(300, [0, 130, 130, 131, 259, 300]), (5, [0, 2, 2, 4, 5, 5])])
+def test_the_device_computes_the_same(rows: int, offsets: list[int], tmp_path: Path) -> None:
+    given = draw(rows, 128, 320, offsets, "TN")
+    run: Any = lamella.compile(write_grouped(tmp_path, rows, 128, 320), backend="cuda", precision="bf16")
+    run.state["w"] = given.pop("w")
+    for _ in range(2):
+        found = run(**given)["y"]
+        np.testing.assert_allclose(found, judge({**given, "w": run.state["w"]}, "TN"), rtol=2e-3, atol=2e-3)
