@@ -226,6 +226,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--losses", type=int, help="compare so many losses with those of torch, nothing else")
     parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--chunk", type=int, help="rows whose scores are there at once")
     parser.add_argument("--alone", action="store_true", help="without torch")
     chosen = parser.parse_args()
     absent = cuda.missing()
@@ -238,6 +239,8 @@ def main() -> None:
     if chosen.losses:
         compare_losses(import_module("bench.decode").qwen3(chosen.layers), chosen)
         return
+    if chosen.chunk is not None:
+        import_module("lamella.graph.passes.chunk_scores").CHUNK = chosen.chunk  # type: ignore[attr-defined]
     ours = measure(chosen)
     if not chosen.alone:
         theirs = measure_torch(chosen, import_module("torch"))

@@ -132,9 +132,7 @@ def _shared_counts(stage: Contraction, stages: Stages) -> tuple[Loop, int] | Non
         return None
     summed = [loop for loop in stage.loops if loop.index not in names and isinstance(loop.extent, int)]
     longest = max(summed, key=lambda loop: extents[loop.index])
-    fitting = [
-        size for size in range(2, steps // COLUMN_STEPS + 1) if extents[longest.index] % size == 0
-    ]
+    fitting = [size for size in range(2, steps // COLUMN_STEPS + 1) if extents[longest.index] % size == 0]
     return (longest, max(fitting)) if fitting else None
 
 

@@ -73,7 +73,7 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.rules.memory import MAY_NOT_END
 from lamella.lang.tensor.write import write_instruction
-from lamella.pipeline.kernels.execution import prepare, to_kernels
+from lamella.pipeline.kernels.execution import prepare, to_kernels, with_chunks
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
 from lamella.pipeline.tensor.program import KernelFile
@@ -154,7 +154,9 @@ def compile_open(model: Model, backend: str, options: Options) -> KernelExecutab
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
         native = backend == "cpu"
-        program = to_kernels(flat, options, extents, native, _target_of(backend))
+        chunked = _with_chunks(model, extents, options)
+        closed = flat if chunked is None else prepare(chunked, options)
+        program = to_kernels(closed, options, extents, native, _target_of(backend))
         if not (native and extents and program.program.functions):
             return replace(_specialised(program, backend, options, memory), replaces=flat.graph.nodes)
         kernels = families.take(program.program, program.renaming)
@@ -175,11 +177,21 @@ def _compile_on_device(model: Model, options: Options) -> KernelExecutable:
     memory = SharedMemory()
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
-        known = prepare(_with_extents(whole, extents), options, True) if is_open else whole
+        chunked = _with_chunks(model, extents, options)
+        known = whole
+        if is_open:
+            known = prepare(chunked or _with_extents(whole, extents), options, True)
         program = to_kernels(known, options, extents, True, _target_of(CUDA))
         return replace(_specialised(program, CUDA, options, memory), replaces=whole.graph.nodes)
 
     return _executable(whole, specialise, options)
+
+
+def _with_chunks(model: Model, extents: Mapping[str, int], options: Options) -> Model | None:
+    try:
+        return with_chunks(model, extents, options)
+    except Found as problem:
+        raise LamellaError(problem.findings) from None
 
 
 def _with_extents(model: Model, extents: Mapping[str, int]) -> Model:
