@@ -32,6 +32,7 @@ from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
 from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
 from lamella.bridge.graph_to_kernels.owned_products import write_owned_product
+from lamella.bridge.graph_to_kernels.paged_attention import write_paged_attention
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
 from lamella.bridge.graph_to_kernels.stream_attention import write_stream_attention
@@ -149,6 +150,12 @@ class GroupWriter:
         waiting = list(self.stages.contractions)
         while waiting:
             waiting = waiting[self._take(waiting) :]
+        return tuple(self.calls)
+
+    def write_pages(self, attributes: Mapping[str, object]) -> tuple[KernelCall, ...]:
+        """Write the kernels of an attention to pages; Unsupported where there are none."""
+        for kernel in write_paged_attention(attributes, self._views, self._real, self.target):
+            self._add_tile(kernel)
         return tuple(self.calls)
 
     def _add_attention(self, attention: Attention) -> bool:

@@ -22,8 +22,8 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Node, Operation, Tensor
 from lamella.graph.rewrite import members, operands_of, results_of
 
-CHUNK = 1024
-"""Rows of a chunk: products of fewer would take longer."""
+CHUNK = 2048
+"""Rows of a chunk: the products that go back to fewer would be fewer tiles than a GPU has multiprocessors."""
 LEAST_BYTES = 1 << 26
 """Bytes of all scores below which they may be there at once."""
 PRODUCT, BACK = "llm.matmul", "llm.matmul_backward"
