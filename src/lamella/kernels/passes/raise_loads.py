@@ -43,8 +43,10 @@ PLAIN = (*PURE, Load, Math, Store, SubgroupBroadcast, SubgroupOperation, Yield)
 """Instructions that loads may be moved across."""
 MOST_BYTES = 512
 """What a work-item loads at once, at most: registers hold it until it is used."""
-EARLY_BYTES = 256
+EARLY_BYTES = 448
 """The same of what it loads before anything else."""
+NUMBER_BYTES = 32
+"""The same of single numbers."""
 
 
 def raise_loads(program: Program, target: Target) -> Program:
@@ -67,20 +69,35 @@ def _raise_function(function: Function) -> Function:
         if isinstance(item.type, Memref) and item.value.name not in others
     }
     body = rewrite(function.body, lambda region, _: _raise(region, fixed))
-    unchanging = {
+    early = (fixed & _promised(function, "unchanging")) | _promised(function, "settled")
+    return replace(function, body=_raise_to_start(body, early, fixed) if early else body)
+
+
+def _promised(function: Function, promise: str) -> set[str]:
+    """The parameters of which something is promised."""
+    return {
         item.value.name
         for item in function.parameters
-        if item.attributes is not None and item.attributes.find("unchanging") is True
+        if item.attributes is not None and item.attributes.find(promise) is True
     }
-    return replace(function, body=_raise_to_start(body, fixed & unchanging))
 
 
-def _raise_to_start(body: Region, unchanging: set[str]) -> Region:
-    """A body in which loads of memory that never changes stand first in what work-items do, before every barrier."""
-    for number, statement in enumerate(body.statements if unchanging else ()):
+def _raise_to_start(body: Region, early: set[str], fixed: set[str]) -> Region:
+    """A body in which loads of memory that is early stand first in what work-items do, before every barrier.
+
+    Behind them stand single numbers of memory that the kernel does not write: all of them wait for the kernel in front
+    once.
+    """
+    for number, statement in enumerate(body.statements):
         if isinstance(statement.instruction, Parallel):
             inner = statement.instruction.body
-            first = _loads_first(inner.statements, unchanging, EARLY_BYTES)
+            numbers = {
+                item.instruction.operand.name
+                for item in inner.statements
+                if isinstance(item.instruction, Load) and not item.instruction.indices
+            }
+            later = _loads_first(inner.statements, fixed & numbers, NUMBER_BYTES)
+            first = _loads_first(later, early, EARLY_BYTES)
             changed = replace(statement.instruction, body=replace(inner, statements=tuple(first)))
             rest = body.statements[number + 1 :]
             before = body.statements[:number]
