@@ -159,6 +159,8 @@ def _combine(function: str, given: Sequence[Interval]) -> Interval:
         case "div" if low >= 0 and other_low > 0:
             return low // other_high, high // other_low
         case "rem" if low >= 0 and other_low > 0:
-            return (low, high) if low == high < other_low else (0, min(high, other_high - 1))
+            if other_low == other_high and low // other_low == high // other_low:
+                return low % other_low, high % other_low
+            return 0, min(high, other_high - 1)
         case _:
             return ANYTHING

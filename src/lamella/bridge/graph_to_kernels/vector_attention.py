@@ -68,20 +68,22 @@ def write_vector_attention(
         raise Unsupported("work-items are lanes")
     roles = find_attention_roles(attention, tensors, real, target, MOST_QUERIES)
     roles = replace(roles, rows=roles.extents[roles.query])
-    _verify(roles)
+    verify_vectors(roles)
+    if roles.extents[roles.key] > MOST_KEYS:
+        raise Unsupported("it has many keys")
     room = roles.rows * (roles.extents[roles.key] + SUBGROUPS * roles.extents[roles.width] + 2 * WARP)
     if 4 * room > target.local_bytes:
         raise Unsupported("its scores do not fit into local memory")
     return _VectorAttentionWriter(roles, tensors).write()
 
 
-def _verify(roles: AttentionRoles) -> None:
+def verify_vectors(roles: AttentionRoles) -> None:
     """Refuse what a subgroup does not go along."""
     if any(map(is_open, roles.extents.values())) or len(roles.depth) != 1 or roles.real.name != "f32":
         raise Unsupported("its extents are open, or its scores sums over several loops")
     depth, width = roles.extents[roles.depth[0]], roles.extents[roles.width]
-    if roles.rows > MOST_QUERIES or roles.extents[roles.key] > MOST_KEYS or depth % WARP or width % WARP:
-        raise Unsupported("it has many queries or keys, or its vectors are no multiples of a subgroup")
+    if roles.rows > MOST_QUERIES or depth % WARP or width % WARP:
+        raise Unsupported("it has many queries, or its vectors are no multiples of a subgroup")
     if any(key[0] in roles.places for key in roles.keys):
         raise Unsupported("it reads what it makes")
     along = [(roles.query_access, roles.depth[0]), (roles.key_access, roles.depth[0])]
@@ -89,7 +91,7 @@ def _verify(roles: AttentionRoles) -> None:
         raise Unsupported("its vectors do not lie along their dimension")
 
 
-def _together(access: Access, each: int) -> int:
+def pieces_at_once(access: Access, each: int) -> int:
     """Elements of a vector that a work-item reads at once: they begin at multiples of their number."""
     *others, _ = access.axes
     return gcd(PIECE // BYTES[access.element], each, *(axis.stride for axis in others))
@@ -167,7 +169,7 @@ class _VectorAttentionWriter(AttentionWriter):
         groups = prod(roles.extents[name] for name in roles.outer)
         kernel = self.parameters.close(builder, groups)
         for side, loop in zip(sides, (roles.depth[0], roles.depth[0], roles.width), strict=True):
-            kernel = promise_pieces(kernel, [side], _together(side, roles.extents[loop] // WARP))
+            kernel = promise_pieces(kernel, [side], pieces_at_once(side, roles.extents[loop] // WARP))
         return replace(kernel, attributes=group_sizes(SUBGROUPS))
 
     def _find_end(self, builder: Builder, values: Mapping[str, Value]) -> None:

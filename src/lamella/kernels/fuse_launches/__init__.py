@@ -181,18 +181,18 @@ class _Fusing:
 
     def _own(self, taken: Sequence[Phase], owner: Phase) -> Launch:
         """One launch for that of an owner and those that it takes over."""
-        parts = self._owners.find_parts(taken, owner)
+        sharing = self._owners.find_sharing(taken, owner)
         phases = (*taken, owner)
-        memory = PhaseMemory(self.whole, phases, self._private(phases), False, parts)
+        memory = PhaseMemory(self.whole, phases, self._private(phases), False, sharing.parts)
         before = {launch.arguments[place].buffer for launch in self.done for place in launch.writes}
         waiting = {item.launch.arguments[place].buffer for item in self._row for place in item.launch.writes}
         own = {item.launch.arguments[place].buffer for item in taken for place in item.launch.writes}
         settled = memory.kept.keys() - before - (waiting - own)
         numbers = tuple(number for number, name in enumerate(memory.views) if name in settled)
-        key = PhaseWriter(memory, 0).key(phases, False), numbers
+        key = PhaseWriter(memory, 0).key(phases, False), numbers, sharing.teams
         if key not in self.made:
             name = f"owned_{len(self.made)}"
-            self.made[key] = self._owners.write(name, memory, taken, owner, settled)
+            self.made[key] = self._owners.write(name, memory, taken, owner, (sharing, settled))
         return Launch(
             self.made[key].name,
             tuple(memory.views.values()),

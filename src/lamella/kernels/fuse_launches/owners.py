@@ -9,7 +9,9 @@ own, which it takes from where it was made: so the rest of a cache is loaded bef
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
+from math import gcd
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
@@ -52,8 +54,20 @@ MOST_LOCAL = 48 << 10
 """Bytes of local memory that a work-group has without asking for more."""
 SETTLED = "settled"
 """The attribute of a parameter all of whose loads that count read what was written before the list began."""
+MOST_TEAM = 16
+"""Work-groups that do the same again."""
 BEFORE = (Alloca, Arith, Builtin, Cast, Compare, Constant)
 """What an owner does before its work-items begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How the work-groups of an owner share what it takes over."""
+
+    teams: int
+    """Of neighbouring work-groups; each team touches memory of its own."""
+    parts: Mapping[str, OwnedPart]
+    """What each team has of the buffers that are written."""
 
 
 @dataclass(slots=True)
@@ -75,34 +89,42 @@ class Owners:
         known = all(isinstance(item.instruction, BEFORE) for item in before)
         return Phase(launch, function, 0) if known else None
 
-    def find_parts(self, phases: Sequence[Phase], owner: Phase) -> dict[str, OwnedPart]:
-        """What each work-group of an owner has of the buffers that are written.
+    def find_sharing(self, phases: Sequence[Phase], owner: Phase) -> Sharing:
+        """Which work-groups of an owner do what, and have what of the buffers that are written.
 
-        Unsupported: two of them meet in one.
+        Neighbours may be one team: each of them does again what its team needs, and the first what others see.
+        Unsupported: two teams meet in a buffer.
         """
-        count = owner.launch.groups
+        whole = gcd(owner.launch.groups, *(item.launch.groups for item in phases))
+        fewest = -(-owner.launch.groups // MOST_TEAM)
+        for teams in (item for item in range(whole, fewest - 1, -1) if whole % item == 0):
+            with suppress(Unsupported):
+                return Sharing(teams, self._find_parts(phases, owner, teams))
+        raise Unsupported("work-groups touch the same memory")
+
+    def _find_parts(self, phases: Sequence[Phase], owner: Phase, teams: int) -> dict[str, OwnedPart]:
+        """What each team has of the buffers that phases write; what the owner writes is told apart by its groups."""
         touched: dict[str, list[Footprint | None]] = {}
         for item in (*phases, owner):
-            each, rest = divmod(item.launch.groups, count)
-            if rest:
-                raise Unsupported("work-groups cannot be shared evenly")
             for group in range(item.launch.groups):
-                self._add(touched, item, group, group // each, count)
-        written = {
-            name: found
-            for name, found in touched.items()
-            if any(item is not None and item.is_written for item in found)
-        }
-        return {name: _find_part(found) for name, found in written.items()}
+                self._add(touched, item, (group, group // (item.launch.groups // teams), teams))
+        own: dict[str, list[Footprint | None]] = {}
+        count = owner.launch.groups
+        for group in range(count):
+            self._add(own, owner, (group, group, count))
+        made = {item.launch.arguments[place].buffer for item in phases for place in item.launch.writes}
+        for place in owner.launch.writes:
+            buffer = owner.launch.arguments[place].buffer
+            if buffer in made:
+                raise Unsupported("an owner and what it takes over write the same memory")
+            _find_part(own[buffer])
+        return {name: _find_part(touched[name]) for name in touched.keys() & made}
 
     def _add(
-        self,
-        touched: dict[str, list[Footprint | None]],
-        item: Phase,
-        group: int,
-        owner: int,
-        count: int,
+        self, touched: dict[str, list[Footprint | None]], item: Phase, place: tuple[int, int, int]
     ) -> None:
+        """What a work-group touches, for one of so many."""
+        group, number, count = place
         key = item.function.name, group
         if key not in self._known:
             self._known[key] = find_footprints(
@@ -114,17 +136,23 @@ class Owners:
             if found is not None:
                 moved = replace(found, first=found.first + view.offset, last=found.last + view.offset)
                 held = touched.setdefault(view.buffer, [None] * count)
-                before = held[owner]
-                held[owner] = moved if before is None else before.joined(moved)
+                before = held[number]
+                held[number] = moved if before is None else before.joined(moved)
 
     def write(
-        self, name: str, memory: PhaseMemory, phases: Sequence[Phase], owner: Phase, settled: set[str]
+        self,
+        name: str,
+        memory: PhaseMemory,
+        phases: Sequence[Phase],
+        owner: Phase,
+        sharing: tuple[Sharing, set[str]],
     ) -> Function:
         """The kernel of an owner with what it takes over; caches are settled that no launch before writes."""
         subgroups = _count_subgroups(owner.function)
         if subgroups is None:
             raise Unsupported("its work-groups have one subgroup")
-        written = _OwnerWriter(PhaseWriter(memory, subgroups), phases, owner).write(name, settled)
+        (shared, settled), writer = sharing, PhaseWriter(memory, subgroups)
+        written = _OwnerWriter(writer, phases, owner, shared.teams).write(name, settled)
         held = [item.instruction for item in walk(written.body)]
         if sum(local_size(item.type) for item in held if isinstance(item, Alloca)) > MOST_LOCAL:
             raise Unsupported("what they make does not fit into local memory")
@@ -162,27 +190,28 @@ class _OwnerWriter:
     writer: PhaseWriter
     phases: Sequence[Phase]
     owner: Phase
+    teams: int
     forwarded: set[str] = field(default_factory=set)
     """Buffers of which one row is taken from where it was made."""
 
     def write(self, name: str, settled: set[str]) -> Function:
         """Write it."""
-        writer, count = self.writer, self.owner.launch.groups
+        writer, each = self.writer, self.owner.launch.groups // self.teams
         parameters, builder = writer.open()
         group = builder.builtin("group_id", INDEX)
+        self._verify_teams()
         with builder.parallel() as region:
+            team, number = group, region.constant(0)
+            if each > 1:
+                size = region.constant(each)
+                team, number = region.arith("div", group, size), region.arith("rem", group, size)
             for buffer in writer.memory.local:
                 part = writer.memory.parts[buffer]
-                start = region.arith("mul", group, region.constant(part.step))
+                start = region.arith("mul", team, region.constant(part.step))
                 writer.bases[buffer] = region.arith("add", start, region.constant(part.first))
-            rows = dict(self._find_rows(region, group))
+            rows = dict(self._find_rows(region, team))
             for level in find_levels(self.phases):
-                taken = 0
-                for item in level:
-                    each = item.launch.groups // count
-                    first = region.arith("mul", group, region.constant(each))
-                    writer.write_groups(region, item, each, taken, first)
-                    taken += each
+                self._write_level(region, level, (team, number))
                 writer.put_barrier(region)
             writing, body = writer.begin_body(region, self.owner, group)
             *before, last = body.statements
@@ -197,20 +226,62 @@ class _OwnerWriter:
         promised = [_settled(item) if number in places else item for number, item in enumerate(parameters)]
         return writer.close(name, promised, builder)
 
+    def _write_level(self, builder: Builder, level: Sequence[Phase], place: tuple[Value, Value]) -> None:
+        """Phases side by side: all of a team do those that it needs itself, the first those that others see."""
+        taken, (team, number) = 0, place
+        for item in level:
+            each = item.launch.groups // self.teams
+            first = builder.arith("mul", team, builder.constant(each))
+            if self.teams == self.owner.launch.groups or not self._is_seen(item):
+                self.writer.write_groups(builder, item, each, taken, first)
+            else:
+                is_first = builder.compare("eq", number, builder.constant(0))
+                with builder.condition(is_first) as inner:
+                    self.writer.write_groups(inner, item, each, taken, first)
+            taken += each
+
+    def _is_seen(self, phase: Phase) -> bool:
+        """Whether a phase writes memory that is not the work-group's own."""
+        local = self.writer.memory.local
+        return any(phase.launch.arguments[place].buffer not in local for place in phase.launch.writes)
+
+    def _verify_teams(self) -> None:
+        """Refuse teams of several where one would read what another one writes: only rows that are forwarded may be."""
+        if self.teams == self.owner.launch.groups:
+            return
+        seen = [item for item in self.phases if self._is_seen(item)]
+        made = {item.launch.arguments[place].buffer for item in seen for place in item.launch.writes}
+        if made & self.writer.memory.local.keys():
+            raise Unsupported("a phase writes what its team needs and what others see")
+        own = {id(item) for item in seen}
+        read = {view.buffer for item in self.phases if id(item) not in own for view in item.launch.arguments}
+        late = {view.buffer for view in self.owner.launch.arguments} & made
+        if read & made or any(not self._is_forwarded(buffer) for buffer in late):
+            raise Unsupported("a work-group reads what another one of its team writes")
+
+    def _is_forwarded(self, buffer: str) -> bool:
+        """Whether a buffer is written by one phase, a row of it, which the owner takes from where it was made."""
+        made = self._makers(buffer)
+        kept = buffer in self.writer.memory.kept and len(made) == 1
+        return kept and _find_row_store(made[0]) is not None and self._is_alone(buffer, made[0])
+
+    def _makers(self, buffer: str) -> list[Phase]:
+        return [
+            item
+            for item in self.phases
+            if any(item.launch.arguments[place].buffer == buffer for place in item.launch.writes)
+        ]
+
     def _find_rows(self, builder: Builder, group: Value) -> Iterator[tuple[str, StoredRow]]:
         """The rows of buffers that phases store and the owner reads, by the names of their memrefs."""
-        read = {view.buffer for view in self.owner.launch.arguments}
-        writers: dict[str, list[Phase]] = {}
-        for item in self.phases:
-            for place in item.launch.writes:
-                writers.setdefault(item.launch.arguments[place].buffer, []).append(item)
-        for buffer, made in writers.items():
-            if buffer not in read or buffer not in self.writer.memory.kept or len(made) != 1:
-                continue
-            found = _find_row_store(made[0])
-            if found is not None and self._is_alone(buffer, made[0]):
-                self.forwarded.add(buffer)
-                yield self.writer.values[buffer].name, self._write_row(builder, made[0], found, group)
+        for buffer in dict.fromkeys(view.buffer for view in self.owner.launch.arguments):
+            if self._is_forwarded(buffer):
+                (phase,) = self._makers(buffer)
+                found = _find_row_store(phase)
+                if found is not None:
+                    self.forwarded.add(buffer)
+                    row = self._write_row(builder, phase, found, group)
+                    yield self.writer.values[buffer].name, row
 
     def _is_alone(self, buffer: str, phase: Phase) -> bool:
         """Whether no phase behind the one that stores a row reads its buffer."""
