@@ -210,8 +210,10 @@ class _OwnerWriter:
                 start = region.arith("mul", team, region.constant(part.step))
                 writer.bases[buffer] = region.arith("add", start, region.constant(part.first))
             rows = dict(self._find_rows(region, team))
+            taken = 0
             for level in find_levels(self.phases):
-                self._write_level(region, level, (team, number))
+                # Subgroups that have nothing to do yet load for the next level meanwhile.
+                taken = self._write_level(region, level, (team, number), taken)
                 writer.put_barrier(region)
             writing, body = writer.begin_body(region, self.owner, group)
             *before, last = body.statements
@@ -226,9 +228,14 @@ class _OwnerWriter:
         promised = [_settled(item) if number in places else item for number, item in enumerate(parameters)]
         return writer.close(name, promised, builder)
 
-    def _write_level(self, builder: Builder, level: Sequence[Phase], place: tuple[Value, Value]) -> None:
-        """Phases side by side: all of a team do those that it needs itself, the first those that others see."""
-        taken, (team, number) = 0, place
+    def _write_level(
+        self, builder: Builder, level: Sequence[Phase], place: tuple[Value, Value], taken: int
+    ) -> int:
+        """Phases side by side: all of a team do those that it needs itself, the first those that others see.
+
+        Gives how many subgroups are taken behind it.
+        """
+        team, number = place
         for item in level:
             each = item.launch.groups // self.teams
             first = builder.arith("mul", team, builder.constant(each))
@@ -239,6 +246,7 @@ class _OwnerWriter:
                 with builder.condition(is_first) as inner:
                     self.writer.write_groups(inner, item, each, taken, first)
             taken += each
+        return taken
 
     def _is_seen(self, phase: Phase) -> bool:
         """Whether a phase writes memory that is not the work-group's own."""
