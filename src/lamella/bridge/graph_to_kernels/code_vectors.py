@@ -33,7 +33,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     find_roles,
     prepare_product,
 )
-from lamella.bridge.graph_to_kernels.vector_fronts import find_front
+from lamella.bridge.graph_to_kernels.vector_fronts import add_product, find_front
 from lamella.bridge.graph_to_kernels.vector_products import (
     LANE,
     MOST_COLUMNS,
@@ -428,7 +428,7 @@ class CodeWriter(VectorWriter):
             if self.groups:
                 total = builder.arith("mul", *pairs.pop(0), type_=real)
             for pair in pairs:
-                total = builder.arith("add", total, builder.arith("mul", *pair, type_=real), type_=real)
+                total = add_product(builder, *pair, total, real)
             for access in self.groups:
                 own = (access.memref, *(place[name] for name in sorted(access.loops() - set(weave.loops))))
                 if own not in scales:

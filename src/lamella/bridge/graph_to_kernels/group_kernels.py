@@ -49,7 +49,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
 )
 from lamella.bridge.graph_to_kernels.turned_products import write_turned_product
 from lamella.bridge.graph_to_kernels.vector_attention import write_vector_attention
-from lamella.bridge.graph_to_kernels.vector_fronts import split_front
+from lamella.bridge.graph_to_kernels.vector_fronts import keep_factors, split_front
 from lamella.bridge.graph_to_kernels.vector_parts import split_parts
 from lamella.bridge.graph_to_kernels.vector_products import find_vector_product, write_vector_product
 from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
@@ -148,6 +148,8 @@ class GroupWriter:
         if self.stages.borders:
             self._add_chain(find_chain(self.stages.contractions, self.stages.outputs))
             return tuple(self.calls)
+        if self.target.has_threads:
+            self.stages = keep_factors(self.stages, self.place.fixed)
         waiting = list(self.stages.contractions)
         while waiting:
             waiting = waiting[self._take(waiting) :]

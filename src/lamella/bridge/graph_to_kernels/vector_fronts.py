@@ -8,13 +8,17 @@ before the product has to be waited for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 
+from lamella.base.dtype import F32, F64
+from lamella.base.dtype import find as find_element
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass, replace
 from lamella.bridge.graph_to_kernels.accesses import Access
-from lamella.bridge.graph_to_kernels.factors import is_contraction
+from lamella.bridge.graph_to_kernels.factors import Factor, find_decoded, is_contraction
+from lamella.bridge.graph_to_kernels.groups import GroupTensor
+from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.terms import ROUND
 from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters
@@ -27,6 +31,51 @@ from lamella.ops.lower import reachable
 
 HALVES = ("bf16", "f16")
 """Types to which a factor would be rounded, were it in memory."""
+
+
+def keep_factors(stages: Stages, fixed: Collection[str]) -> Stages:
+    """Stages in which factors of weights that are made of sums of the group are tensors of their own.
+
+    In their products they would be computed again for every row.
+    """
+    found, tensors = list[Contraction](), dict(stages.tensors)
+    sums = {item.targets[0].tensor for item in stages.contractions if item.sign == "+="}
+    for stage in stages.contractions:
+        made = _kept(stage, sums, fixed)
+        if made is None:
+            found.append(stage)
+            continue
+        map_, product = made
+        extents = tuple(loop.extent for loop in map_.loops if isinstance(loop.extent, int))
+        value, element, target = map_.values[0], F64 if stages.wide else F32, map_.targets[0]
+        if isinstance(value, Apply) and value.function.startswith(ROUND):
+            element = find_element(value.function.removeprefix(ROUND)) or element
+        tensors[target.tensor] = GroupTensor(target.tensor, element, extents)
+        found += [map_, product]
+    return replace(stages, contractions=tuple(found), tensors=tensors)
+
+
+def _kept(
+    stage: Contraction, sums: Collection[str], fixed: Collection[str]
+) -> tuple[Contraction, Contraction] | None:
+    """A product as the map that its computed factor is, and the product of that; None where it is none of weights."""
+    value = stage.values[0]
+    if stage.sign != "+=" or not isinstance(value, Apply) or value.function != "*" or value.type != "real":
+        return None
+    for place, (term, other) in enumerate((value.operands, value.operands[::-1])):
+        factor = Factor(other) if isinstance(other, Element) else find_decoded(other, scaled=True)
+        read = {item.tensor for item in reachable(term) if isinstance(item, Element)}
+        if factor is None or factor.element.tensor not in fixed or isinstance(term, Element):
+            continue
+        counted = {item.name for item in reachable(term) if isinstance(item, Index)}
+        loops = tuple(item for item in stage.loops if item.index in counted)
+        if not loops or read.isdisjoint(sums):
+            continue
+        made = Element(f"{stage.targets[0].tensor}/factor", tuple(Index(item.index) for item in loops), "real")
+        operands = (made, other) if place == 0 else (other, made)
+        product = replace(stage, values=(replace(value, operands=operands),))
+        return Contraction((made,), "=", (term,), loops), product
+    return None
 
 
 def split_front(
@@ -195,11 +244,20 @@ class FrontWriter:
         found.accesses, found.loops = self.front.accesses, loops
         return found
 
-    def element(self, builder: Builder, loops: Mapping[str, Value]) -> tuple[Value, list[Value]]:
-        """An element of a vector, and what it adds to each sum on the way."""
+    def element(
+        self, builder: Builder, loops: Mapping[str, Value], sums: Sequence[Value]
+    ) -> tuple[Value, list[Value]]:
+        """An element of a vector, and the sums on the way with what it adds to each."""
         writing = self._writer(builder, loops)
-        value = self._product(writing, self.front.inside)
-        return value, [self._product(writing, terms) for _, terms, _ in self.front.sums]
+        found = []
+        for (_, (first, *others), _), total in zip(self.front.sums, sums, strict=True):
+            value = writing.value(first)
+            if others:
+                total = add_product(builder, value, self._product(writing, others), total, self.real)
+            else:
+                total = builder.arith("add", total, value, type_=self.real)
+            found.append(total)
+        return self._product(writing, self.front.inside), found
 
     def scale(self, builder: Builder, loops: Mapping[str, Value], sums: Sequence[Value]) -> Value | None:
         """What a result is multiplied with, told the sums of its vector."""
@@ -218,3 +276,10 @@ class FrontWriter:
         for item in others:
             first = writing.here.arith("mul", first, item, type_=self.real)
         return first
+
+
+def add_product(builder: Builder, left: Value, right: Value, total: Value, real: Scalar) -> Value:
+    """A sum with one product more, rounded once where there is an instruction for that."""
+    if real.name == "f32":
+        return builder.arith("fma", left, right, total, type_=real)
+    return builder.arith("add", total, builder.arith("mul", left, right, type_=real), type_=real)

@@ -28,7 +28,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     find_roles,
     prepare_product,
 )
-from lamella.bridge.graph_to_kernels.vector_fronts import Front, FrontWriter, find_front
+from lamella.bridge.graph_to_kernels.vector_fronts import Front, FrontWriter, add_product, find_front
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target
@@ -306,20 +306,21 @@ class VectorWriter:
         sums: Sequence[Value],
     ) -> list[Value]:
         """A piece of the sum of each place; what several of them read is loaded once."""
-        plan, real, found = self.plan, self.plan.real, list(sums)
+        plan, found = self.plan, list(sums)
         steps = [
             builder.arith("add", position, builder.constant(step)) if step else position
             for step in range(plan.piece)
         ]
-        loaded: dict[tuple[Value, ...], list[Value]] = {}
-        vectors = self.vectors(builder, sides[1], [{plan.sum: item} for item in steps], places, found)
+        rows: list[list[Value]] = []
         for number, place in enumerate(places):
-            key = tuple(place[name] for name in sorted(sides[0].loops() - {plan.sum}))
-            if key not in loaded:
-                loaded[key] = [self.load(builder, sides[0], {**place, plan.sum: item}) for item in steps]
-            for left, right in zip(loaded[key], vectors[number % self._columns], strict=True):
-                term = builder.arith("mul", left, right, type_=real)
-                found[number] = builder.arith("add", found[number], term, type_=real)
+            if number % self._columns:
+                rows.append(rows[-1])
+            else:
+                rows.append([self.load(builder, sides[0], {**place, plan.sum: item}) for item in steps])
+        vectors = self.vectors(builder, sides[1], [{plan.sum: item} for item in steps], places, found)
+        for number, row in enumerate(rows):
+            for left, right in zip(row, vectors[number % self._columns], strict=True):
+                found[number] = add_product(builder, left, right, found[number], plan.real)
         return found
 
     def vectors(
@@ -338,10 +339,10 @@ class VectorWriter:
                 if self.front is None:
                     values.append(self.load(builder, access, {**place, **step}))
                     continue
-                value, added = self.front.element(builder, {**place, **step})
+                count = len(self.front.front.sums)
+                on_way = slice(len(places) + column * count, len(places) + (column + 1) * count)
+                value, sums[on_way] = self.front.element(builder, {**place, **step}, sums[on_way])
                 values.append(value)
-                for number, item in enumerate(added, len(places) + column * len(added)):
-                    sums[number] = builder.arith("add", sums[number], item, type_=self.plan.real)
             found.append(values)
         return found
 

@@ -9,8 +9,9 @@ runs them while the kernel before still works.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from lamella.kernels.rewrite import change_functions, make_names_unique, rewrite, used_values, walk
 from lamella.kernels.target import Target
@@ -72,15 +73,23 @@ def _raise_function(function: Function) -> Function:
         for item in function.parameters
         if item.attributes is not None and item.attributes.find("unchanging") is True
     }
-    return replace(function, body=_raise_to_start(body, fixed & unchanging))
+    sizes = {
+        item.value.name: prod(extent or 0 for extent in item.type.shape)
+        for item in function.parameters
+        if isinstance(item.type, Memref) and item.value.name in fixed & unchanging
+    }
+    return replace(function, body=_raise_to_start(body, sizes))
 
 
-def _raise_to_start(body: Region, unchanging: set[str]) -> Region:
-    """A body in which loads of memory that never changes stand first in what work-items do, before every barrier."""
+def _raise_to_start(body: Region, unchanging: Mapping[str, int]) -> Region:
+    """A body in which loads of memory that never changes stand first in what work-items do, before every barrier.
+
+    Those of the largest arrays come first, as far as there is room: a matrix before a vector.
+    """
     for number, statement in enumerate(body.statements if unchanging else ()):
         if isinstance(statement.instruction, Parallel):
             inner = statement.instruction.body
-            first = _loads_first(inner.statements, unchanging, EARLY_BYTES)
+            first = _loads_first(inner.statements, unchanging, EARLY_BYTES, unchanging)
             changed = replace(statement.instruction, body=replace(inner, statements=tuple(first)))
             rest = body.statements[number + 1 :]
             before = body.statements[:number]
@@ -102,13 +111,26 @@ def _raise(region: Region, fixed: set[str]) -> Region:
     return replace(region, statements=(*found, *_loads_first(row, fixed)))
 
 
-def _loads_first(row: Sequence[Statement], fixed: set[str], room: int = MOST_BYTES) -> list[Statement]:
-    """Statements with loads, and what computes their places, before the others; both keep their order."""
+def _loads_first(
+    row: Sequence[Statement],
+    fixed: Collection[str],
+    room: int = MOST_BYTES,
+    worth: Mapping[str, int] | None = None,
+) -> list[Statement]:
+    """Statements with loads, and what computes their places, before the others; both keep their order.
+
+    Where there is no room for all, those are chosen whose arrays are worth most, else the first ones.
+    """
     makers = {value.name: item for item in row for value in item.results}
     early: set[int] = set()
-    for statement in row:
-        node = statement.instruction
-        if not isinstance(node, Load) or node.operand.name not in fixed or not isinstance(node.type, Scalar):
+    loads = [
+        (item.instruction, item)
+        for item in row
+        if isinstance(item.instruction, Load) and item.instruction.operand.name in fixed
+    ]
+    loads.sort(key=lambda pair: -(worth or {}).get(pair[0].operand.name, 0))
+    for node, statement in loads:
+        if not isinstance(node.type, Scalar):
             continue
         places = _places_of(statement, makers)
         size = BYTES.get(node.type.name, 8)
