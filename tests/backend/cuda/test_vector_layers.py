@@ -74,7 +74,9 @@ def test_a_layer_of_few_vectors_is_one_kernel(name: str, precision: Precision, t
     path = write_graph(tmp_path, *CASES[name])
     made = plan(path, precision)
     each = [item for calls in made.calls.values() for item in calls if not item.once]
-    assert len(each) == 1
+    used = [item.kernel for item in each if {"x", "r", "y"} & {operand.name for operand in item.operands}]
+    # A vector that no norm stands before is rounded where it is made, here by a kernel of its own.
+    assert len(used) == (2 if precision == "bf16" and "norm" not in name else 1)
     run = compile_graph(made, interpreter.compile_program(made.program, check_bounds=True).call)
     given = draw_inputs(made, np.random.default_rng(5))
     want = lamella.compile(path, backend="cpu", precision=precision)(**given)["y"]

@@ -503,25 +503,31 @@ def _find_front(
     factor = next(item for item in factors if item.tensor == made)
     last = find_end(map_, made, [place_of(item, digits, extents) for item in factor.indices], tensors)
     kept = {name for place in places for name in place.symbols}
-    return (*(_find_front_sum(item, last, kept, tensors) for item in sums), last)
+    steps = {name: extent for name, extent in _split_extents(extents, digits).items() if name not in kept}
+    return (*(_find_front_sum(item, last, steps, tensors) for item in sums), last)
 
 
-def _find_front_sum(formula: Contraction, front: End, kept: set[str], tensors: Tensors) -> End:
-    """A sum along the rows of a factor that is made with it; `kept` are the loops of the product's result."""
+def _find_front_sum(formula: Contraction, front: End, steps: Mapping[str, int], tensors: Tensors) -> End:
+    """A sum along the rows of a factor that is made with it; `steps` are the extents of the loops of the product's sum.
+
+    Where it reads what the factor is made of, it does so at the same place.
+    """
     own, (target, *others) = extents_of(formula), formula.targets
     if formula.sign != "+=" or formula.condition is not None or others:
         raise Unsupported("what stands before it is no plain sum")
-    pairs = []
-    for element in meeting(front.formula, target.tensor):
-        forms = [place_of(index, {}, front.extents) for index in element.indices]
-        pairs.append((target, [_in_loops(form, front.loops) for form in forms]))
-    loops = meet(pairs, own)
-    summed = [name for name in own if name not in loops]
-    along = [name for name, form in front.loops.items() if form.symbols - kept]
-    if len(summed) != 1 or len(along) != 1 or own[summed[0]] != front.extents[along[0]]:
-        raise Unsupported("a sum before it is not over the rows of its factor")
-    loops[summed[0]] = front.loops[along[0]]
     read = [item for item in walk_terms(formula) if isinstance(item, Element) and item is not target]
+    pairs = []
+    for mine in (target, *read):
+        for element in meeting(front.formula, mine.tensor):
+            forms = [place_of(index, {}, front.extents) for index in element.indices]
+            pairs.append((mine, [_in_loops(form, front.loops) for form in forms]))
+    loops = meet(pairs, own)
+    summed = [name for name in own if name in loops and not loops[name].symbols.isdisjoint(steps)]
+    long = {name for name, extent in steps.items() if extent > 1}
+    if len(loops) < len(own) or len(summed) != 1 or loops[summed[0]].symbols != long:
+        raise Unsupported("a sum before it is not over the rows of its factor")
+    if find_digits(loops[summed[0]], steps, own[summed[0]]) is None:
+        raise Unsupported("a sum before it is not over whole rows of its factor")
     accesses = {id(item): substitute_loops(held_access(item, tensors, own), loops) for item in read}
     return End(formula, own, loops, accesses, {id(item): key_of(item) for item in read})
 
