@@ -71,7 +71,9 @@ def _kept(
         loops = tuple(item for item in stage.loops if item.index in counted)
         if not loops or read.isdisjoint(sums):
             continue
-        made = Element(f"{stage.targets[0].tensor}/factor", tuple(Index(item.index) for item in loops), "real")
+        made = Element(
+            f"{stage.targets[0].tensor}/factor", tuple(Index(item.index) for item in loops), "real"
+        )
         operands = (made, other) if place == 0 else (other, made)
         product = replace(stage, values=(replace(value, operands=operands),))
         return Contraction((made,), "=", (term,), loops), product
@@ -140,7 +142,10 @@ def find_front(found: PreparedProduct, sums: Sequence[str], narrow: bool) -> Fro
     *before, map_ = found.front
     made = {key_of(item.formula.targets[0]) for item in before}
     accesses = {
-        key: found.accesses[key] for item in found.front for key in item.accesses if item.keys[key] not in made
+        key: found.accesses[key]
+        for item in found.front
+        for key in item.accesses
+        if item.keys[key] not in made
     }
     keys = {key: name for item in found.front for key, name in item.keys.items() if key in accesses}
     for key in [id(map_.formula.targets[0]), *(id(item.formula.targets[0]) for item in before)]:
@@ -153,13 +158,18 @@ def find_front(found: PreparedProduct, sums: Sequence[str], narrow: bool) -> Fro
     return Front(inside, outside, tuple(_find_sum(item, accesses, sums) for item in before), accesses, keys)
 
 
-def _find_sum(item: End, accesses: Mapping[int, Access], sums: Sequence[str]) -> tuple[Key, tuple[Term, ...], float]:
+def _find_sum(
+    item: End, accesses: Mapping[int, Access], sums: Sequence[str]
+) -> tuple[Key, tuple[Term, ...], float]:
     terms, number = [], 1.0
     for term in _factors(item.formula.values[0], narrow=False):
         if isinstance(term, float):
             number *= term
-        elif isinstance(term, Apply) and term.function == "/" and term.operands[0] == 1.0 and isinstance(
-            term.operands[1], float
+        elif (
+            isinstance(term, Apply)
+            and term.function == "/"
+            and term.operands[0] == 1.0
+            and isinstance(term.operands[1], float)
         ):
             number /= term.operands[1]
         else:

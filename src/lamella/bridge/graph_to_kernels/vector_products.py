@@ -43,6 +43,7 @@ from lamella.lang.tensor.nodes import (
     Value,
 )
 from lamella.lang.tensor.nodes.types import FLOATS, INDEX
+from lamella.ops.formula import Element
 
 PIECE = 16
 """Bytes that a work-item reads at once."""
@@ -201,9 +202,10 @@ class VectorWriter:
         sizes = {**found.extents, ROWS: -(-found.extents[plan.row] // plan.rows)}
         values = split_group(builder, [*plan.outer, ROWS], sizes)
         with builder.parallel() as region:
-            places = self._places(region, values)
+            places, own = self._places(region, values), self._own(region, values)
+            loaded = self._load_ends(region, own), self._load_scales(region, scales, own)
             sums = self.sum(region, sides, places)
-            self._finish(region, scales, places, sums)
+            self._finish(region, own, loaded, sums)
         kernel = self.parameters.close(builder, plan.groups)
         return self.promise(kernel, sides)
 
@@ -351,51 +353,108 @@ class VectorWriter:
         value = builder.load(access.memref, access.places(builder, values), Scalar(access.element))
         return value if access.element == self.plan.real.name else builder.cast(value, self.plan.real)
 
+    # --- outputs --------------------------------------------------------------------------------------------------
+
+    def _own(self, builder: Builder, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Where the loops stand for the output of each work-item: those behind the last one have it too."""
+        plan, extents = self.plan, self.plan.found.extents
+        lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
+        number = builder.arith("min", lane, builder.constant(plan.rows * self._columns - 1))
+        first = builder.arith("mul", values[ROWS], builder.constant(plan.rows))
+        columns = builder.constant(self._columns)
+        row = builder.arith("add", first, builder.arith("div", number, columns))
+        found = {**values, plan.row: builder.arith("min", row, builder.constant(extents[plan.row] - 1))}
+        rest = builder.arith("rem", number, columns)
+        for name in reversed(plan.columns):
+            size = builder.constant(extents[name])
+            found[name], rest = builder.arith("rem", rest, size), builder.arith("div", rest, size)
+        return found
+
+    def _load_ends(self, builder: Builder, own: Mapping[str, Value]) -> dict[int, Value]:
+        """What the outputs are made of beside the sums, under way before these are known."""
+        targets = {id(item) for end in self.plan.found.ends for item in end.formula.targets}
+        found = {}
+        for end in self.plan.found.ends:
+            for key in end.accesses.keys() - targets:
+                access = self.accesses[key]
+                places = access.places(builder, own)
+                found[key] = builder.load(access.memref, places, Scalar(access.element))
+        return found
+
+    def _load_scales(
+        self, builder: Builder, scales: Sequence[Access], own: Mapping[str, Value]
+    ) -> list[list[Value]]:
+        """The scales of the row of a work-item, for each of its parts."""
+        plan, found = self.plan, []
+        for part in range(plan.parts):
+            more = builder.constant(part * plan.found.extents[plan.row])
+            row = builder.arith("add", own[plan.row], more)
+            found.append([self.load(builder, item, {**own, plan.row: row}) for item in scales])
+        return found
+
     def _finish(
         self,
         builder: Builder,
-        scales: Sequence[Access],
-        places: Sequence[Mapping[str, Value]],
+        own: Mapping[str, Value],
+        loaded: tuple[dict[int, Value], list[list[Value]]],
         sums: Sequence[Value],
     ) -> None:
         """The first work-items store what the outputs are made of, each of one row and column."""
         plan, columns = self.plan, self._columns
+        ends, scales = loaded
         lane = builder.builtin("subgroup_local_id", LANE)
-        for number in range(plan.rows * columns):
-            row, column = divmod(number, columns)
-            first = row * plan.parts * columns + column
-            own = range(first, first + plan.parts * columns, columns)
-            is_mine = builder.compare("eq", lane, builder.constant(number % WARP, LANE))
-            with builder.condition(is_mine) as inner:
-                on_way = sums[len(places) :]
-                each = len(on_way) // columns
-                scale = None
-                if self.front is not None:
-                    mine = on_way[column * each : (column + 1) * each]
-                    scale = self.front.scale(inner, places[first], mine)
-                values = [self._scaled(inner, scales, places[item], sums[item], scale) for item in own]
-                self._store(inner, places[first], values)
+        count = plan.rows * columns
+        values = []
+        for part in range(plan.parts):
+            mine = [
+                sums[(row * plan.parts + part) * columns + item]
+                for row in range(plan.rows)
+                for item in range(columns)
+            ]
+            values.append(self._pick(builder, lane, mine))
+        factors = [] if self.front is None else self._on_way(builder, lane, own, sums[count * plan.parts :])
+        for part, value in enumerate(values):
+            for item in (*scales[part], *factors):
+                value = builder.arith("mul", value, item, type_=plan.real)
+            values[part] = value
+        self._store(builder, own, ends, values, builder.compare("lt", lane, builder.constant(count, LANE)))
 
-    def _scaled(
+    def _pick(self, builder: Builder, lane: Value, values: Sequence[Value]) -> Value:
+        """The value of each work-item: the first one has the first."""
+        found = values[-1]
+        for number in reversed(range(len(values) - 1)):
+            is_mine = builder.compare("eq", lane, builder.constant(number, LANE))
+            found = builder.arith("select", is_mine, values[number], found, type_=self.plan.real)
+        return found
+
+    def _on_way(
+        self, builder: Builder, lane: Value, own: Mapping[str, Value], sums: Sequence[Value]
+    ) -> list[Value]:
+        """What the result of a work-item is multiplied with, told the sums on the way of each column."""
+        if self.front is None:
+            return []
+        each = len(sums) // self._columns
+        mine = []
+        for place in range(each):
+            columns = [sums[column * each + place] for column in range(self._columns)]
+            mine.append(self._pick(builder, lane, columns * self.plan.rows))
+        scale = self.front.scale(builder, own, mine)
+        return [] if scale is None else [scale]
+
+    def _store(
         self,
         builder: Builder,
-        scales: Sequence[Access],
-        place: Mapping[str, Value],
-        total: Value,
-        scale: Value | None,
-    ) -> Value:
-        """A sum times the scales of its row and column."""
-        for access in scales:
-            total = builder.arith("mul", total, self.load(builder, access, place), type_=self.plan.real)
-        return total if scale is None else builder.arith("mul", total, scale, type_=self.plan.real)
-
-    def _store(self, builder: Builder, place: Mapping[str, Value], values: Sequence[Value]) -> None:
+        own: Mapping[str, Value],
+        loaded: dict[int, Value],
+        values: Sequence[Value],
+        is_there: Value,
+    ) -> None:
         """Store what the outputs are made of the sums of a row, one for each of its parts."""
-        plan = self.plan
+        plan, found = self.plan, []
         target = plan.found.group.product.targets[0].tensor
         for end in plan.found.ends:
-            writing = EndWriter(plan.real, self.tensors, end.extents, [builder])
-            writing.accesses, writing.loops = self.accesses, place
+            writing = _RowEnd(plan.real, self.tensors, end.extents, [builder])
+            writing.accesses, writing.loops, writing.loaded = self.accesses, own, loaded
             if plan.parts > 1:
                 writing.known = {(target, item): value for item, value in enumerate(values)}
             result = values[0]
@@ -406,7 +465,23 @@ class VectorWriter:
                 raise Unsupported("its output is no real")
             if access.element != plan.real.name:
                 result = builder.cast(result, Scalar(access.element))
-            builder.store(result, access.memref, access.places(builder, place))
+            found.append((result, access))
+        with builder.condition(is_there) as inner:
+            for result, access in found:
+                inner.store(result, access.memref, access.places(inner, own))
+
+
+@dataclass(slots=True)
+class _RowEnd(EndWriter):
+    """Terms behind the sums of a row, whose elements were loaded before."""
+
+    loaded: Mapping[int, Value] = field(default_factory=dict)
+
+    def load(self, element: Element) -> Value:
+        """The element of a tensor, or of the sum."""
+        if id(element) not in self.loaded:
+            return super(_RowEnd, self).load(element)
+        return self.widen(self.loaded[id(element)], self.held(element).element, self.kind(element))
 
 
 def promise_pieces(kernel: TileKernel, sides: Sequence[Access], piece: int) -> TileKernel:
