@@ -9,8 +9,9 @@ runs them while the kernel before still works.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from lamella.kernels.build import FreshNames, names_of
 from lamella.kernels.rewrite import (
@@ -89,8 +90,12 @@ def _raise_function(function: Function) -> Function:
     early = (fixed & _promised(function, "unchanging")) | _promised(function, "settled")
     if not early:
         return replace(function, body=body)
-    names = names_of(function)
-    return replace(function, body=_raise_to_start(body, (early, fixed), names))
+    sizes = {
+        item.value.name: prod(extent or 0 for extent in item.type.shape)
+        for item in function.parameters
+        if isinstance(item.type, Memref) and item.value.name in early
+    }
+    return replace(function, body=_raise_to_start(body, (sizes, fixed), names_of(function)))
 
 
 def _promised(function: Function, promise: str) -> set[str]:
@@ -102,10 +107,10 @@ def _promised(function: Function, promise: str) -> set[str]:
     }
 
 
-def _raise_to_start(body: Region, memory: tuple[set[str], set[str]], names: FreshNames) -> Region:
+def _raise_to_start(body: Region, memory: tuple[Mapping[str, int], set[str]], names: FreshNames) -> Region:
     """A body in which loads of memory that is early stand first in what work-items do, before every barrier.
 
-    Behind them stand single numbers of memory that the kernel does not write, and what branches behind barriers load
+    Those of the largest arrays come first, as far as there is room: a matrix before a vector. Behind them stand single numbers of memory that the kernel does not write, and what branches behind barriers load
     from there: all of them wait for the kernel in front once.
     """
     early, fixed = memory
@@ -119,7 +124,7 @@ def _raise_to_start(body: Region, memory: tuple[set[str], set[str]], names: Fres
             }
             branches = _raise_from_branches(inner.statements, fixed, names)
             later = _loads_first(branches, fixed & numbers, NUMBER_BYTES)
-            first = _loads_first(later, early, EARLY_BYTES)
+            first = _loads_first(later, early, EARLY_BYTES, early)
             changed = replace(statement.instruction, body=replace(inner, statements=tuple(first)))
             rest = body.statements[number + 1 :]
             before = body.statements[:number]
@@ -141,13 +146,26 @@ def _raise(region: Region, fixed: set[str]) -> Region:
     return replace(region, statements=(*found, *_loads_first(row, fixed)))
 
 
-def _loads_first(row: Sequence[Statement], fixed: set[str], room: int = MOST_BYTES) -> list[Statement]:
-    """Statements with loads, and what computes their places, before the others; both keep their order."""
+def _loads_first(
+    row: Sequence[Statement],
+    fixed: Collection[str],
+    room: int = MOST_BYTES,
+    worth: Mapping[str, int] | None = None,
+) -> list[Statement]:
+    """Statements with loads, and what computes their places, before the others; both keep their order.
+
+    Where there is no room for all, those are chosen whose arrays are worth most, else the first ones.
+    """
     makers = {value.name: item for item in row for value in item.results}
     early: set[int] = set()
-    for statement in row:
-        node = statement.instruction
-        if not isinstance(node, Load) or node.operand.name not in fixed or not isinstance(node.type, Scalar):
+    loads = [
+        (item.instruction, item)
+        for item in row
+        if isinstance(item.instruction, Load) and item.instruction.operand.name in fixed
+    ]
+    loads.sort(key=lambda pair: -(worth or {}).get(pair[0].operand.name, 0))
+    for node, statement in loads:
+        if not isinstance(node.type, Scalar):
             continue
         places = _makers_of(node.indices, makers)
         size = BYTES.get(node.type.name, 8)
