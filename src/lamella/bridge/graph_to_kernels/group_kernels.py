@@ -35,6 +35,7 @@ from lamella.bridge.graph_to_kernels.owned_products import write_owned_product
 from lamella.bridge.graph_to_kernels.paged_attention import write_paged_attention
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
+from lamella.bridge.graph_to_kernels.split_attention import SPLIT, write_split_attention
 from lamella.bridge.graph_to_kernels.stream_attention import write_stream_attention
 from lamella.bridge.graph_to_kernels.stream_gradient import write_stream_gradient
 from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
@@ -51,6 +52,8 @@ from lamella.bridge.graph_to_kernels.tiled import (
 )
 from lamella.bridge.graph_to_kernels.turned_products import write_turned_product
 from lamella.bridge.graph_to_kernels.vector_attention import write_vector_attention
+from lamella.bridge.graph_to_kernels.vector_fronts import keep_factors, split_front
+from lamella.bridge.graph_to_kernels.vector_parts import split_parts
 from lamella.bridge.graph_to_kernels.vector_products import find_vector_product, write_vector_product
 from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
 from lamella.kernels.build import Builder, FreshNames
@@ -147,6 +150,8 @@ class GroupWriter:
         if self.stages.borders:
             self._add_chain(find_chain(self.stages.contractions, self.stages.outputs))
             return tuple(self.calls)
+        if self.target.has_threads:
+            self.stages = keep_factors(self.stages, self.place.fixed)
         waiting = list(self.stages.contractions)
         while waiting:
             waiting = waiting[self._take(waiting) :]
@@ -164,7 +169,7 @@ class GroupWriter:
         if self.target.has_threads:
             # Threads are many, and so are the scores: products of their own share them out better than lanes could.
             ways = (_whole_stream, _core_attention, write_stream_attention) if self.narrow else ()
-            ways = (_vector_attention, *ways)
+            ways = (write_split_attention, _vector_attention, *ways)
         for write in ways:
             with suppress(Unsupported):
                 for kernel in write(attention, self._views, self._real, self.target):
@@ -207,6 +212,12 @@ class GroupWriter:
 
     def _take(self, stages: Sequence[Contraction]) -> int:
         """Write a kernel for the first stages; gives how many those are."""
+        front, place = split_front(stages, self._is_needed) if self.target.has_threads else ((), 0)
+        if place:
+            with suppress(Unsupported):
+                count = _count_ends(stages[place:])
+                self._add_product(stages[place : place + count], stages[place + count :], front)
+                return place + count
         if is_contraction(stages[0]):
             for count in (_count_ends(stages), 1):
                 try:
@@ -242,20 +253,48 @@ class GroupWriter:
         if counted >= {loop.index for loop in stage.loops}:
             raise Unsupported("a sum over nothing is no reduction of a row")
 
-    def _add_product(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
+    def _is_needed(self, tensor: str, inside: Sequence[Contraction]) -> bool:
+        """Whether a tensor leaves the group, or is read by other stages than some."""
+        others = [item for item in self.stages.contractions if not any(item is one for one in inside)]
+        return tensor in {*self.stages.outputs, *_read(others)}
+
+    def _add_product(
+        self,
+        stages: Sequence[Contraction],
+        rest: Sequence[Contraction],
+        front: tuple[Contraction, ...] = (),
+    ) -> None:
         hidden = stages[0].targets[0].tensor
         if len(stages) > 1 and hidden in {*self.stages.outputs, *_read(rest)}:
             raise Unsupported("the sum itself is needed")
         if self._is_started(stages[0]):
             raise Unsupported("a sum goes on from what its target holds")
         fixed = frozenset((name, None) for name in self.place.fixed)
-        group = ProductGroup(stages[0], tuple(stages[1:]))
+        group = ProductGroup(stages[0], tuple(stages[1:]), front)
         try:
             self._add_winograd(group, fixed)
         except Unsupported:
-            for kernel in self._product(group, fixed):
+            for kernel in self._vectors(group, fixed) or self._product(group, fixed):
                 self._add_tile(kernel)
         self.products += 1
+
+    def _vectors(self, group: ProductGroup, fixed: frozenset[Key]) -> list[TileKernel]:
+        """The kernels of a product with few vectors that are scaled, or parts of whose rows are joined; none else."""
+        if not self.target.has_threads:
+            return []
+        try:
+            group, views = split_parts(group, self._views)
+            if group.parts == 1 and not group.front:
+                return []
+            with suppress(Unsupported):
+                codes = find_code_product(group, views, self._real, self.target, fixed, self.narrow)
+                return write_code_product(codes, views)
+            few = find_vector_product(group, views, self._real, self.target, fixed, self.narrow)
+            return write_vector_product(few, views)
+        except Unsupported:
+            if group.front:
+                raise
+            return []
 
     def _product(self, group: ProductGroup, fixed: frozenset[Key]) -> list[TileKernel]:
         """The kernels of a sum of products, by tiles or by lanes."""
@@ -423,7 +462,7 @@ class GroupWriter:
         shape = tuple(size or 0 for size in type_.shape)
         strides = tuple(stride or 0 for stride in type_.stride)
         name, item = self.operands.get(tensor, (f".{tensor.lstrip('.')}", None))
-        own = tensor.startswith((PACKED[0], SCALE, WINOGRAD, DECODED[0]))
+        own = tensor.startswith((PACKED[0], SCALE, WINOGRAD, DECODED[0], SPLIT))
         if own:
             # Each product of a group has a factor of its own to pack.
             name = f"{tensor}.{self.products}"
