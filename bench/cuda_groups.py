@@ -2,7 +2,8 @@
 
 `python -m bench.cuda_groups experts` runs a layer of a mixture of experts: routing, both products, what they give added
 up, with as many tokens as a prompt has and with one. torch sorts the tokens and multiplies by `torch._grouped_mm`, as a
-CUDA graph. `--launches N` tells the kernels that take longest.
+CUDA graph. `pages` is the attention of one token of some sequences to keys in pages: torch puts the pages in a row and
+attends to them, or finds keys in a row already. `--launches N` tells the kernels that take longest.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
 
 import lamella
 from bench.cuda import distance, time_ours, time_torch
@@ -154,10 +158,63 @@ def plain_experts(torch: Any, weights: dict[str, Any], chosen: int, x: Any) -> A
     return y
 
 
+# --- pages -------------------------------------------------------------------------------------------------------
+
+
+PAGES = ((8, 32, 8, 4096), (1, 32, 8, 32768), (64, 16, 8, 1024))
+"""Sequences, heads, heads of keys, and keys of each sequence; pages of 16 keys, vectors of 128 halves."""
+PAGE, DEPTH = 16, 128
+
+
+def pages_text(batch: int, heads: int, shared: int, keys: int) -> str:
+    """Attention of a token of each sequence."""
+    cache = f"bf16[{batch * keys // PAGE}, {PAGE}, {shared}, {DEPTH}]"
+    return f"""import llm;
+graph Pages {{
+    @input {{ q: real[{batch}, {heads}, 1, {DEPTH}]; table: int[{batch}, {keys // PAGE}]; lengths: int[{batch}]; }}
+    @variable {{ keys: {cache}; values: {cache}; }}
+    @output {{ y: real[{batch}, {heads}, 1, {DEPTH}]; }}
+    @compose {{ y = llm.paged_attention(q, keys, values, table, lengths); }}
+}}
+"""
+
+
+def bench_pages(torch: Any, case: tuple[int, int, int, int], launches: int) -> None:
+    """A token of each sequence, all of one length."""
+    batch, heads, shared, keys = case
+    half = torch.bfloat16
+    count = batch * keys // PAGE
+    cache = [torch.randn(count, PAGE, shared, DEPTH, device="cuda", dtype=half) for _ in range(2)]
+    table = torch.randperm(count, device="cuda").view(batch, -1)
+    q = torch.randn(batch, heads, 1, DEPTH, device="cuda", dtype=half)
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def gathered(wide: bool = False) -> list[Any]:
+        rows = [item[table].reshape(batch, keys, shared, DEPTH).transpose(1, 2) for item in cache]
+        return [item.float() for item in rows] if wide else rows
+
+    run = compile_text(pages_text(*case))
+    run.state["keys"], run.state["values"] = (
+        item.view(torch.int16).cpu().numpy().view(ml_dtypes.bfloat16) for item in cache
+    )
+    lengths = np.full(batch, keys)
+    found = run(q=q.float().cpu().numpy(), table=table.cpu().numpy(), lengths=lengths)["y"]
+    want = attend(q.float(), *gathered(True), enable_gqa=True)
+    row = [item.contiguous() for item in gathered()]
+    short = attend(q, *row, enable_gqa=True)
+    errors = distance(torch, found, want), distance(torch, short.float().cpu().numpy(), want)
+    ours = device_seconds(run)
+    whole = torch_seconds(torch, lambda: attend(q, *gathered(), enable_gqa=True))
+    plain = torch_seconds(torch, lambda: attend(q, *row, enable_gqa=True))
+    size = 2 * batch * keys * shared * DEPTH * 2
+    print(f"    {size / ours / 1e12:.2f} TB/s; torch with keys in a row {plain * 1e6:.1f} us")
+    tell(f"pages {batch} x {heads}/{shared} x {keys}", run, errors, ours, whole, launches)
+
+
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("groups", nargs="+", choices=["experts"])
+    parser.add_argument("groups", nargs="+", choices=["experts", "pages"])
     parser.add_argument("--launches", type=int, default=0)
     chosen = parser.parse_args()
     absent = cuda.missing()
@@ -167,6 +224,9 @@ def main() -> None:
     if "experts" in chosen.groups:
         for name in EXPERTS:
             bench_experts(torch, name, chosen.launches)
+    if "pages" in chosen.groups:
+        for case in PAGES:
+            bench_pages(torch, case, chosen.launches)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -132,6 +133,26 @@ def test_a_gpu_reads_pages_where_they_lie(name: str, tmp_path: Path) -> None:
     run = compile_graph(made, interpreter.compile_program(made.program, check_bounds=True).call)
     given = case.draw()
     np.testing.assert_allclose(run(**fill(run, given))["y"], judge(case, given), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["interpreter", "cpu"])
+def test_pages_may_hold_halves(backend: str, tmp_path: Path) -> None:
+    case = CASES["several queries"]
+    path = write(tmp_path, case.text("bf16"))
+    given = case.draw()
+    for name in ("keys", "values"):
+        given[name] = given[name].astype(ml_dtypes.bfloat16)
+    run: Any
+    if backend == "cpu":
+        run = lamella.compile(path, backend="cpu")
+    else:
+        made = plan(path)
+        assert len(made.program.functions) == 1
+        run = compile_graph(made, interpreter.compile_program(made.program, check_bounds=True).call)
+    want = judge(
+        case, {name: item.astype(np.float64) if name != "table" else item for name, item in given.items()}
+    )
+    np.testing.assert_allclose(run(**fill(run, given))["y"], want, rtol=1e-4, atol=1e-5)
 
 
 def test_work_groups_share_the_keys_of_long_sequences(tmp_path: Path) -> None:

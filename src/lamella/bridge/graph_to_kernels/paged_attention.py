@@ -251,16 +251,20 @@ class PartsWriter:
         with builder.loop(first, self.stop, step, [(item, REAL) for item in start]) as loop:
             body = loop.body
             keys = [body.arith("add", loop.variable, body.constant(SUBGROUPS * n)) for n in range(AT_ONCE)]
-            places = [self._place(body, values, found["table"], key) for key in keys]
+            numbers = [self._page(body, values, found["table"], key) for key in keys]
+            places = [self._place(body, values, *item) for item in numbers]
             vectors = [self._load(body, found["keys"], place, plan.depth) for place in places]
             mixed = [self._load(body, found["values"], place, plan.width) for place in places]
+            self._tell_pages(
+                body, [(place[PAGE], number) for place, (number, _) in zip(places, numbers, strict=True)]
+            )
             body.give(*self._step(body, keys, queries, (vectors, mixed), loop.carried))
         return loop.results
 
-    def _place(
+    def _page(
         self, builder: Builder, values: Mapping[str, Value], table: Access, key: Value
-    ) -> dict[str, Value]:
-        """Where a key lies; one behind the end is read where the last one does."""
+    ) -> tuple[Value, Value]:
+        """The page of a key that the table tells, and its place there; one behind the end is the last one again."""
         plan = self.plan
         last = builder.arith("sub", self.stop, builder.constant(1))
         inside = builder.arith("max", builder.arith("min", key, last), builder.constant(0))
@@ -268,11 +272,23 @@ class PartsWriter:
         size = builder.constant(plan.page)
         here = {**values, PLACE: builder.arith("div", inside, size)}
         told = builder.load(table.memref, table.places(builder, here), Scalar(table.element))
-        number = builder.cast(told, INDEX)
-        page = builder.arith("min", number, builder.constant(plan.pages - 1))
-        page = builder.arith("max", page, builder.constant(0))
-        tell_fault(builder, builder.compare("ne", page, number))
-        return {**values, PAGE: page, SLOT: builder.arith("rem", inside, size)}
+        return builder.cast(told, INDEX), builder.arith("rem", inside, size)
+
+    def _place(
+        self, builder: Builder, values: Mapping[str, Value], number: Value, slot: Value
+    ) -> dict[str, Value]:
+        """Where a key lies; a page that there is not is read as another one."""
+        page = builder.arith("min", number, builder.constant(self.plan.pages - 1))
+        return {**values, PAGE: builder.arith("max", page, builder.constant(0)), SLOT: slot}
+
+    def _tell_pages(self, builder: Builder, pages: Sequence[tuple[Value, Value]]) -> None:
+        """A page that there is not is a fault: told once all vectors are under way, for a branch waits for them."""
+        wrong: Value | None = None
+        for page, number in pages:
+            other = builder.compare("ne", page, number)
+            wrong = other if wrong is None else builder.arith("or", wrong, other, type_=BOOL)
+        if wrong is not None:
+            tell_fault(builder, wrong)
 
     def _step(
         self,
