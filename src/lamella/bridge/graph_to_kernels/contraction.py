@@ -86,6 +86,8 @@ class LoopSplit:
     loops one inside the other."""
     ahead: bool = False
     """Whether the innermost loop loads several elements before it joins them: threads wait for each of them."""
+    running: bool = False
+    """Whether each step of the inner loop goes on from what the one before wrote: a work-item holds that."""
     latest: bool = False
     """Whether steps that write one place may run at once, because the last of them writes the largest number."""
 
@@ -137,12 +139,38 @@ def plan_steps(
         and _sending(contraction, items[-1]) is not None
     ):
         found = replace(found, parts=PARTS)
+    if least == THREAD_STEPS and order and shared is None and _runs_on(contraction, forms[0], inner, extents):
+        return replace(found, rows=False, strip=0, flat=FLAT, running=True)
     is_map = contraction.sign in ASSIGNMENTS and not (inner or shared or rows or reads)
     found = replace(found, together=_together_steps(found) if is_map and least == THREAD_STEPS else 1)
     few = _count(groups, found) < FEW_GROUPS and found.places > FLAT and found.together == 1
     plain = not (rows or shared or any(is_open(extent) for extent in extents.values()))
     ahead = least == THREAD_STEPS and held and bool(inner) and extents[inner[-1]] >= 2 * AHEAD
     return replace(found, flat=FLAT if few and plain and least == THREAD_STEPS else 0, ahead=ahead)
+
+
+def _runs_on(
+    contraction: Contraction, target: list[Form], inner: tuple[str, ...], extents: Mapping[str, int]
+) -> bool:
+    """Whether all that a formula reads of its target is what the step before wrote to the place beside it."""
+    if len(contraction.targets) != 1 or contraction.sign not in ASSIGNMENTS or len(inner) != 1:
+        return False
+    plain = contraction.condition is None and not any(isinstance(item, Guard) for item in terms(contraction))
+    name = contraction.targets[0].tensor
+    found = [item for item in elements(contraction) if item.tensor == name]
+    places = [[_read_form(item, place, extents) for place in range(len(target))] for item in found]
+    return plain and bool(found) and all(_is_before(item, target, inner[0]) for item in places)
+
+
+def _is_before(place: Sequence[Form | None], target: Sequence[Form], loop: str) -> bool:
+    """Whether a place is where the step before writes."""
+    moved = 0
+    for read, written in zip(place, target, strict=True):
+        step = written.coefficient(loop)
+        if read is None or read != written + Affine(-step):
+            return False
+        moved += bool(step)
+    return moved == 1
 
 
 def writes_latest(contraction: Contraction, floor: int, steps: LoopSplit) -> bool:
@@ -626,7 +654,25 @@ def _open_groups(writing: TermWriter, steps: LoopSplit) -> None:
 # --- the steps of a work-item -------------------------------------------------------------------------------
 
 
+def _run_on(writing: TermWriter, contraction: Contraction, steps: LoopSplit) -> None:
+    """The steps of a work-item that holds what the last one wrote."""
+    target = contraction.targets[0]
+    before = [item for item in elements(contraction) if item.tensor == target.tensor]
+    start = writing.inside(writing.extents)
+    start.open_index(steps.inner[0], start.here.constant(0))
+    first, element, kind = start.load(before[0]), writing.held(target).element, writing.kind(target)
+    with _open_loops(writing, steps, steps.inner, ((first, kind),), MANY_AT_ONCE) as found:
+        for item in before:
+            writing.hold(item, found[0])
+        value = writing.saturated(contraction.values[0], element)
+        writing.store(value, target)
+        found.append(writing.rounded(value, element, kind))
+
+
 def _write_steps(writing: TermWriter, contraction: Contraction, steps: LoopSplit, started: bool) -> None:
+    if steps.running:
+        _run_on(writing, contraction, steps)
+        return
     if not steps.held:
         with _open_loops(writing, steps, steps.inner, ()) as _:
             _step_in_place(writing, contraction)

@@ -205,6 +205,10 @@ class TermWriter:
         home[id(term)] = found
         return found
 
+    def hold(self, term: Term, value: Value) -> None:
+        """Let a term have a value in the region that is written."""
+        self._known[-1][id(term)] = value
+
     def _is_outside(self, term: object) -> bool:
         """Whether the term is written outside of branches: then it is known in all of them."""
         return self._depth_of(term) < len(self.levels) - 1 or len(self._known) == 1
