@@ -21,6 +21,7 @@ from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import is_integer
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
+    Held,
     elements,
     fewest_steps,
     neutral_value,
@@ -351,7 +352,7 @@ class KernelWriter:
         names = FreshNames({item.memref.name for item in used.values()} | {FAULT_NAME})
         builder, fault = Builder(names), Value(FAULT_NAME)
         least = fewest_steps(self.target)
-        groups, faults = write_contraction(builder, formula, used, real, fault, started, least)
+        groups, faults = write_contraction(builder, formula, used, real, fault, Held(started), least)
         operands = [_operand_of(key, held) for key, held in used.items()]
         parameters = [
             Parameter(held.memref, make_memref(operand.element, operand.shape, operand.strides))

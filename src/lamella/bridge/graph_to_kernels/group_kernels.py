@@ -17,6 +17,7 @@ from lamella.bridge.graph_to_kernels.attention_gradient import find_gradient
 from lamella.bridge.graph_to_kernels.code_vectors import find_code_product, write_code_product
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
+    Held,
     fewest_steps,
     plan_steps,
     write_contraction,
@@ -417,9 +418,8 @@ class GroupWriter:
             raise Unsupported("a tensor is empty")
         builder = Builder(FreshNames({*(item.name for item in values.values()), FAULT.value.name}))
         floor = self._filled(stage.targets[0].tensor, stage)
-        groups, faults = write_contraction(
-            builder, stage, views, self._real, FAULT.value, started, least, floor
-        )
+        begun = Held(started, floor)
+        groups, faults = write_contraction(builder, stage, views, self._real, FAULT.value, begun, least)
         parameters = [Parameter(item.memref, _strided(item)) for item in views.values()]
         operands = [
             replace(self._operand(name, parameter.type), offset=views[name, None].lies.start)
