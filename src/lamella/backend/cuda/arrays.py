@@ -43,6 +43,10 @@ class DeviceMemory:
             place = self.address + offset
             call("cuMemcpyDtoHAsync_v2", target, place, size, stream.handle, doing="copying from the device")
 
+    def take(self, other: DeviceMemory, stream: Stream) -> None:
+        """Copy all bytes of other memory of the device to here."""
+        call("cuMemcpyDtoDAsync_v2", self.address, other.address, other.size, stream.handle)
+
     def fill(self, stream: Stream) -> None:
         """Make all bytes zero."""
         call("cuMemsetD8Async", self.address, 0, self.size, stream.handle)

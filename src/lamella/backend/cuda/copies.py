@@ -8,10 +8,12 @@ from __future__ import annotations
 import weakref
 from dataclasses import field
 
+import numpy as np
+
 from lamella.backend.cpu.run.prepared import address_of
 from lamella.backend.cuda.arrays import DeviceMemory
 from lamella.backend.cuda.driver import device, own_stream
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, uniform_value
 from lamella.base.records import dataclass
 
 
@@ -36,18 +38,34 @@ class DeviceCopies:
 
     def memory(self, array: Array) -> DeviceMemory:
         """Where a dense array lies on the device, copied there where that has not happened."""
-        found = self._find(array)
-        if found is None:
-            key = id(array)
-            found = _Copy(
-                weakref.ref(array, lambda gone: self._forget(key, gone)), DeviceMemory(array.nbytes), False
-            )
-            self._held[key] = found
+        found = self._find(array) or self._hold(array)
         if not found.is_same:
             found.memory.write(address_of(array), array.nbytes, own_stream())
             own_stream().wait()  # whoever owns the array may change it from now on
             found.is_same = True
         return found.memory
+
+    def put(self, source: Array, array: Array) -> None:
+        """Let the device have the numbers of one array as those of another, dense one; the host gets them later.
+
+        Zeros need no memory of the host at all.
+        """
+        found = self._find(array)
+        if found is None:
+            found = self._hold(array)
+        elif not found.is_same:
+            self.version += 1
+        found.is_same = found.is_newer = True
+        newer, value = self.newer(source), uniform_value(source)
+        if newer is not None:
+            found.memory.take(newer, own_stream())
+            return
+        if value is not None and not value.tobytes().strip(b"\0"):
+            found.memory.fill(own_stream())
+            return
+        dense = np.ascontiguousarray(source)
+        found.memory.write(address_of(dense), dense.nbytes, own_stream())
+        own_stream().wait()
 
     def newer(self, array: Array) -> DeviceMemory | None:
         """Where the newer values of an array lie, where the host has older ones."""
@@ -84,6 +102,15 @@ class DeviceCopies:
     def _find(self, array: Array) -> _Copy | None:
         found = self._held.get(id(array))
         return found if found is not None and found.array() is array else None
+
+    def _hold(self, array: Array) -> _Copy:
+        """Memory on the device for an array."""
+        key = id(array)
+        found = _Copy(
+            weakref.ref(array, lambda gone: self._forget(key, gone)), DeviceMemory(array.nbytes), False
+        )
+        self._held[key] = found
+        return found
 
     def _forget(self, key: int, gone: weakref.ref[Array]) -> None:
         found = self._held.get(key)

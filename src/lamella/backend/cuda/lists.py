@@ -522,6 +522,12 @@ class CudaMachine:
         """An array for what comes out of a list."""
         return empty_array(shape, dtype)
 
+    def copy(self, array: Array, room: Array | None = None) -> Array:
+        """The numbers of an array where launches can write them: on the device, and at home when somebody asks."""
+        found = empty_array(array.shape, array.dtype) if room is None else room
+        self.copies.put(array, found)
+        return found
+
     def keep(self, size: int) -> Array:
         """Bytes for what a list leaves that runs once."""
         return empty_array((size,), np.dtype(np.uint8))
