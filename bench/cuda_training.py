@@ -2,8 +2,9 @@
 
 `python -m bench.cuda_training --layers 28 --batch 2 --sequence 2048` trains all parameters in bf16 with AdamW, ours
 with masters in f32. torch runs eager, or compiled with `--compiled`, which takes minutes more; `--launches N` tells the
-N kernels that take longest, `--profile N` the N functions of the host in which the first loss spends its time, `--check` compares losses with those of the cpu on a tiny model, `--losses 50 --rate 3e-4`
-compares that many with those of torch, from the same weights, in bf16 and in f32.
+N kernels that take longest, `--profile N` the N functions of the host in which the first loss spends its time.
+`--check` compares losses with those of the cpu on a tiny model, `--losses 50 --rate 3e-4` compares that many with those
+of torch, from the same weights, in bf16 and in f32.
 """
 
 from __future__ import annotations

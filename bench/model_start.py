@@ -1,9 +1,9 @@
 """Measure how whole models start: compiled cold, found again, and the memory that each takes, beside onnxruntime.
 
 usage: python -m bench.model_start [NAME …]    none: resnet50 bert gpt2_decode lstm gigabyte
-`--backend cuda --precision bf16` starts them on a GPU, beside nobody; `--profile 25` tells where the first 25 functions
-of such a start spend their time. `gigabyte` is 1 GB of weights in products of one row: what it takes beyond reading the file, and what the system alone
-takes to give a process so much memory for the first time.
+`--backend cuda --precision bf16` starts them on a GPU, beside nobody; `--profile 25` tells the 25 functions in which
+such a start spends its time. `gigabyte` is 1 GB of weights in products of one row: what it takes beyond reading the
+file, and what the system alone takes to give a process so much memory for the first time.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -20,38 +20,31 @@ PIECE = 1 << 20
 
 
 class ArrayFilling:
-    """Threads that fill arrays one after the other; they run without the lock of Python nearly all of the time."""
+    """Threads that fill arrays; they run without the lock of Python nearly all of the time."""
 
     def __init__(self) -> None:
-        self._jobs: deque[Callable[[], None]] = deque()
-        self._threads: list[threading.Thread] = []
-        self._failures: list[BaseException] = []
+        self._pool: ThreadPoolExecutor | None = None
+        self._waiting: list[Future[None]] = []
 
     def begin(self, job: Callable[[], None]) -> None:
         """Let a thread do something that fills an array."""
-        self._jobs.append(job)
-        if len(self._threads) < count_processors():
-            # What they hold is no business of a child of this process.
-            thread = threading.Thread(target=self._work, name=PARKED, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(count_processors(), initializer=_park)
+        self._waiting.append(self._pool.submit(job))
 
     def wait(self) -> None:
         """Return when all arrays are full; what a thread raised is raised here."""
-        self._work()
-        while self._threads:
-            self._threads.pop().join()
-        if self._failures:
-            raise self._failures.pop()
+        if self._pool is None:
+            return
+        self._pool.shutdown()
+        waiting, self._pool, self._waiting = self._waiting, None, []
+        for item in waiting:
+            item.result()
 
-    def _work(self) -> None:
-        while self._jobs:
-            try:
-                self._jobs.popleft()()
-            except IndexError:  # another one took the last
-                return
-            except BaseException as problem:  # noqa: BLE001: whoever waits is told
-                self._failures.append(problem)
+
+def _park() -> None:
+    """What these threads hold is nothing that a child of this process would wait for."""
+    threading.current_thread().name = PARKED
 
 
 def draw_normal(

@@ -24,7 +24,7 @@ from lamella.backend.cuda.driver import Event, LaunchGraph, call, device, own_st
 from lamella.backend.cuda.greedy import MOST_STEPS, GreedyChoice
 from lamella.backend.cuda.kernels import CudaKernels, DeviceCode
 from lamella.backend.cuda.maps import with_maps
-from lamella.backend.cuda.modules import DeviceKernel
+from lamella.backend.cuda.modules import DeviceKernel, load_kernels
 from lamella.base.arrays import Array, DType
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError, Unsupported
@@ -393,6 +393,7 @@ class CudaList:
         self._launches = [
             self._place(number, launch, made) for number, (launch, made) in enumerate(self._prepared)
         ]
+        load_kernels({item.kernel for item in self._launches if item.kernel is not None})
         rows, size = [], 0
         for item in self._launches:
             words = with_maps(item.slots, None if item.kernel is None else item.kernel.pipeline)

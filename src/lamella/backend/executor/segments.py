@@ -81,7 +81,7 @@ class ListMachine(Protocol):
         """An array for what comes out of a list."""
 
     def copy(self, array: Array, room: Array | None = None) -> Array:
-        """The numbers of an array where launches can write them: in the room that they had before, where it is given."""
+        """The numbers of an array where launches can write them: in the room that they had, where it is given."""
 
     def keep(self, size: int) -> Array:
         """Bytes for what a list leaves that runs once."""

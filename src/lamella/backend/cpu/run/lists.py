@@ -392,7 +392,7 @@ class NativeMachine:
         return empty_array(shape, dtype)
 
     def copy(self, array: Array, room: Array | None = None) -> Array:
-        """The numbers of an array where launches can write them: in the room that they had before, where it is given."""
+        """The numbers of an array where launches can write them: in the room that they had, where it is given."""
         found = empty_array(array.shape, array.dtype) if room is None else room
         np.copyto(found, array)
         return found
